@@ -1,0 +1,1 @@
+"""The compiler and the service around it. The whole compiler is one function, in pipeline.py."""

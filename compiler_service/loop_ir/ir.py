@@ -1,0 +1,204 @@
+"""Loop IR: the loop program of one kernel. Grammar first; verifier, printer and interpreter give it its meaning.
+
+Grammar::
+
+    Function  = Function(name, buffers, symbols, task, tasks, body)
+    Statement = Block(statements)
+              | For(var, extent, kind, body)            var runs over [0, extent)
+              | If(cond, then, otherwise)
+              | Let(var, value, body)
+              | Allocate(buffer, body)                  uninitialised; scope SCRATCH or STACK
+              | Store(buffer, indices, value, mask)
+    Expr     += BufferLoad(buffer, indices, mask)
+              | Ramp(base, stride, lanes)               base, base + stride, ...: a vector of int64
+              | Broadcast(x, lanes)
+              | VectorReduce(op, x)                     horizontal: a vector to a scalar
+
+A function runs ``body`` for every ``task`` of a given range within [0, tasks); tasks are independent of each other.
+``buffers`` are its arguments in order, ``symbols`` its int64 parameters in order; shapes may mention symbols.
+
+Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loops of constant extent. The passes then run in this
+order: ``unroll`` (replicate), ``vectorize`` (to Ramp / Broadcast), ``flatten`` (to one row-major index per access), ``simplify``,
+``hoist``. Code generation takes flat functions without UNROLLED or VECTORIZED loops.
+
+In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane counts.
+A masked-out lane is neither loaded (its value is 0) nor stored.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+
+from compiler_service.tensor_expr.tensor import ReduceOp
+from shared_ir.dim import Dim
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, Var
+
+
+class Scope(enum.StrEnum):
+    """Where a buffer lives."""
+
+    ARGUMENT = "argument"  # memory of the caller
+    SCRATCH = "scratch"  # thread-private memory of the executor: any constant size, 64-byte aligned
+    STACK = "stack"  # alloca of constant size; becomes registers when every index is constant after unrolling
+
+
+class ForKind(enum.StrEnum):
+    SERIAL = "serial"
+    UNROLLED = "unrolled"
+    VECTORIZED = "vectorized"
+
+
+@dataclass(frozen=True, eq=False)
+class Buffer:
+    """Typed row-major memory; compared by identity. ``shape`` of SCRATCH and STACK buffers is constant."""
+
+    name: str
+    dtype: DType
+    shape: tuple[Dim, ...]
+    scope: Scope = Scope.ARGUMENT
+
+
+@dataclass(frozen=True, eq=False)
+class BufferLoad(Expr):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    mask: Expr | None = None
+
+    @property
+    def dtype(self) -> DType:
+        return self.buffer.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices if self.mask is None else (*self.indices, self.mask)
+
+    def with_children(self, children: tuple[Expr, ...]) -> BufferLoad:
+        n = len(self.indices)
+        return BufferLoad(self.buffer, children[:n], children[n] if len(children) > n else None)
+
+
+@dataclass(frozen=True, eq=False)
+class Ramp(Expr):
+    """``base + stride * [0, 1, ..., lanes - 1]``; ``base`` and ``stride`` are scalar int64."""
+
+    base: Expr
+    stride: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> DType:
+        return DType.INT64
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.base, self.stride)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Ramp:
+        return Ramp(*children, self.lanes)
+
+
+@dataclass(frozen=True, eq=False)
+class Broadcast(Expr):
+    x: Expr
+    lanes: int
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Broadcast:
+        return Broadcast(*children, self.lanes)
+
+
+@dataclass(frozen=True, eq=False)
+class VectorReduce(Expr):
+    op: ReduceOp
+    x: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.x.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> VectorReduce:
+        return VectorReduce(self.op, *children)
+
+
+def lanes_of(expr: Expr) -> int:
+    """1 for scalars, else the number of lanes."""
+    match expr:
+        case Ramp(lanes=lanes) | Broadcast(lanes=lanes):
+            return lanes
+        case VectorReduce():
+            return 1
+    return max((lanes_of(c) for c in expr.children()), default=1)
+
+
+@dataclass(frozen=True, eq=False)
+class Statement:
+    """Base of every statement; compared by identity."""
+
+
+@dataclass(frozen=True, eq=False)
+class Block(Statement):
+    statements: tuple[Statement, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class For(Statement):
+    var: Var
+    extent: Expr
+    kind: ForKind
+    body: Statement
+
+
+@dataclass(frozen=True, eq=False)
+class If(Statement):
+    cond: Expr
+    then: Statement
+    otherwise: Statement | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Let(Statement):
+    var: Var
+    value: Expr
+    body: Statement
+
+
+@dataclass(frozen=True, eq=False)
+class Allocate(Statement):
+    buffer: Buffer
+    body: Statement
+
+
+@dataclass(frozen=True, eq=False)
+class Store(Statement):
+    buffer: Buffer
+    indices: tuple[Expr, ...]
+    value: Expr
+    mask: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Function:
+    """One kernel.
+
+    Attributes:
+        buffers: arguments in order; those stored to are outputs.
+        symbols: int64 parameters in order.
+        task: the variable of the parallel loop; ``body`` runs once per task.
+        tasks: number of tasks, over ``symbols``.
+    """
+
+    name: str
+    buffers: tuple[Buffer, ...]
+    symbols: tuple[Var, ...]
+    task: Var
+    tasks: Dim
+    body: Statement

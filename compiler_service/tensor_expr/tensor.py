@@ -1,0 +1,194 @@
+"""Tensor expressions: what a kernel computes, element by element.
+
+Grammar::
+
+    Tensor    = Tensor(name, shape, dtype, op, value)
+    op        = Placeholder | Compute(axes, body, reduction)
+    reduction = None | Reduction(op, axes)
+    Expr     += Load(tensor, indices)
+
+``Compute`` without a reduction: ``T[axes] = body``. With one: ``T[axes] = reduce(op) over reduction.axes of body``, starting
+from the identity of ``op``. The body of a reduction is reduced as it is; what follows it is another Compute (schedules inline it
+back as an epilogue). Indices must be in bounds wherever they are evaluated: guard with :func:`shared_ir.expr.select`.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, Scalar, Var, lift
+
+
+class ReduceOp(enum.StrEnum):
+    SUM = "sum"
+    PROD = "prod"
+    MIN = "min"
+    MAX = "max"
+    AND = "and"
+    OR = "or"
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """A loop of a compute: ``var`` runs over [0, extent)."""
+
+    var: Var
+    extent: Dim
+
+    @property
+    def name(self) -> str:
+        return self.var.name
+
+
+@dataclass(frozen=True, slots=True)
+class Placeholder:
+    """The tensor is given: an argument of the kernel."""
+
+
+@dataclass(frozen=True, slots=True)
+class Reduction:
+    op: ReduceOp
+    axes: tuple[Axis, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Compute:
+    axes: tuple[Axis, ...]
+    body: Expr
+    reduction: Reduction | None = None
+
+    @property
+    def all_axes(self) -> tuple[Axis, ...]:
+        return self.axes + (self.reduction.axes if self.reduction else ())
+
+
+@dataclass(frozen=True, eq=False)
+class Tensor:
+    """A tensor of a kernel; compared by identity.
+
+    ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array of
+    Python numbers and integer :class:`Expr` over dim symbols, shaped like the (then static) tensor.
+    """
+
+    name: str
+    shape: tuple[Dim, ...]
+    dtype: DType
+    op: Placeholder | Compute
+    value: np.ndarray | None = None
+
+    @property
+    def rank(self) -> int:
+        return len(self.shape)
+
+    def __getitem__(self, indices: Expr | Scalar | tuple[Expr | Scalar, ...]) -> Load:
+        if not isinstance(indices, tuple):
+            indices = (indices,)
+        if len(indices) != self.rank:
+            raise TypeError(f"{self.name} has {self.rank} axes, {len(indices)} indices given")
+        return Load(self, tuple(lift(i) for i in indices))
+
+    @property
+    def producers(self) -> tuple[Tensor, ...]:
+        """Tensors that this one reads, each once, in order of first use."""
+        if isinstance(self.op, Placeholder):
+            return ()
+        return tuple(dict.fromkeys(load.tensor for load in loads(self.op.body)))
+
+
+@dataclass(frozen=True, eq=False)
+class Load(Expr):
+    """One element of a tensor; every index is int64."""
+
+    tensor: Tensor
+    indices: tuple[Expr, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.tensor.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return self.indices
+
+    def with_children(self, children: tuple[Expr, ...]) -> Load:
+        return Load(self.tensor, children)
+
+    def __str__(self) -> str:
+        return f"{self.tensor.name}[{', '.join(map(str, self.indices))}]"
+
+    __repr__ = __str__
+
+
+def loads(body: Expr) -> Iterator[Load]:
+    """Every load in ``body``, those inside indices too."""
+    stack = [body]
+    while stack:
+        node = stack.pop()
+        if isinstance(node, Load):
+            yield node
+        stack.extend(reversed(node.children()))
+
+
+def placeholder(name: str, shape: Sequence[Dim], dtype: DType, value: np.ndarray | None = None) -> Tensor:
+    return Tensor(name, tuple(shape), dtype, Placeholder(), value)
+
+
+def compute(
+    shape: Sequence[Dim],
+    body: Callable[..., Expr],
+    *,
+    name: str = "compute",
+    axes: Sequence[str] = (),
+) -> Tensor:
+    """``T[i0, i1, ...] = body(i0, i1, ...)``; ``axes`` names the loops for schedules and prints (default i0, i1, ...)."""
+    shape = tuple(as_dim(d) for d in shape)
+    own = _axes(shape, axes, "i")
+    expr = body(*(a.var for a in own))
+    return Tensor(name, shape, expr.dtype, Compute(own, expr))
+
+
+def reduce(
+    op: ReduceOp,
+    shape: Sequence[Dim],
+    over: Sequence[Dim],
+    body: Callable[..., Expr],
+    *,
+    name: str = "reduce",
+    axes: Sequence[str] = (),
+    reduced: Sequence[str] = (),
+) -> Tensor:
+    """``T[i...] = op over k... of body(i..., k...)`` with ``k`` ranging over the extents ``over``."""
+    shape = tuple(as_dim(d) for d in shape)
+    own = _axes(shape, axes, "i")
+    inner = _axes(tuple(as_dim(d) for d in over), reduced, "k")
+    expr = body(*(a.var for a in own), *(a.var for a in inner))
+    return Tensor(name, shape, expr.dtype, Compute(own, expr, Reduction(op, inner)))
+
+
+def _axes(shape: tuple[Dim, ...], names: Sequence[str], prefix: str) -> tuple[Axis, ...]:
+    names = names or [f"{prefix}{n}" for n in range(len(shape))]
+    if len(names) != len(shape):
+        raise TypeError(f"{len(shape)} axes, {len(names)} names")
+    return tuple(Axis(Var(n), d) for n, d in zip(names, shape, strict=True))
+
+
+def identity_of(op: ReduceOp, dtype: DType) -> Any:
+    """The Python number that ``op`` starts from in ``dtype`` (floats: -inf / inf for max / min)."""
+    match op:
+        case ReduceOp.SUM | ReduceOp.OR:
+            return 0
+        case ReduceOp.PROD | ReduceOp.AND:
+            return 1
+    largest = op is ReduceOp.MIN
+    if dtype.is_float:
+        return float("inf") if largest else float("-inf")
+    if dtype is DType.BOOL:
+        return largest
+    info = np.iinfo(dtype.numpy)
+    return int(info.max if largest else info.min)

@@ -1,0 +1,1 @@
+"""What both services read: types, symbolic dims, graph IR, Target, plan, artifact, store, errors."""

@@ -1,0 +1,117 @@
+"""Symbolic dims: an ``int``, or an integer expression over named symbols.
+
+Dims are kept in the normal form of :mod:`shared_ir.simplify`, so that equal dims are equal values.
+"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterable, Mapping
+
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, substitute, to_text
+from shared_ir.simplify import simplify
+
+Dim = int | Expr
+"""One extent of a shape."""
+
+
+def as_dim(value: Dim) -> Dim:
+    """Normal form: constants become ``int``, everything else is simplified."""
+    if isinstance(value, int):
+        return value
+    expr = simplify(value)
+    return int(expr.value) if isinstance(expr, Const) else expr
+
+
+def symbol(name: str) -> Var:
+    """A named dim. Symbols stand for integers >= 0."""
+    if not name.isidentifier():
+        raise ValueError(f"dim symbol {name!r} is not an identifier")
+    return Var(name)
+
+
+def product(dims: Iterable[Dim]) -> Dim:
+    """Number of elements of a shape."""
+    total: Dim = 1
+    for d in dims:
+        total = total * d
+    return as_dim(total)
+
+
+def dim_symbols(dims: Iterable[Dim]) -> frozenset[str]:
+    """Names of the symbols that occur in ``dims``."""
+    from_exprs = (d for d in dims if isinstance(d, Expr))
+    return frozenset(v.name for d in from_exprs for v in _variables(d))
+
+
+def _variables(expr: Expr) -> Iterable[Var]:
+    if isinstance(expr, Var):
+        yield expr
+    for child in expr.children():
+        yield from _variables(child)
+
+
+def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:
+    """``dim`` with symbols replaced; unknown symbols stay."""
+    if isinstance(dim, int):
+        return dim
+    return as_dim(substitute(dim, {Var(k): lift(v) for k, v in values.items()}))
+
+
+def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
+    """The integer that ``dim`` stands for.
+
+    Raises:
+        KeyError: a symbol of ``dim`` has no value.
+    """
+    result = bind(dim, dict(values))
+    if not isinstance(result, int):
+        raise KeyError(f"no value for {', '.join(sorted(dim_symbols([result])))} in {dim_text(result)}")
+    return result
+
+
+def dim_text(dim: Dim) -> str:
+    return str(dim) if isinstance(dim, int) else to_text(dim)
+
+
+def dims_text(dims: Iterable[Dim]) -> str:
+    """``batch, 3, (w + 1) // 2``."""
+    return ", ".join(dim_text(d) for d in dims)
+
+
+_OPERATORS: dict[type[ast.operator], BinaryOp] = {
+    ast.Add: BinaryOp.ADD,
+    ast.Sub: BinaryOp.SUB,
+    ast.Mult: BinaryOp.MUL,
+    ast.FloorDiv: BinaryOp.FLOOR_DIV,
+    ast.Mod: BinaryOp.FLOOR_MOD,
+}
+_FUNCTIONS = {"min": BinaryOp.MIN, "max": BinaryOp.MAX}
+
+
+def parse_dim(text: str) -> Dim:
+    """The inverse of :func:`dim_text`.
+
+    Raises:
+        ValueError: ``text`` is not an integer expression over ``+ - * // % min max``.
+    """
+    try:
+        tree = ast.parse(text, mode="eval")
+    except (SyntaxError, ValueError) as error:
+        raise ValueError(f"not a dim: {text!r}") from error
+    return as_dim(_from_ast(tree.body, text))
+
+
+def _from_ast(node: ast.expr, text: str) -> Expr:
+    match node:
+        case ast.Constant(value=int(value)):
+            return Const(value)
+        case ast.Name(id=name):
+            return Var(name)
+        case ast.UnaryOp(op=ast.USub(), operand=operand):
+            return -_from_ast(operand, text)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
+            return binary(_OPERATORS[type(op)], _from_ast(left, text), _from_ast(right, text))
+        case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _FUNCTIONS:
+            return binary(_FUNCTIONS[name], _from_ast(a, text), _from_ast(b, text))
+    raise ValueError(f"not a dim: {text!r}")

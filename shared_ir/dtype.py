@@ -1,0 +1,93 @@
+"""Element types of tensors."""
+
+from __future__ import annotations
+
+import enum
+
+import numpy as np
+
+
+class DType(enum.StrEnum):
+    """Element types of ONNX tensors; the value is the name used in every text and JSON form."""
+
+    BOOL = "bool"
+    INT8 = "int8"
+    INT16 = "int16"
+    INT32 = "int32"
+    INT64 = "int64"
+    UINT8 = "uint8"
+    UINT16 = "uint16"
+    UINT32 = "uint32"
+    UINT64 = "uint64"
+    FLOAT16 = "float16"
+    BFLOAT16 = "bfloat16"
+    FLOAT32 = "float32"
+    FLOAT64 = "float64"
+    FLOAT8E4M3FN = "float8e4m3fn"
+    FLOAT8E4M3FNUZ = "float8e4m3fnuz"
+    FLOAT8E5M2 = "float8e5m2"
+    FLOAT8E5M2FNUZ = "float8e5m2fnuz"
+    FLOAT8E8M0 = "float8e8m0"
+    FLOAT4E2M1 = "float4e2m1"
+    INT4 = "int4"
+    UINT4 = "uint4"
+    INT2 = "int2"
+    UINT2 = "uint2"
+    COMPLEX64 = "complex64"
+    COMPLEX128 = "complex128"
+    STRING = "string"
+
+    @property
+    def is_float(self) -> bool:
+        return self.value.startswith(("float", "bfloat"))
+
+    @property
+    def is_integer(self) -> bool:
+        return self.value.startswith(("int", "uint"))
+
+    @property
+    def is_signed(self) -> bool:
+        return not self.value.startswith("uint") and self is not DType.BOOL
+
+    @property
+    def bits(self) -> int:
+        """Bits of one element; 0 for strings. ``bool`` is stored in 8 bits."""
+        return _BITS[self]
+
+    @property
+    def itemsize(self) -> int:
+        """Bytes of one *unpacked* element (sub-byte types take one byte each outside packed storage)."""
+        return max(1, self.bits // 8)
+
+    @property
+    def numpy(self) -> np.dtype[np.generic]:
+        """The numpy dtype that holds one element.
+
+        Raises:
+            TypeError: numpy itself has no such type (bfloat16, float8, 4-bit types).
+        """
+        if self is DType.STRING:
+            return np.dtype(object)
+        if self.value not in _NUMPY_NAMES:
+            raise TypeError(f"numpy has no dtype {self.value}")
+        return np.dtype(self.value)
+
+    @classmethod
+    def of(cls, array: np.ndarray) -> DType:
+        """The element type of an array; object and unicode arrays are strings."""
+        return cls.STRING if array.dtype.kind in "OUS" else cls(array.dtype.name)
+
+
+_BITS = {
+    **{t: 8 for t in DType if t.value in ("bool", "int8", "uint8") or t.value.startswith("float8")},
+    **{t: 4 for t in DType if t.value in ("int4", "uint4", "float4e2m1")},
+    **{t: 2 for t in DType if t.value in ("int2", "uint2")},
+    **{t: 16 for t in DType if t.value in ("int16", "uint16", "float16", "bfloat16")},
+    **{t: 32 for t in DType if t.value in ("int32", "uint32", "float32")},
+    **{t: 64 for t in DType if t.value in ("int64", "uint64", "float64", "complex64")},
+    DType.COMPLEX128: 128,
+    DType.STRING: 0,
+}
+_NUMPY_NAMES = frozenset(
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+)

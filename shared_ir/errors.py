@@ -1,0 +1,112 @@
+"""Typed errors: what was wrong, where, and what to do about it.
+
+Blame is decidable from the code alone: a *user* error is mended by changing the request or the model,
+a *service* error by the operator of the platform. Protocol status codes live at the rim (``api/status.py``).
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, replace
+from typing import Any, Self
+
+
+class Blame(enum.StrEnum):
+    """Who can mend the error."""
+
+    USER = "user"
+    SERVICE = "service"
+
+
+class ErrorCode(enum.StrEnum):
+    """Every way in which a request can fail. The value is what travels over the wire."""
+
+    INVALID_MODEL = "INVALID_MODEL"  # not a protobuf, truncated, empty, cyclic, undefined value
+    UNSUPPORTED_OPSET = "UNSUPPORTED_OPSET"
+    UNSUPPORTED_OPERATOR = "UNSUPPORTED_OPERATOR"
+    UNSUPPORTED_DOMAIN = "UNSUPPORTED_DOMAIN"
+    UNSUPPORTED_ATTRIBUTE = "UNSUPPORTED_ATTRIBUTE"
+    UNSUPPORTED_DTYPE = "UNSUPPORTED_DTYPE"
+    TYPE_MISMATCH = "TYPE_MISMATCH"  # the graph itself does not type-check
+    EXTERNAL_DATA = "EXTERNAL_DATA"
+    LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # size, node, dimension or cost limits
+    INVALID_ARGUMENT = "INVALID_ARGUMENT"  # malformed request, unknown option, wrong shape or dtype
+    INVALID_TARGET = "INVALID_TARGET"
+    NOT_FOUND = "NOT_FOUND"
+    ALREADY_EXISTS = "ALREADY_EXISTS"
+    CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
+    CANCELLED = "CANCELLED"
+    DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"
+    ARTIFACT_CORRUPT = "ARTIFACT_CORRUPT"
+    ARTIFACT_UNTRUSTED = "ARTIFACT_UNTRUSTED"
+    ARTIFACT_INCOMPATIBLE = "ARTIFACT_INCOMPATIBLE"  # ABI, triple, cpu features, glibc
+    NUMERIC_MISMATCH = "NUMERIC_MISMATCH"  # verification against the oracle failed
+    RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"  # queue full: retry later
+    UNAVAILABLE = "UNAVAILABLE"  # loading, draining, or a backing service is down: retry later
+    RESOURCE_LIMIT = "RESOURCE_LIMIT"  # the job used up its memory, time or deliveries
+    COMPILER_FAULT = "COMPILER_FAULT"  # a bug of ours
+    INTERNAL = "INTERNAL"
+
+
+_SERVICE_CODES = frozenset(
+    {
+        ErrorCode.NUMERIC_MISMATCH,
+        ErrorCode.RESOURCE_EXHAUSTED,
+        ErrorCode.UNAVAILABLE,
+        ErrorCode.COMPILER_FAULT,
+        ErrorCode.INTERNAL,
+    }
+)
+
+
+@dataclass(eq=False)
+class IngotError(Exception):
+    """An error that may be shown to the person who caused it.
+
+    Attributes:
+        code: what kind of thing went wrong.
+        message: one sentence naming the thing that was wrong.
+        node: ONNX node (``name (OpType)``), if the error is about one.
+        tensor: tensor or graph input/output, if the error is about one.
+        field: attribute, option, request field or file, if the error is about one.
+        expected: what would have been accepted.
+        received: what came instead.
+        remedy: what to do, as one sentence.
+    """
+
+    code: ErrorCode
+    message: str
+    node: str = ""
+    tensor: str = ""
+    field: str = ""
+    expected: str = ""
+    received: str = ""
+    remedy: str = ""
+
+    @property
+    def blame(self) -> Blame:
+        return Blame.SERVICE if self.code in _SERVICE_CODES else Blame.USER
+
+    def __str__(self) -> str:
+        where = [f"{k} {v!r}" for k, v in (("node", self.node), ("tensor", self.tensor), ("field", self.field)) if v]
+        parts = [self.message.rstrip(".")]
+        if where:
+            parts.append("at " + ", ".join(where))
+        if self.expected or self.received:
+            parts.append(f"expected {self.expected or '(unspecified)'}, received {self.received or '(unspecified)'}")
+        text = "; ".join(parts) + "."
+        return f"{text} {self.remedy}" if self.remedy else text
+
+    def located(self, *, node: str = "", tensor: str = "", field: str = "") -> Self:
+        """The same error with its place filled in where it was still unknown."""
+        return replace(self, node=self.node or node, tensor=self.tensor or tensor, field=self.field or field)
+
+    def to_dict(self) -> dict[str, str]:
+        """A JSON-ready form; :meth:`from_dict` is its inverse."""
+        fields = {k: str(getattr(self, k)) for k in self.__dataclass_fields__}
+        return {k: v for k, v in fields.items() if v} | {"blame": self.blame.value}
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Self:
+        known = {k: str(v) for k, v in data.items() if k in cls.__dataclass_fields__}
+        return cls(**{**known, "code": ErrorCode(known["code"]), "message": known.get("message", "")})

@@ -1,0 +1,454 @@
+"""Scalar expressions: one closed family for symbolic dims, loop indices and the arithmetic of kernels.
+
+Grammar (every node is frozen and hashable; ``dtype`` is the element type of the value)::
+
+    Expr   = Const(value, dtype) | Var(name, dtype)
+           | Unary(op, x) | Binary(op, lhs, rhs) | Cast(dtype, x) | Select(cond, then, otherwise)
+           | <extensions: Load of tensor_expr and loop_ir, vector nodes of loop_ir>
+
+Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the divisor (ONNX ``Div`` and
+``Mod(fmod=1)`` on tensors truncate and have their own operators, ``TRUNC_DIV`` and ``TRUNC_MOD``).
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, fields
+from functools import cached_property
+from typing import Any, Self
+
+from shared_ir.dtype import DType
+
+
+class UnaryOp(enum.StrEnum):
+    NEG = "neg"
+    NOT = "not"  # logical on bool
+    BIT_NOT = "bit_not"
+    ABS = "abs"
+    FLOOR = "floor"
+    CEIL = "ceil"
+    ROUND = "round"  # half to even
+    TRUNC = "trunc"
+    SQRT = "sqrt"
+    RSQRT = "rsqrt"
+    RECIPROCAL = "reciprocal"
+    EXP = "exp"
+    LOG = "log"
+    SIN = "sin"
+    COS = "cos"
+    TAN = "tan"
+    ASIN = "asin"
+    ACOS = "acos"
+    ATAN = "atan"
+    SINH = "sinh"
+    COSH = "cosh"
+    TANH = "tanh"
+    ASINH = "asinh"
+    ACOSH = "acosh"
+    ATANH = "atanh"
+    ERF = "erf"
+    SIGMOID = "sigmoid"
+    IS_NAN = "is_nan"
+    IS_INF = "is_inf"
+    POPCOUNT = "popcount"
+
+
+class BinaryOp(enum.StrEnum):
+    ADD = "add"
+    SUB = "sub"
+    MUL = "mul"
+    DIV = "div"  # floats
+    FLOOR_DIV = "floor_div"  # integers
+    FLOOR_MOD = "floor_mod"
+    TRUNC_DIV = "trunc_div"
+    TRUNC_MOD = "trunc_mod"  # C fmod on floats
+    MIN = "min"  # NaN in either operand gives NaN
+    MAX = "max"
+    POW = "pow"
+    ATAN2 = "atan2"
+    AND = "and"  # logical on bool, bitwise on integers
+    OR = "or"
+    XOR = "xor"
+    SHL = "shl"
+    SHR = "shr"
+    LT = "lt"
+    LE = "le"
+    GT = "gt"
+    GE = "ge"
+    EQ = "eq"
+    NE = "ne"
+
+
+COMPARISONS = frozenset({BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE, BinaryOp.EQ, BinaryOp.NE})
+_PREDICATES = frozenset({UnaryOp.NOT, UnaryOp.IS_NAN, UnaryOp.IS_INF})
+
+Scalar = int | float | bool
+"""A Python number that an operator overload lifts to :class:`Const`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Expr:
+    """Base of every expression. Equality is structural; the hash is computed once per node."""
+
+    @property
+    def dtype(self) -> DType:
+        raise TypeError(f"{type(self).__name__} has no dtype")
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        return (type(self), *(getattr(self, f.name) for f in fields(self)))
+
+    @cached_property
+    def _hash(self) -> int:
+        return hash(self._key)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            isinstance(other, Expr) and self._hash == other._hash and self._key == other._key
+        )
+
+    def children(self) -> tuple[Expr, ...]:
+        """Direct sub-expressions, in field order."""
+        return ()
+
+    def with_children(self, children: tuple[Expr, ...]) -> Self:
+        """The same node over other sub-expressions."""
+        return self
+
+    # Arithmetic builds unsimplified nodes but for constants and identities (see `binary`).
+    def __add__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.ADD, self, other)
+
+    def __radd__(self, other: Scalar) -> Expr:
+        return binary(BinaryOp.ADD, other, self)
+
+    def __sub__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.SUB, self, other)
+
+    def __rsub__(self, other: Scalar) -> Expr:
+        return binary(BinaryOp.SUB, other, self)
+
+    def __mul__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.MUL, self, other)
+
+    def __rmul__(self, other: Scalar) -> Expr:
+        return binary(BinaryOp.MUL, other, self)
+
+    def __truediv__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.DIV, self, other)
+
+    def __rtruediv__(self, other: Scalar) -> Expr:
+        return binary(BinaryOp.DIV, other, self)
+
+    def __floordiv__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.FLOOR_DIV, self, other)
+
+    def __rfloordiv__(self, other: Scalar) -> Expr:
+        return binary(BinaryOp.FLOOR_DIV, other, self)
+
+    def __mod__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.FLOOR_MOD, self, other)
+
+    def __rmod__(self, other: Scalar) -> Expr:
+        return binary(BinaryOp.FLOOR_MOD, other, self)
+
+    def __neg__(self) -> Expr:
+        return binary(BinaryOp.SUB, 0, self) if self.dtype.is_integer else Unary(UnaryOp.NEG, self)
+
+    # Comparisons other than == and != build nodes; use `equal` / `not_equal` for those two.
+    def __lt__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.LT, self, other)
+
+    def __le__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.LE, self, other)
+
+    def __gt__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.GT, self, other)
+
+    def __ge__(self, other: Expr | Scalar) -> Expr:
+        return binary(BinaryOp.GE, self, other)
+
+    def __bool__(self) -> bool:
+        raise TypeError(f"the value of the symbolic expression {to_text(self)} is not known at compile time")
+
+    def __str__(self) -> str:
+        return to_text(self)
+
+
+@dataclass(frozen=True, eq=False)
+class Const(Expr):
+    value: Scalar
+    type: DType = DType.INT64
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    @cached_property
+    def _key(self) -> tuple[Any, ...]:
+        # repr tells -0.0 from 0.0 and makes NaN equal to itself
+        return (Const, repr(self.value), self.type)
+
+
+@dataclass(frozen=True, eq=False)
+class Var(Expr):
+    name: str
+    type: DType = DType.INT64
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+
+@dataclass(frozen=True, eq=False)
+class Unary(Expr):
+    op: UnaryOp
+    x: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL if self.op in _PREDICATES else self.x.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Unary:
+        return Unary(self.op, *children)
+
+
+@dataclass(frozen=True, eq=False)
+class Binary(Expr):
+    op: BinaryOp
+    lhs: Expr
+    rhs: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return DType.BOOL if self.op in COMPARISONS else self.lhs.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.lhs, self.rhs)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return binary(self.op, *children)
+
+
+@dataclass(frozen=True, eq=False)
+class Cast(Expr):
+    """Conversion with the semantics of the ONNX ``Cast`` operator (floats to integers truncate)."""
+
+    type: DType
+    x: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return cast(children[0], self.type)
+
+
+@dataclass(frozen=True, eq=False)
+class Select(Expr):
+    """``then`` where ``cond`` holds, else ``otherwise``; loads in the branch not taken are not performed."""
+
+    cond: Expr
+    then: Expr
+    otherwise: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.then.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.cond, self.then, self.otherwise)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return select(*children)
+
+
+def lift(value: Expr | Scalar, dtype: DType = DType.INT64) -> Expr:
+    """A Python number as a constant of ``dtype``; expressions pass through."""
+    if isinstance(value, Expr):
+        return value
+    if dtype.is_float:
+        return Const(float(value), dtype)
+    return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
+
+
+_FOLD: dict[BinaryOp, Callable[[Any, Any], Any]] = {
+    BinaryOp.ADD: lambda a, b: a + b,
+    BinaryOp.SUB: lambda a, b: a - b,
+    BinaryOp.MUL: lambda a, b: a * b,
+    BinaryOp.FLOOR_DIV: lambda a, b: a // b,
+    BinaryOp.FLOOR_MOD: lambda a, b: a % b,
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+    BinaryOp.LT: lambda a, b: a < b,
+    BinaryOp.LE: lambda a, b: a <= b,
+    BinaryOp.GT: lambda a, b: a > b,
+    BinaryOp.GE: lambda a, b: a >= b,
+    BinaryOp.EQ: lambda a, b: a == b,
+    BinaryOp.NE: lambda a, b: a != b,
+}
+_DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD})
+
+
+def binary(op: BinaryOp, lhs: Expr | Scalar, rhs: Expr | Scalar) -> Expr:
+    """``op(lhs, rhs)``, folded when both are int64 constants or one is an identity of integer arithmetic.
+
+    Floating-point identities are left alone: ``x * 0`` is not 0 for NaN.
+
+    Raises:
+        TypeError: the operands have different element types.
+    """
+    if not isinstance(lhs, Expr):
+        lhs = lift(lhs, rhs.dtype if isinstance(rhs, Expr) else DType.INT64)
+    if not isinstance(rhs, Expr):
+        rhs = lift(rhs, lhs.dtype)
+    if lhs.dtype is not rhs.dtype:
+        raise TypeError(f"{op}: operands are {lhs.dtype} and {rhs.dtype}: {to_text(lhs)} and {to_text(rhs)}")
+    if lhs.dtype is DType.INT64:
+        return _integer(op, lhs, rhs)
+    if lhs.dtype is DType.BOOL and op in (BinaryOp.AND, BinaryOp.OR):
+        for known, other in ((lhs, rhs), (rhs, lhs)):
+            if isinstance(known, Const):  # true & x -> x, false & x -> false, and the duals
+                return other if bool(known.value) == (op is BinaryOp.AND) else known
+    return Binary(op, lhs, rhs)
+
+
+def _integer(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+    a = lhs.value if isinstance(lhs, Const) else None
+    b = rhs.value if isinstance(rhs, Const) else None
+    if a is not None and b is not None and op in _FOLD and not (op in _DIVISIONS and b == 0):
+        value = _FOLD[op](a, b)
+        return Const(value, DType.BOOL if op in COMPARISONS else DType.INT64)
+    match op:
+        case BinaryOp.ADD if a == 0:  # 0 + x -> x
+            return rhs
+        case BinaryOp.ADD | BinaryOp.SUB if b == 0:  # x + 0 -> x, x - 0 -> x
+            return lhs
+        case BinaryOp.MUL if a == 0 or b == 0:  # 0 * x -> 0
+            return Const(0)
+        case BinaryOp.MUL if a == 1:  # 1 * x -> x
+            return rhs
+        case BinaryOp.MUL | BinaryOp.FLOOR_DIV if b == 1:  # x * 1 -> x, x // 1 -> x
+            return lhs
+        case BinaryOp.FLOOR_MOD if b == 1:  # x % 1 -> 0
+            return Const(0)
+    return Binary(op, lhs, rhs)
+
+
+def cast(x: Expr, dtype: DType) -> Expr:
+    """``x`` converted to ``dtype``; no node when it already has it."""
+    return x if x.dtype is dtype else Cast(dtype, x)
+
+
+def select(cond: Expr, then: Expr | Scalar, otherwise: Expr | Scalar) -> Expr:
+    """:class:`Select`, folded when the condition is constant or the branches are equal."""
+    if not isinstance(then, Expr):
+        then = lift(then, otherwise.dtype if isinstance(otherwise, Expr) else DType.INT64)
+    otherwise = lift(otherwise, then.dtype)
+    if isinstance(cond, Const):
+        return then if cond.value else otherwise
+    return then if then == otherwise else Select(cond, then, otherwise)
+
+
+def minimum(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    return binary(BinaryOp.MIN, a, b)
+
+
+def maximum(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    return binary(BinaryOp.MAX, a, b)
+
+
+def equal(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    return binary(BinaryOp.EQ, a, b)
+
+
+def not_equal(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    return binary(BinaryOp.NE, a, b)
+
+
+def logical_and(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    return binary(BinaryOp.AND, a, b)
+
+
+def logical_or(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
+    return binary(BinaryOp.OR, a, b)
+
+
+def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
+    """``ceil(a / b)`` for positive ``b``."""
+    return lift(a) if b == 1 else (lift(a) + (lift(b) - 1)) // lift(b)
+
+
+def walk(root: Expr) -> Iterator[Expr]:
+    """Every node, parents before children, repeated when shared."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(node.children()))
+
+
+def transform(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
+    """Rewrite bottom-up: ``rule`` sees each node with rewritten children; ``None`` keeps the node."""
+    memo = {} if memo is None else memo
+    found = memo.get(root)
+    if found is None:
+        kids = root.children()
+        new = tuple(transform(k, rule, memo) for k in kids)
+        node = root if all(a is b for a, b in zip(new, kids, strict=True)) else root.with_children(new)
+        replaced = rule(node)
+        memo[root] = found = node if replaced is None else replaced
+    return found
+
+
+def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
+    """``root`` with variables replaced."""
+    return transform(root, lambda e: values.get(e) if isinstance(e, Var) else None)
+
+
+def variables(root: Expr) -> frozenset[Var]:
+    """The variables that occur in ``root``."""
+    return frozenset(e for e in walk(root) if isinstance(e, Var))
+
+
+_INFIX = {
+    BinaryOp.ADD: ("+", 4), BinaryOp.SUB: ("-", 4), BinaryOp.MUL: ("*", 5), BinaryOp.DIV: ("/", 5),
+    BinaryOp.FLOOR_DIV: ("//", 5), BinaryOp.FLOOR_MOD: ("%", 5), BinaryOp.LT: ("<", 3), BinaryOp.LE: ("<=", 3),
+    BinaryOp.GT: (">", 3), BinaryOp.GE: (">=", 3), BinaryOp.EQ: ("==", 3), BinaryOp.NE: ("!=", 3),
+    BinaryOp.AND: ("and", 2), BinaryOp.OR: ("or", 1),
+}  # fmt: skip
+
+
+def to_text(expr: Expr, precedence: int = 0) -> str:
+    """Python syntax; integer forms are read back by :func:`shared_ir.dim.parse_dim`."""
+    match expr:
+        case Const(value=value, type=dtype):
+            return str(value) if dtype in (DType.INT64, DType.BOOL, DType.FLOAT32) else f"{dtype}({value})"
+        case Var(name=name):
+            return name
+        case Binary(op=op, lhs=lhs, rhs=rhs) if op in _INFIX:
+            sign, level = _INFIX[op]
+            text = f"{to_text(lhs, level)} {sign} {to_text(rhs, level + 1)}"
+            return f"({text})" if level < precedence else text
+        case Binary(op=op):
+            name = op.value
+        case Unary(op=op):
+            name = op.value
+        case Cast(type=dtype):
+            name = dtype.value
+        case Select():
+            name = "select"
+        case _:
+            return repr(expr)
+    return f"{name}({', '.join(to_text(c) for c in expr.children())})"

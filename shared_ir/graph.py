@@ -1,0 +1,197 @@
+"""Graph IR: typed SSA over frozen values, with nested graphs for control flow and fused groups.
+
+Grammar::
+
+    Module   = Module(graph, opset, metadata)
+    Graph    = Graph(name, inputs, outputs, nodes, constants)     nodes are in topological order
+    Node     = Node(op, inputs, outputs, attributes, name)        an absent optional input or output is None
+    Value    = Value(name, type)                                  defined once, used anywhere below; type is a TensorType
+    Attribute = int | float | bool | str | Dim | DType | TensorType | Graph | tuple of these
+
+``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when that
+is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is a Graph).
+A nested graph may use values of the enclosing graphs (``If``, ``Loop``, ``Scan`` bodies do; a Group body does not).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from types import MappingProxyType
+from typing import TypeAlias
+
+import numpy as np
+
+from shared_ir.dim import Dim
+from shared_ir.dtype import DType
+from shared_ir.types import TensorType
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """One SSA value, printed ``%name: float32[batch, 3]``."""
+
+    name: str
+    type: TensorType
+
+    @property
+    def dtype(self) -> DType:
+        return self.type.dtype
+
+    @property
+    def shape(self) -> tuple[Dim, ...]:
+        return self.type.shape
+
+    def __str__(self) -> str:
+        return f"%{self.name}: {self.type}"
+
+
+Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"
+
+
+@dataclass(frozen=True)
+class Node:
+    """One application of an operator. ``name`` is the ONNX node name, kept for errors and profiles."""
+
+    op: str
+    inputs: tuple[Value | None, ...]
+    outputs: tuple[Value | None, ...]
+    attributes: Mapping[str, Attribute] = field(default_factory=dict)
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "attributes", MappingProxyType(dict(self.attributes)))
+
+    @property
+    def results(self) -> tuple[Value, ...]:
+        """The outputs that are present."""
+        return tuple(v for v in self.outputs if v is not None)
+
+    @property
+    def operands(self) -> tuple[Value, ...]:
+        """The inputs that are present."""
+        return tuple(v for v in self.inputs if v is not None)
+
+    @property
+    def subgraphs(self) -> tuple[Graph, ...]:
+        return tuple(a for a in self.attributes.values() if isinstance(a, Graph))
+
+    def __str__(self) -> str:
+        return f"{self.name or '(unnamed)'} ({self.op})"
+
+
+@dataclass(frozen=True, eq=False)
+class Graph:
+    """A function of tensors. ``constants`` maps values to arrays (weights); arrays are never written to.
+
+    Passes return *the same object* when they changed nothing.
+    """
+
+    name: str
+    inputs: tuple[Value, ...]
+    outputs: tuple[Value, ...]
+    nodes: tuple[Node, ...]
+    constants: Mapping[Value, np.ndarray] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "constants", MappingProxyType(dict(self.constants)))
+
+    @cached_property
+    def producers(self) -> Mapping[Value, Node]:
+        """The node that defines each value of this graph (inputs and constants have none)."""
+        return {v: n for n in self.nodes for v in n.results}
+
+    @cached_property
+    def consumers(self) -> Mapping[Value, tuple[Node, ...]]:
+        """Nodes of this graph that read each value, nested graphs included."""
+        found: dict[Value, list[Node]] = {}
+        for node in self.nodes:
+            for value in dict.fromkeys((*node.operands, *free_values(node))):
+                found.setdefault(value, []).append(node)
+        return {v: tuple(ns) for v, ns in found.items()}
+
+    def with_(
+        self,
+        *,
+        nodes: tuple[Node, ...] | None = None,
+        constants: Mapping[Value, np.ndarray] | None = None,
+        outputs: tuple[Value, ...] | None = None,
+        inputs: tuple[Value, ...] | None = None,
+    ) -> Graph:
+        """A copy with parts replaced."""
+        return replace(
+            self,
+            nodes=self.nodes if nodes is None else nodes,
+            constants=self.constants if constants is None else constants,
+            outputs=self.outputs if outputs is None else outputs,
+            inputs=self.inputs if inputs is None else inputs,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class Module:
+    """A model: its graph and what is worth keeping of where it came from."""
+
+    graph: Graph
+    opset: int = 0
+    metadata: Mapping[str, str] = field(default_factory=dict)
+
+
+def free_values(node: Node) -> tuple[Value, ...]:
+    """Values of enclosing graphs that the nested graphs of ``node`` read."""
+    return tuple(dict.fromkeys(v for g in node.subgraphs for v in graph_free_values(g)))
+
+
+def graph_free_values(graph: Graph) -> tuple[Value, ...]:
+    """Values that ``graph`` reads but does not define."""
+    defined = {*graph.inputs, *graph.constants, *(v for n in graph.nodes for v in n.results)}
+    read = [v for n in graph.nodes for v in (*n.operands, *free_values(n))] + list(graph.outputs)
+    return tuple(dict.fromkeys(v for v in read if v not in defined))
+
+
+def replace_values(node: Node, mapping: Mapping[Value, Value]) -> Node:
+    """``node`` reading ``mapping[v]`` in place of ``v``, nested graphs included."""
+
+    def attribute(value: Attribute) -> Attribute:
+        if not isinstance(value, Graph):
+            return value
+        return value.with_(
+            nodes=tuple(replace_values(n, mapping) for n in value.nodes),
+            outputs=tuple(mapping.get(v, v) for v in value.outputs),
+        )
+
+    if not any(v in mapping for v in (*node.operands, *free_values(node))):
+        return node
+    return replace(
+        node,
+        inputs=tuple(None if v is None else mapping.get(v, v) for v in node.inputs),
+        attributes={k: attribute(a) for k, a in node.attributes.items()},
+    )
+
+
+def walk_graphs(graph: Graph) -> Iterator[Graph]:
+    """``graph`` and every graph nested in it."""
+    yield graph
+    for node in graph.nodes:
+        for sub in node.subgraphs:
+            yield from walk_graphs(sub)
+
+
+def fresh_names(graph: Graph) -> Callable[[str], str]:
+    """A source of value names that are not used in ``graph`` yet: ``fresh("x")`` -> ``x``, ``x_1``, ..."""
+    used = {
+        v.name
+        for g in walk_graphs(graph)
+        for v in (*g.inputs, *g.constants, *(r for n in g.nodes for r in n.results))
+    }
+
+    def fresh(base: str) -> str:
+        name, i = base, 0
+        while name in used:
+            i += 1
+            name = f"{base}_{i}"
+        used.add(name)
+        return name
+
+    return fresh

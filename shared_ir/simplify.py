@@ -1,0 +1,331 @@
+"""Normal form of integer expressions: one simplifier for symbolic dims and loop indices.
+
+An int64 expression is brought to a polynomial, ``sum(coefficient * product(atoms)) + constant``, where an atom is
+a variable, a floor division, a modulo, a min/max, or anything opaque (loads, casts). Equal polynomials print
+equal, so the difference of two dims is the constant 0 exactly when they are equal as polynomials.
+Variables stand for integers >= 0 unless ``ranges`` says otherwise.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from shared_ir.dtype import DType
+from shared_ir.expr import COMPARISONS, Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var, binary, select, to_text
+
+Interval = tuple[int | None, int | None]
+"""Inclusive bounds; ``None`` is unbounded."""
+
+Monomial = tuple[Expr, ...]
+Polynomial = dict[Monomial, int]
+
+_LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
+
+
+def simplify(expr: Expr, ranges: Mapping[str, Interval] | None = None) -> Expr:
+    """``expr`` in normal form, using ``ranges`` (inclusive bounds of variables) where they help."""
+    return Simplifier(ranges or {})(expr)
+
+
+@dataclass
+class Simplifier:
+    """A simplification under fixed variable ranges; remembers what it has already simplified."""
+
+    ranges: Mapping[str, Interval]
+    _memo: dict[Expr, Expr] = field(default_factory=dict)
+    _bounds: dict[Expr, Interval] = field(default_factory=dict)
+
+    def __call__(self, expr: Expr) -> Expr:
+        found = self._memo.get(expr)
+        if found is None:
+            found = self._memo[expr] = self._rewrite(expr)
+            self._memo[found] = found
+        return found
+
+    def _rewrite(self, expr: Expr) -> Expr:
+        if isinstance(expr, (Const, Var)):
+            return expr
+        if expr.dtype is DType.INT64 and isinstance(expr, Binary):
+            if expr.op in _LINEAR:
+                return _expression(self.polynomial(expr))
+            return self._division_or_extremum(expr.op, self(expr.lhs), self(expr.rhs))
+        node = expr.with_children(tuple(self(c) for c in expr.children()))
+        match node:
+            case Binary(op=op, lhs=lhs, rhs=rhs) if op in COMPARISONS and lhs.dtype is DType.INT64:
+                return self._comparison(op, lhs, rhs)
+            case Unary(op=UnaryOp.NOT, x=Const(value=value)):
+                return Const(not value, DType.BOOL)
+            case Select(cond=cond, then=then, otherwise=otherwise):
+                return select(cond, then, otherwise)
+        return node
+
+    # -- polynomials
+
+    def polynomial(self, expr: Expr) -> Polynomial:
+        match expr:
+            case Const(value=value):
+                return {(): int(value)} if value else {}
+            case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
+                return _sum(self.polynomial(lhs), self.polynomial(rhs), 1)
+            case Binary(op=BinaryOp.SUB, lhs=lhs, rhs=rhs):
+                return _sum(self.polynomial(lhs), self.polynomial(rhs), -1)
+            case Binary(op=BinaryOp.MUL, lhs=lhs, rhs=rhs):
+                return _product(self.polynomial(lhs), self.polynomial(rhs))
+            case Var():
+                return {(expr,): 1}
+        atom = self(expr)
+        if isinstance(atom, Const) or (isinstance(atom, Binary) and atom.op in _LINEAR and atom.dtype is DType.INT64):
+            return self.polynomial(atom)
+        return {(atom,): 1}
+
+    def _division_or_extremum(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+        match op:
+            case BinaryOp.FLOOR_DIV:
+                return self._floor_div(lhs, rhs)
+            case BinaryOp.FLOOR_MOD:
+                return self._floor_mod(lhs, rhs)
+            case BinaryOp.MIN | BinaryOp.MAX:
+                return self._extremum(op, lhs, rhs)
+        return binary(op, lhs, rhs)
+
+    def _floor_div(self, lhs: Expr, rhs: Expr) -> Expr:
+        whole, rest = _split_multiples(self.polynomial(lhs), self.polynomial(rhs))
+        if rest is None:
+            return _expression(whole)
+        remainder = _expression(rest)
+        if self._within(remainder, rhs):  # (q*c + r) // c -> q when 0 <= r < c
+            return _expression(whole)
+        if isinstance(rhs, Const) and int(rhs.value) > 0:
+            quotient = self._reduced_quotient(rest, int(rhs.value))
+        else:
+            quotient = binary(BinaryOp.FLOOR_DIV, remainder, rhs)
+        return _expression(_sum(whole, self.polynomial_of_atom(quotient), 1))
+
+    def _reduced_quotient(self, rest: Polynomial, divisor: int) -> Expr:
+        """``rest // divisor`` with the common factor of the variable terms taken out."""
+        factor = math.gcd(divisor, *(c for m, c in rest.items() if m))
+        if factor > 1:  # (g*x + k) // (g*d) -> (x + k // g) // d
+            rest = {m: c // factor for m, c in rest.items() if m or c // factor}
+            divisor //= factor
+        if divisor == 1:
+            return _expression(rest)
+        numerator = _expression(rest)
+        match numerator:
+            case Binary(op=BinaryOp.FLOOR_DIV, lhs=inner, rhs=Const(value=first)) if int(first) > 0:
+                return self(binary(BinaryOp.FLOOR_DIV, inner, Const(int(first) * divisor)))  # x//a//b -> x//(a*b)
+        low, high = self.interval(numerator)
+        if low is not None and high is not None and low // divisor == high // divisor:
+            return Const(low // divisor)
+        return binary(BinaryOp.FLOOR_DIV, numerator, Const(divisor))
+
+    def _floor_mod(self, lhs: Expr, rhs: Expr) -> Expr:
+        _, rest = _split_multiples(self.polynomial(lhs), self.polynomial(rhs))
+        if rest is None:
+            return Const(0)
+        remainder = _expression(rest)
+        if self._within(remainder, rhs):  # r % c -> r when 0 <= r < c
+            return remainder
+        return binary(BinaryOp.FLOOR_MOD, remainder, rhs)
+
+    def polynomial_of_atom(self, expr: Expr) -> Polynomial:
+        return self.polynomial(expr) if _is_linear(expr) else {(expr,): 1}
+
+    def _extremum(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+        low, high = self._difference(lhs, rhs)
+        smaller, larger = (lhs, rhs) if op is BinaryOp.MIN else (rhs, lhs)
+        if high is not None and high <= 0:  # lhs <= rhs
+            return smaller
+        if low is not None and low >= 0:
+            return larger
+        return binary(op, *sorted((lhs, rhs), key=to_text))
+
+    def _comparison(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+        low, high = self._difference(lhs, rhs)
+        verdict = _COMPARE[op](low, high)
+        if verdict is not None:
+            return Const(verdict, DType.BOOL)
+        return binary(op, lhs, rhs)
+
+    def _within(self, value: Expr, divisor: Expr) -> bool:
+        low, _ = self.interval(value)
+        _, above = self._difference(value, divisor)
+        return low is not None and low >= 0 and above is not None and above < 0
+
+    def _difference(self, lhs: Expr, rhs: Expr) -> Interval:
+        return self._polynomial_interval(_sum(self.polynomial(lhs), self.polynomial(rhs), -1))
+
+    # -- intervals
+
+    def interval(self, expr: Expr) -> Interval:
+        """Inclusive bounds of an int64 expression under the ranges of its variables."""
+        found = self._bounds.get(expr)
+        if found is None:
+            found = self._bounds[expr] = self._interval(expr)
+        return found
+
+    def _interval(self, expr: Expr) -> Interval:
+        match expr:
+            case Const(value=value):
+                return int(value), int(value)
+            case Var(name=name):
+                return self.ranges.get(name, (0, None))
+            case Binary(op=op) if op in _LINEAR:
+                return self._polynomial_interval(self.polynomial(expr))
+            case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=Const(value=c)) if int(c) > 0:
+                low, high = self.interval(lhs)
+                return None if low is None else low // int(c), None if high is None else high // int(c)
+            case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs):
+                low, high = self.interval(lhs)
+                return (0, high) if low is not None and low >= 0 else (None, None)
+            case Binary(op=BinaryOp.FLOOR_MOD, rhs=rhs):
+                _, high = self.interval(rhs)
+                return 0, None if high is None else high - 1
+            case Binary(op=BinaryOp.MIN, lhs=lhs, rhs=rhs):
+                (a, b), (c, d) = self.interval(lhs), self.interval(rhs)
+                return _least(a, c), d if b is None else b if d is None else min(b, d)
+            case Binary(op=BinaryOp.MAX, lhs=lhs, rhs=rhs):
+                (a, b), (c, d) = self.interval(lhs), self.interval(rhs)
+                return c if a is None else a if c is None else max(a, c), _greatest(b, d)
+            case Select(then=then, otherwise=otherwise):
+                (a, b), (c, d) = self.interval(then), self.interval(otherwise)
+                return _least(a, c), _greatest(b, d)
+        return None, None
+
+    def _polynomial_interval(self, poly: Polynomial) -> Interval:
+        low: int | None = 0
+        high: int | None = 0
+        for monomial, coefficient in poly.items():
+            a, b = _scale(self._monomial_interval(monomial), coefficient)
+            low = None if low is None or a is None else low + a
+            high = None if high is None or b is None else high + b
+        return low, high
+
+    def _monomial_interval(self, monomial: Monomial) -> Interval:
+        low: int | None = 1
+        high: int | None = 1
+        for atom in monomial:
+            a, b = self.interval(atom)
+            if a is None or a < 0 or low is None:
+                if len(monomial) == 1:
+                    return a, b
+                return None, None
+            low = low * a
+            high = None if high is None or b is None else high * b
+        return low, high
+
+
+def _is_linear(expr: Expr) -> bool:
+    return isinstance(expr, Const) or (isinstance(expr, Binary) and expr.op in _LINEAR)
+
+
+def _least(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else min(a, b)
+
+
+def _greatest(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else max(a, b)
+
+
+def _scale(interval: Interval, factor: int) -> Interval:
+    low, high = interval if factor >= 0 else (interval[1], interval[0])
+    return None if low is None else low * factor, None if high is None else high * factor
+
+
+_COMPARE = {
+    BinaryOp.LT: lambda lo, hi: True if hi is not None and hi < 0 else False if lo is not None and lo >= 0 else None,
+    BinaryOp.LE: lambda lo, hi: True if hi is not None and hi <= 0 else False if lo is not None and lo > 0 else None,
+    BinaryOp.GT: lambda lo, hi: True if lo is not None and lo > 0 else False if hi is not None and hi <= 0 else None,
+    BinaryOp.GE: lambda lo, hi: True if lo is not None and lo >= 0 else False if hi is not None and hi < 0 else None,
+    BinaryOp.EQ: lambda lo, hi: _equality(lo, hi),
+    BinaryOp.NE: lambda lo, hi: None if _equality(lo, hi) is None else not _equality(lo, hi),
+}
+"""Verdict on ``lhs op rhs`` from the bounds of ``lhs - rhs``; ``None`` when they do not decide it."""
+
+
+def _equality(low: int | None, high: int | None) -> bool | None:
+    if low == 0 and high == 0:
+        return True
+    return False if (low is not None and low > 0) or (high is not None and high < 0) else None
+
+
+def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
+    total = dict(a)
+    for monomial, coefficient in b.items():
+        value = total.get(monomial, 0) + sign * coefficient
+        if value:
+            total[monomial] = value
+        else:
+            total.pop(monomial, None)
+    return total
+
+
+def _product(a: Polynomial, b: Polynomial) -> Polynomial:
+    total: Polynomial = {}
+    for m, c in a.items():
+        for n, d in b.items():
+            key = tuple(sorted(m + n, key=to_text)) if m and n else m or n
+            value = total.get(key, 0) + c * d
+            if value:
+                total[key] = value
+            else:
+                total.pop(key, None)
+    return total
+
+
+def _split_multiples(poly: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial | None]:
+    """``poly = whole * divisor + rest`` taking whole terms only; ``rest`` is None when nothing is left.
+
+    A divisor of several terms is handled when ``poly`` is an integer multiple of it.
+    """
+    if len(divisor) != 1:
+        if divisor and poly and poly.keys() == divisor.keys():
+            ratios = {c / divisor[m] for m, c in poly.items()}
+            if len(ratios) == 1 and (ratio := ratios.pop()).is_integer():
+                return {(): int(ratio)}, None
+        return {}, poly or None
+    ((atoms, factor),) = divisor.items()
+    whole: Polynomial = {}
+    rest: Polynomial = {}
+    for monomial, coefficient in poly.items():
+        left = _remove_atoms(monomial, atoms)
+        if left is None:
+            rest[monomial] = coefficient
+            continue
+        quotient, remainder = divmod(coefficient, factor)
+        if quotient:
+            whole[left] = quotient
+        if remainder:
+            rest[monomial] = remainder
+    return whole, rest or None
+
+
+def _remove_atoms(monomial: Monomial, atoms: Monomial) -> Monomial | None:
+    left = list(monomial)
+    for atom in atoms:
+        if atom not in left:
+            return None
+        left.remove(atom)
+    return tuple(left)
+
+
+def _expression(poly: Polynomial) -> Expr:
+    """Terms in a fixed order: higher degree first, then by text, the constant last."""
+    terms = sorted(poly.items(), key=lambda t: (-len(t[0]), [to_text(a) for a in t[0]]))
+    total: Expr = Const(0)
+    for monomial, coefficient in terms:
+        term = _term(monomial, abs(coefficient))
+        if total == Const(0):
+            total = term if coefficient > 0 else binary(BinaryOp.SUB, 0, term)
+        else:
+            total = binary(BinaryOp.ADD if coefficient > 0 else BinaryOp.SUB, total, term)
+    return total
+
+
+def _term(monomial: Monomial, coefficient: int) -> Expr:
+    """``x * y * coefficient``"""
+    term: Expr = Const(1)
+    for atom in monomial:
+        term = binary(BinaryOp.MUL, term, atom)
+    return binary(BinaryOp.MUL, term, coefficient)
