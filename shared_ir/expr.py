@@ -422,7 +422,7 @@ def variables(root: Expr) -> frozenset[Var]:
     return frozenset(e for e in walk(root) if isinstance(e, Var))
 
 
-_INFIX = {
+INFIX = {
     BinaryOp.ADD: ("+", 4), BinaryOp.SUB: ("-", 4), BinaryOp.MUL: ("*", 5), BinaryOp.DIV: ("/", 5),
     BinaryOp.FLOOR_DIV: ("//", 5), BinaryOp.FLOOR_MOD: ("%", 5), BinaryOp.LT: ("<", 3), BinaryOp.LE: ("<=", 3),
     BinaryOp.GT: (">", 3), BinaryOp.GE: (">=", 3), BinaryOp.EQ: ("==", 3), BinaryOp.NE: ("!=", 3),
@@ -437,8 +437,8 @@ def to_text(expr: Expr, precedence: int = 0) -> str:
             return str(value) if dtype in (DType.INT64, DType.BOOL, DType.FLOAT32) else f"{dtype}({value})"
         case Var(name=name):
             return name
-        case Binary(op=op, lhs=lhs, rhs=rhs) if op in _INFIX:
-            sign, level = _INFIX[op]
+        case Binary(op=op, lhs=lhs, rhs=rhs) if op in INFIX:
+            sign, level = INFIX[op]
             text = f"{to_text(lhs, level)} {sign} {to_text(rhs, level + 1)}"
             return f"({text})" if level < precedence else text
         case Binary(op=op):

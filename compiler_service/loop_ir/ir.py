@@ -13,6 +13,7 @@ Grammar::
               | Ramp(base, stride, lanes)               base, base + stride, ...: a vector of int64
               | Broadcast(x, lanes)
               | VectorReduce(op, x)                     horizontal: a vector to a scalar
+              | VectorVar(name, dtype, lanes)           a Var whose Let has a vector value
 
 A function runs ``body`` for every ``task`` of a given range within [0, tasks); tasks are independent of each other.
 ``buffers`` are its arguments in order, ``symbols`` its int64 parameters in order; shapes may mention symbols.
@@ -21,13 +22,15 @@ Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loop
 order: ``unroll`` (replicate), ``vectorize`` (to Ramp / Broadcast), ``flatten`` (to one row-major index per access), ``simplify``,
 ``hoist``. Code generation takes flat functions without UNROLLED or VECTORIZED loops.
 
-In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane counts.
-A masked-out lane is neither loaded (its value is 0) nor stored.
+In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane counts. Two
+exceptions: the condition of a Select may be scalar between vectors, and the indices of one access may mix scalars and vectors.
+A masked-out lane is neither loaded (its value is 0) nor stored; a mask has the lanes of its access.
 """
 
 from __future__ import annotations
 
 import enum
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_service.tensor_expr.tensor import ReduceOp
@@ -129,10 +132,15 @@ class VectorReduce(Expr):
         return VectorReduce(self.op, *children)
 
 
+@dataclass(frozen=True, eq=False)
+class VectorVar(Var):
+    lanes: int = 1
+
+
 def lanes_of(expr: Expr) -> int:
     """1 for scalars, else the number of lanes."""
     match expr:
-        case Ramp(lanes=lanes) | Broadcast(lanes=lanes):
+        case Ramp(lanes=lanes) | Broadcast(lanes=lanes) | VectorVar(lanes=lanes):
             return lanes
         case VectorReduce():
             return 1
@@ -202,3 +210,29 @@ class Function:
     task: Var
     tasks: Dim
     body: Statement
+
+
+def substatements(statement: Statement) -> tuple[Statement, ...]:
+    """Direct parts of a statement, in order."""
+    match statement:
+        case Block(statements=statements):
+            return statements
+        case For(body=body) | Let(body=body) | Allocate(body=body):
+            return (body,)
+        case If(then=then, otherwise=otherwise):
+            return (then,) if otherwise is None else (then, otherwise)
+    return ()
+
+
+def walk_statements(root: Statement) -> Iterator[Statement]:
+    """Every statement, parents before children."""
+    stack = [root]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(substatements(node)))
+
+
+def stored_buffers(root: Statement) -> frozenset[Buffer]:
+    """The buffers that ``root`` stores to."""
+    return frozenset(s.buffer for s in walk_statements(root) if isinstance(s, Store))

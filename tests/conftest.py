@@ -1,0 +1,41 @@
+"""Fixtures shared by every test."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden from what the tests print")
+
+
+@pytest.fixture
+def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
+    """``golden(text, suffix="")`` compares ``text`` with tests/golden/<file stem>/<test>[.suffix].txt.
+
+    A missing file fails the test too: a golden is written on purpose, with ``--update-golden``.
+    """
+    name = re.sub(r"\W+", "-", request.node.name).strip("-")
+
+    def check(text: str, suffix: str = "") -> None:
+        path = GOLDEN / request.path.stem / (f"{name}.{suffix}.txt" if suffix else f"{name}.txt")
+        text = text.rstrip("\n") + "\n"
+        if request.config.getoption("--update-golden"):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+            return
+        if not path.exists():
+            pytest.fail(f"{path} does not exist; write it with --update-golden")
+        wanted = path.read_text()
+        if text != wanted:
+            lines = difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(path), "printed", lineterm="")
+            pytest.fail("\n".join(["differs from the golden file (--update-golden accepts it):", *lines]), pytrace=False)
+
+    return check
