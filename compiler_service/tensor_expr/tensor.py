@@ -7,9 +7,10 @@ Grammar::
     reduction = None | Reduction(op, axes)
     Expr     += Load(tensor, indices)
 
-``Compute`` without a reduction: ``T[axes] = body``. With one: ``T[axes] = reduce(op) over reduction.axes of body``, starting
-from the identity of ``op``. The body of a reduction is reduced as it is; what follows it is another Compute (schedules inline it
-back as an epilogue). Indices must be in bounds wherever they are evaluated: guard with :func:`shared_ir.expr.select`.
+``Compute`` without a reduction: ``T[axes] = body``. With one: ``T[axes] = reduce(op) over reduction.axes of body``,
+starting from the identity of ``op``. The body of a reduction is reduced as it is; what follows it is another Compute
+(schedules inline it back as an epilogue). Indices must be in bounds wherever they are evaluated: guard with
+:func:`shared_ir.expr.select`.
 """
 
 from __future__ import annotations
@@ -73,8 +74,8 @@ class Compute:
 class Tensor:
     """A tensor of a kernel; compared by identity.
 
-    ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array of
-    Python numbers and integer :class:`Expr` over dim symbols, shaped like the (then static) tensor.
+    ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array
+    of Python numbers and integer :class:`Expr` over dim symbols, shaped like the (then static) tensor.
     """
 
     name: str
@@ -146,7 +147,7 @@ def compute(
     name: str = "compute",
     axes: Sequence[str] = (),
 ) -> Tensor:
-    """``T[i0, i1, ...] = body(i0, i1, ...)``; ``axes`` names the loops for schedules and prints (default i0, i1, ...)."""
+    """``T[i0, i1, ...] = body(i0, i1, ...)``; ``axes`` names the loops for schedules and prints (default i0, ...)."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     expr = body(*(a.var for a in own))
@@ -190,5 +191,7 @@ def identity_of(op: ReduceOp, dtype: DType) -> Any:
         return float("inf") if largest else float("-inf")
     if dtype is DType.BOOL:
         return largest
-    info = np.iinfo(dtype.numpy)
-    return int(info.max if largest else info.min)
+    value_bits = dtype.bits - dtype.is_signed
+    if largest:
+        return 2**value_bits - 1
+    return -(2**value_bits) if dtype.is_signed else 0

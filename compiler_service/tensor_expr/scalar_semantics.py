@@ -1,0 +1,193 @@
+"""The numpy meaning of every scalar operator: what the evaluator and the loop-IR interpreter compute.
+
+Floats keep their own width. Integers wrap. Where C leaves an answer undefined, this is ours: a division or modulo by
+zero gives 0, a shift by the width or more (or by a negative count) gives 0, an integer to a negative power is truncated
+like ``1 / x``.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, TypeAlias
+
+import ml_dtypes
+import numpy as np
+
+from shared_ir.dtype import DType
+from shared_ir.expr import BinaryOp, UnaryOp
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+UnaryFunction: TypeAlias = Callable[[Array], Array]
+BinaryFunction: TypeAlias = Callable[[Array, Array], Array]
+AnyFunction: TypeAlias = Callable[..., Any]
+
+_EXTENSION_TYPES: Mapping[DType, Any] = MappingProxyType(
+    {
+        DType.BFLOAT16: ml_dtypes.bfloat16,
+        DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
+        DType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
+        DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+        DType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
+        DType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
+        DType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
+        DType.INT4: ml_dtypes.int4,
+        DType.UINT4: ml_dtypes.uint4,
+        DType.INT2: ml_dtypes.int2,
+        DType.UINT2: ml_dtypes.uint2,
+    }
+)
+_BY_EXTENSION: Mapping[Any, DType] = MappingProxyType({np.dtype(t): d for d, t in _EXTENSION_TYPES.items()})
+
+
+def storage_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype of arrays of ``dtype``: numpy's own or one of ml_dtypes (sub-byte types take a byte each)."""
+    extension = _EXTENSION_TYPES.get(dtype)
+    return dtype.numpy if extension is None else np.dtype(extension)
+
+
+def dtype_of(array: Array) -> DType:
+    """The element type of an array, those of ml_dtypes included; the inverse of :func:`storage_dtype`."""
+    return _BY_EXTENSION.get(array.dtype) or DType.of(array)
+
+
+def cast(array: Array, dtype: DType) -> Array:
+    """``array`` converted: to floats by rounding to nearest even, to integers by truncation, to bool by ``!= 0``.
+
+    Out-of-range integers wrap, out-of-range floats become infinite (NaN in formats without infinity).
+    """
+    target = storage_dtype(dtype)
+    if array.dtype == target:
+        return array
+    with np.errstate(all="ignore"):
+        return array.astype(target)
+
+
+_erf = np.frompyfunc(math.erf, 1, 1)
+
+
+def _keep(function: AnyFunction) -> AnyFunction:
+    """``function`` with its result brought back to the dtype of the first operand."""
+
+    def kept(x: Array, *rest: Array) -> Array:
+        return np.asarray(function(x, *rest)).astype(np.asarray(x).dtype, copy=False)
+
+    return kept
+
+
+def _erf_array(x: Array) -> Array:
+    return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
+
+
+def _sigmoid(x: Array) -> Array:
+    small = np.exp(-np.abs(x))  # never overflows
+    one = np.ones((), x.dtype)
+    return np.where(x >= 0, one / (one + small), small / (one + small))
+
+
+def _popcount(x: Array) -> Array:
+    x = np.asarray(x)
+    return np.asarray(np.bitwise_count(x.view(f"u{x.dtype.itemsize}")))  # numpy counts the bits of |x| on signed types
+
+
+def _truncated_quotient(a: Array, b: Array) -> Array:
+    return np.asarray(np.floor_divide(a - np.fmod(a, b), b))
+
+
+def _floor_quotient(a: Array, b: Array) -> Array:
+    return np.where(b == 0, np.zeros((), a.dtype), np.floor_divide(a, b))
+
+
+def _power(a: Array, b: Array) -> Array:
+    if not np.issubdtype(a.dtype, np.integer):
+        return np.asarray(np.power(a, b))
+    # 1 / a truncated is a itself for 1, -1 (to an odd power) and 0, and 0 for the rest
+    inverse = np.where(np.abs(a) == 1, np.power(a, np.abs(b)), np.zeros((), a.dtype))
+    return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
+
+
+def _shift(function: AnyFunction) -> BinaryFunction:
+    def shift(a: Array, b: Array) -> Array:
+        inside = (b >= 0) & (b < np.asarray(a).dtype.itemsize * 8)
+        return np.where(inside, function(a, np.where(inside, b, np.zeros((), b.dtype))), np.zeros((), a.dtype))
+
+    return shift
+
+
+def _total(function: AnyFunction) -> AnyFunction:
+    """``function`` on values of every kind, without warnings about the answers fixed above."""
+
+    def total(*operands: Array) -> Array:
+        with np.errstate(all="ignore"):
+            return np.asarray(function(*operands))
+
+    return total
+
+
+_UNARY: Mapping[UnaryOp, AnyFunction] = MappingProxyType(
+    {
+        UnaryOp.NEG: _keep(np.negative),
+        UnaryOp.NOT: np.logical_not,
+        UnaryOp.BIT_NOT: np.invert,
+        UnaryOp.ABS: _keep(np.abs),
+        UnaryOp.FLOOR: _keep(np.floor),
+        UnaryOp.CEIL: _keep(np.ceil),
+        UnaryOp.ROUND: _keep(np.rint),
+        UnaryOp.TRUNC: _keep(np.trunc),
+        UnaryOp.SQRT: _keep(np.sqrt),
+        UnaryOp.RSQRT: _keep(lambda x: np.ones((), x.dtype) / np.sqrt(x)),
+        UnaryOp.RECIPROCAL: _keep(lambda x: np.ones((), x.dtype) / x),
+        UnaryOp.EXP: _keep(np.exp),
+        UnaryOp.LOG: _keep(np.log),
+        UnaryOp.SIN: _keep(np.sin),
+        UnaryOp.COS: _keep(np.cos),
+        UnaryOp.TAN: _keep(np.tan),
+        UnaryOp.ASIN: _keep(np.arcsin),
+        UnaryOp.ACOS: _keep(np.arccos),
+        UnaryOp.ATAN: _keep(np.arctan),
+        UnaryOp.SINH: _keep(np.sinh),
+        UnaryOp.COSH: _keep(np.cosh),
+        UnaryOp.TANH: _keep(np.tanh),
+        UnaryOp.ASINH: _keep(np.arcsinh),
+        UnaryOp.ACOSH: _keep(np.arccosh),
+        UnaryOp.ATANH: _keep(np.arctanh),
+        UnaryOp.ERF: _keep(_erf_array),
+        UnaryOp.SIGMOID: _keep(_sigmoid),
+        UnaryOp.IS_NAN: np.isnan,
+        UnaryOp.IS_INF: np.isinf,
+        UnaryOp.POPCOUNT: _keep(_popcount),
+    }
+)
+UNARY: Mapping[UnaryOp, UnaryFunction] = MappingProxyType({op: _total(f) for op, f in _UNARY.items()})
+"""Result dtype = operand dtype, but bool for NOT, IS_NAN and IS_INF."""
+
+_BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
+    {
+        BinaryOp.ADD: _keep(np.add),
+        BinaryOp.SUB: _keep(np.subtract),
+        BinaryOp.MUL: _keep(np.multiply),
+        BinaryOp.DIV: _keep(np.divide),
+        BinaryOp.FLOOR_DIV: _keep(_floor_quotient),
+        BinaryOp.FLOOR_MOD: _keep(np.mod),
+        BinaryOp.TRUNC_DIV: _keep(_truncated_quotient),
+        BinaryOp.TRUNC_MOD: _keep(np.fmod),
+        BinaryOp.MIN: _keep(np.minimum),
+        BinaryOp.MAX: _keep(np.maximum),
+        BinaryOp.POW: _keep(_power),
+        BinaryOp.ATAN2: _keep(np.arctan2),
+        BinaryOp.AND: np.bitwise_and,
+        BinaryOp.OR: np.bitwise_or,
+        BinaryOp.XOR: np.bitwise_xor,
+        BinaryOp.SHL: _shift(np.left_shift),
+        BinaryOp.SHR: _shift(np.right_shift),
+        BinaryOp.LT: np.less,
+        BinaryOp.LE: np.less_equal,
+        BinaryOp.GT: np.greater,
+        BinaryOp.GE: np.greater_equal,
+        BinaryOp.EQ: np.equal,
+        BinaryOp.NE: np.not_equal,
+    }
+)
+BINARY: Mapping[BinaryOp, BinaryFunction] = MappingProxyType({op: _total(f) for op, f in _BINARY.items()})
+"""Both operands have one dtype, which is the dtype of the result; comparisons give bool."""
