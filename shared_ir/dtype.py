@@ -75,7 +75,7 @@ class DType(enum.StrEnum):
     @classmethod
     def of(cls, array: np.ndarray) -> DType:
         """The element type of an array; object and unicode arrays are strings."""
-        return cls.STRING if array.dtype.kind in "OUS" else cls(array.dtype.name)
+        return cls.STRING if array.dtype.kind in "OUS" else cls(_ARRAY_NAMES.get(array.dtype.name, array.dtype.name))
 
 
 _BITS = {
@@ -88,6 +88,15 @@ _BITS = {
     DType.COMPLEX128: 128,
     DType.STRING: 0,
 }
+_ARRAY_NAMES = {
+    "float8_e4m3fn": "float8e4m3fn",
+    "float8_e4m3fnuz": "float8e4m3fnuz",
+    "float8_e5m2": "float8e5m2",
+    "float8_e5m2fnuz": "float8e5m2fnuz",
+    "float8_e8m0fnu": "float8e8m0",
+    "float4_e2m1fn": "float4e2m1",
+}
+"""Names that ml_dtypes gives to its numpy dtypes, where they are not the ONNX names."""
 _NUMPY_NAMES = frozenset(
     "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
 )

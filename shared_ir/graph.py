@@ -2,14 +2,15 @@
 
 Grammar::
 
-    Module   = Module(graph, opset, metadata)
+    Module   = Module(graph, opset, metadata, input_names, output_names)
     Graph    = Graph(name, inputs, outputs, nodes, constants)     nodes are in topological order
     Node     = Node(op, inputs, outputs, attributes, name)        an absent optional input or output is None
-    Value    = Value(name, type)                                  defined once, used anywhere below; type is a TensorType
+    Value    = Value(name, type)                                  defined once, used anywhere below
     Attribute = int | float | bool | str | Dim | DType | TensorType | Graph | tuple of these
 
-``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when that
-is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is a Graph).
+``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when
+that is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is
+a Graph). The type of a value is a TensorType.
 A nested graph may use values of the enclosing graphs (``If``, ``Loop``, ``Scan`` bodies do; a Group body does not).
 """
 
@@ -46,6 +47,9 @@ class Value:
     def __str__(self) -> str:
         return f"%{self.name}: {self.type}"
 
+
+GROUP_OP = "ingot.Group"
+"""The operator whose ``body`` is closed: it names its own values and reads none of the enclosing graph."""
 
 Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"
 
@@ -131,11 +135,17 @@ class Graph:
 
 @dataclass(frozen=True, eq=False)
 class Module:
-    """A model: its graph and what is worth keeping of where it came from."""
+    """A model: its graph and what is worth keeping of where it came from.
+
+    ``input_names`` and ``output_names`` are the names of the model's interface, in the order of ``graph.inputs`` and
+    ``graph.outputs``: what users type and see, which need not be identifiers and which no pass changes.
+    """
 
     graph: Graph
     opset: int = 0
     metadata: Mapping[str, str] = field(default_factory=dict)
+    input_names: tuple[str, ...] = ()
+    output_names: tuple[str, ...] = ()
 
 
 def free_values(node: Node) -> tuple[Value, ...]:
