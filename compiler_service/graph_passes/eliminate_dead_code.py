@@ -1,0 +1,46 @@
+"""Remove nodes and constants that no output depends on. Operators have no side effects."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import ClassVar
+
+from compiler_service.graph_passes.nested import map_bodies
+from compiler_service.graph_passes.pass_manager import Pass
+from shared_ir.graph import Graph, Node, Value, free_values
+
+
+@dataclass(frozen=True)
+class EliminateDeadCode(Pass):
+    """Keeps what the outputs need; an unused optional output of a kept node becomes absent."""
+
+    name: ClassVar[str] = "eliminate-dead-code"
+    level: ClassVar[int] = 1
+
+    def run(self, graph: Graph) -> Graph:
+        return eliminate_dead_code(graph)
+
+
+def eliminate_dead_code(graph: Graph) -> Graph:
+    """``graph`` without dead nodes and constants, nested graphs included."""
+    graph = map_bodies(graph, eliminate_dead_code)
+    needed: set[Value] = set(graph.outputs)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if any(v in needed for v in node.results):
+            kept.append(_without_unused_outputs(node, needed))
+            needed.update(node.operands, free_values(node))
+    nodes = tuple(reversed(kept))
+    constants = {v: a for v, a in graph.constants.items() if v in needed}
+    same = len(nodes) == len(graph.nodes) and all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
+    if same and len(constants) == len(graph.constants):
+        return graph
+    return graph.with_(nodes=nodes, constants=constants)
+
+
+def _without_unused_outputs(node: Node, needed: set[Value]) -> Node:
+    """Results that nobody reads become absent. Control flow keeps its arity: its bodies fix it."""
+    if node.subgraphs or len(node.outputs) == 1:
+        return node
+    outputs = tuple(v if v in needed else None for v in node.outputs)
+    return node if outputs == node.outputs else replace(node, outputs=outputs)

@@ -1,0 +1,70 @@
+"""The bridge from graph values to tensor expressions: placeholders for operands, inferred types, known elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from compiler_service.tensor_expr import registry
+from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr
+from shared_ir.graph import Attribute, Node, Value
+
+Known = Mapping[Value, np.ndarray]
+"""Elements known at compile time: constants, and object arrays of numbers and Expr."""
+
+MOST_KNOWN_ELEMENTS = 1024
+"""Larger arrays are weights: no operator needs their elements to tell its output shape."""
+
+
+def define(op: str, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute], known: Known) -> tuple[Tensor | None, ...]:
+    """The tensor expressions of one operator over placeholders named after ``inputs``.
+
+    Raises:
+        IngotError: the operator is unknown or does not take these operands.
+    """
+    operands = tuple(None if v is None else operand(v, known.get(v)) for v in inputs)
+    return registry.infer(op, operands, attributes)
+
+
+def define_node(node: Node, known: Known) -> tuple[Tensor | None, ...]:
+    return define(node.op, node.inputs, node.attributes, known)
+
+
+def operand(value: Value, elements: np.ndarray | None) -> Tensor:
+    """A placeholder for ``value``, with its elements where they are few and known."""
+    if elements is not None and elements.size > MOST_KNOWN_ELEMENTS:
+        elements = None
+    if elements is not None and elements.dtype != object:
+        elements = as_objects(elements)
+    return placeholder(value.name, value.shape, value.dtype, elements)
+
+
+def as_objects(array: np.ndarray) -> np.ndarray:
+    """The same elements as Python numbers in an object array."""
+    objects = np.empty(array.shape, dtype=object)
+    objects.ravel()[:] = array.ravel().tolist() if array.size else []
+    return objects
+
+
+def dims_of(elements: np.ndarray) -> tuple[Dim, ...] | None:
+    """A known int64 array as dims, in row-major order; ``None`` when an element is no integer."""
+    dims = []
+    for element in elements.ravel().tolist():
+        if isinstance(element, bool) or not isinstance(element, (int, Expr)):
+            return None
+        if isinstance(element, Expr) and element.dtype is not DType.INT64:
+            return None
+        dims.append(as_dim(element))
+    return tuple(dims)
+
+
+def integers(elements: np.ndarray | None) -> tuple[int, ...] | None:
+    """A known integer array as ints; ``None`` when any element is symbolic or unknown."""
+    dims = None if elements is None else dims_of(elements)
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        return None
+    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
