@@ -36,16 +36,21 @@ class ReduceOp(enum.StrEnum):
     OR = "or"
 
 
+def axis_var(name: str) -> Var:
+    """The variable of the axis ``name``. The ``$`` keeps it apart from a dim symbol of the same name."""
+    return Var(f"${name}")
+
+
 @dataclass(frozen=True, slots=True)
 class Axis:
     """A loop of a compute: ``var`` runs over [0, extent)."""
 
-    var: Var
+    name: str
     extent: Dim
 
     @property
-    def name(self) -> str:
-        return self.var.name
+    def var(self) -> Var:
+        return axis_var(self.name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,7 +181,7 @@ def _axes(shape: tuple[Dim, ...], names: Sequence[str], prefix: str) -> tuple[Ax
     names = names or [f"{prefix}{n}" for n in range(len(shape))]
     if len(names) != len(shape):
         raise TypeError(f"{len(shape)} axes, {len(names)} names")
-    return tuple(Axis(Var(n), d) for n, d in zip(names, shape, strict=True))
+    return tuple(Axis(n, d) for n, d in zip(names, shape, strict=True))
 
 
 def identity_of(op: ReduceOp, dtype: DType) -> Any:

@@ -1,0 +1,439 @@
+"""Lowering: tensors + schedule -> loop IR.
+
+The output's nest is built from outside in. When a loop opens, the stages attached to it are computed for the region that the
+loops inside will read (:mod:`ranges`), then the nest goes on. A reduction stage is an initialisation nest over its spatial
+loops followed by an update nest over all of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from compiler_service.loop_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    BufferLoad,
+    For,
+    ForKind,
+    Function,
+    If,
+    Let,
+    Scope,
+    Statement,
+    Store,
+)
+from compiler_service.schedule.pieces import Piece, piece_range, pieces
+from compiler_service.schedule.ranges import Range, Ranges, Regions, at_base, whole
+from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
+from compiler_service.schedule.steps import Pack, Schedule
+from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of
+from shared_ir.dim import Dim, as_dim, dim_symbols, product
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, ceil_div as expr_ceil_div, lift, logical_and, select, transform
+from shared_ir.simplify import Interval, Simplifier
+from shared_ir.target import Target
+
+_COMBINE = {
+    ReduceOp.SUM: BinaryOp.ADD,
+    ReduceOp.PROD: BinaryOp.MUL,
+    ReduceOp.MIN: BinaryOp.MIN,
+    ReduceOp.MAX: BinaryOp.MAX,
+    ReduceOp.AND: BinaryOp.AND,
+    ReduceOp.OR: BinaryOp.OR,
+}
+_FOR = {
+    LoopKind.SERIAL: ForKind.SERIAL,
+    LoopKind.UNROLLED: ForKind.UNROLLED,
+    LoopKind.VECTORIZED: ForKind.VECTORIZED,
+}
+
+
+@dataclass(frozen=True)
+class Local:
+    """Memory of an attached stage: element ``index - origin`` of ``buffer``."""
+
+    buffer: Buffer
+    origin: tuple[Expr, ...]
+
+
+Locals = Mapping[Tensor, Local]
+Leaf = Callable[[Ranges, Locals], Statement]
+
+
+def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:
+    """Shape of the packed form of ``tensor``."""
+    return tuple(m or as_dim(expr_ceil_div(tensor.shape[a], d)) for a, d, m in pack.order)
+
+
+def lower(name: str, output: Tensor, arguments: Sequence[Tensor], schedule: Schedule, target: Target) -> Function:
+    """The loop program that computes ``output`` from ``arguments`` (in this order, then the output).
+
+    Raises:
+        IngotError: INVALID_ARGUMENT when the schedule does not fit, COMPILER_FAULT when a local buffer has no constant size.
+    """
+    return _Lowering(apply_schedule(output, schedule), arguments, target).function(name)
+
+
+class _Lowering:
+    def __init__(self, state: State, arguments: Sequence[Tensor], target: Target) -> None:
+        self._state = state
+        self._target = target
+        self._ranges: dict[str, Interval] = {}
+        self._simplify = Simplifier(self._ranges)
+        self._regions = Regions(state, self._simplify)
+        self._count = 0
+        self._arguments = {t: self._argument(t, i) for i, t in enumerate(arguments)}
+        tensor = state.output.tensor
+        self._output = Buffer("out", tensor.dtype, tensor.shape)
+
+    def _argument(self, tensor: Tensor, index: int) -> Buffer:
+        pack = self._state.packs.get(tensor)
+        shape = tensor.shape if pack is None else packed_shape(tensor, pack)
+        return Buffer(f"{tensor.name}_{index}", tensor.dtype, shape)
+
+    # -- the function
+
+    def function(self, name: str) -> Function:
+        stage = self._state.output
+        task = Var("task.0")
+        parallel = tuple(o for o in stage.loops if o.kind is LoopKind.PARALLEL)
+        counts = [self._tiles(stage, o) for o in parallel]
+        self._ranges[task.name] = (0, None)
+        indices, lets = self._decode(task, parallel, counts)
+        ranges: dict[str, Range] = dict(whole(stage))
+        body = self._stage(stage, ranges, {}, self._output, tuple(lift(0) for _ in stage.compute.axes), indices)
+        for var, value in reversed(lets):
+            body = Let(var, value, body)
+        buffers = (*self._arguments.values(), self._output)
+        names = sorted(dim_symbols(d for b in buffers for d in b.shape) | self._body_symbols())
+        return Function(name, buffers, tuple(Var(n) for n in names), task, product(counts), body)
+
+    def _body_symbols(self) -> frozenset[str]:
+        """Symbols that bodies mention without an axis or shape having them."""
+        found: set[str] = set()
+        for stage in self._state.stages.values():
+            found |= {n for n in dim_symbols([stage.body]) if not n.startswith("$")}
+            found |= dim_symbols(a.extent for a in stage.compute.all_axes)
+        return frozenset(found)
+
+    def _tiles(self, stage: Stage, loop: Loop) -> Dim:
+        extent = next(a.extent for a in stage.compute.axes if a.name == loop.axis)
+        return as_dim(expr_ceil_div(extent, loop.step))
+
+    def _decode(self, task: Var, loops: Sequence[Loop], counts: Sequence[Dim]) -> tuple[dict[str, Expr], list[tuple[Var, Expr]]]:
+        """Tile numbers of the parallel loops from the task number, the last loop fastest."""
+        indices: dict[str, Expr] = {}
+        lets: list[tuple[Var, Expr]] = []
+        for i, loop in enumerate(loops):
+            inner = product(counts[i + 1 :])
+            value: Expr = task // lift(inner) if inner != 1 else task
+            if i > 0:
+                value = value % lift(counts[i])
+            if counts[i] == 1:
+                indices[loop.name] = lift(0)
+                continue
+            var = self._fresh(loop.axis, counts[i])
+            lets.append((var, value))
+            indices[loop.name] = var
+        return indices, lets
+
+    def _fresh(self, base: str, extent: Dim) -> Var:
+        self._count += 1
+        var = Var(f"{base}.{self._count}")
+        self._ranges[var.name] = (0, extent - 1 if isinstance(extent, int) else self._upper(extent))
+        return var
+
+    def _upper(self, extent: Expr) -> int | None:
+        high = self._simplify.interval(extent)[1]
+        return None if high is None else high - 1
+
+    # -- stages
+
+    def _stage(
+        self,
+        stage: Stage,
+        ranges: Ranges,
+        local: Locals,
+        buffer: Buffer,
+        origin: tuple[Expr, ...],
+        tasks: Mapping[str, Expr] | None = None,
+    ) -> Statement:
+        """The nest that computes ``stage`` over ``ranges`` into ``buffer`` (whose element 0 is ``origin``)."""
+        if stage.reduction is None:
+            leaf = self._store_leaf(stage, buffer, origin)
+            return self._nest(stage, stage.loops, ranges, local, leaf, tasks or {})
+        if any(o.kind is LoopKind.VECTORIZED and self._is_reduced(stage, o.axis) for o in stage.loops):
+            return self._vector_reduction(stage, ranges, local, buffer, origin)
+        return self._reduction(stage, ranges, local, buffer, origin, tasks or {})
+
+    def _is_reduced(self, stage: Stage, axis: str) -> bool:
+        return stage.reduction is not None and any(a.name == axis for a in stage.reduction.axes)
+
+    def _store_leaf(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...]) -> Leaf:
+        def leaf(ranges: Ranges, local: Locals) -> Statement:
+            return self._store(stage, buffer, origin, ranges, self._value(stage, ranges, local))
+
+        return leaf
+
+    def _store(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges, value: Expr) -> Store:
+        mask = self._mask(stage, ranges) if buffer.scope is Scope.ARGUMENT else None
+        return Store(buffer, self._element(stage, origin, ranges), value, mask)
+
+    def _element(self, stage: Stage, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
+        return tuple(
+            self._simplify(ranges[a.name].base - o) for a, o in zip(stage.compute.axes, origin, strict=True)
+        )
+
+    def _mask(self, stage: Stage, ranges: Ranges) -> Expr | None:
+        masks = [v for a in stage.compute.axes if (v := ranges[a.name].valid) is not None]
+        result: Expr | None = None
+        for mask in masks:
+            result = mask if result is None else logical_and(result, mask)
+        return result
+
+    def _reduction(
+        self,
+        stage: Stage,
+        ranges: Ranges,
+        local: Locals,
+        buffer: Buffer,
+        origin: tuple[Expr, ...],
+        tasks: Mapping[str, Expr],
+    ) -> Statement:
+        """``acc[i] = identity`` over the spatial loops, then ``acc[i] = acc[i] op body`` over all of them.
+
+        Spatial loops outside the first reduction loop enclose both.
+        """
+        assert stage.reduction is not None
+        op, dtype = stage.reduction.op, stage.tensor.dtype
+        split = next(i for i, o in enumerate(stage.loops) if self._is_reduced(stage, o.axis))
+        outer, inner = stage.loops[:split], stage.loops[split:]
+        spatial = tuple(o for o in inner if not self._is_reduced(stage, o.axis))
+
+        def start(here: Ranges, _: Locals) -> Statement:
+            return self._store(stage, buffer, origin, here, lift(identity_of(op, dtype), dtype))
+
+        def update(here: Ranges, inside: Locals) -> Statement:
+            mask = self._mask(stage, here) if buffer.scope is Scope.ARGUMENT else None
+            at = self._element(stage, origin, here)
+            total = binary(_COMBINE[op], BufferLoad(buffer, at, mask), self._value(stage, here, inside))
+            return Store(buffer, at, total, mask)
+
+        def both(here: Ranges, inside: Locals) -> Statement:
+            return _block(
+                self._nest(stage, spatial, here, inside, start, {}, attach=False),
+                self._nest(stage, inner, here, inside, update, {}),
+            )
+
+        return self._nest(stage, outer, ranges, local, both, tasks)
+
+    def _vector_reduction(
+        self, stage: Stage, ranges: Ranges, local: Locals, buffer: Buffer, origin: tuple[Expr, ...]
+    ) -> Statement:
+        """A reduction whose lanes accumulate apart: ``lane[t] op= body`` over the loops, then ``acc op= lane[t]``.
+
+        Its spatial loops must be outside; the reduced axis is tiled by a constant.
+        """
+        assert stage.reduction is not None
+        op, dtype = stage.reduction.op, stage.tensor.dtype
+        first = next(i for i, o in enumerate(stage.loops) if self._is_reduced(stage, o.axis))
+        outer, inner = stage.loops[:first], stage.loops[first:]
+        axis = next(o.axis for o in inner if o.kind is LoopKind.VECTORIZED)
+        own = [o for o in inner if o.axis == axis]
+        constant = next(i for i, o in enumerate(own) if o.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED))
+        if constant == 0 or any(not self._is_reduced(stage, o.axis) for o in inner):
+            raise _fault(f"stage {stage.name}: a vectorised reduction needs an outer tile and spatial loops outside")
+        tile, lanes = own[constant - 1].step, own[-2].step
+        lane_buffer = Buffer(f"{stage.name}_lanes", dtype, (tile,), Scope.STACK)
+        identity = lift(identity_of(op, dtype), dtype)
+
+        def update(here: Ranges, inside: Locals) -> Statement:
+            reduced = here[axis]
+            assert reduced.origin is not None
+            lane = (self._simplify(reduced.base - reduced.origin),)
+            value = self._value(stage, here, inside)
+            if reduced.valid is not None:
+                value = select(reduced.valid, value, identity)
+            return Store(lane_buffer, lane, binary(_COMBINE[op], BufferLoad(lane_buffer, lane), value))
+
+        def each_lane(make: Callable[[Expr], Statement]) -> Statement:
+            block = self._fresh("lane", tile // lanes)
+            lane = self._fresh("lane", lanes)
+            body = For(lane, lift(lanes), ForKind.VECTORIZED, make(block * lanes + lane))
+            return For(block, lift(tile // lanes), ForKind.UNROLLED, body)
+
+        def total(here: Ranges, inside: Locals) -> Statement:
+            at = self._element(stage, origin, here)
+
+            def combine(lane: Expr) -> Statement:
+                value = binary(_COMBINE[op], BufferLoad(buffer, at), BufferLoad(lane_buffer, (lane,)))
+                return Store(buffer, at, value)
+
+            return Allocate(
+                lane_buffer,
+                _block(
+                    each_lane(lambda lane: Store(lane_buffer, (lane,), identity)),
+                    self._nest(stage, inner, here, inside, update, {}, lane_axis=(axis, tile)),
+                    Store(buffer, at, identity),
+                    each_lane(combine),
+                ),
+            )
+
+        return self._nest(stage, outer, ranges, local, total, {})
+
+    # -- values
+
+    def _value(self, stage: Stage, ranges: Ranges, local: Locals) -> Expr:
+        """The body of ``stage`` at ``ranges``, reading buffers in place of tensors."""
+
+        def read(node: Expr) -> Expr | None:
+            return self._read(node, ranges, local) if isinstance(node, Load) else None
+
+        placed = transform(stage.body, read)
+        return self._simplify(at_base(placed, ranges))
+
+    def _read(self, load: Load, ranges: Ranges, local: Locals) -> Expr:
+        indices = tuple(self._simplify(at_base(i, ranges)) for i in load.indices)
+        place = local.get(load.tensor)
+        if place is not None:
+            offsets = tuple(self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True))
+            return BufferLoad(place.buffer, offsets)
+        stage = self._state.stage_of(load.tensor)
+        if stage is not None and stage.alias:
+            return BufferLoad(self._output, indices, self._load_mask(load, ranges))
+        if load.tensor not in self._arguments:
+            raise _fault(f"{load.tensor.name} is read but neither an argument nor placed by the schedule")
+        buffer = self._arguments[load.tensor]
+        pack = self._state.packs.get(load.tensor)
+        if pack is not None:  # packed arguments are padded: no mask
+            return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m) for a, d, m in pack.order))
+        return BufferLoad(buffer, indices, self._load_mask(load, ranges))
+
+    def _packed_index(self, index: Expr, divisor: int, modulus: int) -> Expr:
+        index = index // divisor
+        return self._simplify(index % modulus if modulus else index)
+
+    def _load_mask(self, load: Load, ranges: Ranges) -> Expr | None:
+        used = {name for i in load.indices for name in dim_symbols([i])}
+        result: Expr | None = None
+        for name, r in ranges.items():
+            valid = r.valid if axis_var(name).name in used else None
+            if valid is not None:
+                result = valid if result is None else logical_and(result, valid)
+        return result
+
+    # -- loops
+
+    def _nest(
+        self,
+        stage: Stage,
+        loops: tuple[Loop, ...],
+        ranges: Ranges,
+        local: Locals,
+        leaf: Leaf,
+        tasks: Mapping[str, Expr],
+        attach: bool = True,
+        lane_axis: tuple[str, int] | None = None,
+    ) -> Statement:
+        """The loops, outermost first, with attached stages computed where their loop opens, around ``leaf``."""
+        if not loops:
+            return leaf(ranges, local)
+        loop, rest = loops[0], loops[1:]
+        here = ranges[loop.axis]
+
+        def inside(piece: Piece, index: Expr | None) -> Statement:
+            inner = piece_range(piece, here, index)
+            inner = replace(inner, base=self._simplify(inner.base))
+            if lane_axis == (loop.axis, loop.step):
+                inner = replace(inner, origin=inner.base)
+            if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
+                inner = replace(inner, valid=index < here.limit)
+            opened = {**ranges, loop.axis: inner}
+
+            def deeper(_: Ranges, more: Locals) -> Statement:
+                return self._nest(stage, rest, opened, more, leaf, tasks, attach, lane_axis)
+
+            return self._attached(stage, loop, opened, local, deeper) if attach else deeper(opened, local)
+
+        cover = list(pieces(loop, rest, here.extent, self._target.masked))
+        if loop.name in tasks:
+            return self._task_pieces(cover, tasks[loop.name], inside)
+        return _block(*(self._serial_piece(loop, p, here, inside) for p in cover))
+
+    def _serial_piece(
+        self, loop: Loop, piece: Piece, here: Range, inside: Callable[[Piece, Expr | None], Statement]
+    ) -> Statement:
+        if piece.count == 1 and not (loop.kind is LoopKind.VECTORIZED and here.limit is not None):
+            body = inside(piece, None)
+        else:
+            kind = _FOR[loop.kind]
+            if not isinstance(piece.count, int) and kind is not ForKind.SERIAL:
+                kind = ForKind.SERIAL  # a tail of unknown length
+            var = self._fresh(loop.axis, piece.count)
+            body = For(var, lift(piece.count), kind, inside(piece, var))
+        return body if piece.cond is None else _guard(self._simplify(piece.cond), body)
+
+    def _task_pieces(
+        self, cover: Sequence[Piece], index: Expr, inside: Callable[[Piece, Expr | None], Statement]
+    ) -> Statement:
+        """The tile number comes from the task: full tiles first, the tail pieces are the last task."""
+        first, tails = cover[0], cover[1:]
+        if not tails:
+            return inside(first, index)
+        if first.count == 1 and first.offset != lift(0):
+            raise _fault("a parallel loop must start with its full tiles")
+        tail = _block(*(b if p.cond is None else _guard(p.cond, b) for p in tails for b in [inside(p, None)]))
+        if first.limit is not None or first.cond is not None:
+            return _block(*(b if p.cond is None else _guard(p.cond, b) for p in cover for b in [inside(p, None)]))
+        return If(index < lift(first.count), inside(first, index), tail)
+
+    def _attached(self, stage: Stage, loop: Loop, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
+        """``body`` after the stages that are attached to ``loop`` of ``stage``."""
+        inside = dict(local)
+        allocations: list[Buffer] = []
+        nests: list[Statement] = []
+        for child in self._state.stages.values():
+            if child.attach != (stage.name, loop.name):
+                continue
+            needed = self._regions.needed(child, stage, ranges)
+            if child.alias:
+                zero = tuple(lift(0) for _ in child.compute.axes)
+                nests.append(self._stage(child, needed, inside, self._output, zero))
+                continue
+            buffer = Buffer(child.name, child.tensor.dtype, self._extents(child, needed), child.scope)
+            origin = tuple(needed[a.name].base for a in child.compute.axes)
+            allocations.append(buffer)
+            nests.append(self._stage(child, needed, inside, buffer, origin))
+            inside[child.tensor] = Local(buffer, origin)
+        result = _block(*nests, body(ranges, inside)) if nests else body(ranges, inside)
+        for buffer in reversed(allocations):
+            result = Allocate(buffer, result)
+        return result
+
+    def _extents(self, stage: Stage, ranges: Ranges) -> tuple[int, ...]:
+        return tuple(self._constant(stage, ranges[a.name].extent) for a in stage.compute.axes)
+
+    def _constant(self, stage: Stage, extent: Dim) -> int:
+        high = extent if isinstance(extent, int) else self._simplify.interval(extent)[1]
+        if high is None:
+            raise _fault(f"the part of stage {stage.name} to keep has no constant size: {extent}")
+        return high
+
+
+def _fault(message: str) -> IngotError:
+    return IngotError(ErrorCode.COMPILER_FAULT, f"schedule: {message}")
+
+
+def _block(*statements: Statement) -> Statement:
+    flat: list[Statement] = []
+    for statement in statements:
+        flat.extend(statement.statements if isinstance(statement, Block) else (statement,))
+    return flat[0] if len(flat) == 1 else Block(tuple(flat))
+
+
+def _guard(cond: Expr, body: Statement) -> Statement:
+    if isinstance(cond, Const):
+        return body if cond.value else Block(())
+    return If(cond, body)

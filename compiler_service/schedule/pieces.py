@@ -1,0 +1,101 @@
+"""How a loop that steps by more than one covers an extent that the step need not divide.
+
+A tile that is unrolled or vectorised inside needs a constant size, so what is left over becomes tail pieces:
+one exact piece when the extent is known, a cascade of halves when it is not, and a masked (or scalar) last vector.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler_service.schedule.ranges import Range
+from compiler_service.schedule.state import Loop, LoopKind
+from shared_ir.dim import Dim, as_dim
+from shared_ir.expr import Expr, ceil_div, equal, lift, minimum
+
+_CONSTANT = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """``count`` tiles of ``size`` elements, the first one ``offset`` elements into the range.
+
+    ``cond`` guards the piece at run time; ``limit`` counts the wanted elements of a masked tile.
+    ``clipped`` tiles are shorter at the end: their size is ``min(size, extent - offset)``.
+    """
+
+    count: Dim
+    size: Dim
+    offset: Expr
+    cond: Expr | None = None
+    limit: Expr | None = None
+    clipped: bool = False
+
+
+def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Iterator[Piece]:
+    """The pieces that cover ``extent`` elements in steps of ``loop.step``; ``rest`` are the loops inside."""
+    inner = [o for o in rest if o.axis == loop.axis]
+    zero = lift(0)
+    if loop.step == 1:
+        yield Piece(extent, 1, zero)
+        return
+    if not any(o.kind in _CONSTANT for o in inner):
+        exact = isinstance(extent, int) and extent % loop.step == 0
+        yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero, clipped=not exact)
+        return
+    full = as_dim(lift(extent) // loop.step)
+    if full != 0:
+        yield Piece(full, loop.step, zero)
+    lanes = _lanes(loop, inner)
+    if isinstance(extent, int):
+        yield from _static_tail(extent % loop.step, lift(extent - extent % loop.step), lanes, masked)
+    else:
+        rest_of = lift(as_dim(extent % loop.step))
+        yield from _dynamic_tail(rest_of, lift(full) * loop.step, loop.step, lanes, masked)
+
+
+def _lanes(loop: Loop, inner: list[Loop]) -> int:
+    """Elements of one vector of the axis, 1 when it is not vectorised."""
+    if not any(o.kind is LoopKind.VECTORIZED for o in inner):
+        return 1
+    return min([loop.step, *(o.step for o in inner if o.step > 1)])
+
+
+def _static_tail(left: int, offset: Expr, lanes: int, masked: bool) -> Iterator[Piece]:
+    whole = left - left % lanes
+    if whole:
+        yield Piece(1, whole, offset)
+    left, offset = left % lanes, offset + whole
+    if left and masked:
+        yield Piece(1, lanes, offset, limit=lift(left))
+        return
+    size = lanes // 2
+    while left:  # binary digits of what is left
+        if left >= size:
+            yield Piece(1, size, offset)
+            left, offset = left - size, offset + size
+        size //= 2
+
+
+def _dynamic_tail(left: Expr, offset: Expr, step: int, lanes: int, masked: bool) -> Iterator[Piece]:
+    size = lanes
+    while size * 2 < step:
+        size *= 2
+    while size >= lanes and size < step:  # the binary digits of `left`, largest first
+        yield Piece(1, size, offset + left // (2 * size) * (2 * size), cond=equal(left // size % 2, 1))
+        size //= 2
+    if lanes > 1:
+        rest = left % lanes
+        at = offset + left - rest
+        yield Piece(1, lanes, at, cond=rest > 0, limit=rest) if masked else Piece(1, as_dim(rest), at)
+
+
+def piece_range(piece: Piece, whole: Range, index: Expr | None) -> Range:
+    """The range inside tile number ``index`` of ``piece`` (None when it has only one)."""
+    offset = piece.offset if index is None else piece.offset + index * piece.size
+    size = piece.size
+    if piece.clipped:
+        size = as_dim(minimum(piece.size, lift(whole.extent) - offset))
+    limit = piece.limit if whole.limit is None else whole.limit - offset
+    return Range(whole.base + offset, size, limit, whole.valid, whole.origin)

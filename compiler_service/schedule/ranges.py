@@ -1,0 +1,105 @@
+"""Ranges of axes while a nest is being built, and the region of a producer that a consumer needs."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from compiler_service.schedule.state import Stage, State
+from compiler_service.tensor_expr.tensor import Load, axis_var, loads
+from shared_ir.dim import Dim, as_dim
+from shared_ir.expr import Expr, lift, substitute
+from shared_ir.simplify import Interval, Simplifier
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """Where an axis stands: the remaining loops cover [base, base + extent).
+
+    Attributes:
+        limit: only offsets below it are wanted; the rest of a vector is masked out.
+        valid: the mask, once the vector loop is open.
+        origin: base of the tile that the lanes of a vectorised reduction count from.
+    """
+
+    base: Expr
+    extent: Dim
+    limit: Expr | None = None
+    valid: Expr | None = None
+    origin: Expr | None = None
+
+
+Ranges = Mapping[str, Range]
+"""By axis name, for the axes of one stage."""
+
+
+def whole(stage: Stage) -> dict[str, Range]:
+    """Every axis in full."""
+    return {a.name: Range(lift(0), a.extent) for a in stage.compute.all_axes}
+
+
+def at_base(expr: Expr, ranges: Ranges) -> Expr:
+    """``expr`` over axes, with every axis at its base."""
+    return substitute(expr, {axis_var(name): r.base for name, r in ranges.items()})
+
+
+class Regions:
+    """Finds what part of a producer is needed, by interval arithmetic on index expressions."""
+
+    def __init__(self, state: State, simplifier: Simplifier) -> None:
+        self._state = state
+        self._simplify = simplifier
+
+    def needed(self, producer: Stage, consumer: Stage, ranges: Ranges) -> dict[str, Range]:
+        """Ranges of the axes of ``producer`` that ``consumer`` (standing at ``ranges``) needs, directly or through
+        stages between them; reduction axes of those stages run in full."""
+        order = list(self._state.stages.values())
+        found: dict[str, Ranges] = {consumer.name: ranges}
+        for stage in reversed(order[: order.index(consumer) + 1] if consumer in order else order):
+            if stage.name not in found:
+                continue
+            for load in loads(stage.body):
+                source = self._state.stage_of(load.tensor)
+                if source is not None:
+                    region = self._region(load, source, found[stage.name])
+                    known = found.get(source.name)
+                    found[source.name] = region if known is None else self._union(known, region, source)
+        return {**whole(producer), **found[producer.name]}
+
+    def _region(self, load: Load, source: Stage, ranges: Ranges) -> dict[str, Range]:
+        axes = source.compute.axes
+        spatial = {a.name: self._along(i, a.extent, ranges) for a, i in zip(axes, load.indices, strict=True)}
+        return {**whole(source), **spatial}
+
+    def _along(self, index: Expr, extent: Dim, ranges: Ranges) -> Range:
+        own = next((r for n, r in ranges.items() if index == axis_var(n)), None)
+        if own is not None:  # the axis itself: keep its limit
+            return Range(own.base, own.extent, own.limit)
+        bounds: dict[str, Interval] = {}
+        for name, r in ranges.items():
+            high = r.extent - 1 if isinstance(r.extent, int) else self._upper(r.extent, -1)
+            bounds[axis_var(name).name] = (0, high)
+        simplify = Simplifier({**self._simplify.ranges, **bounds})
+        first = at_base(index, ranges)
+        moved = substitute(index, {axis_var(n): r.base + axis_var(n) for n, r in ranges.items()})
+        low, high = simplify.interval(simplify(moved - first))
+        if low is None or high is None:
+            return Range(lift(0), extent)
+        return Range(self._simplify(first + low), high - low + 1)
+
+    def _upper(self, extent: Expr, shift: int) -> int | None:
+        high = self._simplify.interval(extent)[1]
+        return None if high is None else high + shift
+
+    def _union(self, a: Ranges, b: Ranges, source: Stage) -> dict[str, Range]:
+        return {axis.name: self._join(a[axis.name], b[axis.name], axis.extent) for axis in source.compute.all_axes}
+
+    def _join(self, a: Range, b: Range, extent: Dim) -> Range:
+        if a == b:
+            return a
+        distance = as_dim(b.base - a.base)
+        if not (isinstance(distance, int) and isinstance(a.extent, int) and isinstance(b.extent, int)):
+            return Range(lift(0), extent)
+        low = min(0, distance)
+        high = max(a.extent, distance + b.extent)
+        return Range(self._simplify(a.base + low), high - low)

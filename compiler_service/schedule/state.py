@@ -1,0 +1,304 @@
+"""What a schedule means: the stages of a kernel with their loops and places, after every step has been applied.
+
+A step is checked first and applied then; a step that does not fit raises INVALID_ARGUMENT with a sentence.
+"""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import reduce
+
+from compiler_service.loop_ir.ir import Scope
+from compiler_service.schedule.steps import (
+    Alias,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    Inline,
+    Pack,
+    Parallel,
+    Reorder,
+    Schedule,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
+from compiler_service.tensor_expr.tensor import Compute, Load, Placeholder, Reduction, Tensor, compute, loads
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Expr, Var, substitute, transform
+
+
+class LoopKind(enum.StrEnum):
+    SERIAL = "serial"
+    UNROLLED = "unrolled"
+    VECTORIZED = "vectorized"
+    PARALLEL = "parallel"
+
+
+@dataclass(frozen=True, slots=True)
+class Loop:
+    """Advance ``axis`` by ``step`` elements."""
+
+    axis: str
+    step: int = 1
+    kind: LoopKind = LoopKind.SERIAL
+
+    @property
+    def name(self) -> str:
+        return self.axis if self.step == 1 else f"{self.axis}.{self.step}"
+
+
+@dataclass(frozen=True)
+class Stage:
+    """One computed tensor of the kernel.
+
+    Attributes:
+        body: the compute body after inlining.
+        attach: (consumer stage, loop) inside which it is computed; None for the output.
+        alias: it lives in the output's memory.
+    """
+
+    name: str
+    tensor: Tensor
+    body: Expr
+    loops: tuple[Loop, ...]
+    attach: tuple[str, str] | None = None
+    scope: Scope = Scope.STACK
+    alias: bool = False
+
+    @property
+    def compute(self) -> Compute:
+        assert isinstance(self.tensor.op, Compute)
+        return self.tensor.op
+
+    @property
+    def reduction(self) -> Reduction | None:
+        return self.compute.reduction
+
+    def loop(self, name: str) -> Loop:
+        for candidate in self.loops:
+            if candidate.name == name:
+                return candidate
+        raise _misfit(f"stage {self.name} has no loop {name}", ", ".join(entry.name for entry in self.loops), name)
+
+
+@dataclass(frozen=True)
+class State:
+    """All stages, producers first; the last one is the output."""
+
+    stages: Mapping[str, Stage]
+    packs: Mapping[Tensor, Pack]
+
+    @property
+    def output(self) -> Stage:
+        return list(self.stages.values())[-1]
+
+    def stage(self, name: str) -> Stage:
+        if name not in self.stages:
+            raise _misfit("no such stage", ", ".join(self.stages), name)
+        return self.stages[name]
+
+    def with_stage(self, stage: Stage) -> State:
+        return replace(self, stages={**self.stages, stage.name: stage})
+
+    def stage_of(self, tensor: Tensor) -> Stage | None:
+        return next((s for s in self.stages.values() if s.tensor is tensor), None)
+
+    def consumers(self, tensor: Tensor) -> tuple[Stage, ...]:
+        return tuple(s for s in self.stages.values() if any(ld.tensor is tensor for ld in loads(s.body)))
+
+
+def _misfit(message: str, expected: str = "", received: str = "") -> IngotError:
+    return IngotError(ErrorCode.INVALID_ARGUMENT, f"schedule: {message}", expected=expected, received=received)
+
+
+def stage_names(output: Tensor) -> dict[Tensor, str]:
+    """A unique name for every tensor of a kernel, placeholders too, producers first."""
+    order: dict[Tensor, None] = {}
+
+    def visit(tensor: Tensor) -> None:
+        if tensor not in order:
+            for producer in tensor.producers:
+                visit(producer)
+            order[tensor] = None
+
+    visit(output)
+    names: dict[Tensor, str] = {}
+    used: set[str] = set()
+    for tensor in order:
+        name, i = tensor.name, 1
+        while name in used:
+            i += 1
+            name = f"{tensor.name}_{i}"
+        used.add(name)
+        names[tensor] = name
+    return names
+
+
+def initial_state(output: Tensor) -> State:
+    """Every stage with one serial loop per axis; nothing is placed yet."""
+    stages = {
+        name: Stage(name, t, t.op.body, tuple(Loop(a.name) for a in t.op.all_axes))
+        for t, name in stage_names(output).items()
+        if isinstance(t.op, Compute)
+    }
+    return State(stages, {})
+
+
+def apply_schedule(output: Tensor, schedule: Schedule) -> State:
+    """The state after all steps.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a step does not fit the kernel.
+    """
+    names = stage_names(output)
+    placeholders = {n: t for t, n in names.items() if isinstance(t.op, Placeholder)}
+    return reduce(lambda state, step: _apply(state, step, placeholders), schedule, initial_state(output))
+
+
+def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:
+    match step:
+        case Split():
+            return state.with_stage(_split(state.stage(step.stage), step))
+        case Reorder():
+            return state.with_stage(_reorder(state.stage(step.stage), step.loops))
+        case Unroll():
+            return state.with_stage(_with_kind(state.stage(step.stage), (step.loop,), LoopKind.UNROLLED))
+        case Vectorize():
+            return state.with_stage(_with_kind(state.stage(step.stage), (step.loop,), LoopKind.VECTORIZED))
+        case Parallel():
+            return state.with_stage(_parallel(state, step))
+        case Inline():
+            return _inline(state, state.stage(step.stage))
+        case ComputeAt():
+            return _compute_at(state, step)
+        case CacheWrite():
+            return _cache_write(state, state.stage(step.stage))
+        case CacheRead():
+            return _cache_read(state, _placeholder(placeholders, step.tensor), step)
+        case Alias():
+            return _alias(state, state.stage(step.stage))
+        case Pack():
+            return replace(state, packs={**state.packs, _placeholder(placeholders, step.tensor): step})
+
+
+def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in placeholders:
+        raise _misfit("no such argument", ", ".join(placeholders), name)
+    return placeholders[name]
+
+
+def _split(stage: Stage, step: Split) -> Stage:
+    inner = stage.loop(step.axis)
+    steps = [entry.step for entry in stage.loops if entry.axis == step.axis and entry.step > 1]
+    if step.factor < 2 or any(s % step.factor or s == step.factor for s in steps):
+        raise _misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "a proper divisor of the outer tile")
+    at = stage.loops.index(inner)
+    return replace(stage, loops=(*stage.loops[:at], Loop(step.axis, step.factor), *stage.loops[at:]))
+
+
+def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
+    loops = tuple(stage.loop(n) for n in names)
+    if sorted(names) != sorted(entry.name for entry in stage.loops):
+        raise _misfit(f"reorder of {stage.name} must name every loop once", received=", ".join(names))
+    for i, outer in enumerate(loops):
+        for inner in loops[i + 1 :]:
+            if inner.axis == outer.axis and inner.step >= outer.step:
+                raise _misfit(f"{stage.name}: loop {inner.name} must stay outside {outer.name}")
+    return replace(stage, loops=loops)
+
+
+def _with_kind(stage: Stage, names: Sequence[str], kind: LoopKind) -> Stage:
+    for name in names:
+        stage.loop(name)
+    return replace(stage, loops=tuple(replace(o, kind=kind) if o.name in names else o for o in stage.loops))
+
+
+def _parallel(state: State, step: Parallel) -> Stage:
+    stage = state.stage(step.stage)
+    if stage is not state.output:
+        raise _misfit("only the output stage has parallel loops", state.output.name, stage.name)
+    if tuple(o.name for o in stage.loops[: len(step.loops)]) != step.loops:
+        raise _misfit("parallel loops must be the outermost ones", received=", ".join(step.loops))
+    reduced = {a.name for a in stage.reduction.axes} if stage.reduction else set()
+    if any(stage.loop(n).axis in reduced for n in step.loops):
+        raise _misfit("a reduction loop cannot be parallel", received=", ".join(step.loops))
+    return _with_kind(stage, step.loops, LoopKind.PARALLEL)
+
+
+def _inline(state: State, stage: Stage) -> State:
+    if stage.reduction is not None or stage is state.output:
+        raise _misfit("only a stage without reduction that is not the output can be inlined", received=stage.name)
+    axes = [a.var for a in stage.compute.axes]
+
+    def expand(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.tensor is stage.tensor:
+            return substitute(stage.body, dict(zip(axes, node.indices, strict=True)))
+        return None
+
+    def rewritten(consumer: Stage) -> Stage:
+        if all(ld.tensor is not stage.tensor for ld in loads(consumer.body)):
+            return consumer
+        return replace(consumer, body=transform(consumer.body, expand))
+
+    return replace(state, stages={n: rewritten(s) for n, s in state.stages.items() if n != stage.name})
+
+
+def _compute_at(state: State, step: ComputeAt) -> State:
+    stage, consumer = state.stage(step.stage), state.stage(step.consumer)
+    consumer.loop(step.loop)
+    order = list(state.stages)
+    if order.index(stage.name) >= order.index(consumer.name):
+        raise _misfit(f"{stage.name} is not computed before {consumer.name}")
+    return state.with_stage(replace(stage, attach=(consumer.name, step.loop), scope=Scope(step.scope)))
+
+
+def _cache_write(state: State, stage: Stage) -> State:
+    if stage is not state.output:
+        raise _misfit("cache_write takes the output stage", state.output.name, stage.name)
+    accumulator = replace(stage, name=f"{stage.name}.acc")
+    tensor = stage.tensor
+    copy = compute(tensor.shape, lambda *i: tensor[i], name=tensor.name, axes=[a.name for a in stage.compute.axes])
+    assert isinstance(copy.op, Compute)
+    output = Stage(stage.name, copy, copy.op.body, tuple(Loop(a.name) for a in copy.op.axes))
+    before = {n: s for n, s in state.stages.items() if n != stage.name}
+    return replace(state, stages={**before, accumulator.name: accumulator, output.name: output})
+
+
+def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
+    """``L[i[axes[0]], i[axes[1]], ...] = T[i]``"""
+    if sorted(step.axes) != list(range(tensor.rank)):
+        raise _misfit("cache_read must name every axis of the tensor once", received=str(step.axes))
+    names = tuple(f"{step.tensor}_{a}" for a in step.axes)
+
+    def original(local: tuple[Expr, ...]) -> Load:
+        by_axis = dict(zip(step.axes, local, strict=True))
+        return tensor[tuple(by_axis[a] for a in range(tensor.rank))]
+
+    copy = compute([tensor.shape[a] for a in step.axes], lambda *i: original(i), name=f"{step.tensor}.local", axes=names)
+    assert isinstance(copy.op, Compute)
+    local = Stage(copy.name, copy, copy.op.body, tuple(Loop(n) for n in names))
+
+    def reroute(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.tensor is tensor:
+            return copy[tuple(node.indices[a] for a in step.axes)]
+        return None
+
+    others = {n: replace(s, body=transform(s.body, reroute)) for n, s in state.stages.items()}
+    return replace(state, stages={local.name: local, **others})
+
+
+def _alias(state: State, stage: Stage) -> State:
+    output = state.output
+    own = tuple(a.var for a in output.compute.axes)
+    reads = [ld for ld in loads(output.body) if ld.tensor is stage.tensor]
+    if stage.tensor.dtype is not output.tensor.dtype or any(_indices(ld) != own for ld in reads):
+        raise _misfit(f"{output.name} must read {stage.name} at its own index, with its own element type")
+    return state.with_stage(replace(stage, alias=True))
+
+
+def _indices(load: Load) -> tuple[Expr, ...] | tuple[Var, ...]:
+    return load.indices

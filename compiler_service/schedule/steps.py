@@ -1,0 +1,173 @@
+"""The schedule language: a schedule is a tuple of frozen steps, and nothing else.
+
+The same tuple is the search point of the tuner, the tuning record (JSON) and the debug print. Loops are named after the axis
+they step over: ``oc.64`` advances axis ``oc`` by 64 elements, ``oc`` by one. Every stage starts with one loop per axis, in order,
+reduction axes last.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, fields
+from typing import Any, TypeAlias
+
+from shared_ir.errors import ErrorCode, IngotError
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """Tile the innermost loop of ``axis`` by ``factor`` elements.
+
+    before: ``for i in n``
+    after:  ``for i.F in n by F: for i in F``   (what is left over runs in tail nests of its own)
+    """
+
+    stage: str
+    axis: str
+    factor: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reorder:
+    """Put all loops of ``stage`` in the given order; the loops of one axis keep their nesting (larger steps outside)."""
+
+    stage: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Unroll:
+    """Replicate the body of a loop of constant extent."""
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Vectorize:
+    """Run a loop as one vector operation. On a reduction axis the lanes accumulate apart and are combined at the end."""
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Parallel:
+    """Make the outermost loops of the output stage the tasks of the kernel."""
+
+    stage: str
+    loops: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Inline:
+    """Compute ``stage`` where it is read (``compute_inline``). It must not be a reduction."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class ComputeAt:
+    """Compute the part of ``stage`` that is needed inside ``loop`` of ``consumer``, just before it is read.
+
+    ``scope`` is ``stack`` (register tiles, a few vectors) or ``scratch`` (memory of the thread).
+    """
+
+    stage: str
+    consumer: str
+    loop: str
+    scope: str = "stack"
+
+
+@dataclass(frozen=True, slots=True)
+class CacheWrite:
+    """Accumulate apart from the output: ``stage`` becomes ``stage.acc`` and an output stage that copies it.
+
+    before: ``T[i] += f(i, k)``
+    after:  ``T.acc[i] += f(i, k); T[i] = T.acc[i]``
+    """
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class CacheRead:
+    """Read ``tensor`` through a copy, stage ``tensor.local``, whose axes are those of ``tensor`` in the order ``axes``."""
+
+    tensor: str
+    axes: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Alias:
+    """Keep ``stage`` in the memory of the output, element for element (the output must read it at its own index only)."""
+
+    stage: str
+
+
+@dataclass(frozen=True, slots=True)
+class Pack:
+    """Store a constant argument in another order, at compile time.
+
+    Each entry ``(axis, divisor, modulus)`` is one dim of the packed array, outermost first, indexed by
+    ``(index[axis] // divisor) % modulus`` (``modulus`` 0: no modulo). Padding is zero.
+    """
+
+    tensor: str
+    order: tuple[tuple[int, int, int], ...]
+
+
+Step: TypeAlias = (
+    Split | Reorder | Unroll | Vectorize | Parallel | Inline | ComputeAt | CacheWrite | CacheRead | Alias | Pack
+)
+Schedule: TypeAlias = tuple[Step, ...]
+
+_STEPS: dict[str, type[Any]] = {
+    "split": Split,
+    "reorder": Reorder,
+    "unroll": Unroll,
+    "vectorize": Vectorize,
+    "parallel": Parallel,
+    "compute_inline": Inline,
+    "compute_at": ComputeAt,
+    "cache_write": CacheWrite,
+    "cache_read": CacheRead,
+    "alias": Alias,
+    "pack": Pack,
+}
+_NAMES = {cls: name for name, cls in _STEPS.items()}
+
+
+def to_json(schedule: Schedule) -> list[dict[str, Any]]:
+    """JSON form of a schedule: one object a step, ``step`` first."""
+    return [{"step": _NAMES[type(s)], **asdict(s)} for s in schedule]
+
+
+def from_json(data: list[dict[str, Any]]) -> Schedule:
+    """The inverse of :func:`to_json`.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, an unknown step or a missing or unknown argument.
+    """
+    return tuple(_step(entry) for entry in data)
+
+
+def _step(entry: dict[str, Any]) -> Step:
+    arguments = {k: _tuples(v) for k, v in entry.items() if k != "step"}
+    cls = _STEPS.get(str(entry.get("step")))
+    if cls is None or not set(arguments) <= {f.name for f in fields(cls)}:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, "not a schedule step", received=str(entry), expected=", ".join(_STEPS)
+        )
+    step: Step = cls(**arguments)
+    return step
+
+
+def _tuples(value: Any) -> Any:
+    return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def to_text(schedule: Schedule) -> str:
+    """One step a line, as DEBUG=3 prints them."""
+    return "\n".join(
+        f"{_NAMES[type(s)]}({', '.join(repr(getattr(s, f.name)) for f in fields(s))})" for s in schedule
+    )
