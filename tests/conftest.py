@@ -13,7 +13,7 @@ GOLDEN = Path(__file__).parent / "golden"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden from what the tests print")
+    parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden")
 
 
 @pytest.fixture
@@ -36,6 +36,7 @@ def golden(request: pytest.FixtureRequest) -> Callable[..., None]:
         wanted = path.read_text()
         if text != wanted:
             lines = difflib.unified_diff(wanted.splitlines(), text.splitlines(), str(path), "printed", lineterm="")
-            pytest.fail("\n".join(["differs from the golden file (--update-golden accepts it):", *lines]), pytrace=False)
+            reason = "differs from the golden file (--update-golden accepts it):"
+            pytest.fail("\n".join([reason, *lines]), pytrace=False)
 
     return check

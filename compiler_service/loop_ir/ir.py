@@ -18,13 +18,13 @@ Grammar::
 A function runs ``body`` for every ``task`` of a given range within [0, tasks); tasks are independent of each other.
 ``buffers`` are its arguments in order, ``symbols`` its int64 parameters in order; shapes may mention symbols.
 
-Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loops of constant extent. The passes then run in this
-order: ``unroll`` (replicate), ``vectorize`` (to Ramp / Broadcast), ``flatten`` (to one row-major index per access), ``simplify``,
-``hoist``. Code generation takes flat functions without UNROLLED or VECTORIZED loops.
+Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loops of constant extent. The passes then
+run in this order: ``unroll`` (replicate), ``vectorize`` (to Ramp / Broadcast), ``flatten`` (to one row-major index per
+access), ``simplify``, ``hoist``. Code generation takes flat functions without UNROLLED or VECTORIZED loops.
 
-In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane counts. Two
-exceptions: the condition of a Select may be scalar between vectors, and the indices of one access may mix scalars and vectors.
-A masked-out lane is neither loaded (its value is 0) nor stored; a mask has the lanes of its access.
+In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane
+counts. Two exceptions: the condition of a Select may be scalar between vectors, and the indices of one access may mix
+scalars and vectors. A masked-out lane is neither loaded (its value is 0) nor stored; a mask has its access's lanes.
 """
 
 from __future__ import annotations
@@ -97,7 +97,8 @@ class Ramp(Expr):
         return (self.base, self.stride)
 
     def with_children(self, children: tuple[Expr, ...]) -> Ramp:
-        return Ramp(*children, self.lanes)
+        base, stride = children
+        return Ramp(base, stride, self.lanes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -113,7 +114,7 @@ class Broadcast(Expr):
         return (self.x,)
 
     def with_children(self, children: tuple[Expr, ...]) -> Broadcast:
-        return Broadcast(*children, self.lanes)
+        return Broadcast(children[0], self.lanes)
 
 
 @dataclass(frozen=True, eq=False)
@@ -129,7 +130,7 @@ class VectorReduce(Expr):
         return (self.x,)
 
     def with_children(self, children: tuple[Expr, ...]) -> VectorReduce:
-        return VectorReduce(self.op, *children)
+        return VectorReduce(self.op, children[0])
 
 
 @dataclass(frozen=True, eq=False)

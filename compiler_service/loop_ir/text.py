@@ -10,15 +10,15 @@
                 acc[i] = x[t * 16 + i] * 2.0
         y[t * 16:+16, mask=m] = acc[0:16]
 
-Literals carry their type (``1`` int64, ``1.0`` float32, ``1i32``, ``1.0f64``); ``base:+lanes`` is a stride-1 vector index,
-``ramp(base, stride, lanes)``, ``splat(x, lanes)`` and ``reduce.sum(x)`` are the other vector forms. Every binder has a name of its
-own: where two share one, later ones get ``_1``, ``_2``, ...
+Literals carry their type (``1`` int64, ``1.0`` float32, ``1i32``, ``1.0f64``); ``base:+lanes`` is a stride-1 vector
+index, ``ramp(base, stride, lanes)``, ``splat(x, lanes)`` and ``reduce.sum(x)`` are the other vector forms. Every binder
+has a name of its own: where two share one, later ones get ``_1``, ``_2``, ...
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from compiler_service.loop_ir.ir import (
@@ -33,7 +33,6 @@ from compiler_service.loop_ir.ir import (
     If,
     Let,
     Ramp,
-    Scope,
     Statement,
     Store,
     VectorReduce,
