@@ -6,6 +6,8 @@
 
 #include "ingot.h"
 
+#pragma GCC visibility push(hidden)
+
 /* Computes tasks [begin, end). `scratch` is private to the thread, 64-byte aligned, kernel.scratch bytes. */
 typedef void (*ingot_kernel_function)(void *const *buffers, const int64_t *symbols, int64_t begin, int64_t end,
                                       void *scratch);
@@ -42,13 +44,17 @@ typedef struct {
   /* Symbols from input extents. Ranks and fixed extents have been checked by the runtime. Returns -1 when all constraints
    * hold, else the index of the first constraint that does not; expected/received are then filled in. */
   int32_t (*resolve)(const int64_t *const *input_shapes, int64_t *symbols, int64_t *expected, int64_t *received);
-  const char *const *constraint_messages;
+  const char *const *constraint_messages; /* each ends so that " EXPECTED, received RECEIVED" may follow */
 
-  int64_t (*arena_size)(const int64_t *symbols);                              /* bytes */
+  int64_t (*arena_size)(const int64_t *symbols);                              /* bytes; -1: more than an int64 holds */
   void (*output_shapes)(const int64_t *symbols, int64_t *const *output_shapes); /* extents of every output */
   void (*execute)(ingot_frame *frame);                                        /* every launch, in order */
+
+  const char *features; /* LLVM names of the CPU features that the kernels use, "avx2,fma"; checked by ingot_create */
 } ingot_module;
 
 extern const ingot_module ingot_this_module;
+
+#pragma GCC visibility pop
 
 #endif

@@ -1,0 +1,306 @@
+/* runtime.c - the C ABI of ingot.h around the one module that this library holds. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE
+#endif
+#include "runtime.h"
+#include "thread_pool.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define MAX_THREADS 1024
+
+struct ingot_model {
+  pthread_mutex_t mutex;
+  const char *weights;
+  ingot_pool *own_pool;   /* NULL when the host passed one */
+  ingot_thread_pool pool; /* whichever runs the tasks */
+  pid_t process;
+  char *scratch;
+  size_t scratch_stride; /* bytes per thread */
+  char *arena;
+  size_t arena_size;
+  int64_t *symbols;
+  const int64_t **input_shapes;
+  int64_t **output_shapes;
+  void **input_data, **output_data;
+  char error[INGOT_ERROR_BYTES];
+};
+
+typedef struct {
+  ingot_frame frame; /* first: generated code holds a pointer to it */
+  ingot_model *model;
+} run_frame;
+
+typedef struct {
+  ingot_kernel_function function;
+  void *const *buffers;
+  const int64_t *symbols;
+  char *scratch;
+  size_t stride;
+} kernel_job;
+
+static __thread char create_error[INGOT_ERROR_BYTES];
+
+uint32_t ingot_abi_version(void) { return ingot_this_module.abi_version; }
+const char *ingot_compiler_version(void) { return ingot_this_module.compiler_version; }
+size_t ingot_weights_size(void) { return (size_t)ingot_this_module.weights_size; }
+int32_t ingot_input_count(void) { return ingot_this_module.input_count; }
+int32_t ingot_output_count(void) { return ingot_this_module.output_count; }
+int32_t ingot_kernel_count(void) { return ingot_this_module.kernel_count; }
+
+const ingot_tensor_info *ingot_input_info(int32_t index) {
+  return index >= 0 && index < ingot_this_module.input_count ? &ingot_this_module.inputs[index] : NULL;
+}
+
+const ingot_tensor_info *ingot_output_info(int32_t index) {
+  return index >= 0 && index < ingot_this_module.output_count ? &ingot_this_module.outputs[index] : NULL;
+}
+
+const char *ingot_kernel_name(int32_t index) {
+  return index >= 0 && index < ingot_this_module.kernel_count ? ingot_this_module.kernels[index].name : NULL;
+}
+
+const char *ingot_last_error(const ingot_model *model) { return model ? model->error : create_error; }
+
+/* ---- launching ---- */
+
+static void run_tasks(void *context, int64_t begin, int64_t end, int32_t thread) {
+  const kernel_job *job = context;
+  job->function(job->buffers, job->symbols, begin, end, job->scratch + (size_t)thread * job->stride);
+}
+
+static void launch_kernel(const ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                          int64_t tasks) {
+  ingot_kernel_function function = ingot_this_module.kernels[kernel].function;
+  if (tasks <= 1 || model->pool.threads == 1) {
+    if (tasks > 0) function(buffers, symbols, 0, tasks, model->scratch);
+    return;
+  }
+  kernel_job job = {function, buffers, symbols, model->scratch, model->scratch_stride};
+  model->pool.run(model->pool.pool, run_tasks, &job, tasks);
+}
+
+static void launch(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks) {
+  launch_kernel(((run_frame *)frame)->model, kernel, buffers, symbols, tasks);
+}
+
+/* ---- creation ---- */
+
+static ingot_status check_options(const ingot_options *options, const void *weights) {
+  const ingot_module *module = &ingot_this_module;
+  char feature[64];
+  if (ingot_missing_feature(module->features, feature, sizeof(feature))) {
+    return ingot_fail(create_error, INGOT_INCOMPATIBLE,
+                      "model '%s' was compiled for a CPU with '%s', which this one lacks; compile it for this CPU",
+                      module->name, feature);
+  }
+  if (options->threads < 0 || options->threads > MAX_THREADS) {
+    return ingot_fail(create_error, INGOT_INVALID_ARGUMENT, "threads: expected 0 to %d, received %d", MAX_THREADS,
+                      (int)options->threads);
+  }
+  if (options->thread_pool && (!options->thread_pool->run || options->thread_pool->threads < 1)) {
+    return ingot_fail(create_error, INGOT_INVALID_ARGUMENT,
+                      "thread_pool: expected a run function and at least 1 thread, received %d threads",
+                      (int)options->thread_pool->threads);
+  }
+  if (module->weights_size && !weights) {
+    return ingot_fail(create_error, INGOT_INVALID_ARGUMENT, "model '%s': expected %lld bytes of weights, received none",
+                      module->name, (long long)module->weights_size);
+  }
+  if (options->weights && options->weights_size != (size_t)module->weights_size) {
+    return ingot_fail(create_error, INGOT_INCOMPATIBLE,
+                      "model '%s': expected %lld bytes of weights, received %lld: they belong to another model",
+                      module->name, (long long)module->weights_size, (long long)options->weights_size);
+  }
+  if ((uintptr_t)weights % INGOT_ALIGNMENT) {
+    return ingot_fail(create_error, INGOT_INVALID_ARGUMENT, "weights: expected an address aligned to %d bytes",
+                      INGOT_ALIGNMENT);
+  }
+  return INGOT_OK;
+}
+
+/* Threads, scratch and the tables of one run. Nothing here is allocated again, but for a growing arena. */
+static int allocate_model(ingot_model *model, const ingot_options *options) {
+  const ingot_module *module = &ingot_this_module;
+  size_t inputs = (size_t)module->input_count, outputs = (size_t)module->output_count, extents = 0;
+  for (size_t i = 0; i < outputs; i++) extents += (size_t)module->outputs[i].rank;
+  model->symbols = calloc((size_t)module->symbol_count + extents + 1, sizeof(int64_t));
+  model->input_shapes = calloc(inputs + 1, sizeof(int64_t *));
+  model->output_shapes = calloc(outputs + 1, sizeof(int64_t *));
+  model->input_data = calloc(inputs + outputs + 1, sizeof(void *));
+  if (!model->symbols || !model->input_shapes || !model->output_shapes || !model->input_data) return 0;
+  model->output_data = model->input_data + inputs;
+  int64_t *next = model->symbols + module->symbol_count;
+  for (size_t i = 0; i < outputs; i++) {
+    model->output_shapes[i] = next;
+    next += module->outputs[i].rank;
+  }
+
+  if (options->thread_pool) {
+    model->pool = *options->thread_pool;
+  } else {
+    int32_t threads = options->threads ? options->threads : ingot_cpu_count();
+    model->own_pool = ingot_pool_create(threads);
+    if (!model->own_pool) return 0;
+    model->pool.run = ingot_pool_run;
+    model->pool.pool = model->own_pool;
+    model->pool.threads = threads;
+  }
+
+  int64_t scratch = 0;
+  for (int32_t i = 0; i < module->kernel_count; i++) {
+    if (module->kernels[i].scratch > scratch) scratch = module->kernels[i].scratch;
+  }
+  /* Two cache lines apart, so that neighbours do not share one. */
+  model->scratch_stride = ((size_t)scratch + 2 * INGOT_ALIGNMENT - 1) / (2 * INGOT_ALIGNMENT) * (2 * INGOT_ALIGNMENT);
+  model->scratch = ingot_allocate(model->scratch_stride * (size_t)model->pool.threads);
+  return model->scratch != NULL;
+}
+
+ingot_status ingot_create(const ingot_options *given, ingot_model **created) {
+  ingot_options options = {0};
+  if (!created) return ingot_fail(create_error, INGOT_INVALID_ARGUMENT, "model: expected a place for it, received NULL");
+  *created = NULL;
+  if (given) {
+    if (given->struct_size < sizeof(size_t)) {
+      return ingot_fail(create_error, INGOT_INVALID_ARGUMENT, "options.struct_size: expected sizeof(ingot_options) = %d",
+                        (int)sizeof(ingot_options));
+    }
+    memcpy(&options, given, given->struct_size < sizeof(options) ? given->struct_size : sizeof(options));
+  }
+  const void *weights = options.weights ? options.weights : ingot_this_module.bundled_weights;
+  ingot_status status = check_options(&options, weights);
+  if (status) return status;
+  ingot_model *model = calloc(1, sizeof(*model));
+  if (!model) return ingot_fail(create_error, INGOT_OUT_OF_MEMORY, "no memory for a model handle");
+  pthread_mutex_init(&model->mutex, NULL);
+  model->weights = weights;
+  model->process = getpid();
+  if (!allocate_model(model, &options)) {
+    ingot_destroy(model);
+    return ingot_fail(create_error, INGOT_OUT_OF_MEMORY, "no memory or threads for model '%s' with %d threads",
+                      ingot_this_module.name, (int)options.threads);
+  }
+  *created = model;
+  return INGOT_OK;
+}
+
+void ingot_destroy(ingot_model *model) {
+  if (!model) return;
+  ingot_pool_destroy(model->own_pool);
+  ingot_free(model->scratch, model->scratch_stride * (size_t)model->pool.threads);
+  ingot_free(model->arena, model->arena_size);
+  free(model->symbols);
+  free((void *)model->input_shapes);
+  free((void *)model->output_shapes);
+  free(model->input_data);
+  pthread_mutex_destroy(&model->mutex);
+  free(model);
+}
+
+/* ---- running ---- */
+
+/* Takes the model for one call. The workers of a pool do not survive fork(): waiting for them would never end. */
+static ingot_status enter(ingot_model *model) {
+  if (model->own_pool && model->pool.threads > 1 && model->process != getpid()) {
+    return ingot_fail(model->error, INGOT_INTERNAL,
+                      "model '%s' was created before fork() and its threads stayed in the parent; create it again here",
+                      ingot_this_module.name);
+  }
+  pthread_mutex_lock(&model->mutex);
+  model->error[0] = 0;
+  return INGOT_OK;
+}
+
+static ingot_status leave(ingot_model *model, ingot_status status) {
+  pthread_mutex_unlock(&model->mutex);
+  return status;
+}
+
+/* Checks the inputs, then fills in symbols and output shapes. */
+static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int32_t input_count) {
+  const ingot_module *module = &ingot_this_module;
+  ingot_status status = ingot_check_inputs(model->error, inputs, input_count);
+  if (status) return status;
+  for (int32_t i = 0; i < input_count; i++) model->input_shapes[i] = inputs[i].shape;
+  int64_t expected = 0, received = 0;
+  int32_t broken = module->resolve(model->input_shapes, model->symbols, &expected, &received);
+  if (broken >= 0) {
+    return ingot_fail(model->error, INGOT_INVALID_ARGUMENT, "%s %lld, received %lld",
+                      module->constraint_messages[broken], (long long)expected, (long long)received);
+  }
+  module->output_shapes(model->symbols, model->output_shapes);
+  for (int32_t i = 0; i < module->output_count; i++) {
+    for (int32_t axis = 0; axis < module->outputs[i].rank; axis++) {
+      int64_t extent = model->output_shapes[i][axis];
+      if (extent >= 0) continue;
+      return ingot_fail(model->error, INGOT_INVALID_ARGUMENT,
+                        "output '%s' axis %d (%s): these input shapes give the impossible extent %lld",
+                        module->outputs[i].name, (int)axis, module->outputs[i].shape_symbols[axis], (long long)extent);
+    }
+  }
+  return INGOT_OK;
+}
+
+static ingot_status reserve_arena(ingot_model *model) {
+  int64_t needed = ingot_this_module.arena_size(model->symbols);
+  if (needed >= 0 && (uint64_t)needed <= model->arena_size) return INGOT_OK;
+  if (needed >= 0) {
+    ingot_free(model->arena, model->arena_size);
+    model->arena_size = 0;
+    model->arena = (uint64_t)needed > SIZE_MAX / 2 ? NULL : ingot_allocate((size_t)needed);
+    if (model->arena) {
+      model->arena_size = (size_t)needed;
+      return INGOT_OK;
+    }
+    return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs %lld bytes for inputs of this size",
+                      ingot_this_module.name, (long long)needed);
+  }
+  return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more than 2^63 bytes for inputs of this size",
+                    ingot_this_module.name);
+}
+
+ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
+                                 ingot_tensor *outputs, int32_t output_count) {
+  ingot_status status = enter(model);
+  if (status) return status;
+  status = resolve(model, inputs, input_count);
+  if (!status) status = ingot_check_outputs(model->error, outputs, output_count, model->output_shapes, 0);
+  for (int32_t i = 0; !status && i < output_count; i++) {
+    size_t bytes = (size_t)outputs[i].rank * sizeof(int64_t);
+    if (bytes) memcpy(outputs[i].shape, model->output_shapes[i], bytes);
+  }
+  return leave(model, status);
+}
+
+ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t input_count, ingot_tensor *outputs,
+                       int32_t output_count) {
+  ingot_status status = enter(model);
+  if (status) return status;
+  status = resolve(model, inputs, input_count);
+  if (!status) status = ingot_check_outputs(model->error, outputs, output_count, model->output_shapes, 1);
+  if (!status) status = reserve_arena(model);
+  if (status) return leave(model, status);
+  for (int32_t i = 0; i < input_count; i++) model->input_data[i] = inputs[i].data;
+  for (int32_t i = 0; i < output_count; i++) model->output_data[i] = outputs[i].data;
+  run_frame run = {
+      {model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch}, model};
+  ingot_this_module.execute(&run.frame);
+  return leave(model, INGOT_OK);
+}
+
+ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                              int64_t tasks) {
+  ingot_status status = enter(model);
+  if (status) return status;
+  if (kernel < 0 || kernel >= ingot_this_module.kernel_count) {
+    status = ingot_fail(model->error, INGOT_INVALID_ARGUMENT, "kernel: expected 0 to %d, received %d",
+                        (int)ingot_this_module.kernel_count - 1, (int)kernel);
+    return leave(model, status);
+  }
+  launch_kernel(model, kernel, buffers, symbols, tasks);
+  return leave(model, INGOT_OK);
+}

@@ -1,0 +1,37 @@
+/* runtime.h - shared by the files of the artifact runtime. Not public. */
+#ifndef INGOT_RUNTIME_H
+#define INGOT_RUNTIME_H
+
+#include "module.h"
+
+#pragma GCC visibility push(hidden)
+
+#define INGOT_ERROR_BYTES 1024
+#define INGOT_ALIGNMENT 64
+#define INGOT_HUGE_PAGE ((size_t)2 << 20)
+
+/* Formats a message into `buffer` of INGOT_ERROR_BYTES and returns `status`. */
+ingot_status ingot_fail(char *buffer, ingot_status status, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* "float32", or "dtype 99" for a number that ONNX does not define. */
+const char *ingot_dtype_name(ingot_dtype dtype);
+
+/* Checks count, dtype, rank, extents and data pointers of the inputs against the module. */
+ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t count);
+
+/* The same for outputs; `shapes[i]` are the extents that this run gives output i. Data pointers only when `with_data`. */
+ingot_status ingot_check_outputs(char *error, const ingot_tensor *outputs, int32_t count, int64_t *const *shapes,
+                                 int with_data);
+
+/* Memory aligned for any kernel, or NULL. Blocks of INGOT_HUGE_PAGE and more are mapped, so that freeing returns them. */
+void *ingot_allocate(size_t bytes);
+void ingot_free(void *block, size_t bytes);
+
+/* NULL when this CPU has every feature of the comma-separated list of LLVM names, else the first that it lacks.
+ * `name` holds it. Features that cannot be asked for on this architecture count as present. */
+const char *ingot_missing_feature(const char *features, char *name, size_t capacity);
+
+#pragma GCC visibility pop
+
+#endif
