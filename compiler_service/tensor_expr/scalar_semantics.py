@@ -83,7 +83,7 @@ def _erf_array(x: Array) -> Array:
 def _sigmoid(x: Array) -> Array:
     small = np.exp(-np.abs(x))  # never overflows
     one = np.ones((), x.dtype)
-    return np.where(x >= 0, one / (one + small), small / (one + small))
+    return np.asarray(np.where(x >= 0, one / (one + small), small / (one + small)))
 
 
 def _popcount(x: Array) -> Array:

@@ -1,0 +1,82 @@
+"""Elementwise computes: numpy broadcasting and the width that scalar arithmetic is done in."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler_service.tensor_expr.refusal import mismatch
+from compiler_service.tensor_expr.tensor import Tensor, compute
+from shared_ir.dim import Dim, dims_text
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, cast
+
+
+def broadcast_dim(a: Dim, b: Dim) -> Dim:
+    """The common extent of two aligned axes.
+
+    A symbol against a number other than 1 must be that number, two different symbols must be equal: a wrong size is
+    noticed at run time, where the sizes of the inputs are checked against each other.
+
+    Raises:
+        ValueError: two numbers that do not fit.
+    """
+    if a == b or b == 1:
+        return a
+    if a == 1:
+        return b
+    if isinstance(a, int) and isinstance(b, int):
+        raise ValueError(f"{a} and {b} do not broadcast")
+    return b if isinstance(b, int) else a
+
+
+def broadcast_shape(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
+    """Numpy broadcasting: shapes aligned at their last axis.
+
+    Raises:
+        IngotError: TYPE_MISMATCH.
+    """
+    rank = max(map(len, shapes), default=0)
+    result: list[Dim] = [1] * rank
+    try:
+        for shape in shapes:
+            for axis, extent in enumerate(shape, rank - len(shape)):
+                result[axis] = broadcast_dim(result[axis], extent)
+    except ValueError:
+        received = " and ".join(f"[{dims_text(s)}]" for s in shapes)
+        rule = "equal extents or 1, aligned at the last axis"
+        raise mismatch("the shapes do not broadcast", rule, received) from None
+    return tuple(result)
+
+
+def broadcast_load(x: Tensor, index: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
+    """``x`` at ``index`` of the broadcast ``shape``."""
+    skipped = len(shape) - x.rank
+    own = zip(x.shape, index[skipped:], shape[skipped:], strict=True)
+    return x[tuple(0 if extent == 1 and full != 1 else i for extent, i, full in own)]
+
+
+def arithmetic_dtype(dtype: DType) -> DType:
+    """What scalar arithmetic on ``dtype`` is done in: float32 for narrower floats, else the type itself."""
+    return DType.FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
+
+
+def widen(x: Expr) -> Expr:
+    """``x`` in the width that arithmetic is done in."""
+    return cast(x, arithmetic_dtype(x.dtype))
+
+
+def elementwise(name: str, function: Callable[..., Expr], *tensors: Tensor, dtype: DType | None = None) -> Tensor:
+    """``function`` of the elements of ``tensors``, broadcast against each other.
+
+    Floats narrower than 32 bits are computed in float32 and rounded once, at the end. ``dtype`` of the result: that of
+    the first tensor when ``function`` keeps it, else what ``function`` gives.
+    """
+    shape = broadcast_shape(*(t.shape for t in tensors))
+    first = tensors[0].dtype
+
+    def body(*index: Expr) -> Expr:
+        result = function(*(widen(broadcast_load(t, index, shape)) for t in tensors))
+        kept = first if result.dtype is arithmetic_dtype(first) else result.dtype
+        return cast(result, dtype or kept)
+
+    return compute(shape, body, name=name)

@@ -1,0 +1,1 @@
+"""The operator inventory: one module per family, each with its table ``OPERATORS``."""

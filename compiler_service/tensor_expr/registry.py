@@ -1,0 +1,62 @@
+"""The inventory assembled, and the types of a node's outputs from running its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from types import MappingProxyType
+
+from compiler_service.tensor_expr.operator import Inputs, Operator
+from compiler_service.tensor_expr.operators import arithmetic
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
+from compiler_service.tensor_expr.symbolic import evaluate_symbolic
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.dim import product
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph import Attribute
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(
+    {operator.name: operator for family in (arithmetic,) for operator in family.OPERATORS}
+)
+
+_NOT_NUMBERS = frozenset({DType.STRING, DType.COMPLEX64, DType.COMPLEX128})
+
+
+def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:
+    """The outputs of an operator: its definition on ``inputs``, as tensor expressions.
+
+    All outputs that the operator can have are returned, in order; the caller takes those that it needs. Small outputs
+    computed from inputs with a ``value`` have one too.
+
+    Raises:
+        IngotError: UNSUPPORTED_OPERATOR, TYPE_MISMATCH, UNSUPPORTED_ATTRIBUTE or UNSUPPORTED_DTYPE.
+    """
+    operator = OPERATORS.get(op)
+    if operator is None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR,
+            f"there is no operator {op}",
+            received=op,
+            remedy="Express it with supported operators; `ingot check` lists every unsupported node of a model.",
+        )
+    for x in inputs:
+        if x is not None and x.dtype in _NOT_NUMBERS:
+            raise unsupported_dtype(op, x.dtype, "numbers or bool")
+    try:
+        outputs = operator.define(inputs, attributes)
+    except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+        received = ", ".join("nothing" if x is None else f"{x.dtype}{list(map(str, x.shape))}" for x in inputs)
+        raise mismatch(f"{op} cannot be applied: {error}", "inputs that fit the operator", received) from error
+    return tuple(None if y is None else _with_value(y) for y in outputs)
+
+
+_SMALL = 64
+
+
+def _with_value(y: Tensor) -> Tensor:
+    size = product(y.shape)
+    if not isinstance(size, int) or (y.rank > 1 and size > _SMALL):
+        return y
+    value = evaluate_symbolic(y)
+    return y if value is None else replace(y, value=value)

@@ -1,0 +1,73 @@
+"""Functions of one or two scalars, spelled as in a formula."""
+
+from __future__ import annotations
+
+from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, select
+
+
+def exp(x: Expr) -> Expr:
+    return Unary(UnaryOp.EXP, x)
+
+
+def log(x: Expr) -> Expr:
+    return Unary(UnaryOp.LOG, x)
+
+
+def sqrt(x: Expr) -> Expr:
+    return Unary(UnaryOp.SQRT, x)
+
+
+def rsqrt(x: Expr) -> Expr:
+    return Unary(UnaryOp.RSQRT, x)
+
+
+def reciprocal(x: Expr) -> Expr:
+    return Unary(UnaryOp.RECIPROCAL, x)
+
+
+def absolute(x: Expr) -> Expr:
+    return Unary(UnaryOp.ABS, x) if x.dtype.is_signed else x
+
+
+def rounded(x: Expr) -> Expr:
+    """Half to even."""
+    return Unary(UnaryOp.ROUND, x)
+
+
+def tanh(x: Expr) -> Expr:
+    return Unary(UnaryOp.TANH, x)
+
+
+def erf(x: Expr) -> Expr:
+    return Unary(UnaryOp.ERF, x)
+
+
+def sigmoid(x: Expr) -> Expr:
+    return Unary(UnaryOp.SIGMOID, x)
+
+
+def is_nan(x: Expr) -> Expr:
+    return Unary(UnaryOp.IS_NAN, x)
+
+
+def is_inf(x: Expr) -> Expr:
+    return Unary(UnaryOp.IS_INF, x)
+
+
+def logical_not(x: Expr) -> Expr:
+    return Unary(UnaryOp.NOT, x)
+
+
+def power(x: Expr, y: Expr) -> Expr:
+    return Binary(BinaryOp.POW, x, y)
+
+
+def sign(x: Expr) -> Expr:
+    """-1, 0 or 1; NaN stays."""
+    positive = select(x > 0, 1, x)
+    return select(x < 0, -1, positive) if x.dtype.is_signed else positive
+
+
+def softplus(x: Expr) -> Expr:
+    """``log(1 + exp(x))`` without overflow."""
+    return select(x > 0, x, 0) + log(exp(-absolute(x)) + 1)
