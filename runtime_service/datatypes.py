@@ -1,0 +1,162 @@
+"""Element types by the names of the Open Inference Protocol v2, and arrays from raw bytes.
+
+Source: open-inference-protocol, ``specification/protocol/inference_grpc.md``, "Tensor Data Types".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import ml_dtypes
+import numpy as np
+
+from runtime_service.messages import Array
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+
+WIRE_NAMES = {
+    DType.BOOL: "BOOL",
+    DType.UINT8: "UINT8",
+    DType.UINT16: "UINT16",
+    DType.UINT32: "UINT32",
+    DType.UINT64: "UINT64",
+    DType.INT8: "INT8",
+    DType.INT16: "INT16",
+    DType.INT32: "INT32",
+    DType.INT64: "INT64",
+    DType.FLOAT16: "FP16",
+    DType.FLOAT32: "FP32",
+    DType.FLOAT64: "FP64",
+    DType.BFLOAT16: "BF16",
+    DType.STRING: "BYTES",
+}
+_DTYPES = {name: dtype for dtype, name in WIRE_NAMES.items()}
+
+
+def wire_name(dtype: DType) -> str:
+    """``FP32`` for float32; types that the protocol does not know keep their own name in capitals."""
+    return WIRE_NAMES.get(dtype, dtype.value.upper())
+
+
+def parse_datatype(text: str, tensor: str) -> DType:
+    """The element type called ``text``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, no such type.
+    """
+    dtype = _DTYPES.get(text)
+    if dtype is None:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "unknown datatype",
+            tensor=tensor,
+            expected="one of " + ", ".join(sorted(_DTYPES)),
+            received=repr(text),
+        )
+    return dtype
+
+
+def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
+    """How arrays of ``dtype`` are held in memory.
+
+    Raises:
+        IngotError: UNSUPPORTED_DTYPE, the runtime has no arrays of that type (BYTES).
+    """
+    if dtype is DType.BFLOAT16:
+        bfloat16: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
+        return bfloat16
+    if dtype is DType.STRING or dtype not in WIRE_NAMES:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            f"tensors of datatype {wire_name(dtype)} are not served",
+            tensor=tensor,
+            expected="a numeric or BOOL tensor",
+            received=wire_name(dtype),
+            remedy="Encode strings as integers before the model.",
+        )
+    return dtype.numpy
+
+
+def element_count(shape: Sequence[int], tensor: str) -> int:
+    """Number of elements of ``shape``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a dimension is negative.
+    """
+    if any(extent < 0 for extent in shape):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "negative dimension in the shape of a request",
+            tensor=tensor,
+            expected="dimensions >= 0",
+            received=str(list(shape)),
+        )
+    return math.prod(shape)
+
+
+def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
+    """``raw`` (little-endian, row-major, no padding) as a read-only array over the same memory.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the byte count does not fit the shape.
+    """
+    element = numpy_dtype(dtype, tensor)
+    size = element_count(shape, tensor) * element.itemsize
+    if len(raw) != size:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the binary data of a tensor does not fit its shape",
+            tensor=tensor,
+            expected=f"{size} bytes for {wire_name(dtype)}{list(shape)}",
+            received=f"{len(raw)} bytes",
+        )
+    if dtype is DType.BOOL:  # bytes other than 0 and 1 are undefined behaviour in compiled code
+        return np.not_equal(np.frombuffer(raw, np.uint8).reshape(shape), 0)
+    return np.frombuffer(raw, element).reshape(shape)
+
+
+def to_bytes(array: Array) -> bytes:
+    """Little-endian, row-major bytes of ``array``."""
+    return array.tobytes()
+
+
+def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
+    """Numbers (a flat or nested list, or an array) as an array of ``dtype`` and ``shape``, never losing a fraction.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ragged, of the wrong count or kind, or out of the range of ``dtype``.
+    """
+    element = numpy_dtype(dtype, tensor)
+    count = element_count(shape, tensor)
+    try:
+        values = np.asarray(data)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise _bad_data(tensor, dtype, shape, f"data that numpy refuses ({error})") from error
+    if values.size != count:
+        raise _bad_data(tensor, dtype, shape, f"{values.size} values")
+    if count and not _convertible(values, dtype, element):
+        raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
+
+
+def _convertible(values: Array, dtype: DType, element: np.dtype[np.generic]) -> bool:
+    if dtype is DType.BOOL:
+        return values.dtype.kind == "b" or (values.dtype.kind in "iu" and bool(np.all((values == 0) | (values == 1))))
+    if dtype.is_float:
+        return values.dtype.kind in "iuf"
+    if values.dtype.kind not in "iu":
+        return False
+    limits = np.iinfo(element.name)
+    return bool(int(values.min()) >= limits.min and int(values.max()) <= limits.max)
+
+
+def _bad_data(tensor: str, dtype: DType, shape: Sequence[int], received: str) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "the data of a tensor does not fit its datatype and shape",
+        tensor=tensor,
+        expected=f"{math.prod(shape)} values for {wire_name(dtype)}{list(shape)}",
+        received=received,
+    )

@@ -1,0 +1,74 @@
+"""The life of the server process: admission of requests, and the orderly way out."""
+
+from __future__ import annotations
+
+import enum
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from shared_ir.errors import ErrorCode, IngotError
+
+
+class Phase(enum.StrEnum):
+    SERVING = "serving"
+    LAME_DUCK = "lame_duck"  # not ready any more, but still answering: load balancers need time to notice
+    DRAINING = "draining"  # new requests are refused, those in flight are finished
+
+
+class Lifecycle:
+    """Counts requests in flight and decides whether another one may enter.
+
+    ``max_in_flight`` keeps threads free for health checks and metrics when clients flood the server.
+    """
+
+    def __init__(self, max_in_flight: int) -> None:
+        self._max_in_flight = max_in_flight
+        self._changed = threading.Condition()
+        self._phase = Phase.SERVING
+        self._in_flight = 0
+
+    @property
+    def phase(self) -> Phase:
+        return self._phase
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @contextmanager
+    def request(self) -> Iterator[None]:
+        """Hold this while a request is being served.
+
+        Raises:
+            IngotError: UNAVAILABLE when draining, RESOURCE_EXHAUSTED when too many are in flight.
+        """
+        with self._changed:
+            if self._phase is Phase.DRAINING:
+                raise IngotError(
+                    ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
+                )
+            if self._in_flight >= self._max_in_flight:
+                raise IngotError(
+                    ErrorCode.RESOURCE_EXHAUSTED,
+                    "too many requests are in flight on this server",
+                    expected=f"at most {self._max_in_flight}",
+                    remedy="Retry after a pause, or add replicas.",
+                )
+            self._in_flight += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._in_flight -= 1
+                self._changed.notify_all()
+
+    def enter(self, phase: Phase) -> None:
+        with self._changed:
+            self._phase = phase
+            self._changed.notify_all()
+
+    def wait_idle(self, timeout: float) -> bool:
+        """Wait at most ``timeout`` seconds until nothing is in flight; whether that came to be."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._in_flight == 0, timeout)

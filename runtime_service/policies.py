@@ -1,0 +1,89 @@
+"""Which versions of a model are served: ``stable``, ``latest:2``, ``3+4``, ``all``.
+
+Grammar: a policy is terms joined by ``+``; a term is ``all``, ``latest``, ``latest:N``, a version number or a label.
+The first term names the default version. A label that is not the first term may be missing (no canary today).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Self
+
+from shared_ir.errors import ErrorCode, IngotError
+
+_TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What the store holds of one model: version numbers and labels that point at them."""
+
+    versions: tuple[int, ...]
+    labels: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """The versions to serve, in ascending order, the one that unversioned requests go to, and the labels among them."""
+
+    versions: tuple[int, ...]
+    default: int
+    labels: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionPolicy:
+    terms: tuple[str, ...]
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Raises IngotError INVALID_ARGUMENT: not in the grammar."""
+        terms = tuple(term.strip() for term in text.split("+"))
+        for term in terms:
+            if not _TERM.fullmatch(term):
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    "not a version policy",
+                    expected="labels, version numbers, latest, latest:N or all, joined by +",
+                    received=repr(text),
+                )
+        return cls(terms)
+
+    def __str__(self) -> str:
+        return "+".join(self.terms)
+
+    def select(self, catalogue: Catalogue) -> Selection:
+        """The versions of ``catalogue`` that this policy asks for.
+
+        Raises:
+            IngotError: NOT_FOUND, a version or the first label does not exist.
+        """
+        chosen: list[int] = []
+        for index, term in enumerate(self.terms):
+            resolved = _resolve(term, catalogue)
+            if not resolved and (index == 0 or term.isdigit()):
+                raise IngotError(
+                    ErrorCode.NOT_FOUND,
+                    f"the store has no version {term!r} of the model",
+                    expected=", ".join([*map(str, sorted(catalogue.versions)), *sorted(catalogue.labels)]) or "(none)",
+                    received=term,
+                    remedy="Publish that version, set the label, or change the version policy.",
+                )
+            chosen += resolved
+        versions = tuple(sorted(set(chosen)))
+        labels = {label: version for label, version in catalogue.labels.items() if version in versions}
+        return Selection(versions, chosen[0], labels)
+
+
+def _resolve(term: str, catalogue: Catalogue) -> list[int]:
+    """Versions of one term, the preferred one first."""
+    newest_first = sorted(catalogue.versions, reverse=True)
+    if term == "all":
+        return newest_first
+    if term.startswith("latest") and term not in catalogue.labels:
+        return newest_first[: int(term.partition(":")[2] or 1)]
+    if term.isdigit():
+        return [int(term)] if int(term) in catalogue.versions else []
+    return [catalogue.labels[term]] if term in catalogue.labels else []

@@ -1,0 +1,172 @@
+"""Settings of the runtime service, from ``INGOT_*`` environment variables."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+from runtime_service.policies import VersionPolicy
+from shared_ir.errors import ErrorCode, IngotError
+
+PREFIX = "INGOT_RUNTIME_"
+SHARED = ("store_url", "home")
+"""Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
+
+
+@dataclass(frozen=True, slots=True)
+class ModelSettings:
+    """How one model is served. Empty fields take the server's defaults."""
+
+    name: str
+    policy: VersionPolicy
+    max_batch_size: int | None = None
+    max_queue_delay_microseconds: int | None = None
+    max_queue_size: int | None = None
+    instances: int | None = None
+    warmup: Mapping[str, int] = field(default_factory=dict)
+    """Sizes of symbolic dims for the first run, such as ``{"height": 48, "width": 192}``."""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Each field is read from ``INGOT_RUNTIME_<FIELD>``, but for ``INGOT_STORE_URL`` and ``INGOT_HOME``."""
+
+    home: Path = Path(".ingot")
+    """Folder of this installation: trusted keys in ``trust/``, downloaded artifacts in ``cache/``."""
+    store_url: str = ""
+    """Artifact store: a path, ``file://``, ``s3://``, ``gs://`` or ``az://``. Empty: ``store/`` in the home folder."""
+    models: str = ""
+    """What to serve: ``name@policy`` separated by commas, ``*@policy`` for every model of the store that has one.
+    Policies: labels (``stable``), ``latest``, ``latest:2``, numbers (``3+4``), ``all``; without one, ``stable``."""
+    models_file: str = ""
+    """JSON file with settings per model: ``{"resnet": {"policy": "stable", "max_batch_size": 16, ...}}``."""
+    model_control: str = "configured"
+    """``explicit`` lets clients load and unload models over the repository API; ``configured`` refuses that."""
+    poll_interval: float = 2.0
+    """Seconds between two looks at the versions and labels of the store."""
+    grpc_address: str = "127.0.0.1:8001"
+    """Where gRPC listens; port 0 takes a free one. Empty turns it off."""
+    http_address: str = "127.0.0.1:8000"
+    """Where REST listens (with ``/metrics`` as well). Empty turns it off."""
+    metrics_address: str = "127.0.0.1:8002"
+    """Where ``/metrics`` alone listens. Empty turns it off."""
+    address_file: str = ""
+    """JSON file that gets the addresses in use once the server listens; for ports chosen by the system."""
+    max_request_bytes: int = 256 * 1024 * 1024
+    """Largest request, in bytes, for both protocols."""
+    max_in_flight: int = 256
+    """Inference requests beyond which new ones are refused at once; also the number of serving threads."""
+    max_batch_size: int = 64
+    """Rows of one execution, for models with a batch dim; larger requests run in pieces. 0 turns batching off."""
+    max_queue_delay_microseconds: int = 0
+    """How long a request may wait for others while an instance is free."""
+    max_queue_size: int = 512
+    """Waiting requests per model version beyond which new ones are refused."""
+    instances: int = 1
+    """Executions of one model version that may run at once; the cores are divided among them."""
+    cores: int = 0
+    """Cores to use; 0 takes the smaller of the affinity mask and the container's CPU quota."""
+    drain_delay: float = 0.0
+    """Seconds to keep serving after SIGTERM while not ready any more, for load balancers to notice."""
+    drain_timeout: float = 30.0
+    """Seconds to wait for the requests in flight before exiting regardless."""
+    tls_certificate: str = ""
+    """PEM file with the server's certificate chain; with ``tls_key`` it turns TLS on for gRPC and REST."""
+    tls_key: str = ""
+    """PEM file with the private key of ``tls_certificate``."""
+    tls_client_ca: str = ""
+    """PEM file with the authorities of client certificates; makes client certificates mandatory."""
+    token_file: str = ""
+    """File with a bearer token that every call must carry, health checks and metrics excepted."""
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str]) -> Self:
+        """Raises IngotError INVALID_ARGUMENT naming the variable: its value is not of the right kind."""
+        values = {}
+        for spec in dataclasses.fields(cls):
+            name = variable(spec.name)
+            if name in environment:
+                values[spec.name] = _parse(name, environment[name], spec.default)
+        settings = cls(**values)
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        if self.model_control not in ("configured", "explicit"):
+            raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
+        if bool(self.tls_certificate) != bool(self.tls_key):
+            raise _invalid("tls_key", "tls_certificate and tls_key together", "one of them")
+        for name in ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"):
+            if getattr(self, name) < 1:
+                raise _invalid(name, "a number >= 1", str(getattr(self, name)))
+        for name in ("max_batch_size", "max_queue_delay_microseconds", "cores", "drain_delay", "drain_timeout"):
+            if getattr(self, name) < 0:
+                raise _invalid(name, "a number >= 0", str(getattr(self, name)))
+        if self.poll_interval <= 0:
+            raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    def model_settings(self) -> tuple[ModelSettings, ...]:
+        """Every configured model, once.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the list or the file is malformed.
+        """
+        found = _models_file(Path(self.models_file)) if self.models_file else {}
+        for item in filter(None, (part.strip() for part in self.models.split(","))):
+            name, _, policy = item.partition("@")
+            if name in found:
+                raise _invalid("models", "each model once", name)
+            found[name] = ModelSettings(name, VersionPolicy.parse(policy or "stable"))
+        return tuple(found.values())
+
+
+def variable(field_name: str) -> str:
+    """The environment variable of a field of :class:`Settings`."""
+    return ("INGOT_" if field_name in SHARED else PREFIX) + field_name.upper()
+
+
+def _parse(name: str, text: str, default: Any) -> Any:
+    try:
+        return type(default)(text)
+    except ValueError as error:
+        kind = {int: "an integer", float: "a number"}.get(type(default), "a path")
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a setting has the wrong kind of value",
+            field=name,
+            expected=kind,
+            received=text,
+        ) from error
+
+
+def _models_file(path: Path) -> dict[str, ModelSettings]:
+    try:
+        data = json.loads(path.read_text())
+        return {name: _model(name, dict(fields)) for name, fields in data.items()}
+    except (OSError, ValueError, TypeError, AttributeError) as error:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"cannot use the models file: {error}",
+            field=str(path),
+            expected='{"name": {"policy": "stable", "max_batch_size": 16}}',
+        ) from error
+
+
+def _model(name: str, fields: dict[str, Any]) -> ModelSettings:
+    policy = VersionPolicy.parse(str(fields.pop("policy", "stable")))
+    warmup = {str(symbol): int(extent) for symbol, extent in dict(fields.pop("warmup", {})).items()}
+    return ModelSettings(name, policy, warmup=warmup, **{key: int(value) for key, value in fields.items()})
+
+
+def _invalid(field_name: str, expected: str, received: str) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "a setting is out of range",
+        field=variable(field_name),
+        expected=expected,
+        received=received,
+    )
