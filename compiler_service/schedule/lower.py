@@ -31,7 +31,20 @@ from compiler_service.schedule.steps import Pack, Schedule
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, ceil_div as expr_ceil_div, lift, logical_and, select, transform
+from shared_ir.expr import (
+    BinaryOp,
+    Const,
+    Expr,
+    Var,
+    binary,
+    lift,
+    logical_and,
+    select,
+    transform,
+)
+from shared_ir.expr import (
+    ceil_div as expr_ceil_div,
+)
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
 
@@ -122,7 +135,9 @@ class _Lowering:
         extent = next(a.extent for a in stage.compute.axes if a.name == loop.axis)
         return as_dim(expr_ceil_div(extent, loop.step))
 
-    def _decode(self, task: Var, loops: Sequence[Loop], counts: Sequence[Dim]) -> tuple[dict[str, Expr], list[tuple[Var, Expr]]]:
+    def _decode(
+        self, task: Var, loops: Sequence[Loop], counts: Sequence[Dim]
+    ) -> tuple[dict[str, Expr], list[tuple[Var, Expr]]]:
         """Tile numbers of the parallel loops from the task number, the last loop fastest."""
         indices: dict[str, Expr] = {}
         lets: list[tuple[Var, Expr]] = []
@@ -182,9 +197,7 @@ class _Lowering:
         return Store(buffer, self._element(stage, origin, ranges), value, mask)
 
     def _element(self, stage: Stage, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
-        return tuple(
-            self._simplify(ranges[a.name].base - o) for a, o in zip(stage.compute.axes, origin, strict=True)
-        )
+        return tuple(self._simplify(ranges[a.name].base - o) for a, o in zip(stage.compute.axes, origin, strict=True))
 
     def _mask(self, stage: Stage, ranges: Ranges) -> Expr | None:
         masks = [v for a in stage.compute.axes if (v := ranges[a.name].valid) is not None]

@@ -40,9 +40,8 @@ def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Ite
     if loop.step == 1:
         yield Piece(extent, 1, zero)
         return
-    if not any(o.kind in _CONSTANT for o in inner):
-        exact = isinstance(extent, int) and extent % loop.step == 0
-        yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero, clipped=not exact)
+    if not isinstance(extent, int) and inner[0].kind not in _CONSTANT:
+        yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero, clipped=True)
         return
     full = as_dim(lift(extent) // loop.step)
     if full != 0:

@@ -194,8 +194,8 @@ def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:
 def _split(stage: Stage, step: Split) -> Stage:
     inner = stage.loop(step.axis)
     steps = [entry.step for entry in stage.loops if entry.axis == step.axis and entry.step > 1]
-    if step.factor < 2 or any(s % step.factor or s == step.factor for s in steps):
-        raise _misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "a proper divisor of the outer tile")
+    if step.factor < 2 or any(s <= step.factor for s in steps):
+        raise _misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "at least 2, less than the outer tile")
     at = stage.loops.index(inner)
     return replace(stage, loops=(*stage.loops[:at], Loop(step.axis, step.factor), *stage.loops[at:]))
 
@@ -278,7 +278,9 @@ def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
         by_axis = dict(zip(step.axes, local, strict=True))
         return tensor[tuple(by_axis[a] for a in range(tensor.rank))]
 
-    copy = compute([tensor.shape[a] for a in step.axes], lambda *i: original(i), name=f"{step.tensor}.local", axes=names)
+    copy = compute(
+        [tensor.shape[a] for a in step.axes], lambda *i: original(i), name=f"{step.tensor}.local", axes=names
+    )
     assert isinstance(copy.op, Compute)
     local = Stage(copy.name, copy, copy.op.body, tuple(Loop(n) for n in names))
 

@@ -91,7 +91,7 @@ class CacheWrite:
 
 @dataclass(frozen=True, slots=True)
 class CacheRead:
-    """Read ``tensor`` through a copy, stage ``tensor.local``, whose axes are those of ``tensor`` in the order ``axes``."""
+    """Read ``tensor`` through a copy, stage ``tensor.local``, with the axes of ``tensor`` in the order ``axes``."""
 
     tensor: str
     axes: tuple[int, ...]
@@ -99,7 +99,7 @@ class CacheRead:
 
 @dataclass(frozen=True, slots=True)
 class Alias:
-    """Keep ``stage`` in the memory of the output, element for element (the output must read it at its own index only)."""
+    """Keep ``stage`` in the memory of the output, which must read it at its own index only."""
 
     stage: str
 
@@ -168,6 +168,4 @@ def _tuples(value: Any) -> Any:
 
 def to_text(schedule: Schedule) -> str:
     """One step a line, as DEBUG=3 prints them."""
-    return "\n".join(
-        f"{_NAMES[type(s)]}({', '.join(repr(getattr(s, f.name)) for f in fields(s))})" for s in schedule
-    )
+    return "\n".join(f"{_NAMES[type(s)]}({', '.join(repr(getattr(s, f.name)) for f in fields(s))})" for s in schedule)

@@ -1,0 +1,113 @@
+"""What a rule needs to know of a kernel: its reductions, which output axes they hang on, and who reads memory in a row."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler_service.schedule.state import Stage, State, apply_schedule
+from compiler_service.schedule.steps import Inline, Schedule
+from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
+from shared_ir.dim import Dim
+from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, variables, walk
+
+_EXPENSIVE_UNARY = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.BIT_NOT, UnaryOp.ABS}
+_EXPENSIVE_BINARY = frozenset({BinaryOp.POW, BinaryOp.DIV, BinaryOp.ATAN2})
+
+
+@dataclass(frozen=True)
+class KernelView:
+    """A kernel to schedule.
+
+    Attributes:
+        output: the tensor it computes.
+        constants: arguments known at compile time, which may be packed.
+        state: the stages before any step.
+    """
+
+    output: Tensor
+    constants: frozenset[Tensor]
+    state: State
+
+    @classmethod
+    def of(cls, output: Tensor, constants: frozenset[Tensor]) -> KernelView:
+        return cls(output, constants, apply_schedule(output, ()))
+
+    def after(self, schedule: Schedule) -> State:
+        return apply_schedule(self.output, schedule)
+
+
+def reductions(state: State) -> tuple[Stage, ...]:
+    return tuple(s for s in state.stages.values() if s.reduction is not None)
+
+
+def inlined(state: State, keep: frozenset[str] = frozenset()) -> tuple[Inline, ...]:
+    """Steps that inline every stage but reductions, the output and ``keep``; consumers last."""
+    return tuple(
+        Inline(s.name)
+        for s in state.stages.values()
+        if s.reduction is None and s is not state.output and s.name not in keep
+    )
+
+
+def is_expensive(body: Expr) -> bool:
+    """Worth computing once rather than at every use: a division or a transcendental function."""
+    return any(
+        (isinstance(e, Unary) and e.op in _EXPENSIVE_UNARY) or (isinstance(e, Binary) and e.op in _EXPENSIVE_BINARY)
+        for e in walk(body)
+    )
+
+
+def depends(expr: Expr, axis: str) -> bool:
+    return axis_var(axis) in variables(expr)
+
+
+def index_axes(load: Load) -> Iterator[frozenset[str]]:
+    """For each index of ``load``, the axes that it mentions."""
+    for index in load.indices:
+        yield frozenset(v.name[1:] for v in variables(index) if v.name.startswith("$"))
+
+
+def contiguous_axis(stage: Stage) -> str | None:
+    """The axis along which the largest argument is read element by element (its last index is that axis plus
+    something constant), or None."""
+    best: tuple[int, str] | None = None
+    for load in loads(stage.body):
+        if not load.indices or not isinstance(load.tensor.op, Placeholder):
+            continue
+        names = [a.name for a in stage.compute.all_axes if depends(load.indices[-1], a.name)]
+        rank = sum(1 for axes in index_axes(load) if axes)
+        if len(names) == 1 and (best is None or rank > best[0]):
+            best = (rank, names[0])
+    return None if best is None else best[1]
+
+
+def bound_axes(state: State, output: Stage) -> tuple[str, ...]:
+    """Axes of the output on which some other remaining stage depends: it must be computed inside their loops."""
+    bound: set[str] = set()
+    axes_of: dict[str, list[frozenset[str]]] = {output.name: [frozenset({a.name}) for a in output.compute.axes]}
+    for stage in reversed(list(state.stages.values())):
+        if stage.name not in axes_of:
+            continue
+        own = dict(zip((a.name for a in stage.compute.axes), axes_of[stage.name], strict=True))
+        for load in loads(stage.body):
+            source = state.stage_of(load.tensor)
+            if source is None:
+                continue
+            reached = [frozenset().union(*(own.get(n, frozenset()) for n in axes)) for axes in index_axes(load)]
+            known = axes_of.get(source.name)
+            axes_of[source.name] = reached if known is None else [a | b for a, b in zip(known, reached, strict=True)]
+    for name, reached in axes_of.items():
+        if name != output.name:
+            bound |= frozenset().union(*reached)
+    return tuple(a.name for a in output.compute.axes if a.name in bound)
+
+
+def extent_of(axes: tuple[Axis, ...], name: str) -> Dim:
+    return next(a.extent for a in axes if a.name == name)
+
+
+def reads_in_place(consumer: Stage, producer: Tensor) -> bool:
+    """Whether ``consumer`` reads ``producer`` only at its own index."""
+    own = tuple(a.var for a in consumer.compute.axes)
+    return all(ld.indices == own for ld in loads(consumer.body) if ld.tensor is producer)

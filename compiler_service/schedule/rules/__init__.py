@@ -1,0 +1,42 @@
+"""Default schedules: the first rule that applies wins. A rule is ``(kernel, target) -> Schedule | None``.
+
+The rules come from an analytical model of the target (register count, vector width, cache sizes, cores), not from measurements:
+they must be good untuned and for targets that cannot be measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.rules.contraction import contraction_schedule
+from compiler_service.schedule.rules.elementwise import elementwise_schedule
+from compiler_service.schedule.rules.row import row_schedule
+from compiler_service.schedule.rules.window import window_schedule
+from compiler_service.schedule.steps import Schedule
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.target import Target
+
+Rule = Callable[[KernelView, Target], Schedule | None]
+
+RULES: tuple[tuple[str, Rule], ...] = (
+    ("contraction", contraction_schedule),  # sum of products: matmul, convolution
+    ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
+    ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation
+    ("elementwise", elementwise_schedule),  # no reduction left
+)
+
+
+def default_schedule(output: Tensor, constants: frozenset[Tensor], target: Target) -> Schedule:
+    """The schedule of the first rule that applies.
+
+    Raises:
+        IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel that has an output axis).
+    """
+    kernel = KernelView.of(output, constants)
+    for _, rule in RULES:
+        schedule = rule(kernel, target)
+        if schedule is not None:
+            return schedule
+    raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
