@@ -108,5 +108,5 @@ class IngotError(Exception):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
-        known = {k: str(v) for k, v in data.items() if k in cls.__dataclass_fields__}
-        return cls(**{**known, "code": ErrorCode(known["code"]), "message": known.get("message", "")})
+        known = {k: str(v) for k, v in data.items() if k in cls.__dataclass_fields__ and k != "code"}
+        return cls(ErrorCode(data["code"]), **{"message": "", **known})

@@ -16,7 +16,7 @@ import enum
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, fields
 from functools import cached_property
-from typing import Any, Self
+from typing import Any
 
 from shared_ir.dtype import DType
 
@@ -107,15 +107,13 @@ class Expr:
         return self._hash
 
     def __eq__(self, other: object) -> bool:
-        return self is other or (
-            isinstance(other, Expr) and self._hash == other._hash and self._key == other._key
-        )
+        return self is other or (isinstance(other, Expr) and self._hash == other._hash and self._key == other._key)
 
     def children(self) -> tuple[Expr, ...]:
         """Direct sub-expressions, in field order."""
         return ()
 
-    def with_children(self, children: tuple[Expr, ...]) -> Self:
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
         """The same node over other sub-expressions."""
         return self
 

@@ -9,11 +9,24 @@ Variables stand for integers >= 0 unless ``ranges`` says otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from shared_ir.dtype import DType
-from shared_ir.expr import COMPARISONS, Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var, binary, select, to_text
+from shared_ir.expr import (
+    COMPARISONS,
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    binary,
+    select,
+    to_text,
+)
 
 Interval = tuple[int | None, int | None]
 """Inclusive bounds; ``None`` is unbounded."""
@@ -183,14 +196,14 @@ class Simplifier:
                 _, high = self.interval(rhs)
                 return 0, None if high is None else high - 1
             case Binary(op=BinaryOp.MIN, lhs=lhs, rhs=rhs):
-                (a, b), (c, d) = self.interval(lhs), self.interval(rhs)
-                return _least(a, c), d if b is None else b if d is None else min(b, d)
+                first, second = self.interval(lhs), self.interval(rhs)
+                return _least(first[0], second[0]), _tightest(min, first[1], second[1])
             case Binary(op=BinaryOp.MAX, lhs=lhs, rhs=rhs):
-                (a, b), (c, d) = self.interval(lhs), self.interval(rhs)
-                return c if a is None else a if c is None else max(a, c), _greatest(b, d)
+                first, second = self.interval(lhs), self.interval(rhs)
+                return _tightest(max, first[0], second[0]), _greatest(first[1], second[1])
             case Select(then=then, otherwise=otherwise):
-                (a, b), (c, d) = self.interval(then), self.interval(otherwise)
-                return _least(a, c), _greatest(b, d)
+                first, second = self.interval(then), self.interval(otherwise)
+                return _least(first[0], second[0]), _greatest(first[1], second[1])
         return None, None
 
     def _polynomial_interval(self, poly: Polynomial) -> Interval:
@@ -228,12 +241,16 @@ def _greatest(a: int | None, b: int | None) -> int | None:
     return None if a is None or b is None else max(a, b)
 
 
+def _tightest(pick: Callable[[int, int], int], a: int | None, b: int | None) -> int | None:
+    return b if a is None else a if b is None else pick(a, b)
+
+
 def _scale(interval: Interval, factor: int) -> Interval:
     low, high = interval if factor >= 0 else (interval[1], interval[0])
     return None if low is None else low * factor, None if high is None else high * factor
 
 
-_COMPARE = {
+_COMPARE: dict[BinaryOp, Callable[[int | None, int | None], bool | None]] = {
     BinaryOp.LT: lambda lo, hi: True if hi is not None and hi < 0 else False if lo is not None and lo >= 0 else None,
     BinaryOp.LE: lambda lo, hi: True if hi is not None and hi <= 0 else False if lo is not None and lo > 0 else None,
     BinaryOp.GT: lambda lo, hi: True if lo is not None and lo > 0 else False if hi is not None and hi <= 0 else None,
