@@ -1,8 +1,8 @@
-"""Generate the protobuf and gRPC stubs of ``shared_ir/pb`` from this folder: ``python proto/generate.py`` (``make proto``).
+"""Generate the stubs of ``shared_ir/pb`` from this folder: ``python proto/generate.py`` (``make proto``).
 
-Two things are changed in what protoc writes: imports become absolute imports of ``shared_ir.pb``, and descriptors go into
-a descriptor pool of our own. Package ``inference`` is also defined by tritonclient, under other file names; in one pool the
-two would collide as soon as a process imports both.
+Two things are changed in what protoc writes: imports become absolute imports of ``shared_ir.pb``, and descriptors go
+into a descriptor pool of our own. Package ``inference`` is also defined by tritonclient, under other file names; in one
+pool the two would collide as soon as a process imports both.
 """
 
 from __future__ import annotations

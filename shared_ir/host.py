@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from shared_ir.artifact import Manifest
+from shared_ir.cpu_features import full_features
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.target import architecture_of
 
 # LLVM feature -> flag of /proc/cpuinfo. A feature that is absent here is not checked: it is a tuning hint, a part of
 # the base architecture, or never emitted unasked.
@@ -46,8 +48,9 @@ _ARM_FLAGS = {
 
 
 def host_architecture() -> str:
-    """``x86_64``, ``aarch64``, ...: the first part of a triple."""
-    return platform.machine()
+    """``x86_64``, ``aarch64``, ``armv7``, ...: as :func:`shared_ir.target.architecture_of` names it."""
+    machine = platform.machine()
+    return "armv7" if machine.startswith("armv7") else machine
 
 
 def cpu_flags(cpuinfo: str) -> frozenset[str]:
@@ -59,19 +62,14 @@ def cpu_flags(cpuinfo: str) -> frozenset[str]:
     return frozenset()
 
 
-def missing_features(features: Sequence[str], architecture: str, flags: frozenset[str]) -> tuple[str, ...]:
-    """Those of an artifact's ``+features`` that a CPU with these flags lacks."""
-    table = _X86_FLAGS if architecture == "x86_64" else _ARM_FLAGS if architecture == "aarch64" else {}
-    wanted = [feature[1:] for feature in features if feature.startswith("+")]
-    return tuple(name for name in wanted if name in table and table[name] not in flags)
-
-
 def incompatibility(manifest: Manifest, architecture: str, flags: frozenset[str]) -> str:
-    """Why this machine cannot run the artifact; empty when it can."""
-    wanted = manifest.triple.split("-")[0]
+    """Why a machine of this architecture with these flags cannot run the artifact; empty when it can."""
+    wanted = architecture_of(manifest.triple)
     if wanted != architecture:
         return f"made for {wanted}"
-    missing = missing_features(manifest.features, architecture, flags)
+    needed = full_features(wanted, manifest.cpu, manifest.features)
+    table = {"x86_64": _X86_FLAGS, "aarch64": _ARM_FLAGS}.get(architecture, {})
+    missing = sorted(name for name in needed if name in table and table[name] not in flags)
     return f"needs {', '.join(missing)}" if missing else ""
 
 
@@ -96,4 +94,4 @@ def best_for_host(manifests: Sequence[Manifest]) -> Manifest:
             received="; ".join(f"{name}: {reason}" for name, reason in reasons.items())[:400],
             remedy="Compile the model for this machine too.",
         )
-    return max(usable, key=lambda m: (len(m.features), m.cpu))
+    return max(usable, key=lambda m: (len(full_features(architecture, m.cpu, m.features)), m.cpu))

@@ -1,0 +1,159 @@
+"""One contract, two kinds of store: a directory and an S3 endpoint."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import boto3
+import pytest
+from moto.server import ThreadedMotoServer
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.store import FileStore, ObjectStore, open_store
+from shared_ir.store_remote import ObjectCache, RemoteStore
+
+
+@pytest.fixture(name="s3", scope="module")
+def fixture_s3() -> Iterator[str]:
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    yield f"http://{host}:{port}"
+    server.stop()
+
+
+@pytest.fixture(name="bucket")
+def fixture_bucket(s3: str, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> str:
+    for name, value in (("ACCESS_KEY_ID", "test"), ("SECRET_ACCESS_KEY", "test"), ("REGION", "us-east-1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    monkeypatch.setenv("AWS_ENDPOINT_URL", s3)
+    name = f"bucket{abs(hash(request.node.name))}"
+    client = boto3.client("s3", endpoint_url=s3, region_name="us-east-1")
+    client.create_bucket(Bucket=name)
+    return f"s3://{name}/some/prefix"
+
+
+@pytest.fixture(name="store", params=["file", "s3"])
+def fixture_store(request: pytest.FixtureRequest, tmp_path: Path) -> ObjectStore:
+    if request.param == "file":
+        return open_store((tmp_path / "store").as_uri())
+    return open_store(request.getfixturevalue("bucket"), tmp_path / "cache")
+
+
+def test_put_get_list_delete(store: ObjectStore, tmp_path: Path) -> None:
+    (tmp_path / "file").write_bytes(b"from a file")
+    store.put("a/b/1", b"one")
+    store.put("a/b/2", memoryview(b"two"))
+    store.put("a/c", tmp_path / "file")
+    store.put("ab", b"")
+    assert store.get("a/b/1") == b"one"
+    assert store.get("a/c") == b"from a file"
+    assert store.get("ab") == b""
+    assert store.size("a/b/2") == 3
+    assert store.size("a/b") is None
+    assert [info.key for info in store.list("a")] == ["a/b/1", "a/b/2", "a/c"]
+    assert [info.size for info in store.list("a/b")] == [3, 3]
+    assert list(store.list("none")) == []
+    store.put("a/b/1", b"new")
+    assert store.get("a/b/1") == b"new"
+    store.delete("a/b/1")
+    store.delete("a/b/1")
+    assert store.size("a/b/1") is None
+
+
+def test_ranges(store: ObjectStore) -> None:
+    store.put("x", bytes(range(100)))
+    assert store.get_range("x", 10, 5) == bytes(range(10, 15))
+    assert store.get_range("x", 95, 50) == bytes(range(95, 100))
+    assert store.get_range("x", 100, 5) == b""
+
+
+def test_missing_objects(store: ObjectStore) -> None:
+    for call in (store.get, store.local_path, lambda key: store.get_range(key, 0, 1)):
+        with pytest.raises(IngotError) as caught:
+            call("nothing/here")
+        assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+def test_of_many_writers_one_wins(store: ObjectStore) -> None:
+    barrier = threading.Barrier(8)
+
+    def write(number: int) -> bool:
+        barrier.wait()
+        return store.put_if_absent("claim", str(number).encode())
+
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(write, range(8)))
+    assert won.count(True) == 1
+    assert store.get("claim") == str(won.index(True)).encode()
+
+
+def test_local_path_follows_the_object(store: ObjectStore) -> None:
+    store.put("x", b"1" * 1000)
+    first = store.local_path("x")
+    assert first.read_bytes() == b"1" * 1000
+    assert store.local_path("x") == first
+    store.put("x", b"2" * 1000)
+    assert store.local_path("x").read_bytes() == b"2" * 1000
+
+
+@pytest.mark.parametrize("key", ["", "/a", "a/", "../a", "a/../b", "a//b", ".hidden", "a/.b", "a b", "a\n", "é"])
+def test_keys_cannot_leave_the_store(store: ObjectStore, key: str) -> None:
+    for call in (lambda: store.put(key, b""), lambda: store.get(key), lambda: store.size(key)):
+        with pytest.raises(IngotError) as caught:
+            call()
+        assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_a_file_being_written_is_not_listed(tmp_path: Path) -> None:
+    store = FileStore(tmp_path)
+    store.put("a/x", b"1")
+    (tmp_path / "a" / ".y.tmp").write_bytes(b"half")
+    assert [info.key for info in store.list("a")] == ["a/x"]
+
+
+def test_a_failed_write_leaves_nothing(tmp_path: Path) -> None:
+    store = FileStore(tmp_path / "store")
+    store.put("a", b"old")
+    with pytest.raises(FileNotFoundError):
+        store.put("a", tmp_path / "missing")
+    assert [p.name for p in (tmp_path / "store").iterdir()] == ["a"]
+    assert store.get("a") == b"old"
+
+
+def test_the_cache_is_bounded(bucket: str, tmp_path: Path) -> None:
+    store = RemoteStore.open(bucket, tmp_path / "cache", limit=2500)
+    for number in range(5):
+        store.put(f"x{number}", bytes([number]) * 1000)
+        assert store.local_path(f"x{number}").read_bytes() == bytes([number]) * 1000
+    kept = [p for p in (tmp_path / "cache").glob("*/*") if p.is_file()]
+    assert sum(p.stat().st_size for p in kept) <= 2500
+    assert store.local_path("x0").read_bytes() == bytes([0]) * 1000
+
+
+def test_a_broken_download_leaves_nothing_in_the_cache(tmp_path: Path) -> None:
+    def chunks() -> Iterator[bytes]:
+        yield b"half"
+        raise OSError("connection lost")
+
+    with pytest.raises(OSError, match="connection lost"):
+        ObjectCache(tmp_path).add("ab" * 32, chunks())
+    assert [p for p in tmp_path.rglob("*") if p.is_file()] == []
+
+
+def test_an_unreachable_store_is_unavailable(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("ACCESS_KEY_ID", "t"), ("SECRET_ACCESS_KEY", "t"), ("ENDPOINT_URL", "http://127.0.0.1:1")):
+        monkeypatch.setenv(f"AWS_{name}", value)
+    store = open_store("s3://bucket", tmp_path)
+    with pytest.raises(IngotError) as caught:
+        store.get("x")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+@pytest.mark.parametrize("url", ["http://x/y", "s3://", "file://host/path", "redis://x"])
+def test_bad_urls(url: str) -> None:
+    with pytest.raises(IngotError, match="not the URL of an object store"):
+        open_store(url)

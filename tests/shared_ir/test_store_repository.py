@@ -1,0 +1,143 @@
+"""Published models: versions, labels, and what happens when two publish at once."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+from artifacts import toy_artifact
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.layout import open_version
+from shared_ir.repository import ArtifactRepository
+from shared_ir.signature import SigningKey, TrustStore
+from shared_ir.store import FileStore
+
+A, B = "aa" * 32, "bb" * 32
+
+
+@pytest.fixture(name="repository")
+def fixture_repository(tmp_path: Path) -> ArtifactRepository:
+    key = SigningKey.generate()
+    repository = ArtifactRepository(FileStore(tmp_path / "store"), TrustStore.of([key.public]), key)
+    repository.put_artifact(toy_artifact("one", key=A))
+    repository.put_artifact(toy_artifact("two", key=B, weights=b"v" * 64))
+    return repository
+
+
+def test_artifacts_by_key(repository: ArtifactRepository) -> None:
+    assert repository.find_artifact(A) == toy_artifact("one", key=A).manifest
+    assert repository.find_artifact("cc" * 32) is None
+    assert repository.open_artifact(B).to_artifact() == toy_artifact("two", key=B, weights=b"v" * 64)
+
+
+def test_publish_open_and_labels(repository: ArtifactRepository) -> None:
+    first = repository.publish("m", [A], "job1", ["stable"])
+    second = repository.publish("m", [B], "job2")
+    assert (first.number, second.number) == (1, 2)
+    assert repository.models() == ("m",)
+    assert [v.number for v in repository.versions("m")] == [1, 2]
+    assert repository.open("m", "stable").manifest.name == "one"
+    assert repository.open("m").manifest.name == "two"
+    assert repository.open("m", "1").manifest.name == "one"
+    repository.set_label("m", "stable", 2)
+    assert repository.open("m", "stable").manifest.name == "two"
+    assert repository.labels("m") == {"stable": 2}
+    repository.delete_label("m", "stable")
+    assert repository.labels("m") == {}
+
+
+def test_publishing_again_for_the_same_job_finds_the_version(repository: ArtifactRepository) -> None:
+    first = repository.publish("m", [A], "job1")
+    assert repository.publish("m", [A], "job1", ["canary"]) == first
+    assert repository.version_numbers("m") == (1,)
+    assert repository.labels("m") == {"canary": 1}
+
+
+def test_versions_published_at_once_get_numbers_of_their_own(repository: ArtifactRepository) -> None:
+    with ThreadPoolExecutor(6) as pool:
+        versions = list(pool.map(lambda n: repository.publish("m", [A], f"job{n}"), range(6)))
+    assert sorted(v.number for v in versions) == [1, 2, 3, 4, 5, 6]
+    for version in versions:
+        assert repository.open("m", version.number).manifest.key == A
+
+
+def test_everything_is_found_again_by_another_process(repository: ArtifactRepository) -> None:
+    repository.publish("m", [A], "job1", ["stable"])
+    reader = ArtifactRepository(repository.store, repository.trust)
+    assert reader.open("m", "stable").manifest.key == A
+    with pytest.raises(IngotError, match="without a signing key"):
+        reader.publish("m", [A])
+
+
+def test_a_version_cannot_stand_in_for_another(repository: ArtifactRepository) -> None:
+    repository.publish("m", [A], "job1")
+    repository.publish("m", [B], "job2")
+    store = repository.store
+    old = store.get("models/m/versions/00000001.json")
+    store.put("models/m/versions/00000002.json", old.replace(b'"number":1', b'"number":2'))
+    with pytest.raises(IngotError, match="belongs to another version"):
+        repository.open("m", 2)
+
+
+def test_fetch_makes_a_layout_that_opens(repository: ArtifactRepository, tmp_path: Path) -> None:
+    repository.publish("m", [A, B], "job1")
+    tag = repository.fetch("m", 1, tmp_path / "all")
+    assert open_version(tmp_path / "all", tag, repository.trust, lambda ms: ms[1]).manifest.key == B
+    tag = repository.fetch("m", None, tmp_path / "one", key=B)
+    assert open_version(tmp_path / "one", tag, repository.trust).manifest.key == B
+    with pytest.raises(IngotError) as caught:
+        repository.fetch("m", 1, tmp_path / "none", key="dd" * 32)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+def test_files_are_those_of_a_layout(repository: ArtifactRepository, tmp_path: Path) -> None:
+    version = repository.publish("m", [A], "job1")
+    for path, data in repository.files(version):
+        target = tmp_path / "copy" / path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_bytes(data.read_bytes() if isinstance(data, Path) else data)
+    assert open_version(tmp_path / "copy", "1", repository.trust).manifest.key == A
+
+
+def test_the_store_itself_is_an_oci_layout(repository: ArtifactRepository) -> None:
+    repository.publish("m", [A], "job1")
+    repository.publish("other_model-v2.0", [B], "job2")
+    assert shutil.which("skopeo"), "these tests need skopeo (Debian package `skopeo`)"
+    assert isinstance(repository.store, FileStore)
+    for tag in ("m/1", "other_model-v2.0/1"):
+        command = ["skopeo", "inspect", "--raw", f"oci:{repository.store.root}:{tag}"]
+        subprocess.run(command, check=True, capture_output=True, timeout=60)
+    before = repository.store.get("index.json")
+    repository.store.delete("index.json")
+    repository.rebuild_index()
+    assert repository.store.get("index.json") == before
+
+
+@pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", ".a", "-a", "a" * 129, "é"])
+def test_bad_model_names(repository: ArtifactRepository, name: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        repository.publish(name, [A])
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_unknown_names_say_what_is_known(repository: ArtifactRepository) -> None:
+    repository.publish("m", [A], "job1", ["stable"])
+    for call, text in (
+        (lambda: repository.open("n"), "one of m"),
+        (lambda: repository.open("m", 7), "one of 1"),
+        (lambda: repository.open("m", "canary"), "stable"),
+        (lambda: repository.set_label("m", "stable", 9), "no version 9"),
+        (lambda: repository.delete_label("m", "canary"), "no label"),
+        (lambda: repository.publish("m", ["cc" * 32]), "needs an artifact"),
+    ):
+        with pytest.raises(IngotError, match=text) as caught:
+            call()
+        assert caught.value.code is ErrorCode.NOT_FOUND
+    for label in ("", "Stable", "1", "a/b"):
+        with pytest.raises(IngotError) as caught:
+            repository.set_label("m", label, 1)
+        assert caught.value.code is ErrorCode.INVALID_ARGUMENT
