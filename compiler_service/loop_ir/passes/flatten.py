@@ -1,0 +1,89 @@
+"""One row-major index per access.
+
+::
+
+    x[b, h, 0:16]    ->    x[b * (H * 16) + h * 16 :+16]        for x of shape [B, H, 16]
+
+Every buffer becomes one of rank 1 with the same number of elements. A vector index along the last axis stays a ``Ramp``
+of stride 1: a contiguous access. The sums are left to ``simplify``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from compiler_service.loop_ir.ir import (
+    Allocate,
+    Broadcast,
+    Buffer,
+    BufferLoad,
+    Function,
+    Statement,
+    Store,
+    lanes_of,
+    substatements,
+)
+from compiler_service.loop_ir.passes.lanes import index_arithmetic
+from compiler_service.loop_ir.passes.rewrite import with_expressions, with_substatements
+from shared_ir.dim import product
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, binary, lift, transform
+
+
+def flatten(function: Function) -> Function:
+    """The same function over buffers of rank 1."""
+    flattener = _Flattener()
+    buffers = tuple([flattener.flat_buffer(buffer) for buffer in function.buffers])
+    return replace(function, buffers=buffers, body=flattener.statement(function.body))
+
+
+@dataclass
+class _Flattener:
+    buffers: dict[Buffer, Buffer] = field(default_factory=dict)
+    strides: dict[Buffer, tuple[Expr, ...]] = field(default_factory=dict)
+    _memo: dict[Expr, Expr] = field(default_factory=dict)
+
+    def flat_buffer(self, buffer: Buffer) -> Buffer:
+        found = self.buffers.get(buffer)
+        if found is None:
+            found = buffer if len(buffer.shape) == 1 else replace(buffer, shape=(product(buffer.shape),))
+            self.buffers[buffer] = found
+            axes = range(1, len(buffer.shape) + 1)
+            self.strides[buffer] = tuple([lift(product(buffer.shape[axis:])) for axis in axes])
+        return found
+
+    def statement(self, statement: Statement) -> Statement:
+        parts = tuple([self.statement(part) for part in substatements(statement)])
+        new = with_expressions(with_substatements(statement, parts), self.expr)
+        match new:
+            case Store(buffer=buffer, indices=indices) if len(buffer.shape) != 1:
+                return replace(new, buffer=self.flat_buffer(buffer), indices=(self.index(buffer, indices),))
+            case Allocate(buffer=buffer, body=body):
+                return Allocate(self.flat_buffer(buffer), body)
+        return new
+
+    def expr(self, expr: Expr) -> Expr:
+        return transform(expr, self.flat_load, self._memo)
+
+    def flat_load(self, expr: Expr) -> Expr | None:
+        if isinstance(expr, BufferLoad) and len(expr.buffer.shape) != 1:
+            return BufferLoad(self.flat_buffer(expr.buffer), (self.index(expr.buffer, expr.indices),), expr.mask)
+        return None
+
+    def index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
+        self.flat_buffer(buffer)
+        total: Expr = Const(0)
+        for index, stride in zip(indices, self.strides[buffer], strict=True):
+            total = arithmetic(BinaryOp.ADD, total, arithmetic(BinaryOp.MUL, index, stride))
+        return total
+
+
+def arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+    """``op(lhs, rhs)`` of int64 scalars or vectors, scalars broadcast."""
+    left, right = lanes_of(lhs), lanes_of(rhs)
+    if left == right == 1:
+        return binary(op, lhs, rhs)
+    lanes = max(left, right)
+    found = index_arithmetic(op, lhs, rhs, lanes)
+    if found is not None:
+        return found
+    return Binary(op, lhs if left > 1 else Broadcast(lhs, lanes), rhs if right > 1 else Broadcast(rhs, lanes))
