@@ -80,13 +80,20 @@ def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:
     return tuple(m or as_dim(expr_ceil_div(tensor.shape[a], d)) for a, d, m in pack.order)
 
 
-def lower(name: str, output: Tensor, arguments: Sequence[Tensor], schedule: Schedule, target: Target) -> Function:
-    """The loop program that computes ``output`` from ``arguments`` (in this order, then the output).
+def lower(
+    name: str,
+    output: Tensor,
+    arguments: Sequence[Tensor],
+    symbols: Sequence[str],
+    schedule: Schedule,
+    target: Target,
+) -> Function:
+    """The loop program that computes ``output`` from ``arguments`` (in this order, then the output) and ``symbols``.
 
     Raises:
         IngotError: INVALID_ARGUMENT when the schedule does not fit, COMPILER_FAULT when a local buffer has no constant size.
     """
-    return _Lowering(apply_schedule(output, schedule), arguments, target).function(name)
+    return _Lowering(apply_schedule(output, schedule), arguments, target).function(name, symbols)
 
 
 class _Lowering:
@@ -108,7 +115,7 @@ class _Lowering:
 
     # -- the function
 
-    def function(self, name: str) -> Function:
+    def function(self, name: str, symbols: Sequence[str]) -> Function:
         stage = self._state.output
         task = Var("task.0")
         parallel = tuple(o for o in stage.loops if o.kind is LoopKind.PARALLEL)
@@ -120,16 +127,7 @@ class _Lowering:
         for var, value in reversed(lets):
             body = Let(var, value, body)
         buffers = (*self._arguments.values(), self._output)
-        names = sorted(dim_symbols(d for b in buffers for d in b.shape) | self._body_symbols())
-        return Function(name, buffers, tuple(Var(n) for n in names), task, product(counts), body)
-
-    def _body_symbols(self) -> frozenset[str]:
-        """Symbols that bodies mention without an axis or shape having them."""
-        found: set[str] = set()
-        for stage in self._state.stages.values():
-            found |= {n for n in dim_symbols([stage.body]) if not n.startswith("$")}
-            found |= dim_symbols(a.extent for a in stage.compute.all_axes)
-        return frozenset(found)
+        return Function(name, buffers, tuple(Var(n) for n in symbols), task, product(counts), body)
 
     def _tiles(self, stage: Stage, loop: Loop) -> Dim:
         extent = next(a.extent for a in stage.compute.axes if a.name == loop.axis)

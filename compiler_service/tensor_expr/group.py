@@ -1,0 +1,265 @@
+"""From a fused group of graph nodes to the tensor expressions of its kernels.
+
+One kernel computes one output of the group. Its definition is brought to a canonical form: small known operands become
+constants, axes are coalesced, and every symbolic extent of an argument becomes a parameter ``d0, d1, ...``, so that layers of
+equal shape share one kernel whatever the symbols of the model are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from compiler_service.tensor_expr.coalesce import coalesce
+from compiler_service.tensor_expr.registry import infer
+from compiler_service.tensor_expr.tensor import (
+    Axis,
+    Compute,
+    Load,
+    Placeholder,
+    Reduction,
+    Tensor,
+    compute,
+    placeholder,
+)
+from compiler_service.tensor_expr.text import print_tensors, topological
+from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
+from shared_ir.expr import Cast, Const, Expr, Var, equal, lift, select, transform, walk
+from shared_ir.graph import Graph, Node, Value
+
+Known = Mapping[Value, np.ndarray]
+"""Elements known at compile time, as object arrays of numbers and Expr."""
+
+
+@dataclass(frozen=True)
+class KernelDefinition:
+    """What one launch computes.
+
+    Attributes:
+        output: the tensor expression, in canonical form.
+        arguments: placeholders in the order of the kernel's buffers.
+        operands: for each argument, the value of the graph to pass.
+        result: the value that the kernel writes.
+        parameters: the dims of the model that the symbols ``d0, d1, ...`` stand for, in order.
+        nodes: names of the ONNX nodes that it computes.
+        flops: floating-point operations, over the symbols of the model.
+    """
+
+    output: Tensor
+    arguments: tuple[Tensor, ...]
+    operands: tuple[Value, ...]
+    result: Value
+    parameters: tuple[Dim, ...]
+    nodes: tuple[str, ...]
+    label: str
+    flops: Dim
+
+    @cached_property
+    def text(self) -> str:
+        """Equal for kernels that differ only in names."""
+        return print_tensors(self.output)
+
+
+def group_kernels(node: Node, known: Known) -> tuple[KernelDefinition, ...]:
+    """The kernels of an ``ingot.Group``, one per output.
+
+    Args:
+        known: what is known of the operands of ``node`` (small constants, shape arithmetic).
+    """
+    body = node.attributes["body"]
+    assert isinstance(body, Graph)
+    tensors = _define(body, node, known)
+    outer = dict(zip(body.inputs, node.operands, strict=True))
+    names = node.attributes.get("nodes", ())
+    assert isinstance(names, tuple)
+    onnx_nodes = tuple(str(n) for n in names)
+    label = "+".join(n.op for n in body.nodes)
+    by_tensor = {tensors[v]: outer[v] for v in body.inputs} | {
+        t: v for v, t in tensors.items() if v in body.constants and v not in outer
+    }
+    return tuple(
+        _kernel(tensors[inner], result, by_tensor, onnx_nodes, label)
+        for inner, result in zip(body.outputs, node.results, strict=True)
+    )
+
+
+def _define(body: Graph, node: Node, known: Known) -> dict[Value, Tensor]:
+    """The tensor of every value of ``body``."""
+    tensors: dict[Value, Tensor] = {}
+    for inner, operand in zip(body.inputs, node.operands, strict=True):
+        tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, known.get(operand))
+    for inner, array in body.constants.items():
+        objects = np.array(array.tolist(), dtype=object).reshape(array.shape)
+        tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, objects)
+    for inner_node in body.nodes:
+        inputs = tuple(None if v is None else tensors[v] for v in inner_node.inputs)
+        try:
+            outputs = infer(inner_node.op, inputs, inner_node.attributes)
+        except IngotError as error:
+            raise error.located(node=str(inner_node)) from error
+        for value, tensor in zip(inner_node.outputs, outputs, strict=False):
+            if value is not None and tensor is not None:
+                tensors[value] = tensor
+    return tensors
+
+
+def _kernel(
+    tensor: Tensor, result: Value, operands: Mapping[Tensor, Value], nodes: tuple[str, ...], label: str
+) -> KernelDefinition:
+    if isinstance(tensor.op, Placeholder):  # a copy
+        source = tensor
+        tensor = compute(source.shape, lambda *i: source[i], name="copy")
+    flops = _flops(tensor)
+    known = _with_known_elements(tensor)
+    output, shrunk = coalesce(known)
+    original = {new: old for old, new in shrunk.items()}
+    arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
+    values = tuple(operands[original[a]] for a in arguments)
+    output, arguments, parameters = _canonical(output, arguments)
+    return KernelDefinition(output, arguments, values, result, parameters, nodes, label, flops)
+
+
+# -- known operands
+
+
+_FEW = 8
+"""A known operand of at most this many elements is written into the kernel."""
+
+
+def _with_known_elements(output: Tensor) -> Tensor:
+    """Loads of arguments whose elements are known (scalars, shape arithmetic) become constants or dims."""
+    new: dict[Tensor, Tensor] = {}
+
+    def replaced(expr: Expr) -> Expr | None:
+        if not isinstance(expr, Load):
+            return None
+        element = _known_element(expr)
+        return Load(new[expr.tensor], expr.indices) if element is None else element
+
+    for tensor in topological(output):
+        op = tensor.op
+        if isinstance(op, Compute):
+            op = replace(op, body=transform(op.body, replaced))
+            new[tensor] = replace(tensor, op=op)
+        else:
+            new[tensor] = tensor
+    return new[output]
+
+
+def _known_element(load: Load) -> Expr | None:
+    value = load.tensor.value
+    if value is None or not isinstance(load.tensor.op, Placeholder):
+        return None
+    symbolic = any(isinstance(e, Expr) for e in value.flat)
+    if not symbolic and value.size > 1 and (value.size > _FEW or load.dtype.is_float):
+        return None
+    indices = [i.value if isinstance(i, Const) else None for i in load.indices]
+    if None not in indices:
+        return _element(value[tuple(indices)], load.dtype)
+    return _choice(value, load.indices, load.dtype)
+
+
+def _choice(value: np.ndarray, indices: tuple[Expr, ...], dtype: DType) -> Expr:
+    """``value[indices]`` as a chain of selections over the first axis."""
+    if not indices:
+        return _element(value.item(), dtype)
+    result = _choice(value[-1], indices[1:], dtype)
+    for i in range(len(value) - 2, -1, -1):
+        result = select(equal(indices[0], i), _choice(value[i], indices[1:], dtype), result)
+    return result
+
+
+def _element(element: object, dtype: DType) -> Expr:
+    if isinstance(element, Expr):
+        return element
+    assert isinstance(element, (bool, int, float))
+    return lift(element, dtype)
+
+
+# -- canonical parameters
+
+
+def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...], tuple[Dim, ...]]:
+    """Symbolic extents of arguments (and what symbols are left) become ``d0, d1, ...``"""
+    parameters: dict[Expr, Var] = {}
+    for tensor in (*arguments, *topological(output)):
+        for dim in tensor.shape:
+            if isinstance(dim, Expr) and dim not in parameters and isinstance(tensor.op, Placeholder):
+                parameters[dim] = Var(f"d{len(parameters)}")
+    for tensor in topological(output):
+        for symbol in _symbols(tensor):
+            if symbol not in parameters:
+                parameters[symbol] = Var(f"d{len(parameters)}")
+
+    def renamed(expr: Expr) -> Expr:
+        found = parameters.get(expr)
+        if found is not None:
+            return found
+        kids = expr.children()
+        return expr.with_children(tuple(renamed(k) for k in kids)) if kids else expr
+
+    def dim(value: Dim) -> Dim:
+        return value if isinstance(value, int) else as_dim(renamed(value))
+
+    rebuilt = _renamed_tensors(output, renamed, dim)
+    return rebuilt[output], tuple(rebuilt[a] for a in arguments), tuple(parameters)
+
+
+def _symbols(tensor: Tensor) -> list[Var]:
+    """Dim symbols that ``tensor`` mentions outside of whole extents of arguments."""
+    exprs = [d for d in tensor.shape if isinstance(d, Expr)]
+    if isinstance(tensor.op, Compute):
+        exprs += [tensor.op.body, *(a.extent for a in tensor.op.all_axes if isinstance(a.extent, Expr))]
+    return [e for x in exprs for e in walk(x) if isinstance(e, Var) and not e.name.startswith("$")]
+
+
+def _renamed_tensors(
+    output: Tensor, renamed: Callable[[Expr], Expr], dim: Callable[[Dim], Dim]
+) -> dict[Tensor, Tensor]:
+    new: dict[Tensor, Tensor] = {}
+
+    def reload(expr: Expr) -> Expr | None:
+        return Load(new[expr.tensor], expr.indices) if isinstance(expr, Load) else None
+
+    def axes(found: tuple[Axis, ...]) -> tuple[Axis, ...]:
+        return tuple(Axis(a.name, dim(a.extent)) for a in found)
+
+    for tensor in topological(output):
+        op = tensor.op
+        if isinstance(op, Compute):
+            reduction = op.reduction
+            if reduction is not None:
+                reduction = Reduction(reduction.op, axes(reduction.axes))
+            op = Compute(axes(op.axes), transform(renamed(op.body), reload), reduction)
+        new[tensor] = Tensor(tensor.name, tuple(dim(d) for d in tensor.shape), tensor.dtype, op)
+    return new
+
+
+# -- cost
+
+_FREE = (Const, Var, Load, Cast)
+
+
+def _flops(output: Tensor) -> Dim:
+    """Arithmetic operations on floats: one per operator node and element, one more per reduced element."""
+    total: Dim = 0
+    for tensor in topological(output):
+        if isinstance(tensor.op, Compute) and tensor.dtype.is_float:
+            each = sum(1 for e in _own_nodes(tensor.op.body) if not isinstance(e, _FREE))
+            each += tensor.op.reduction is not None
+            total = as_dim(lift(total) + product(a.extent for a in tensor.op.all_axes) * each)
+    return total
+
+
+def _own_nodes(body: Expr) -> Iterator[Expr]:
+    """Nodes of ``body`` that compute floats: not those inside indices and conditions."""
+    yield body
+    if not isinstance(body, Load):
+        for child in body.children():
+            if child.dtype.is_float:
+                yield from _own_nodes(child)

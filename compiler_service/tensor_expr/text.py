@@ -1,0 +1,55 @@
+"""Text of tensor expressions, for prints and for telling equal kernels."""
+
+from __future__ import annotations
+
+from compiler_service.tensor_expr.tensor import Compute, Load, Tensor
+from shared_ir.dim import dims_text
+from shared_ir.expr import Expr, Var, to_text, transform
+
+
+def topological(output: Tensor) -> tuple[Tensor, ...]:
+    """Every tensor that ``output`` is computed from, producers first, ``output`` last."""
+    order: dict[Tensor, None] = {}
+
+    def visit(tensor: Tensor) -> None:
+        if tensor not in order:
+            for producer in tensor.producers:
+                visit(producer)
+            order[tensor] = None
+
+    visit(output)
+    return tuple(order)
+
+
+def print_tensors(output: Tensor) -> str:
+    """One line a tensor, producers first; names of tensors are replaced by their numbers, so equal kernels print equal::
+
+        %0 = argument float32[n, 64]
+        %1[m, k] = sum(ic < 64) %0[m, ic] * ...
+    """
+    order = topological(output)
+    names = {t: f"%{i}" for i, t in enumerate(order)}
+    return "\n".join(_line(t, names) for t in order)
+
+
+def _line(tensor: Tensor, names: dict[Tensor, str]) -> str:
+    kind = f"{tensor.dtype}[{dims_text(tensor.shape)}]"
+    if not isinstance(tensor.op, Compute):
+        return f"{names[tensor]} = argument {kind}"
+    axes = ", ".join(a.name for a in tensor.op.axes)
+    reduction = tensor.op.reduction
+    over = "" if reduction is None else f"{reduction.op}({', '.join(f'{a.name} < {a.extent}' for a in reduction.axes)}) "
+    return f"{names[tensor]}[{axes}]: {kind} = {over}{body_text(tensor.op.body, names)}"
+
+
+def body_text(body: Expr, names: dict[Tensor, str]) -> str:
+    """A body with loads written ``%0[i, j]``; constants keep their element types apart by :func:`to_text`."""
+
+    def readable(expr: Expr) -> Expr | None:
+        if isinstance(expr, Load):
+            indices = ", ".join(to_text(i) for i in expr.indices)
+            return Var(f"{names[expr.tensor]}[{indices}]", expr.dtype)
+        return None
+
+    return to_text(transform(body, readable)).replace("$", "")
+
