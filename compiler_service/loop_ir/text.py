@@ -40,7 +40,7 @@ from compiler_service.loop_ir.ir import (
 )
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
-from shared_ir.expr import INFIX, Binary, Cast, Const, Expr, Select, Unary, Var, lift
+from shared_ir.expr import COMPARISONS, INFIX, Binary, Cast, Const, Expr, Select, Unary, Var, lift
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
 _NOT_IN_NAMES = re.compile(r"\W")
@@ -173,8 +173,9 @@ class _Printer:
                 return self.variables.get(name, name)
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in INFIX:
                 sign, level = INFIX[op]
-                text = f"{self.expr(lhs, level)} {sign} {self.expr(rhs, level + 1)}"
-                return f"({text})" if level < precedence or level == _COMPARISON == precedence else text
+                left = level + 1 if op in COMPARISONS else level  # a < b < c would not say which is compared first
+                text = f"{self.expr(lhs, left)} {sign} {self.expr(rhs, level + 1)}"
+                return f"({text})" if level < precedence else text
             case BufferLoad(buffer=buffer, indices=indices, mask=mask):
                 return self.access(buffer, indices, mask)
         return f"{_call_name(expr)}({', '.join(self.arguments(expr))})"
@@ -183,9 +184,6 @@ class _Printer:
         yield from map(self.expr, expr.children())
         if isinstance(expr, Ramp | Broadcast):
             yield str(expr.lanes)
-
-
-_COMPARISON = 3
 
 
 def _call_name(expr: Expr) -> str:
