@@ -1,0 +1,1 @@
+"""Older forms of operators brought to the newest one."""

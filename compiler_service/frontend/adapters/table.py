@@ -1,0 +1,111 @@
+"""Which form of which operator needs an adapter."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from compiler_service.frontend.adapters import (
+    attributes_to_inputs,
+    broadcasting,
+    normalization,
+    renaming,
+    resize,
+)
+from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.operands import Operands
+from compiler_service.frontend.schemas import Schema, find_schema
+from compiler_service.frontend.source import NEWEST_OPSET
+from shared_ir.errors import ErrorCode, IngotError
+
+Adapter: TypeAlias = Callable[[SourceNode, Operands], tuple[SourceNode, ...]]
+
+
+@dataclass(frozen=True)
+class Adaptation:
+    """``adapt`` brings a form from before opset ``before`` to the newest one."""
+
+    before: int
+    adapt: Adapter
+
+
+_REDUCTIONS = tuple(
+    f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
+)
+_BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+
+ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
+    {
+        **{op: Adaptation(18, attributes_to_inputs.axes) for op in _REDUCTIONS},
+        **{op: Adaptation(7, broadcasting.from_axis) for op in _BINARY},
+        **{op: Adaptation(13, normalization.softmax) for op in ("Softmax", "LogSoftmax", "Hardmax")},
+        **{op: Adaptation(7, renaming.recurrent) for op in ("RNN", "GRU", "LSTM")},
+        **{op: Adaptation(2, renaming.norm_order) for op in ("LpPool", "GlobalLpPool")},
+        "ReduceSum": Adaptation(13, attributes_to_inputs.axes),
+        "Squeeze": Adaptation(13, attributes_to_inputs.axes),
+        "Unsqueeze": Adaptation(13, attributes_to_inputs.axes),
+        "Split": Adaptation(18, attributes_to_inputs.split),
+        "Slice": Adaptation(10, attributes_to_inputs.slice_),
+        "Pad": Adaptation(11, attributes_to_inputs.pad),
+        "Clip": Adaptation(11, attributes_to_inputs.clip),
+        "Dropout": Adaptation(12, attributes_to_inputs.dropout),
+        "TopK": Adaptation(10, attributes_to_inputs.top_k),
+        "Reshape": Adaptation(5, attributes_to_inputs.reshape),
+        "Tile": Adaptation(6, attributes_to_inputs.tile),
+        "DFT": Adaptation(20, attributes_to_inputs.dft),
+        "PRelu": Adaptation(7, broadcasting.prelu),
+        "Gemm": Adaptation(7, broadcasting.gemm),
+        "BatchNormalization": Adaptation(14, normalization.batch_normalization),
+        "GroupNormalization": Adaptation(21, normalization.group_normalization),
+        "Upsample": Adaptation(NEWEST_OPSET + 1, resize.upsample),
+        "Resize": Adaptation(11, resize.resize_10),
+        "Cast": Adaptation(6, renaming.cast_1),
+        "Scatter": Adaptation(NEWEST_OPSET + 1, renaming.scatter),
+        "GridSample": Adaptation(20, renaming.grid_sample),
+        "RoiAlign": Adaptation(16, renaming.roi_align),
+        "Scan": Adaptation(9, renaming.scan_8),
+    }
+)
+
+
+def is_adapted(node: SourceNode) -> bool:
+    """Whether :func:`adapt` changes ``node``, and so may ask about its inputs."""
+    adaptation = None if node.domain else ADAPTATIONS.get(node.op)
+    return adaptation is not None and node.opset < adaptation.before
+
+
+def adapt(node: SourceNode, operands: Operands) -> tuple[SourceNode, ...]:
+    """``node`` in the newest form of its operator, possibly as several nodes in order.
+
+    Raises:
+        IngotError: UNSUPPORTED_OPSET for a form that has no adapter, UNSUPPORTED_ATTRIBUTE for a case it leaves out.
+    """
+    node = node.with_(attributes=node.without("consumed_inputs"))  # a hint of opsets before 6
+    if is_adapted(node):
+        return ADAPTATIONS[node.op].adapt(node, operands)
+    if not node.domain:
+        _check_compatible(node)
+    return (node,)
+
+
+def _check_compatible(node: SourceNode) -> None:
+    """The form of ``node`` must be one that the newest form contains."""
+    used = find_schema(node.op, "", node.opset)
+    newest = find_schema(node.op, "", NEWEST_OPSET)
+    if used is not None and newest is not None and not newest.deprecated and _contains(newest, used):
+        return
+    raise IngotError(
+        ErrorCode.UNSUPPORTED_OPSET,
+        f"{node.op} as opset {node.opset} defines it is not supported",
+        node=str(node),
+        expected="a newer form of the operator",
+        received=f"the form of opset {used.since_version if used is not None else node.opset}",
+        remedy="Convert the model to a newer opset (onnx.version_converter) or export it again.",
+    )
+
+
+def _contains(newest: Schema, used: Schema) -> bool:
+    attributes = set(used.attributes) - {"consumed_inputs"}
+    return attributes <= set(newest.attributes) and len(used.inputs) <= len(newest.inputs)

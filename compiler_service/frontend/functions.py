@@ -1,0 +1,115 @@
+"""Functions: those of the model, and operators that the standard defines by other operators."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import onnx
+import onnx.helper
+
+from compiler_service.frontend.attributes import read_attributes
+from compiler_service.frontend.node import AttributeValue, SourceNode, domain_name
+from compiler_service.frontend.schemas import Schema, find_schema
+from compiler_service.frontend.scope import FunctionKey
+from compiler_service.frontend.source import NEWEST_OPSET
+from compiler_service.frontend.tensors import DTYPES
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.types import TensorType
+
+_NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
+
+
+@dataclass(frozen=True)
+class Call:
+    """A function body with the attributes of one call of it."""
+
+    key: FunctionKey
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    nodes: Sequence[onnx.NodeProto]
+    opsets: Mapping[str, int]
+    attributes: Mapping[str, AttributeValue]
+
+
+def functions_of(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto]:
+    """The functions that a model defines.
+
+    Raises:
+        IngotError: INVALID_MODEL when one is defined twice.
+    """
+    found: dict[FunctionKey, onnx.FunctionProto] = {}
+    for function in model.functions:
+        key = (domain_name(function.domain), function.name, function.overload)
+        if key in found:
+            raise IngotError(
+                ErrorCode.INVALID_MODEL,
+                "a function of the model is defined twice",
+                field=function.name,
+                remedy="Export the model again.",
+            )
+        found[key] = function
+    return found
+
+
+def call_of_local(node: SourceNode, functions: Mapping[FunctionKey, onnx.FunctionProto]) -> Call | None:
+    """The call that ``node`` is, if the model defines its operator."""
+    key = (node.domain, node.op, node.overload)
+    function = functions.get(key)
+    if function is None:
+        return None
+    if len(node.inputs) > len(function.input) or len(node.outputs) > len(function.output):
+        raise IngotError(
+            ErrorCode.INVALID_MODEL,
+            f"a call of the function {node.op} has too many inputs or outputs",
+            expected=f"{len(function.input)} inputs, {len(function.output)} outputs",
+            received=f"{len(node.inputs)} and {len(node.outputs)}",
+            remedy="Export the model again.",
+        )
+    return _call(key, function, node)
+
+
+def call_of_standard(node: SourceNode, types: Sequence[TensorType | None]) -> Call | None:
+    """The definition of a standard operator by others, as the ONNX package holds it; ``None`` where it has none.
+
+    Args:
+        types: types of the inputs, which choose among definitions that depend on them.
+    """
+    schema = find_schema(node.op, node.domain, NEWEST_OPSET)
+    if schema is None:
+        return None
+    key = (node.domain, node.op, "")
+    if schema.has_function:
+        return _call(key, schema.function_body, node)
+    if not schema.has_context_dependent_function:
+        return None
+    if any(t is None for t, name in zip(types, node.inputs, strict=True) if name):
+        return None
+    serialised = _definition_for(schema, node, types)
+    return _call(key, onnx.FunctionProto.FromString(serialised), node) if serialised else None
+
+
+def _definition_for(schema: Schema, node: SourceNode, types: Sequence[TensorType | None]) -> bytes:
+    plain = {k: _NUMBERS[v] if isinstance(v, DType) else v for k, v in node.attributes.items()}
+    proto = onnx.helper.make_node(node.op, node.inputs, node.outputs, **{k: v for k, v in plain.items() if v != ()})
+    protos = [
+        onnx.TypeProto() if t is None else onnx.helper.make_tensor_type_proto(_NUMBERS[t.dtype], _onnx_shape(t))
+        for t in types
+    ]
+    version = max(schema.context_dependent_function_opset_versions)
+    found: bytes = schema.get_context_dependent_function_with_opset_version(
+        version, proto.SerializeToString(), [t.SerializeToString() for t in protos]
+    )
+    return found
+
+
+def _onnx_shape(type: TensorType) -> list[int | None]:
+    return [d if isinstance(d, int) else None for d in type.shape]
+
+
+def _call(key: FunctionKey, function: onnx.FunctionProto, node: SourceNode) -> Call:
+    defaults = read_attributes(function.attribute_proto, {}, node.op)
+    opsets = {domain_name(o.domain): o.version for o in function.opset_import}
+    attributes = {**defaults, **node.attributes}
+    return Call(key, tuple(function.input), tuple(function.output), function.node, opsets, attributes)

@@ -1,0 +1,292 @@
+"""Graphs of the protobuf to graphs of the IR, node by node."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import onnx
+
+from compiler_service.frontend import control_flow
+from compiler_service.frontend.adapters.table import adapt, is_adapted
+from compiler_service.frontend.attributes import read_attributes
+from compiler_service.frontend.constants import constant_array, graph_attributes
+from compiler_service.frontend.context import Context
+from compiler_service.frontend.functions import Call, call_of_local, call_of_standard
+from compiler_service.frontend.inference import infer_outputs, tensor_type
+from compiler_service.frontend.limits import exceeded
+from compiler_service.frontend.node import SourceNode, domain_name
+from compiler_service.frontend.operands import Operands
+from compiler_service.frontend.order import describe, in_order
+from compiler_service.frontend.schemas import check_form, schema_of, with_defaults
+from compiler_service.frontend.scope import Binding, Builder, Frame, Special
+from compiler_service.frontend.source import NEWEST_OPSET
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.dim import bind, dim_symbols
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Expr
+from shared_ir.graph import Attribute, Graph, Node, Value
+from shared_ir.types import TensorType
+
+
+@dataclass
+class GraphImporter:
+    """Imports nodes into a :class:`Builder`, binding names in a :class:`Frame`."""
+
+    context: Context
+
+    # -- graphs
+
+    def contents(self, proto: onnx.GraphProto, frame: Frame, builder: Builder) -> None:
+        """Initializers and nodes of a graph."""
+        for tensor in proto.initializer:
+            self.context.constant(tensor.name, self.context.array(tensor, tensor.name), frame, builder)
+        for sparse in proto.sparse_initializer:
+            name = sparse.values.name
+            self.context.constant(name, self.context.array(sparse, name), frame, builder)
+        self.nodes(proto.node, frame, builder)
+
+    def body(
+        self, proto: onnx.GraphProto, frame: Frame, types: Sequence[TensorType | None] = ()
+    ) -> tuple[Graph, tuple[Binding, ...]]:
+        """A nested graph whose inputs have ``types`` (``None``: not known), and what its outputs are bound to.
+
+        The graph is only meaningful when every output is a :class:`Value`.
+        """
+        inside = self._nested_frame(frame)
+        builder = Builder()
+        inputs = []
+        for info, type in zip(proto.input, types, strict=True):
+            binding: Binding = Special.UNKNOWN if type is None else self.context.value(info.name, type)
+            inside.bindings[info.name] = binding
+            inputs.append(binding)
+        self.contents(proto, inside, builder)
+        outputs = tuple(inside.lookup(o.name) for o in proto.output)
+        graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(builder.nodes), builder.constants)
+        return graph, outputs
+
+    def inline(self, proto: onnx.GraphProto, frame: Frame, builder: Builder) -> tuple[Binding, ...]:
+        """The nodes of a nested graph without inputs put where it stands; what its outputs are bound to."""
+        inside = self._nested_frame(frame)
+        self.contents(proto, inside, builder)
+        return tuple(inside.lookup(o.name) for o in proto.output)
+
+    def _nested_frame(self, frame: Frame) -> Frame:
+        inside = frame.nested()
+        if inside.depth > self.context.budget.limits.nesting:
+            raise exceeded("graphs are nested too deeply", f"at most {self.context.budget.limits.nesting}", "more")
+        return inside
+
+    # -- nodes
+
+    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, builder: Builder) -> None:
+        for proto in in_order(protos, frame.is_defined):
+            self.node(proto, frame, builder)
+
+    def node(self, proto: onnx.NodeProto, frame: Frame, builder: Builder) -> None:
+        """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
+        self.context.budget.spend_node()
+        domain = domain_name(proto.domain)
+        name = f"{frame.prefix}{proto.name}" if proto.name else ""
+        opset = frame.opsets.get(domain, 0)
+        inputs, outputs = tuple(proto.input), tuple(proto.output)
+        source = SourceNode(proto.op_type, inputs, outputs, {}, domain, name, opset, proto.overload)
+        try:
+            attributes = read_attributes(proto.attribute, frame.attributes, describe(proto))
+            self.translate(source.with_(attributes=attributes), frame, builder)
+        except IngotError as error:
+            self.context.problems.report(error.located(node=str(source)), source)
+            self.bind_unknown(source, frame)
+
+    def bind_unknown(self, node: SourceNode, frame: Frame) -> None:
+        for output in filter(None, node.outputs):
+            frame.bindings[output] = Special.UNKNOWN
+
+    def translate(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+        """A node as it stands in the model: a function call, a constant, or an operator in some older form."""
+        function = call_of_local(node, self.context.functions)
+        if function is not None:
+            self.call(node, function, frame, builder)
+            return
+        if not node.opset:
+            raise _no_opset(node)
+        schema = schema_of(node)
+        if schema is None:
+            self.operator(node, frame, builder)
+            return
+        node = with_defaults(node, schema)
+        check_form(node, schema)
+        if node.op == "Constant" and not node.domain:
+            array = constant_array(node, self.context)
+            self.context.constant(node.outputs[0], array, frame, builder)
+            return
+        if self._has_unknown_inputs(node, frame) and is_adapted(node):
+            self.bind_unknown(node, frame)
+            return
+        operands = Operands(self.context, frame, builder, node)
+        for adapted in adapt(node, operands):
+            self.newest(adapted, frame, builder)
+
+    def newest(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+        """A node of the standard domain in its newest form."""
+        if not node.domain:
+            node = node.with_(opset=NEWEST_OPSET)
+            schema = schema_of(node)
+            node = node if schema is None else with_defaults(node, schema)
+        handler = None if node.domain else control_flow.HANDLERS.get(node.op)
+        if handler is not None:
+            handler(node, frame, builder, self)
+            return
+        self.operator(node, frame, builder)
+
+    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+        """A node of the IR: its operator must be in the inventory, or have a definition by other operators."""
+        context = self.context
+        if node.qualified not in context.inference.operators:
+            self.by_definition(node, frame, builder)
+            return
+        if self._has_unknown_inputs(node, frame):
+            self.bind_unknown(node, frame)
+            return
+        inputs = self.operands(node, frame)
+        attributes = graph_attributes(node, context)
+        outputs = infer_outputs(context.inference, node.qualified, inputs, attributes, context.known)
+        self.emit(node, inputs, attributes, self._with_own_symbols(inputs, outputs), frame, builder)
+
+    def by_definition(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+        """Expand an operator that the standard defines by others.
+
+        Raises:
+            IngotError: UNSUPPORTED_OPERATOR or UNSUPPORTED_DOMAIN where there is no such definition.
+        """
+        types = [b.type if isinstance(b, Value) else None for b in map(frame.lookup, node.inputs)]
+        definition = None if node.domain else call_of_standard(node, types)
+        if definition is None:
+            raise _unsupported(node)
+        self.call(node, definition, frame, builder)
+
+    def call(self, node: SourceNode, call: Call, frame: Frame, builder: Builder) -> None:
+        """Inline a function."""
+        if call.key in frame.calls:
+            raise IngotError(
+                ErrorCode.INVALID_MODEL,
+                "a function of the model calls itself",
+                expected="functions that do not recurse",
+                received=" -> ".join(k[1] for k in (*frame.calls, call.key)),
+                remedy="Export the model again; ONNX functions must not recurse.",
+            )
+        inside = Frame(call.opsets, None, call.attributes, (*frame.calls, call.key), f"{node.title}/", frame.depth + 1)
+        if inside.depth > self.context.budget.limits.nesting:
+            raise exceeded("functions are nested too deeply", f"at most {self.context.budget.limits.nesting}", "more")
+        for index, name in enumerate(call.inputs):
+            inside.bindings[name] = frame.lookup(node.input(index))
+        self.nodes(call.nodes, inside, builder)
+        for name, inner in zip(node.outputs, call.outputs, strict=False):
+            if name:
+                frame.bindings[name] = inside.lookup(inner)
+
+    # -- values
+
+    def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]:
+        bindings = [frame.lookup(n) for n in node.inputs]
+        while bindings and bindings[-1] is Special.ABSENT:
+            bindings.pop()
+        return tuple(b if isinstance(b, Value) else None for b in bindings)
+
+    def _has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool:
+        return any(frame.lookup(n) is Special.UNKNOWN for n in node.inputs)
+
+    def _with_own_symbols(
+        self, inputs: Sequence[Value | None], outputs: Sequence[Tensor | None]
+    ) -> list[tuple[TensorType, np.ndarray | None] | None]:
+        """Output types, with symbols that the operator itself defines (the count of NonZero) made unique."""
+        given = dim_symbols(d for v in inputs if v is not None for d in v.shape)
+        given |= _value_symbols([self.context.known.get(v) for v in inputs])
+        made = dim_symbols(d for t in outputs if t is not None for d in t.shape) - given
+        renamed = {s: self.context.symbols.fresh(s) for s in sorted(made)}
+        renamed = {s: v for s, v in renamed.items() if v.name != s}
+        found: list[tuple[TensorType, np.ndarray | None] | None] = []
+        for tensor in outputs:
+            if tensor is None:
+                found.append(None)
+                continue
+            type = tensor_type(tensor)
+            shape = tuple(bind(d, renamed) for d in type.shape) if renamed else type.shape
+            found.append((TensorType(type.dtype, shape), None if renamed else tensor.value))
+        return found
+
+    def emit(
+        self,
+        node: SourceNode,
+        inputs: tuple[Value | None, ...],
+        attributes: dict[str, Attribute],
+        outputs: Sequence[tuple[TensorType, np.ndarray | None] | None],
+        frame: Frame,
+        builder: Builder,
+    ) -> None:
+        """Append the node and bind its outputs."""
+        values: list[Value | None] = []
+        for index, name in enumerate(node.outputs):
+            inferred = outputs[index] if index < len(outputs) else None
+            if not name:
+                values.append(None)
+                continue
+            if inferred is None:
+                raise _unsupported_output(node, index)
+            type, elements = inferred
+            value = self.context.value(name, type)
+            self.context.known.add(value, elements)
+            frame.bindings[name] = value
+            values.append(value)
+        while values and values[-1] is None:
+            values.pop()
+        builder.nodes.append(Node(node.qualified, inputs, tuple(values), attributes, node.title))
+
+
+def _values(bindings: Sequence[Binding]) -> tuple[Value, ...]:
+    return tuple(b for b in bindings if isinstance(b, Value))
+
+
+def _value_symbols(values: Sequence[np.ndarray | None]) -> frozenset[str]:
+    elements = (e for v in values if v is not None for e in v.reshape(-1).tolist())
+    return dim_symbols(e for e in elements if isinstance(e, Expr))
+
+
+def _no_opset(node: SourceNode) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_MODEL,
+        "the model imports no opset for the domain of a node",
+        expected=f"an opset_import for domain {node.domain or 'ai.onnx'!r}",
+        received="none",
+        remedy="Export the model again.",
+    )
+
+
+def _unsupported(node: SourceNode) -> IngotError:
+    if node.domain:
+        return IngotError(
+            ErrorCode.UNSUPPORTED_DOMAIN,
+            f"operators of the domain {node.domain} are not part of ONNX",
+            expected="operators of ai.onnx, or functions defined in the model",
+            received=node.qualified,
+            remedy="Export without custom or vendor operators, or put their definition into the model as a function.",
+        )
+    return IngotError(
+        ErrorCode.UNSUPPORTED_OPERATOR,
+        f"the operator {node.op} is not supported",
+        expected="an operator that `ingot check --operators` lists",
+        received=node.op,
+        remedy="Rewrite this part of the model with supported operators.",
+    )
+
+
+def _unsupported_output(node: SourceNode, index: int) -> IngotError:
+    return IngotError(
+        ErrorCode.UNSUPPORTED_ATTRIBUTE,
+        f"output {index} of {node.op} is not supported",
+        tensor=node.outputs[index],
+        expected=f"outputs 0 to {index - 1} alone",
+        received=f"a use of output {index}",
+        remedy="Export the model in inference mode, or without this output.",
+    )

@@ -1,0 +1,211 @@
+"""ONNX to graph IR: the one way in."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import onnx
+
+from compiler_service.frontend.context import Context
+from compiler_service.frontend.external_data import ExternalData
+from compiler_service.frontend.functions import functions_of
+from compiler_service.frontend.importer import GraphImporter
+from compiler_service.frontend.inference import Inference, KnownValues
+from compiler_service.frontend.limits import Budget, exceeded
+from compiler_service.frontend.node import domain_name
+from compiler_service.frontend.options import ImportOptions
+from compiler_service.frontend.problems import Problems, StopAtFirst
+from compiler_service.frontend.scope import Builder, Frame
+from compiler_service.frontend.source import ModelSource, parse_model
+from compiler_service.frontend.tensors import dtype_of
+from shared_ir.dim import Dim
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph import Graph, Module, Value
+from shared_ir.graph_verify import verify_module
+from shared_ir.types import TensorType
+
+_METADATA_LENGTH = 4096
+
+
+def import_model(source: ModelSource | bytes | str | Path, options: ImportOptions, inference: Inference) -> Module:
+    """The model as graph IR: operators in their newest form, functions inlined, shapes symbolic.
+
+    Every value has a type; shape arithmetic and known branches are followed while importing. Arrays are views of the
+    model's bytes where the file allows it.
+
+    Args:
+        source: path or bytes, or a :class:`ModelSource` with external data as named blobs.
+        inference: how operators are typed.
+
+    Raises:
+        IngotError: of the first thing that is wrong, naming the node and the remedy.
+    """
+    source = ModelSource.of(source)
+    proto = parse_model(source.read(options.limits), options.limits)
+    module, _ = import_proto(proto, source, options, inference, StopAtFirst())
+    assert module is not None  # StopAtFirst has raised otherwise
+    verify_module(module)
+    return module
+
+
+def import_proto(
+    proto: onnx.ModelProto, source: ModelSource, options: ImportOptions, inference: Inference, problems: Problems
+) -> tuple[Module | None, Context]:
+    """The module, or ``None`` when a graph output depends on a node that went to ``problems``."""
+    limits = options.limits
+    context = Context(
+        inference,
+        problems,
+        Budget(limits),
+        ExternalData(source.blobs, source.folder, limits),
+        functions_of(proto),
+        KnownValues(limits),
+    )
+    graph = proto.graph
+    _check_names(graph, limits.name_length)
+    frame = Frame({domain_name(o.domain): o.version for o in proto.opset_import})
+    builder = Builder()
+    constants = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    interface = [i for i in graph.input if i.name not in constants]
+    options.check_names([i.name for i in interface])
+    inputs = [_input(info, options, frame, context) for info in interface]
+    GraphImporter(context).contents(graph, frame, builder)
+    outputs = _outputs(graph.output, frame)
+    if len(outputs) < len(graph.output):
+        return None, context
+    module = Module(
+        Graph("main", tuple(inputs), tuple(outputs), tuple(builder.nodes), builder.constants),
+        opset=frame.opsets.get("", 0),
+        metadata=_metadata(proto),
+        input_names=tuple(i.name for i in interface),
+        output_names=tuple(o.name for o in graph.output),
+    )
+    return module, context
+
+
+def _check_names(graph: onnx.GraphProto, most: int) -> None:
+    if not graph.output:
+        raise _invalid("the graph has no outputs", "", "at least one output", "none")
+    for what, names in (("input", [i.name for i in graph.input]), ("output", [o.name for o in graph.output])):
+        seen: set[str] = set()
+        for name in names:
+            if not name or name in seen:
+                raise _invalid(f"an {what} of the graph has no name of its own", name, "distinct names", repr(name))
+            if len(name) > most:
+                raise exceeded(f"the name of an {what} is too long", f"at most {most} characters", str(len(name)))
+            seen.add(name)
+
+
+def _input(info: onnx.ValueInfoProto, options: ImportOptions, frame: Frame, context: Context) -> Value:
+    if not info.type.HasField("tensor_type"):
+        kind = info.type.WhichOneof("value") or "nothing"
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            "an input of the model is no tensor",
+            tensor=info.name,
+            expected="a tensor",
+            received=kind.removesuffix("_type"),
+            remedy="Export the model with tensors as inputs.",
+        )
+    tensor = info.type.tensor_type
+    dtype = dtype_of(tensor.elem_type, info.name)
+    override = options.shapes.get(info.name)
+    if not tensor.HasField("shape") and override is None:
+        raise _invalid(
+            "an input of the model has no shape",
+            info.name,
+            "a shape, with names for what is not known",
+            "none",
+            f"Give one: shapes={{{info.name!r}: (...)}}.",
+        )
+    declared = list(tensor.shape.dim)
+    if override is not None and tensor.HasField("shape") and len(override) != len(declared):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the shape given for an input has the wrong number of axes",
+            tensor=info.name,
+            field="shapes",
+            expected=f"{len(declared)} entries",
+            received=str(len(override)),
+            remedy="Give one number or name per axis, None for an axis to leave as it is.",
+        )
+    given = override if override is not None else [None] * len(declared)
+    context.budget.check_rank(tuple(0 for _ in given), info.name)
+    shape = tuple(
+        _dim(declared[axis] if axis < len(declared) else None, entry, info.name, axis, context)
+        for axis, entry in enumerate(given)
+    )
+    value = context.value(info.name, TensorType(dtype, shape))
+    frame.bindings[info.name] = value
+    return value
+
+
+def _dim(
+    declared: onnx.TensorShapeProto.Dimension | None, given: int | str | None, name: str, axis: int, context: Context
+) -> Dim:
+    """One dim of an input: what the user gives, else what the model says, else a symbol of its own."""
+    if isinstance(given, str):
+        return context.symbols.named(given)
+    kind = None if declared is None else declared.WhichOneof("value")
+    if given is not None:
+        static = declared.dim_value if declared is not None and kind == "dim_value" else -1
+        if given < 0 or (static >= 0 and static != given):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "the shape given for an input contradicts the model",
+                tensor=name,
+                field="shapes",
+                expected=f"{static} at axis {axis}" if static >= 0 else "sizes >= 0",
+                received=str(given),
+                remedy="Pin only the dims that the model leaves open.",
+            )
+        return given
+    if declared is not None and kind == "dim_value" and declared.dim_value >= 0:
+        return int(declared.dim_value)
+    if declared is not None and kind == "dim_param" and declared.dim_param:
+        return context.symbols.named(declared.dim_param)
+    return context.symbols.fresh(f"{name}_{axis}")
+
+
+def _outputs(declared: Sequence[onnx.ValueInfoProto], frame: Frame) -> list[Value]:
+    """The outputs that are known.
+
+    Raises:
+        IngotError: INVALID_MODEL for one that nothing defines, TYPE_MISMATCH for one declared with another element type.
+    """
+    found = []
+    for info in declared:
+        binding = frame.lookup(info.name)
+        if not isinstance(binding, Value):
+            continue
+        number = info.type.tensor_type.elem_type
+        if number and dtype_of(number, info.name) is not binding.dtype:
+            raise IngotError(
+                ErrorCode.TYPE_MISMATCH,
+                "an output of the graph has another element type than the model declares",
+                tensor=info.name,
+                expected=str(dtype_of(number, info.name)),
+                received=str(binding.dtype),
+                remedy="Export the model again.",
+            )
+        found.append(binding)
+    return found
+
+
+def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
+    own = {
+        "producer": f"{proto.producer_name} {proto.producer_version}".strip(),
+        "ir_version": str(proto.ir_version),
+        "graph": proto.graph.name,
+    }
+    theirs = {p.key: p.value for p in proto.metadata_props}
+    return {k: v for k, v in (theirs | own).items() if v and len(k) + len(v) <= _METADATA_LENGTH}
+
+
+def _invalid(
+    message: str, tensor: str, expected: str, received: str, remedy: str = "Export the model again."
+) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_MODEL, message, tensor=tensor, expected=expected, received=received, remedy=remedy
+    )

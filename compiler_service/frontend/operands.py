@@ -1,0 +1,80 @@
+"""What an adapter may ask about the inputs of a node, and the constants it may add."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_service.frontend.context import Context
+from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.scope import Builder, Frame
+from shared_ir.dim import Dim
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph import Value
+
+
+@dataclass(frozen=True)
+class Operands:
+    """The surroundings of one node while it is adapted."""
+
+    context: Context
+    frame: Frame
+    builder: Builder
+    node: SourceNode
+
+    def shape(self, name: str) -> tuple[Dim, ...]:
+        """Shape of the value called ``name``."""
+        found = self.frame.lookup(name)
+        if not isinstance(found, Value):
+            raise IngotError(ErrorCode.INVALID_MODEL, f"{self.node.op} lacks an input", node=str(self.node))
+        return found.shape
+
+    def rank(self, name: str) -> int:
+        return len(self.shape(name))
+
+    def integers(self, name: str) -> tuple[int, ...] | None:
+        """The elements of the value called ``name`` where they are known integers."""
+        found = self.frame.lookup(name)
+        elements = self.context.known.get(found) if isinstance(found, Value) else None
+        if elements is None or not all(isinstance(e, int) for e in elements.reshape(-1).tolist()):
+            return None
+        return tuple(elements.reshape(-1).tolist())
+
+    def int64s(self, label: str, values: Sequence[int]) -> str:
+        """A new 1-D int64 constant; the name to read it by."""
+        return self.constant(label, np.array(values, dtype=np.int64))
+
+    def constant(self, label: str, array: np.ndarray) -> str:
+        """A new constant; the name to read it by."""
+        name = self.fresh(label)
+        self.context.constant(name, array, self.frame, self.builder)
+        return name
+
+    def like(self, label: str, value: float, name: str) -> str:
+        """A new scalar constant of the element type of the value called ``name``."""
+        found = self.frame.lookup(name)
+        dtype = found.dtype.numpy if isinstance(found, Value) else np.dtype(np.float32)
+        return self.constant(label, np.array(value, dtype=dtype))
+
+    def fresh(self, label: str) -> str:
+        """A name that no value of the model has."""
+        base = f"{self.node.title}/{label}"
+        name, count = base, 0
+        while self.frame.is_defined(name):
+            count += 1
+            name = f"{base}_{count}"
+        return name
+
+    def unsupported(self, attribute: str, expected: str, received: str) -> IngotError:
+        """The error for a form of the node that has no equivalent."""
+        return IngotError(
+            ErrorCode.UNSUPPORTED_ATTRIBUTE,
+            f"{self.node.op} of opset {self.node.opset} with this {attribute} is not supported",
+            node=str(self.node),
+            field=attribute,
+            expected=expected,
+            received=received,
+            remedy="Export the model with a newer opset.",
+        )
