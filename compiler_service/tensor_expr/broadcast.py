@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.tensor import Tensor, compute
@@ -48,6 +48,19 @@ def broadcast_shape(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     return tuple(result)
 
 
+def common_dim(dims: Iterable[Dim]) -> Dim:
+    """The extent that several tensors share along an axis: a number where one of them has a number.
+
+    Raises:
+        IngotError: TYPE_MISMATCH, two different numbers.
+    """
+    found = list(dict.fromkeys(dims))
+    numbers = [d for d in found if isinstance(d, int)]
+    if len(numbers) > 1:
+        raise mismatch("the extents of an axis differ", "equal extents", dims_text(found))
+    return (numbers or found)[0]
+
+
 def broadcast_load(x: Tensor, index: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
     """``x`` at ``index`` of the broadcast ``shape``."""
     skipped = len(shape) - x.rank
@@ -63,6 +76,11 @@ def arithmetic_dtype(dtype: DType) -> DType:
 def widen(x: Expr) -> Expr:
     """``x`` in the width that arithmetic is done in."""
     return cast(x, arithmetic_dtype(x.dtype))
+
+
+def converted(x: Tensor, dtype: DType) -> Tensor:
+    """``x`` as ``dtype``; the tensor itself when it has it."""
+    return x if x.dtype is dtype else compute(x.shape, lambda *i: cast(x[i], dtype), name="convert")
 
 
 def elementwise(name: str, function: Callable[..., Expr], *tensors: Tensor, dtype: DType | None = None) -> Tensor:

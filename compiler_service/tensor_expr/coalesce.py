@@ -49,10 +49,16 @@ def _squeezed(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
             axes = tuple(op.axes[i] for i in keep)
             gone = {a.var for a in op.all_axes} - {a.var for a in (*axes, *(reduction.axes if reduction else ()))}
             body = transform(substitute(op.body, {v: lift(0) for v in gone}), lambda e: _squeezed_load(e, new))
-            op = Compute(axes, simplify(body), reduction)
+            op = Compute(axes, _in_range(body, axes, reduction), reduction)
         value = None if tensor.value is None else tensor.value.reshape([d for d in shape if isinstance(d, int)])
         new[tensor] = Tensor(tensor.name, shape, tensor.dtype, op, value)
     return new[output], {old: t for old, t in new.items() if isinstance(old.op, Placeholder)}
+
+
+def _in_range(body: Expr, axes: tuple[Axis, ...], reduction: Reduction | None) -> Expr:
+    """``body`` simplified under what is known of its axes: ``oc // 64`` is 0 when there are 64 channels."""
+    every = (*axes, *(reduction.axes if reduction else ()))
+    return simplify(body, {a.var.name: (0, a.extent - 1 if isinstance(a.extent, int) else None) for a in every})
 
 
 def _wide(shape: Sequence[Dim]) -> list[int]:

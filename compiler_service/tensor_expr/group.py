@@ -158,9 +158,9 @@ def _known_element(load: Load) -> Expr | None:
     symbolic = any(isinstance(e, Expr) for e in value.flat)
     if not symbolic and value.size > 1 and (value.size > _FEW or load.dtype.is_float):
         return None
-    indices = [i.value if isinstance(i, Const) else None for i in load.indices]
-    if None not in indices:
-        return _element(value[tuple(indices)], load.dtype)
+    if all(isinstance(i, Const) for i in load.indices):
+        at = tuple(int(i.value) for i in load.indices if isinstance(i, Const))
+        return _element(value[at], load.dtype)
     return _choice(value, load.indices, load.dtype)
 
 
@@ -187,10 +187,9 @@ def _element(element: object, dtype: DType) -> Expr:
 def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...], tuple[Dim, ...]]:
     """Symbolic extents of arguments (and what symbols are left) become ``d0, d1, ...``"""
     parameters: dict[Expr, Var] = {}
-    for tensor in (*arguments, *topological(output)):
-        for dim in tensor.shape:
-            if isinstance(dim, Expr) and dim not in parameters and isinstance(tensor.op, Placeholder):
-                parameters[dim] = Var(f"d{len(parameters)}")
+    for extent in (d for a in arguments for d in a.shape):
+        if isinstance(extent, Expr) and extent not in parameters:
+            parameters[extent] = Var(f"d{len(parameters)}")
     for tensor in topological(output):
         for symbol in _symbols(tensor):
             if symbol not in parameters:

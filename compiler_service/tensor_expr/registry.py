@@ -7,7 +7,21 @@ from dataclasses import replace
 from types import MappingProxyType
 
 from compiler_service.tensor_expr.operator import Inputs, Operator
-from compiler_service.tensor_expr.operators import arithmetic
+from compiler_service.tensor_expr.operators import (
+    activation,
+    arithmetic,
+    comparison,
+    conversion,
+    convolution,
+    gathering,
+    generation,
+    matmul,
+    movement,
+    normalization,
+    pooling,
+    reduction,
+    reshaping,
+)
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
 from compiler_service.tensor_expr.tensor import Tensor
@@ -17,7 +31,25 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Attribute
 
 OPERATORS: Mapping[str, Operator] = MappingProxyType(
-    {operator.name: operator for family in (arithmetic,) for operator in family.OPERATORS}
+    {
+        operator.name: operator
+        for family in (
+            arithmetic.OPERATORS,
+            comparison.OPERATORS,
+            conversion.OPERATORS,
+            activation.OPERATORS,
+            reduction.OPERATORS,
+            matmul.OPERATORS,
+            convolution.OPERATORS,
+            pooling.OPERATORS,
+            normalization.OPERATORS,
+            reshaping.OPERATORS,
+            movement.OPERATORS,
+            gathering.OPERATORS,
+            generation.OPERATORS,
+        )
+        for operator in family
+    }
 )
 
 _NOT_NUMBERS = frozenset({DType.STRING, DType.COMPLEX64, DType.COMPLEX128})

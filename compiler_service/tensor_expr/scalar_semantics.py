@@ -191,3 +191,8 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
 )
 BINARY: Mapping[BinaryOp, BinaryFunction] = MappingProxyType({op: _total(f) for op, f in _BINARY.items()})
 """Both operands have one dtype, which is the dtype of the result; comparisons give bool."""
+
+
+def largest_finite(dtype: DType) -> float:
+    """The largest number of a floating-point type."""
+    return float(ml_dtypes.finfo(storage_dtype(dtype)).max)

@@ -1,0 +1,117 @@
+"""Activations: elementwise functions of one tensor, some with parameters."""
+
+from __future__ import annotations
+
+import math
+
+from compiler_service.tensor_expr.broadcast import elementwise
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import unsupported_attribute
+from compiler_service.tensor_expr.scalar import absolute, erf, exp, sigmoid, softplus, tanh
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.expr import Expr, maximum, minimum, select
+
+
+def relu(x: Tensor) -> Tensor:
+    return elementwise("relu", lambda v: maximum(v, 0), x)
+
+
+def leaky_relu(x: Tensor, *, alpha: float = 0.01) -> Tensor:
+    return elementwise("leaky_relu", lambda v: select(v < 0, v * alpha, v), x)
+
+
+def prelu(x: Tensor, slope: Tensor) -> Tensor:
+    """Broadcast is from ``slope`` to ``x`` only."""
+    return elementwise("prelu", lambda v, s: select(v < 0, v * s, v), x, slope)
+
+
+def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return elementwise("thresholded_relu", lambda v: select(v > alpha, v, 0), x)
+
+
+def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return elementwise("elu", lambda v: select(v < 0, (exp(v) - 1) * alpha, v), x)
+
+
+def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return elementwise("celu", lambda v: maximum(v, 0) + minimum((exp(v / alpha) - 1) * alpha, 0), x)
+
+
+def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
+    return elementwise("selu", lambda v: select(v > 0, v, exp(v) * alpha - alpha) * gamma, x)
+
+
+def sigmoid_(x: Tensor) -> Tensor:
+    return elementwise("sigmoid", sigmoid, x)
+
+
+def hard_sigmoid(x: Tensor, *, alpha: float = 0.2, beta: float = 0.5) -> Tensor:
+    return elementwise("hard_sigmoid", lambda v: _unit(v * alpha + beta), x)
+
+
+def hard_swish(x: Tensor) -> Tensor:
+    return elementwise("hard_swish", lambda v: v * _unit(v * (1 / 6) + 0.5), x)
+
+
+def _unit(x: Expr) -> Expr:
+    return maximum(minimum(x, 1), 0)
+
+
+def softplus_(x: Tensor) -> Tensor:
+    return elementwise("softplus", softplus, x)
+
+
+def softsign(x: Tensor) -> Tensor:
+    return elementwise("softsign", lambda v: v / (absolute(v) + 1), x)
+
+
+def mish(x: Tensor) -> Tensor:
+    return elementwise("mish", lambda v: v * tanh(softplus(v)), x)
+
+
+def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
+    return elementwise("swish", lambda v: v * sigmoid(v * alpha), x)
+
+
+def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
+    """Hendrycks and Gimpel, Gaussian Error Linear Units, with the error function or its tanh approximation."""
+    match approximate:
+        case "none":
+            return elementwise("gelu", lambda v: v * 0.5 * (erf(v * math.sqrt(0.5)) + 1), x)
+        case "tanh":
+            scale = math.sqrt(2 / math.pi)
+            return elementwise("gelu", lambda v: v * 0.5 * (tanh((v + v * v * v * 0.044715) * scale) + 1), x)
+    raise unsupported_attribute("approximate", "none or tanh", approximate)
+
+
+def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
+    return elementwise("shrink", lambda v: select(v < -lambd, v + bias, select(v > lambd, v - bias, 0)), x)
+
+
+def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:
+    if low is not None and high is not None:
+        return elementwise("clip", lambda v, a, b: minimum(maximum(v, a), b), x, low, high)
+    if low is not None:
+        return elementwise("clip", maximum, x, low)
+    return elementwise("clip", minimum, x, high) if high is not None else elementwise("clip", lambda v: v, x)
+
+
+OPERATORS = (
+    Operator("Relu", relu),
+    Operator("LeakyRelu", leaky_relu),
+    Operator("PRelu", prelu),
+    Operator("ThresholdedRelu", thresholded_relu),
+    Operator("Elu", elu),
+    Operator("Celu", celu),
+    Operator("Selu", selu),
+    Operator("Sigmoid", sigmoid_),
+    Operator("HardSigmoid", hard_sigmoid),
+    Operator("HardSwish", hard_swish),
+    Operator("Softplus", softplus_),
+    Operator("Softsign", softsign),
+    Operator("Mish", mish),
+    Operator("Swish", swish),
+    Operator("Gelu", gelu),
+    Operator("Shrink", shrink),
+    Operator("Clip", clip),
+)

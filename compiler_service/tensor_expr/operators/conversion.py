@@ -1,0 +1,121 @@
+"""Conversions between element types, quantised ones included."""
+
+from __future__ import annotations
+
+from compiler_service.tensor_expr.axes import normal_axis
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, widen
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import unsupported_attribute, unsupported_dtype
+from compiler_service.tensor_expr.scalar import is_nan, rounded
+from compiler_service.tensor_expr.scalar_semantics import largest_finite
+from compiler_service.tensor_expr.tensor import Tensor, compute
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, lift, maximum, minimum, select
+from shared_ir.expr import cast as convert
+
+_FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ)
+
+
+def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    """Floats become integers by truncation; float8 saturates at its largest number unless told not to."""
+    if to in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
+        raise unsupported_attribute("to", "a number type or bool", to)
+    if to is DType.FLOAT8E8M0:
+        raise unsupported_attribute("to", "a type with a sign", f"{to} ({round_mode})")
+
+    def body(*index: Expr) -> Expr:
+        element = x[index]
+        if to not in _FLOAT8 or not saturate or x.dtype is to:
+            return convert(element, to)
+        wide = convert(element, DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32)
+        return convert(clamped(wide, -largest_finite(to), largest_finite(to)), to)
+
+    return compute(x.shape, body, name="cast")
+
+
+def clamped(x: Expr, low: float, high: float) -> Expr:
+    """``x`` between ``low`` and ``high``; NaN stays."""
+    return minimum(maximum(x, low), high)
+
+
+def cast_like(x: Tensor, target_type: Tensor, *, saturate: int = 1, round_mode: str = "up") -> Tensor:
+    return cast(x, to=target_type.dtype, saturate=saturate, round_mode=round_mode)
+
+
+def _scale_at(parameter: Tensor, index: tuple[Expr, ...], axis: int, block_size: int) -> Expr:
+    """A quantisation parameter: one for the tensor, one per index of ``axis``, or one per block along it."""
+    if parameter.rank == 0 or parameter.shape == (1,):
+        return parameter[(0,) * parameter.rank]
+    if parameter.rank == 1 and not block_size:
+        return parameter[index[axis]]
+    return parameter[(*index[:axis], index[axis] // block_size, *index[axis + 1 :])]
+
+
+def dequantize_linear(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: DType | None = None,
+) -> Tensor:
+    """``(x - zero_point) * scale``"""
+    axis = normal_axis(axis, x.rank) if scale.rank else 0
+    kind = output_dtype or scale.dtype
+    wide = arithmetic_dtype(kind)
+    exact = DType.INT32 if x.dtype.is_integer else wide
+
+    def body(*index: Expr) -> Expr:
+        difference = convert(x[index], exact)
+        if zero_point is not None:
+            difference = difference - convert(_scale_at(zero_point, index, axis, block_size), exact)
+        return convert(convert(difference, wide) * convert(_scale_at(scale, index, axis, block_size), wide), kind)
+
+    return compute(x.shape, body, name="dequantize_linear")
+
+
+def quantize_linear(
+    x: Tensor,
+    scale: Tensor,
+    zero_point: Tensor | None = None,
+    *,
+    axis: int = 1,
+    block_size: int = 0,
+    output_dtype: DType | None = None,
+    saturate: int = 1,
+    precision: DType | None = None,
+) -> Tensor:
+    """``saturate(round(x / scale) + zero_point)``, rounding half to even."""
+    kind = zero_point.dtype if zero_point is not None else output_dtype or DType.UINT8
+    if not kind.is_integer and kind not in _FLOAT8 and kind is not DType.FLOAT4E2M1:
+        raise unsupported_dtype("the output of QuantizeLinear", kind, "integers of at most 16 bits, float8 or float4")
+    axis = normal_axis(axis, x.rank) if scale.rank else 0
+    wide = arithmetic_dtype(precision or scale.dtype)
+
+    def body(*index: Expr) -> Expr:
+        step = convert(_scale_at(scale, index, axis, block_size), wide)
+        quotient = convert(widen(x[index]), wide) / step
+        if kind.is_integer:
+            quotient = rounded(quotient)
+        if zero_point is not None:
+            quotient = quotient + convert(_scale_at(zero_point, index, axis, block_size), wide)
+        return convert(_saturated(quotient, kind, bool(saturate)), kind)
+
+    return compute(x.shape, body, name="quantize_linear")
+
+
+def _saturated(x: Expr, kind: DType, saturate: bool) -> Expr:
+    if not kind.is_integer:
+        return clamped(x, -largest_finite(kind), largest_finite(kind)) if saturate else x
+    value_bits = kind.bits - kind.is_signed
+    finite = select(is_nan(x), lift(0, x.dtype), x)
+    return clamped(finite, -(2**value_bits) if kind.is_signed else 0, 2**value_bits - 1)
+
+
+OPERATORS = (
+    Operator("Cast", cast),
+    Operator("CastLike", cast_like),
+    Operator("QuantizeLinear", quantize_linear),
+    Operator("DequantizeLinear", dequantize_linear),
+)

@@ -1,0 +1,172 @@
+"""Convolutions of any rank, stride, dilation and grouping."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_service.tensor_expr.broadcast import converted, widen
+from compiler_service.tensor_expr.layout import Layout
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
+from compiler_service.tensor_expr.window import Window, pad_for, spatial_names, windows
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, equal, lift, logical_and, select
+
+Ints = tuple[int, ...]
+
+
+def conv(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+    layout: str = "NCHW",
+) -> Tensor:
+    """``y[n, oc, o] = b[oc] + sum over k, ic of x[n, group(oc) + ic, o * stride + k * dilation - pad] * w[oc, ic, k]``.
+
+    ``w`` is ``[oc, ic / group, *kernel]`` in every layout.
+    """
+    images = Layout.of(layout, x)
+    channels, spatial = images.parts(x.shape)[1:]
+    if w.rank != x.rank or as_dim(w.shape[1] * group) != channels:
+        raise mismatch("the weights of a convolution do not fit", f"{group} groups of {channels} channels", str(w.shape))
+    kernel = kernel_shape or _static(w.shape[2:])
+    found = windows(spatial, kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
+    image = pad_for(x, images, found, lift(0, x.dtype))
+    return _biased(_window_sum(image, w, found, group, images), b, images, x)
+
+
+def _static(kernel: Sequence[Dim]) -> Ints:
+    sizes = tuple(d for d in kernel if isinstance(d, int))
+    if len(sizes) != len(kernel):
+        raise unsupported_attribute("kernel_shape", "numbers", str(tuple(kernel)))
+    return sizes
+
+
+def _window_sum(image: Tensor, w: Tensor, found: Sequence[Window], group: int, images: Layout) -> Tensor:
+    """The sum of products of a convolution over the padded ``image``."""
+    out_channels, group_channels = w.shape[:2]
+    rank = len(found)
+
+    def body(*index: Expr) -> Expr:
+        n, oc, o = images.parts(index[: rank + 2])
+        *k, ic = index[rank + 2 :]
+        channel = ic if group == 1 else oc // (lift(out_channels) // group) * group_channels + ic
+        at = [window.position(i, j) for window, i, j in zip(found, o, k, strict=True)]
+        return widen(image[images.arrange(n, channel, at)]) * widen(w[(oc, ic, *k)])
+
+    return reduce(
+        ReduceOp.SUM,
+        images.arrange(image.shape[0], out_channels, [window.count for window in found]),
+        [*w.shape[2:], group_channels],
+        body,
+        name="conv",
+        axes=images.arrange("n", "oc", spatial_names(rank, "o")),
+        reduced=(*spatial_names(rank, "k"), "ic"),
+    )
+
+
+def _biased(total: Tensor, b: Tensor | None, images: Layout, x: Tensor) -> Tensor:
+    if b is None:
+        return converted(total, x.dtype)
+
+    def body(*index: Expr) -> Expr:
+        return total[index] + widen(b[images.parts(index)[1]])
+
+    return converted(compute(total.shape, body, name="bias"), x.dtype)
+
+
+def conv_transpose(
+    x: Tensor,
+    w: Tensor,
+    b: Tensor | None = None,
+    *,
+    auto_pad: str = "NOTSET",
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    output_padding: Ints | None = None,
+    output_shape: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """The gradient of a convolution: a convolution, with flipped weights, of ``x`` with zeros between its elements.
+
+    ``w`` is ``[ic, oc / group, *kernel]``.
+    """
+    images = Layout.of("NCHW", x)
+    rank = x.rank - 2
+    kernel = kernel_shape or _static(w.shape[2:])
+    strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    output_padding, pads = output_padding or (0,) * rank, pads or (0,) * (2 * rank)
+    crops, sizes = [], []
+    for axis in range(rank):
+        full = x.shape[2 + axis] * strides[axis] - strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        full = as_dim(full + output_padding[axis])
+        wanted: Dim | None = None if output_shape is None else output_shape[axis - rank]
+        if wanted is None and auto_pad.startswith("SAME"):
+            wanted = as_dim(x.shape[2 + axis] * strides[axis])
+        low, high = _crop(full, wanted, auto_pad, pads[axis], pads[rank + axis])
+        crops.append(low)
+        sizes.append(as_dim(full - low - high))
+    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
+    found = [Window(s + r, k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
+    before = [as_dim(r - lift(c)) for r, c in zip(reach, crops, strict=True)]
+    image = _spread(x, strides, before, [window.extent for window in found])
+    return _biased(_window_sum(image, _flipped(w, group), found, group, images), b, images, x)
+
+
+def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> tuple[Dim, Dim]:
+    """Elements cut off at both ends of the full result."""
+    if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
+        raise unsupported_attribute("auto_pad", "NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto_pad)
+    if wanted is None:
+        return (low, high) if auto_pad == "NOTSET" else (0, 0)
+    total = as_dim(full - wanted)
+    half = as_dim(lift(total) // 2)
+    rest = as_dim(total - half)
+    return (half, rest) if auto_pad == "SAME_UPPER" else (rest, half)
+
+
+def _spread(x: Tensor, strides: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim]) -> Tensor:
+    """Elements of ``x`` ``stride`` apart, ``before`` zeros in front of the first, ``sizes`` elements in all."""
+
+    def body(n: Expr, c: Expr, *index: Expr) -> Expr:
+        inside: Expr = lift(True, DType.BOOL)
+        source = []
+        for i, stride, low, extent in zip(index, strides, before, x.shape[2:], strict=True):
+            distance = i - low
+            inside = logical_and(inside, logical_and(distance >= 0, distance < lift(extent) * stride))
+            inside = logical_and(inside, equal(distance % stride, 0))
+            source.append(distance // stride)
+        return select(inside, x[(n, c, *source)], lift(0, x.dtype))
+
+    return compute((*x.shape[:2], *sizes), body, name="pad")
+
+
+def _flipped(w: Tensor, group: int) -> Tensor:
+    """``[ic, oc / group, *kernel]`` as the weights ``[oc, ic / group, *kernel]`` of a convolution, spatially flipped."""
+    inputs, outputs, *kernel = w.shape
+    own = lift(inputs) // group
+
+    def body(oc: Expr, ic: Expr, *k: Expr) -> Expr:
+        flipped = [lift(n) - 1 - i for n, i in zip(kernel, k, strict=True)]
+        if group == 1:
+            return w[(ic, oc, *flipped)]
+        return w[(oc // lift(outputs) * own + ic, oc % lift(outputs), *flipped)]
+
+    return compute((outputs * group, own, *kernel), body, name="flip")
+
+
+OPERATORS = (
+    Operator("Conv", conv),
+    Operator("ConvTranspose", conv_transpose),
+)

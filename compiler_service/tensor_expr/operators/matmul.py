@@ -1,0 +1,131 @@
+"""Products of matrices, and sums of products in general."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import reduce as fold
+
+from compiler_service.tensor_expr.broadcast import (
+    broadcast_load,
+    broadcast_shape,
+    common_dim,
+    converted,
+    elementwise,
+    widen,
+)
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
+from shared_ir.dim import Dim
+from shared_ir.expr import Expr
+
+
+def matmul(a: Tensor, b: Tensor) -> Tensor:
+    """``numpy.matmul``: batch axes broadcast; a vector is a row on the left, a column on the right."""
+    if a.rank == 0 or b.rank == 0 or a.dtype is not b.dtype:
+        raise mismatch("MatMul takes two matrices of one element type", "float32[m, k] and float32[k, n]", _types(a, b))
+    batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
+    rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
+    inner = common_dim((a.shape[-1], b.shape[max(0, b.rank - 2)]))
+    left, right = (*batch, *rows, inner), (*batch, inner, *columns)
+
+    def body(*index: Expr) -> Expr:
+        *own, k = index
+        at, m, n = own[: len(batch)], own[len(batch) : len(batch) + len(rows)], own[len(batch) + len(rows) :]
+        return widen(broadcast_load(a, (*at, *m, k), left)) * widen(broadcast_load(b, (*at, k, *n), right))
+
+    names = (*(f"b{axis}" for axis in range(len(batch))), *("m" for _ in rows), *("n" for _ in columns))
+    total = reduce(
+        ReduceOp.SUM, (*batch, *rows, *columns), [inner], body, name="matmul", axes=names, reduced=["k"]
+    )
+    return converted(total, a.dtype)
+
+
+def _types(*tensors: Tensor) -> str:
+    return " and ".join(f"{t.dtype}[{', '.join(map(str, t.shape))}]" for t in tensors)
+
+
+def gemm(
+    a: Tensor,
+    b: Tensor,
+    c: Tensor | None = None,
+    *,
+    alpha: float = 1.0,
+    beta: float = 1.0,
+    transA: int = 0,
+    transB: int = 0,
+) -> Tensor:
+    """``alpha * a' @ b' + beta * c``; ``a'`` and ``b'`` are read transposed where asked."""
+    (k, m) = a.shape if transA else a.shape[::-1]
+    (n, inner) = b.shape if transB else b.shape[::-1]
+
+    def body(i: Expr, j: Expr, r: Expr) -> Expr:
+        return widen(a[(r, i) if transA else (i, r)]) * widen(b[(j, r) if transB else (r, j)])
+
+    product = reduce(
+        ReduceOp.SUM, (m, n), [common_dim((k, inner))], body, name="matmul", axes=("m", "n"), reduced=["k"]
+    )
+    if alpha != 1:
+        product = elementwise("scale", lambda v: v * alpha, product)
+    if c is not None:
+        product = elementwise("bias", lambda v, u: v + (u if beta == 1 else u * beta), product, c)
+    return converted(product, a.dtype)
+
+
+def einsum(*tensors: Tensor, equation: str) -> Tensor:
+    """Einstein summation; letters that the output lacks are summed over."""
+    terms, output = _parsed(equation, tensors)
+    extents = _letter_extents(terms, tensors)
+    summed = [letter for letter in extents if letter not in output]
+    for letter in output:
+        if letter not in extents:
+            raise unsupported_attribute("equation", "output letters that occur in an input", equation)
+
+    def body(*index: Expr) -> Expr:
+        at = dict(zip((*output, *summed), index, strict=True))
+        factors = [
+            widen(broadcast_load(t, [at[letter] for letter in term], [extents[letter] for letter in term]))
+            for term, t in zip(terms, tensors, strict=True)
+        ]
+        return fold(lambda a, b: a * b, factors)
+
+    shape, over = [extents[letter] for letter in output], [extents[letter] for letter in summed]
+    if not summed:
+        return converted(compute(shape, body, name="einsum"), tensors[0].dtype)
+    return converted(reduce(ReduceOp.SUM, shape, over, body, name="einsum"), tensors[0].dtype)
+
+
+def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
+    """Letters of the inputs and of the output; the axes of an ellipsis get letters of their own."""
+    text = equation.replace(" ", "")
+    left, arrow, output = text.partition("->")
+    terms = left.split(",")
+    if len(terms) != len(tensors):
+        raise unsupported_attribute("equation", f"{len(tensors)} inputs", equation)
+    wide = max((t.rank - len(term.replace("...", "")) for term, t in zip(terms, tensors, strict=True)), default=0)
+    dots = "".join(chr(0x100 + axis) for axis in range(wide))  # no letter that an equation can contain
+    expanded = []
+    for term, t in zip(terms, tensors, strict=True):
+        own = t.rank - len(term.replace("...", ""))
+        expanded.append(term.replace("...", dots[wide - own :] if own else ""))
+        if len(expanded[-1]) != t.rank:
+            raise unsupported_attribute("equation", f"{t.rank} letters for {t.name}", term)
+    if not arrow:
+        letters = left.replace(",", "").replace(".", "")
+        output = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
+    return expanded, output.replace("...", dots)
+
+
+def _letter_extents(terms: Sequence[str], tensors: Sequence[Tensor]) -> Mapping[str, Dim]:
+    extents: dict[str, Dim] = {}
+    for term, t in zip(terms, tensors, strict=True):
+        for letter, extent in zip(term, t.shape, strict=True):
+            extents[letter] = broadcast_shape((extents.get(letter, 1),), (extent,))[0]
+    return extents
+
+
+OPERATORS = (
+    Operator("MatMul", matmul),
+    Operator("Gemm", gemm),
+    Operator("Einsum", einsum),
+)

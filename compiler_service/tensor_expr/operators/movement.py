@@ -1,0 +1,244 @@
+"""Operators that pick and place elements: slices, joins, padding, repetition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
+from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_shape, common_dim
+from compiler_service.tensor_expr.known import known_dims, known_ints
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.tensor import Tensor, compute
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.expr import (
+    Const,
+    Expr,
+    cast,
+    ceil_div,
+    lift,
+    logical_and,
+    maximum,
+    minimum,
+    select,
+)
+from shared_ir.simplify import simplify
+
+_FAR = 2**31 - 1
+"""Exporters write any bound at least this large for "to the end"."""
+
+
+def expand(x: Tensor, shape: Tensor) -> Tensor:
+    full = broadcast_shape(x.shape, known_dims(shape, "shape"))
+    return compute(full, lambda *index: broadcast_load(x, index, full), name="expand")
+
+
+def tile(x: Tensor, repeats: Tensor) -> Tensor:
+    counts = known_dims(repeats, "repeats")
+
+    def body(*index: Expr) -> Expr:
+        return x[tuple(i if n == 1 else i % lift(d) for i, n, d in zip(index, counts, x.shape, strict=True))]
+
+    return compute([d * n for d, n in zip(x.shape, counts, strict=True)], body, name="tile")
+
+
+def concat(*tensors: Tensor, axis: int) -> Tensor:
+    axis = normal_axis(axis, tensors[0].rank)
+    offsets: list[Dim] = [0]
+    for t in tensors:
+        offsets.append(as_dim(offsets[-1] + t.shape[axis]))
+    shape = [common_dim(t.shape[a] for t in tensors) if a != axis else offsets[-1] for a in range(tensors[0].rank)]
+
+    def body(*index: Expr) -> Expr:
+        def between(first: int, last: int) -> Expr:
+            if last - first == 1:
+                return tensors[first][replaced(index, axis, index[axis] - offsets[first])]
+            middle = (first + last) // 2
+            return select(index[axis] < offsets[middle], between(first, middle), between(middle, last))
+
+        return between(0, len(tensors))
+
+    return compute(shape, body, name="concat")
+
+
+def split(
+    x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None
+) -> tuple[Tensor, ...]:
+    """Without sizes, ``num_outputs`` equal parts, the last one smaller when they do not come out even."""
+    axis = normal_axis(axis, x.rank)
+    extent = x.shape[axis]
+    if sizes is not None:
+        parts = known_dims(sizes, "split")
+    elif num_outputs is not None:
+        part = as_dim(ceil_div(extent, num_outputs))
+        parts = (part,) * (num_outputs - 1) + (as_dim(extent - part * (num_outputs - 1)),)
+    else:
+        raise unsupported_attribute("num_outputs", "a number, or the input split", "neither")
+    outputs: list[Tensor] = []
+    offset: Dim = 0
+    for size in parts:
+        outputs.append(_window(x, axis, offset, 1, size, "split"))
+        offset = as_dim(offset + size)
+    return tuple(outputs)
+
+
+def _window(x: Tensor, axis: int, start: Dim, step: int, count: Dim, name: str) -> Tensor:
+    """``count`` elements along one axis."""
+
+    def body(*index: Expr) -> Expr:
+        return x[replaced(index, axis, index[axis] * step + start)]
+
+    return compute(replaced(x.shape, axis, count), body, name=name)
+
+
+def slice_(
+    x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
+) -> Tensor:
+    """Numpy slicing; bounds may depend on dims, steps are numbers."""
+    first, last = known_dims(starts, "starts"), known_dims(ends, "ends")
+    chosen = tuple(range(len(first))) if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
+    strides = (1,) * len(first) if steps is None else known_ints(steps, "steps")
+    shape, begin, stride = list(x.shape), [lift(0)] * x.rank, [1] * x.rank
+    for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
+        begin[axis], shape[axis] = _slice_range(x.shape[axis], start, end, step)
+        stride[axis] = step
+
+    def body(*index: Expr) -> Expr:
+        return x[tuple(b + i * s for b, i, s in zip(begin, index, stride, strict=True))]
+
+    return compute(shape, body, name="slice")
+
+
+def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Dim]:
+    """First element and number of elements."""
+    if step == 0:
+        raise unsupported_attribute("steps", "anything but 0", "0")
+    if step < 0:
+        first = minimum(_bound(start, extent, -1), extent - 1)
+        count = ceil_div(first - _bound(end, extent, -1), -step)
+        return simplify(first), as_dim(maximum(count, 0))
+    if _is_negative(start) and isinstance(end, int) and end >= _FAR:  # the last -start elements
+        length = minimum(extent, 0 - lift(start))
+        return simplify(lift(extent) - length), as_dim(ceil_div(length, step))
+    first = _bound(start, extent, 0)  # past the end it does not matter where nothing is read from
+    count = ceil_div(minimum(_bound(end, extent, 0), extent) - first, step)
+    return simplify(first), as_dim(maximum(count, 0))
+
+
+def _bound(value: Dim, extent: Dim, least: int) -> Expr:
+    """A bound of a slice, counted from the end when negative, at least ``least``."""
+    if isinstance(value, int) and abs(value) >= _FAR:
+        return lift(extent if value > 0 else least)
+    return maximum(lift(value) + extent, least) if _is_negative(value) else lift(value)
+
+
+def _is_negative(value: Dim) -> bool:
+    verdict = simplify(lift(value) < 0)
+    if not isinstance(verdict, Const):
+        raise unsupported_attribute("starts, ends", "bounds whose sign is known at compile time", str(value))
+    return bool(verdict.value)
+
+
+def pad(
+    x: Tensor, pads: Tensor, constant_value: Tensor | None = None, axes: Tensor | None = None, *, mode: str = "constant"
+) -> Tensor:
+    """Negative pads crop."""
+    if mode not in ("constant", *_BORDERS):
+        raise unsupported_attribute("mode", f"constant, {', '.join(_BORDERS)}", mode)
+    numbers = tuple(range(x.rank)) if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
+    widths = known_dims(pads, "pads")
+    if len(widths) != 2 * len(numbers):
+        raise mismatch("pads does not fit the axes", f"{2 * len(numbers)} numbers", str(len(widths)))
+    before: list[Dim] = [0] * x.rank
+    after: list[Dim] = [0] * x.rank
+    for axis, low, high in zip(numbers, widths[: len(numbers)], widths[len(numbers) :], strict=True):
+        before[axis], after[axis] = low, high
+    if mode == "constant":
+        fill = lift(0, x.dtype) if constant_value is None else constant_value[(0,) * constant_value.rank]
+        return padded(x, before, after, fill)
+    border = _BORDERS[mode]
+
+    def body(*index: Expr) -> Expr:
+        inside = zip(index, before, after, x.shape, strict=True)
+        return x[tuple(i if low == 0 and high == 0 else border(i - low, d) for i, low, high, d in inside)]
+
+    return compute([low + d + high for low, d, high in zip(before, x.shape, after, strict=True)], body, name="pad")
+
+
+def padded(
+    x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, axes: Sequence[str] = ()
+) -> Tensor:
+    """``x`` surrounded by ``fill``."""
+
+    def body(*index: Expr) -> Expr:
+        source = [i - low for i, low in zip(index, before, strict=True)]
+        conditions = []
+        for i, low, high, extent in zip(source, before, after, x.shape, strict=True):
+            conditions += [i >= 0] if low != 0 else []
+            conditions += [i < extent] if high != 0 else []
+        inside: Expr = lift(True, DType.BOOL)
+        for condition in conditions:
+            inside = logical_and(inside, condition)
+        return select(inside, x[tuple(source)], fill)
+
+    shape = [low + d + high for low, d, high in zip(before, x.shape, after, strict=True)]
+    return compute(shape, body, name="pad", axes=axes)
+
+
+def _reflect(i: Expr, extent: Dim) -> Expr:
+    """Mirrored at the first and the last element, once."""
+    from_first = maximum(i, 0 - i)
+    return minimum(from_first, (lift(extent) - 1) * 2 - from_first)
+
+
+_BORDERS: dict[str, Callable[[Expr, Dim], Expr]] = {
+    "edge": lambda i, extent: minimum(maximum(i, 0), lift(extent) - 1),
+    "reflect": _reflect,
+    "wrap": lambda i, extent: i % lift(extent),
+}
+
+
+def trilu(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
+    """The triangle on and above (``upper``) or below the diagonal ``k``; zeros elsewhere."""
+
+    def body(*index: Expr) -> Expr:
+        row, column = index[-2:]
+        diagonal = lift(0) if k is None else k[(0,) * k.rank]
+        kept = column >= row + diagonal if upper else column <= row + diagonal
+        return select(kept, x[index], lift(0, x.dtype))
+
+    return compute(x.shape, body, name="trilu")
+
+
+def reverse_sequence(x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, time_axis: int = 0) -> Tensor:
+    """The first ``sequence_lens[b]`` elements of each sequence backwards, the rest as they are."""
+
+    def body(*index: Expr) -> Expr:
+        time, length = index[time_axis], cast(sequence_lens[index[batch_axis]], DType.INT64)
+        return x[replaced(index, time_axis, select(time < length, length - 1 - time, time))]
+
+    return compute(x.shape, body, name="reverse_sequence")
+
+
+def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
+    shape = broadcast_shape(condition.shape, x.shape, y.shape)
+
+    def body(*index: Expr) -> Expr:
+        chosen, then, otherwise = (broadcast_load(t, index, shape) for t in (condition, x, y))
+        return select(chosen, then, otherwise)
+
+    return compute(shape, body, name="where")
+
+
+OPERATORS = (
+    Operator("Expand", expand),
+    Operator("Tile", tile),
+    Operator("Concat", concat),
+    Operator("Split", split),
+    Operator("Slice", slice_),
+    Operator("Pad", pad),
+    Operator("Trilu", trilu),
+    Operator("ReverseSequence", reverse_sequence),
+    Operator("Where", where),
+)

@@ -1,0 +1,224 @@
+"""Normalisations and softmax: a few small reductions, then one elementwise pass."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, widen
+from compiler_service.tensor_expr.layout import Layout
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.operators.pooling import raised, root
+from compiler_service.tensor_expr.operators.reduction import mean_of, position_of, reduced
+from compiler_service.tensor_expr.operators.reshaping import reshaped
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.scalar import exp, log, power, reciprocal, rsqrt, sqrt
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, cast, equal, lift, logical_and, select
+
+
+def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """``exp(x - max) / sum``"""
+    axis = normal_axis(axis, x.rank)
+    largest = reduced(ReduceOp.MAX, x, (axis,), "max")
+    powers = elementwise("exp", lambda v, m: exp(v - m), _wide(x), largest)
+    total = reduced(ReduceOp.SUM, powers, (axis,), "sum")
+    return converted(elementwise("div", lambda p, s: p / s, powers, total), x.dtype)
+
+
+def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """``x - max - log(sum of exp(x - max))``"""
+    axis = normal_axis(axis, x.rank)
+    largest = reduced(ReduceOp.MAX, x, (axis,), "max")
+    shifted = elementwise("sub", lambda v, m: v - m, _wide(x), largest)
+    total = reduced(ReduceOp.SUM, shifted, (axis,), "sum", exp)
+    return converted(elementwise("log_softmax", lambda v, s: v - log(s), shifted, total), x.dtype)
+
+
+def _wide(x: Tensor) -> Tensor:
+    """``x`` in the width that arithmetic on it is done in."""
+    return converted(x, arithmetic_dtype(x.dtype))
+
+
+def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """1 at the first largest element along ``axis``, 0 elsewhere."""
+    axis = normal_axis(axis, x.rank)
+    first = position_of(ReduceOp.MAX)(x, axis=axis)
+
+    def body(*index: Expr) -> Expr:
+        is_first = equal(first[replaced(index, axis, lift(0))], index[axis])
+        return select(is_first, lift(1, x.dtype), lift(0, x.dtype))
+
+    return compute(x.shape, body, name="hardmax")
+
+
+def batch_normalization(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    mean: Tensor,
+    variance: Tensor,
+    *,
+    epsilon: float = 1e-5,
+    momentum: float = 0.9,
+    training_mode: int = 0,
+    layout: str = "NCHW",
+) -> Tensor:
+    """``(x - mean[c]) * factor[c] + bias[c]`` with ``factor = scale / sqrt(variance + epsilon)``."""
+    if training_mode:
+        raise unsupported_attribute("training_mode", "0", f"{training_mode} (momentum {momentum})")
+    channel = Layout.of(layout, x).channel_axis(x.rank)
+    factor = elementwise("factor", lambda v, s: s * rsqrt(v + epsilon), _wide(variance), scale)
+
+    def body(*index: Expr) -> Expr:
+        c = index[channel]
+        centred = widen(x[index]) - cast(mean[c], arithmetic_dtype(x.dtype))
+        scaled = centred * cast(factor[c], centred.dtype) + cast(bias[c], centred.dtype)
+        return cast(scaled, x.dtype)
+
+    return compute(x.shape, body, name="batch_normalization")
+
+
+def _standardised(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """``(x - mean) / sqrt(variance + epsilon)`` over ``axes``, the mean, and the reciprocal of the root; all wide."""
+    wide = _wide(x)
+    mean = mean_of(reduced(ReduceOp.SUM, wide, axes, "sum"), x, axes)
+    centred = elementwise("centred", lambda v, m: v - m, wide, mean)
+    variance = mean_of(reduced(ReduceOp.SUM, centred, axes, "sum_square", lambda v: v * v), x, axes, "variance")
+    deviation = elementwise("inverse_deviation", lambda v: rsqrt(v + epsilon), variance)
+    return elementwise("standardised", lambda v, d: v * d, centred, deviation), mean, deviation
+
+
+def layer_normalization(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor | None = None,
+    *,
+    axis: int = -1,
+    epsilon: float = 1e-5,
+    stash_type: DType = DType.FLOAT32,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Normalised over all axes from ``axis`` on; also the mean and the reciprocal of the standard deviation."""
+    axes = range(normal_axis(axis, x.rank), x.rank)
+    stashed = converted(x, stash_type)
+    standard, mean, deviation = _standardised(stashed, axes, epsilon)
+    scaled = elementwise("scaled", lambda v, s: v * cast(s, v.dtype), standard, scale)
+    if bias is not None:
+        scaled = elementwise("layer_normalization", lambda v, b: v + cast(b, v.dtype), scaled, bias)
+    return converted(scaled, x.dtype), mean, deviation
+
+
+def rms_normalization(
+    x: Tensor, scale: Tensor, *, axis: int = -1, epsilon: float = 1e-5, stash_type: DType = DType.FLOAT32
+) -> Tensor:
+    """``x / sqrt(mean(x * x) + epsilon) * scale`` over all axes from ``axis`` on."""
+    axes = range(normal_axis(axis, x.rank), x.rank)
+    stashed = converted(x, stash_type)
+    square = mean_of(reduced(ReduceOp.SUM, stashed, axes, "sum_square", lambda v: v * v), x, axes, "mean_square")
+    inverse = elementwise("inverse_root", lambda v: rsqrt(v + epsilon), square)
+    normal = elementwise("normal", lambda v, i: v * i, stashed, inverse)
+    return converted(elementwise("rms_normalization", lambda v, s: v * cast(s, v.dtype), normal, scale), x.dtype)
+
+
+def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+    """Every channel of every image by its own mean and deviation."""
+    standard, _, _ = _standardised(x, range(2, x.rank), epsilon)
+    return _per_channel(standard, scale, bias, x)
+
+
+def _per_channel(standard: Tensor, scale: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+    def body(*index: Expr) -> Expr:
+        v, c = standard[index], index[1]
+        return cast(v * cast(scale[c], v.dtype) + cast(bias[c], v.dtype), x.dtype)
+
+    return compute(x.shape, body, name="normalization")
+
+
+def group_normalization(
+    x: Tensor,
+    scale: Tensor,
+    bias: Tensor,
+    *,
+    num_groups: int,
+    epsilon: float = 1e-5,
+    stash_type: DType = DType.FLOAT32,
+) -> Tensor:
+    """Every group of channels of every image by its own mean and deviation; scale and bias are per channel."""
+    n, channels, *spatial = x.shape
+    grouped = reshaped(converted(x, stash_type), (n, num_groups, channels // num_groups, *spatial))
+    standard, _, _ = _standardised(grouped, range(2, grouped.rank), epsilon)
+    return _per_channel(reshaped(standard, x.shape), scale, bias, x)
+
+
+def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
+    """``(x - mean) / (deviation + 1e-9)``"""
+    over, wide = normal_axes(axes, x.rank), _wide(x)
+    mean = mean_of(reduced(ReduceOp.SUM, wide, over, "sum"), x, over)
+    centred = elementwise("centred", lambda v, m: v - m, wide, mean)
+    variance = mean_of(reduced(ReduceOp.SUM, centred, over, "sum_square", lambda v: v * v), x, over, "variance")
+    return converted(elementwise("normalised", lambda v, s: v / (sqrt(s) + 1e-9), centred, variance), x.dtype)
+
+
+def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
+    """``x`` divided by its p-norm along ``axis``; 0 where the norm is 0."""
+    total = reduced(ReduceOp.SUM, x, (normal_axis(axis, x.rank),), "norm", lambda v: raised(v, p))
+    norm = elementwise("norm", lambda v: root(v, p), total)
+    return converted(elementwise("lp", lambda v, s: select(equal(s, 0), 0, v / s), _wide(x), norm), x.dtype)
+
+
+def local_response_normalization(
+    x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+) -> Tensor:
+    """``x / (bias + alpha / size * sum of squares over size neighbouring channels) ** beta``"""
+    if x.rank < 3:
+        raise mismatch("LRN takes an image tensor", "batch, channels and spatial axes", f"rank {x.rank}")
+    before = (size - 1) // 2
+
+    def body(*index: Expr) -> Expr:
+        *own, k = index
+        c = own[1] + k - before
+        inside = logical_and(c >= 0, c < lift(x.shape[1]))
+        v = select(inside, widen(x[replaced(own, 1, c)]), 0)
+        return v * v
+
+    squares = reduce(ReduceOp.SUM, x.shape, [size], body, name="square_sum", reduced=["k"])
+    factor = alpha / size
+
+    def scaled(v: Expr, s: Expr) -> Expr:
+        return v * reciprocal(power(s * factor + bias, lift(beta, v.dtype)))
+
+    return converted(elementwise("lrn", scaled, _wide(x), squares), x.dtype)
+
+
+def dropout(
+    x: Tensor, ratio: Tensor | None = None, training_mode: Tensor | None = None, *, seed: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """At inference everything passes; the mask is true everywhere.
+
+    A ``ratio`` known to be 0 makes training the same thing; ``seed`` does not matter.
+    """
+    if training_mode is not None and not (_is_known(training_mode, False) or _is_known(ratio, 0)):
+        raise unsupported_attribute("training_mode", "false, known at compile time", "true or computed")
+    kept = compute(x.shape, lambda *index: x[index], name="dropout")
+    return kept, compute(x.shape, lambda *_: lift(True, DType.BOOL), name="mask")
+
+
+def _is_known(x: Tensor | None, value: float) -> bool:
+    return x is not None and x.value is not None and x.value.size == 1 and x.value.reshape(-1)[0] == value
+
+
+OPERATORS = (
+    Operator("Softmax", softmax),
+    Operator("LogSoftmax", log_softmax),
+    Operator("Hardmax", hardmax),
+    Operator("BatchNormalization", batch_normalization),
+    Operator("LayerNormalization", layer_normalization),
+    Operator("RMSNormalization", rms_normalization),
+    Operator("InstanceNormalization", instance_normalization),
+    Operator("GroupNormalization", group_normalization),
+    Operator("MeanVarianceNormalization", mean_variance_normalization),
+    Operator("LpNormalization", lp_normalization),
+    Operator("LRN", local_response_normalization),
+    Operator("Dropout", dropout),
+)

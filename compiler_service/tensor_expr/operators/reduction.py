@@ -1,0 +1,174 @@
+"""Reductions over axes, and positions of extremes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
+from compiler_service.tensor_expr.broadcast import converted, elementwise, widen
+from compiler_service.tensor_expr.known import known_ints
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.scalar import absolute, exp, is_inf, is_nan, log, sqrt
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
+from shared_ir.dim import product
+from shared_ir.dtype import DType
+from shared_ir.expr import BinaryOp, Expr, binary, cast, equal, lift, logical_or, select
+
+_ON_BOOL = {ReduceOp.MAX: ReduceOp.OR, ReduceOp.MIN: ReduceOp.AND}
+
+
+def reduced(
+    op: ReduceOp,
+    x: Tensor,
+    axes: Iterable[int],
+    name: str,
+    term: Callable[[Expr], Expr] = lambda v: v,
+    *,
+    keep: bool = True,
+) -> Tensor:
+    """``op`` over ``axes`` of ``term`` of the elements; reduced axes stay with extent 1 when ``keep``.
+
+    Narrow floats are accumulated, and left, in float32.
+    """
+    gone = tuple(axes)
+    op = _ON_BOOL.get(op, op) if x.dtype is DType.BOOL else op
+    rest = [axis for axis in range(x.rank) if axis not in gone]
+    shape = [1 if axis in gone else x.shape[axis] for axis in (range(x.rank) if keep else rest)]
+
+    def body(*index: Expr) -> Expr:
+        own = index[: len(shape)]
+        at = dict(zip(range(x.rank) if keep else rest, own, strict=True))
+        at |= dict(zip(gone, index[len(shape) :], strict=True))
+        return term(widen(x[tuple(at[axis] for axis in range(x.rank))]))
+
+    return reduce(op, shape, [x.shape[axis] for axis in gone], body, name=name)
+
+
+def count(x: Tensor, axes: Iterable[int], dtype: DType) -> Expr:
+    """Number of elements along ``axes``, as a ``dtype``."""
+    extent = product(x.shape[axis] for axis in axes)
+    return lift(extent, dtype) if isinstance(extent, int) else cast(extent, dtype)
+
+
+def mean_of(total: Tensor, x: Tensor, axes: Sequence[int], name: str = "mean") -> Tensor:
+    """A sum over ``axes`` of ``x`` divided by the number of its terms (integers truncate)."""
+
+    def body(v: Expr) -> Expr:
+        number = count(x, axes, v.dtype)
+        return v * (lift(1, v.dtype) / number) if v.dtype.is_float else binary(BinaryOp.TRUNC_DIV, v, number)
+
+    return elementwise(name, body, total)
+
+
+@dataclass(frozen=True)
+class _Reduce:
+    """An ONNX ``Reduce*`` operator: ``finish(reduce(op) of term(x))``."""
+
+    name: str
+    op: ReduceOp
+    term: Callable[[Expr], Expr] = lambda v: v
+    finish: Callable[[Expr], Expr] | None = None
+
+    def __call__(
+        self, x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+    ) -> Tensor:
+        over = reduced_axes(x, axes, noop_with_empty_axes)
+        total = reduced(self.op, x, over, self.name, self.term, keep=bool(keepdims))
+        finished = total if self.finish is None else elementwise(self.name, self.finish, total)
+        return converted(finished, x.dtype)
+
+
+def reduced_axes(x: Tensor, axes: Tensor | None, noop_with_empty_axes: int) -> tuple[int, ...]:
+    """The axes that a ``Reduce*`` reduces: no axes means all of them, or none."""
+    numbers = () if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
+    return numbers if numbers or noop_with_empty_axes else tuple(range(x.rank))
+
+
+def reduce_mean(x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
+    over = reduced_axes(x, axes, noop_with_empty_axes)
+    return converted(mean_of(reduced(ReduceOp.SUM, x, over, "sum", keep=bool(keepdims)), x, over), x.dtype)
+
+
+def reduce_log_sum_exp(
+    x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
+) -> Tensor:
+    """The largest element is taken out first, so that exp does not overflow."""
+    over = reduced_axes(x, axes, noop_with_empty_axes)
+    largest = reduced(ReduceOp.MAX, x, over, "max")
+    finite = elementwise("finite_max", lambda v: select(is_inf(v), 0, v), largest)
+    powers = elementwise("exp", lambda m, v: exp(v - m), finite, x)
+    total = reduced(ReduceOp.SUM, powers, over, "sum")
+    result = elementwise("reduce_log_sum_exp", lambda s, m: log(s) + m, total, finite)
+    return converted(result if keepdims else _dropped(result, over), x.dtype)
+
+
+def _dropped(x: Tensor, axes: Sequence[int]) -> Tensor:
+    """``x`` without ``axes`` of extent 1."""
+    rest = [axis for axis in range(x.rank) if axis not in axes]
+
+    def body(*index: Expr) -> Expr:
+        at = dict(zip(rest, index, strict=True))
+        return x[tuple(at.get(axis, lift(0)) for axis in range(x.rank))]
+
+    return compute([x.shape[axis] for axis in rest], body, name=x.name)
+
+
+def position_of(op: ReduceOp) -> Callable[..., Tensor]:
+    def define(x: Tensor, *, axis: int = 0, keepdims: int = 1, select_last_index: int = 0) -> Tensor:
+        axis = normal_axis(axis, x.rank)
+        best = reduced(op, x, (axis,), "best")
+        last = bool(select_last_index)
+
+        def body(*index: Expr) -> Expr:
+            *own, k = index
+            at = replaced(own, axis, k)
+            element, extreme = widen(x[at]), best[replaced(own, axis, lift(0))]
+            found = equal(element, extreme)
+            if x.dtype.is_float:  # the extreme of NaN is NaN, which equals nothing
+                found = logical_or(found, is_nan(element))
+            return select(found, k, lift(-1) if last else lift(x.shape[axis]))
+
+        pick = ReduceOp.MAX if last else ReduceOp.MIN
+        result = reduce(pick, replaced(x.shape, axis, 1), [x.shape[axis]], body, name="position")
+        return result if keepdims else _dropped(result, (axis,))
+
+    return define
+
+
+def cumulative_sum(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    """A sum over a triangle: every element adds those before it."""
+    (number,) = known_ints(axis, "axis")
+    along = normal_axis(number, x.rank)
+
+    def body(*index: Expr) -> Expr:
+        *own, k = index
+        i = own[along]
+        first, second = (i, k) if reverse else (k, i)
+        included = first < second if exclusive else first <= second
+        return select(included, widen(x[replaced(own, along, k)]), 0)
+
+    total = reduce(ReduceOp.SUM, x.shape, [x.shape[along]], body, name="cumulative_sum")
+    return converted(total, x.dtype)
+
+
+def _real(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
+    """A function of real numbers, applied to integers too."""
+    return lambda v: function(v) if v.dtype.is_float else cast(function(cast(v, DType.FLOAT64)), v.dtype)
+
+
+OPERATORS = (
+    Operator("ReduceSum", _Reduce("reduce_sum", ReduceOp.SUM)),
+    Operator("ReduceProd", _Reduce("reduce_prod", ReduceOp.PROD)),
+    Operator("ReduceMax", _Reduce("reduce_max", ReduceOp.MAX)),
+    Operator("ReduceMin", _Reduce("reduce_min", ReduceOp.MIN)),
+    Operator("ReduceL1", _Reduce("reduce_l1", ReduceOp.SUM, absolute)),
+    Operator("ReduceL2", _Reduce("reduce_l2", ReduceOp.SUM, lambda v: v * v, _real(sqrt))),
+    Operator("ReduceSumSquare", _Reduce("reduce_sum_square", ReduceOp.SUM, lambda v: v * v)),
+    Operator("ReduceLogSum", _Reduce("reduce_log_sum", ReduceOp.SUM, finish=_real(log))),
+    Operator("ReduceMean", reduce_mean),
+    Operator("ReduceLogSumExp", reduce_log_sum_exp),
+    Operator("ArgMax", position_of(ReduceOp.MAX)),
+    Operator("ArgMin", position_of(ReduceOp.MIN)),
+    Operator("CumSum", cumulative_sum),
+)

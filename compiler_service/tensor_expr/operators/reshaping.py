@@ -1,0 +1,171 @@
+"""Operators that give the same elements in the same order another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from compiler_service.tensor_expr.axes import normal_axes
+from compiler_service.tensor_expr.known import known_dims, known_ints
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch
+from compiler_service.tensor_expr.tensor import Tensor, compute
+from shared_ir.dim import Dim, dims_text, product
+from shared_ir.expr import Expr, lift
+from shared_ir.simplify import simplify
+
+
+def reshaped(x: Tensor, shape: Sequence[Dim], name: str = "reshape") -> Tensor:
+    """The elements of ``x`` in row-major order as ``shape``.
+
+    The two shapes are cut where their leading products agree, so that ``[n, 12, 64] -> [n, 768]`` divides by 64 only.
+    """
+    if isinstance(product(x.shape), int) and isinstance(product(shape), int) and product(x.shape) != product(shape):
+        raise mismatch("a reshape changes the number of elements", f"[{dims_text(x.shape)}]", f"[{dims_text(shape)}]")
+
+    def body(*index: Expr) -> Expr:
+        source: list[Expr] = []
+        for inner, outer in _segments(x.shape, shape):
+            flat = _ravel(index[outer], shape[outer])
+            source += _unravel(flat, x.shape[inner])
+        return x[tuple(source)]
+
+    return compute(shape, body, name=name)
+
+
+def _segments(source: Sequence[Dim], target: Sequence[Dim]) -> Iterator[tuple[slice, slice]]:
+    """Runs of axes of the two shapes that hold equally many elements, as short as they come."""
+    start_s = start_t = 0
+    for stop_s in range(1, len(source) + 1):
+        if stop_s == len(source):
+            yield slice(start_s, None), slice(start_t, None)
+            return
+        size = product(source[start_s:stop_s])
+        for stop_t in range(start_t + 1, len(target) + 1):
+            if size == product(target[start_t:stop_t]):
+                yield slice(start_s, stop_s), slice(start_t, stop_t)
+                start_s, start_t = stop_s, stop_t
+                break
+
+
+def _ravel(index: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
+    flat = lift(0)
+    for i, extent in zip(index, shape, strict=True):
+        flat = flat * extent + (i if extent != 1 else 0)
+    return flat
+
+
+def _unravel(flat: Expr, shape: Sequence[Dim]) -> list[Expr]:
+    index: list[Expr] = []
+    outermost = True
+    for axis, extent in enumerate(shape):
+        if extent == 1:
+            index.append(lift(0))
+            continue
+        position = flat // lift(product(shape[axis + 1 :]))
+        index.append(simplify(position if outermost else position % lift(extent)))
+        outermost = False
+    return index
+
+
+def reshape(x: Tensor, shape: Tensor, *, allowzero: int = 0) -> Tensor:
+    """0 copies an extent (unless ``allowzero``), -1 stands for what is left."""
+    wanted = list(known_dims(shape, "shape"))
+    if not allowzero:
+        wanted = [x.shape[axis] if extent == 0 else extent for axis, extent in enumerate(wanted)]
+    if -1 in wanted:
+        free = wanted.index(-1)
+        rest = product(d for axis, d in enumerate(wanted) if axis != free)
+        wanted[free] = product(x.shape) // rest if rest != 0 else 0
+    return reshaped(x, wanted)
+
+
+def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
+    axis = axis + x.rank if axis < 0 else axis
+    return reshaped(x, (product(x.shape[:axis]), product(x.shape[axis:])), name="flatten")
+
+
+def squeeze(x: Tensor, axes: Tensor | None = None) -> Tensor:
+    if axes is None:
+        gone = tuple(axis for axis, extent in enumerate(x.shape) if extent == 1)
+    else:
+        gone = normal_axes(known_ints(axes, "axes"), x.rank)
+    kept = [axis for axis in range(x.rank) if axis not in gone]
+
+    def body(*index: Expr) -> Expr:
+        at = dict(zip(kept, index, strict=True))
+        return x[tuple(at.get(axis, lift(0)) for axis in range(x.rank))]
+
+    return compute([x.shape[axis] for axis in kept], body, name="squeeze")
+
+
+def unsqueeze(x: Tensor, axes: Tensor) -> Tensor:
+    numbers = known_ints(axes, "axes")
+    rank = x.rank + len(numbers)
+    new = normal_axes(numbers, rank)
+    kept = [axis for axis in range(rank) if axis not in new]
+    extents = dict(zip(kept, x.shape, strict=True))
+    return compute(
+        [extents.get(axis, 1) for axis in range(rank)],
+        lambda *index: x[tuple(index[axis] for axis in kept)],
+        name="unsqueeze",
+    )
+
+
+def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
+    order = tuple(reversed(range(x.rank))) if perm is None else normal_axes(perm, x.rank)
+    if len(order) != x.rank:
+        raise mismatch("perm does not fit the tensor", f"{x.rank} axes", str(perm))
+    return compute(
+        [x.shape[axis] for axis in order],
+        lambda *index: x[tuple(index[order.index(axis)] for axis in range(x.rank))],
+        name="transpose",
+    )
+
+
+def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str = "NCHW") -> Tensor:
+    """Blocks of channels become ``blocksize x blocksize`` pixels; the block index is the slow one in DCR, the fast in CRD."""
+    channel = 1 if layout == "NCHW" else 3
+    height = 2 if layout == "NCHW" else 1
+    depth = x.shape[channel] // (blocksize * blocksize)
+    shape = list(x.shape)
+    shape[channel] = depth
+    shape[height] = x.shape[height] * blocksize
+    shape[height + 1] = x.shape[height + 1] * blocksize
+
+    def body(*index: Expr) -> Expr:
+        source = list(index)
+        c, h, w = index[channel], index[height], index[height + 1]
+        block = (h % blocksize) * blocksize + w % blocksize
+        source[channel] = block * depth + c if mode == "DCR" else c * (blocksize * blocksize) + block
+        source[height], source[height + 1] = h // blocksize, w // blocksize
+        return x[tuple(source)]
+
+    return compute(shape, body, name="depth_to_space")
+
+
+def space_to_depth(x: Tensor, *, blocksize: int) -> Tensor:
+    n, depth, height, width = x.shape
+
+    def body(i: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
+        block = c // lift(depth)
+        row, column = block // blocksize, block % blocksize
+        return x[i, c % lift(depth), h * blocksize + row, w * blocksize + column]
+
+    shape = (n, depth * (blocksize * blocksize), height // blocksize, width // blocksize)
+    return compute(shape, body, name="space_to_depth")
+
+
+def identity(x: Tensor) -> Tensor:
+    return compute(x.shape, lambda *index: x[index], name="identity")
+
+
+OPERATORS = (
+    Operator("Identity", identity),
+    Operator("Reshape", reshape),
+    Operator("Flatten", flatten),
+    Operator("Squeeze", squeeze),
+    Operator("Unsqueeze", unsqueeze),
+    Operator("Transpose", transpose),
+    Operator("DepthToSpace", depth_to_space),
+    Operator("SpaceToDepth", space_to_depth),
+)
