@@ -65,7 +65,7 @@ def link_library(objects: Mapping[str, bytes], target: Target) -> bytes:
         inputs = write_objects(objects, directory)
         (directory / "exports.map").write_text(_version_script())
         runtime = [str(path) for path in runtime_objects(target)]
-        run_zig(["cc", *zig_target(target), *_LINK, *inputs, *runtime, "-o", "model.so"], directory)
+        run_zig(["cc", *zig_target(target), *_LINK, *_strip(target), *inputs, *runtime, "-o", "model.so"], directory)
         library = (directory / "model.so").read_bytes()
     _check_imports(library)
     return library
@@ -103,6 +103,11 @@ def _sources_digest() -> str:
     for path in sorted(NATIVE.glob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())
     return digest.hexdigest()
+
+
+def _strip(target: Target) -> tuple[str, ...]:
+    """Kernel names stay for profilers, but on 32-bit ARM zig's own helpers bring a megabyte of debug information."""
+    return ("-Wl,--strip-all",) if target.architecture == "armv7" else ()
 
 
 def _version_script() -> str:

@@ -1,0 +1,34 @@
+"""The ahead-of-time executor: one native call runs the whole model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from runtime_service.executors.executor import Array
+from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate
+from runtime_service.library import Handle
+
+
+class AotExecutor:
+    """Everything but the data pointers is prepared once per combination of input shapes."""
+
+    def __init__(self, signature: Signature, handle: Handle) -> None:
+        self._signature = signature
+        self._handle = handle
+        self._calls = ShapeCache(self._prepare)
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        call = self._calls.of(inputs)
+        outputs = allocate(call.output_shapes, self._signature.output_dtypes)
+        for row, array in zip(call.inputs, inputs, strict=True):
+            row.data = array.ctypes.data
+        for row, array in zip(call.outputs, outputs, strict=True):
+            row.data = array.ctypes.data
+        self._handle.run(call.inputs, call.outputs)
+        return outputs
+
+    def close(self) -> None:
+        self._handle.close()
+
+    def _prepare(self, shapes: Shapes) -> CallShapes:
+        return CallShapes.resolve(self._signature, self._handle, shapes)

@@ -1,0 +1,55 @@
+"""What every executor is: something that runs one inference at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Array = NDArray[Any]
+
+
+@dataclass(frozen=True)
+class LaunchProfile:
+    """One launch of a plan, measured.
+
+    Attributes:
+        label: what the launch computes.
+        kernel: name of the native function.
+        seconds: median over the repeats.
+        flops, bytes: work, and memory moved at least once, for the sizes that were run.
+        nodes: names of the ONNX nodes.
+    """
+
+    label: str
+    kernel: str
+    seconds: float
+    flops: int
+    bytes: int
+    nodes: tuple[str, ...]
+
+
+class Executor(Protocol):
+    """Runs one inference at a time."""
+
+    def run(self, inputs: Sequence[Array]) -> list[Array]:
+        """``inputs`` in the order of the plan, of the right dtype and rank, C-contiguous and aligned.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the extents do not fit the model; RESOURCE_EXHAUSTED.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free threads and memory; nothing may run any more."""
+        ...
+
+
+def aligned_bytes(size: int, alignment: int = 64) -> Array:
+    """Uninitialised memory of ``size`` bytes whose address is a multiple of ``alignment``."""
+    block = np.empty(size + alignment, np.uint8)
+    start = -block.ctypes.data % alignment
+    return block[start : start + size]

@@ -1,0 +1,147 @@
+"""A model's inputs and outputs as both sides of the C ABI see them, and the shapes of one call."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import ml_dtypes
+import numpy as np
+
+from runtime_service.executors.executor import Array
+from runtime_service.library import CTensor, Handle, tensors
+from shared_ir.dim import dim_text, dims_text
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import Plan, TensorSpec
+
+Shapes = tuple[tuple[int, ...], ...]
+_MAX_CACHED = 256
+_T = TypeVar("_T")
+
+_EXTENSIONS = {
+    DType.BFLOAT16: ml_dtypes.bfloat16,
+    DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
+    DType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
+    DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+    DType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
+    DType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
+    DType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
+    DType.INT4: ml_dtypes.int4,
+    DType.UINT4: ml_dtypes.uint4,
+    DType.INT2: ml_dtypes.int2,
+    DType.UINT2: ml_dtypes.uint2,
+}
+
+
+def array_dtype(dtype: DType) -> np.dtype[Any]:
+    """The numpy dtype of arrays of ``dtype``."""
+    extension = _EXTENSIONS.get(dtype)
+    return dtype.numpy if extension is None else np.dtype(extension)
+
+
+@dataclass(frozen=True)
+class Signature:
+    """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    input_dtypes: tuple[np.dtype[Any], ...]
+    output_dtypes: tuple[np.dtype[Any], ...]
+    input_codes: tuple[int, ...]
+    output_codes: tuple[int, ...]
+
+    @classmethod
+    def of(cls, plan: Plan, input_codes: tuple[int, ...], output_codes: tuple[int, ...]) -> Signature:
+        return cls(
+            plan.inputs,
+            plan.outputs,
+            tuple(array_dtype(t.dtype) for t in plan.inputs),
+            tuple(array_dtype(t.dtype) for t in plan.outputs),
+            input_codes,
+            output_codes,
+        )
+
+    def check_extents(self, shapes: Shapes) -> None:
+        """Fixed extents and rank, with a typed error; the library checks what symbols imply."""
+        for tensor, shape in zip(self.inputs, shapes, strict=True):
+            wrong = [
+                axis
+                for axis, (dim, extent) in enumerate(zip(tensor.shape, shape, strict=False))
+                if isinstance(dim, int) and dim != extent
+            ]
+            if len(shape) == len(tensor.shape) and not wrong:
+                continue
+            where = f"axis {wrong[0]} of" if len(shape) == len(tensor.shape) else "the rank of"
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"{where} input {tensor.name!r} does not fit the model",
+                tensor=tensor.name,
+                expected=f"{tensor.dtype}[{dims_text(tensor.shape)}]",
+                received=f"[{', '.join(str(d) for d in shape)}]",
+                remedy=_free_axes(tensor),
+            )
+
+
+def _free_axes(tensor: TensorSpec) -> str:
+    free = [f"{axis} ({dim_text(dim)})" for axis, dim in enumerate(tensor.shape) if not isinstance(dim, int)]
+    return f"Only axis {', '.join(free)} may vary." if free else "This model was compiled for one shape."
+
+
+@dataclass(frozen=True)
+class CallShapes:
+    """Arguments of one native call for given input shapes; only data pointers are missing."""
+
+    inputs: ctypes.Array[CTensor]
+    outputs: ctypes.Array[CTensor]
+    output_shapes: Shapes
+
+    @classmethod
+    def resolve(cls, signature: Signature, handle: Handle, shapes: Shapes) -> CallShapes:
+        """Ask the library for the output shapes. Raises IngotError INVALID_ARGUMENT."""
+        signature.check_extents(shapes)
+        inputs = tensors(shapes, signature.input_codes)
+        outputs = tensors([[0] * len(t.shape) for t in signature.outputs], signature.output_codes)
+        some_address = ctypes.addressof(inputs) if shapes else 0
+        for row in inputs:
+            row.data = some_address  # shapes do not depend on data, but NULL is refused
+        handle.output_shapes(inputs, outputs)
+        found = tuple(tuple(row.shape[axis] for axis in range(row.rank)) for row in outputs)
+        return cls(inputs, outputs, found)
+
+
+class ShapeCache(Generic[_T]):
+    """The last few hundred prepared calls, by input shapes. One thread at a time."""
+
+    def __init__(self, prepare: Callable[[Shapes], _T]) -> None:
+        self._prepare = prepare
+        self._calls: dict[Shapes, _T] = {}
+
+    def of(self, arrays: Sequence[Array]) -> _T:
+        shapes = tuple([array.shape for array in arrays])
+        call = self._calls.get(shapes)
+        if call is None:
+            call = self._prepare(shapes)
+            if len(self._calls) >= _MAX_CACHED:
+                self._calls.clear()
+            self._calls[shapes] = call
+        return call
+
+
+def allocate(shapes: Shapes, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
+    """Uninitialised arrays.
+
+    Raises:
+        IngotError: RESOURCE_EXHAUSTED.
+    """
+    try:
+        return [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+    except (MemoryError, ValueError) as error:
+        raise IngotError(
+            ErrorCode.RESOURCE_EXHAUSTED,
+            f"no memory for the outputs: {error}",
+            received=", ".join(str(s) for s in shapes),
+            remedy="Send a smaller batch or give the process more memory.",
+        ) from error

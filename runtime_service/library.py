@@ -1,0 +1,250 @@
+"""``model.so`` through its C ABI (``ingot.h``). Calls release the GIL."""
+
+from __future__ import annotations
+
+import _ctypes
+import ctypes
+import fcntl
+import os
+import re
+import shutil
+import tempfile
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from shared_ir.errors import ErrorCode, IngotError
+
+
+class CTensor(ctypes.Structure):
+    """``ingot_tensor``."""
+
+    _fields_ = (
+        ("data", ctypes.c_void_p),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("rank", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+    )
+
+
+class _CTensorInfo(ctypes.Structure):
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("dtype", ctypes.c_int32),
+        ("rank", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("shape_symbols", ctypes.POINTER(ctypes.c_char_p)),
+    )
+
+
+class _COptions(ctypes.Structure):
+    _fields_ = (
+        ("struct_size", ctypes.c_size_t),
+        ("weights", ctypes.c_void_p),
+        ("weights_size", ctypes.c_size_t),
+        ("threads", ctypes.c_int32),
+        ("thread_pool", ctypes.c_void_p),
+    )
+
+
+_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "ingot_abi_version": (ctypes.c_uint32, ()),
+    "ingot_compiler_version": (ctypes.c_char_p, ()),
+    "ingot_weights_size": (ctypes.c_size_t, ()),
+    "ingot_input_count": (ctypes.c_int32, ()),
+    "ingot_output_count": (ctypes.c_int32, ()),
+    "ingot_kernel_count": (ctypes.c_int32, ()),
+    "ingot_input_info": (ctypes.POINTER(_CTensorInfo), (ctypes.c_int32,)),
+    "ingot_output_info": (ctypes.POINTER(_CTensorInfo), (ctypes.c_int32,)),
+    "ingot_kernel_name": (ctypes.c_char_p, (ctypes.c_int32,)),
+    "ingot_create": (ctypes.c_int, (ctypes.c_void_p, ctypes.c_void_p)),
+    "ingot_destroy": (None, (ctypes.c_void_p,)),
+    "ingot_output_shapes": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32),
+    ),
+    "ingot_run": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32),
+    ),
+    "ingot_run_kernel": (
+        ctypes.c_int,
+        (ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64),
+    ),
+    "ingot_last_error": (ctypes.c_char_p, (ctypes.c_void_p,)),
+}
+
+_CODES = {
+    1: ErrorCode.INVALID_ARGUMENT,
+    2: ErrorCode.RESOURCE_EXHAUSTED,
+    3: ErrorCode.ARTIFACT_INCOMPATIBLE,
+    4: ErrorCode.INTERNAL,
+}
+_REMEDIES = {2: "Send a smaller batch or give the process more memory."}
+_SENTENCE = re.compile(r"(?P<message>.*?): expected (?P<expected>.*), received (?P<received>.*)\Z", re.DOTALL)
+
+
+class Library:
+    """One mapped ``model.so``, shared by any number of handles.
+
+    It is unmapped when the last user has called :meth:`release`; the first use is counted by the constructor.
+    """
+
+    def __init__(self, data: bytes, name: str) -> None:
+        """Map the code in ``data``; what is mapped is a private copy that nobody else can change.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, the dynamic loader refuses it or a function is missing.
+        """
+        self._descriptor, path = _private_copy(data, name)
+        self._users = 1
+        self._lock = threading.Lock()
+        self._dll: ctypes.CDLL | None = None
+        try:
+            self._dll = ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL)
+            for function, (result, arguments) in _SIGNATURES.items():
+                getattr(self._dll, function).restype = result
+                getattr(self._dll, function).argtypes = arguments
+        except (OSError, AttributeError) as error:
+            self.release()
+            raise IngotError(
+                ErrorCode.ARTIFACT_CORRUPT,
+                f"the library of model {name!r} cannot be loaded: {error}",
+                remedy="Compile the model again.",
+            ) from error
+        finally:
+            if self._descriptor < 0:
+                shutil.rmtree(Path(path).parent, ignore_errors=True)
+
+    @property
+    def functions(self) -> ctypes.CDLL:
+        """The functions of ``ingot.h``.
+
+        Raises:
+            IngotError: UNAVAILABLE, the library has been unmapped.
+        """
+        if self._dll is None:
+            raise IngotError(ErrorCode.UNAVAILABLE, "the model is closed", remedy="Load it again.")
+        return self._dll
+
+    @property
+    def kernel_names(self) -> tuple[str, ...]:
+        dll = self.functions
+        return tuple(dll.ingot_kernel_name(i).decode() for i in range(dll.ingot_kernel_count()))
+
+    @property
+    def input_dtypes(self) -> tuple[int, ...]:
+        """onnx.TensorProto.DataType of each input."""
+        dll = self.functions
+        return tuple(dll.ingot_input_info(i).contents.dtype for i in range(dll.ingot_input_count()))
+
+    @property
+    def output_dtypes(self) -> tuple[int, ...]:
+        dll = self.functions
+        return tuple(dll.ingot_output_info(i).contents.dtype for i in range(dll.ingot_output_count()))
+
+    def retain(self) -> None:
+        """Count one more user."""
+        with self._lock:
+            self._users += 1
+
+    def release(self) -> None:
+        """Count one user less; the last one unmaps the library."""
+        with self._lock:
+            self._users -= 1
+            if self._users:
+                return
+            dll, self._dll = self._dll, None
+        if dll is not None:
+            _ctypes.dlclose(dll._handle)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+
+
+class Handle:
+    """One ``ingot_model``: an arena and a pool of threads. One call at a time."""
+
+    def __init__(self, library: Library, weights_address: int, weights_size: int, threads: int) -> None:
+        """``threads`` 0 means the cgroup quota or core count.
+
+        Raises:
+            IngotError: ARTIFACT_INCOMPATIBLE (CPU features, weights of another model), RESOURCE_EXHAUSTED.
+        """
+        self._library = library
+        dll = library.functions
+        options = _COptions(ctypes.sizeof(_COptions), weights_address or None, weights_size, threads, None)
+        pointer = ctypes.c_void_p()
+        status = dll.ingot_create(ctypes.byref(options), ctypes.byref(pointer))
+        if status:
+            raise _typed(status, dll.ingot_last_error(None))
+        library.retain()
+        self._pointer: ctypes.c_void_p | None = pointer
+        self._run = dll.ingot_run
+        self._run_kernel = dll.ingot_run_kernel
+
+    def run(self, inputs: ctypes.Array[CTensor], outputs: ctypes.Array[CTensor]) -> None:
+        """Run the model. Raises IngotError INVALID_ARGUMENT, RESOURCE_EXHAUSTED, INTERNAL."""
+        status = self._run(self._pointer, inputs, len(inputs), outputs, len(outputs))
+        if status:
+            raise self._error(status)
+
+    def output_shapes(self, inputs: ctypes.Array[CTensor], outputs: ctypes.Array[CTensor]) -> None:
+        """Fill in the extents of every output for these inputs. Raises IngotError INVALID_ARGUMENT."""
+        call = self._library.functions.ingot_output_shapes
+        status = call(self._pointer, inputs, len(inputs), outputs, len(outputs))
+        if status:
+            raise self._error(status)
+
+    def run_kernel(self, kernel: int, buffers: ctypes.Array[Any], symbols: ctypes.Array[Any], tasks: int) -> None:
+        """Run one kernel over ``[0, tasks)``. The addresses in ``buffers`` are taken at their word."""
+        status = self._run_kernel(self._pointer, kernel, buffers, symbols, tasks)
+        if status:
+            raise self._error(status)
+
+    def close(self) -> None:
+        """Join the threads and free the arena."""
+        pointer, self._pointer = self._pointer, None
+        if pointer is not None:
+            self._library.functions.ingot_destroy(pointer)
+            self._library.release()
+
+    def _error(self, status: int) -> IngotError:
+        return _typed(status, self._library.functions.ingot_last_error(self._pointer))
+
+
+def tensors(shapes: Sequence[Sequence[int]], dtypes: Sequence[int]) -> ctypes.Array[CTensor]:
+    """An array of ``ingot_tensor`` without data pointers; it keeps the extents alive."""
+    rows = (CTensor * len(shapes))()
+    for row, shape, dtype in zip(rows, shapes, dtypes, strict=True):
+        row.shape, row.rank, row.dtype = (ctypes.c_int64 * len(shape))(*shape), len(shape), dtype
+    return rows
+
+
+def _typed(status: int, text: bytes | None) -> IngotError:
+    message = (text or b"").decode(errors="replace") or f"the native runtime failed with status {status}"
+    code = _CODES.get(status, ErrorCode.INTERNAL)
+    remedy = _REMEDIES.get(status, "")
+    parts = _SENTENCE.match(message)
+    return IngotError(code, **parts.groupdict(), remedy=remedy) if parts else IngotError(code, message, remedy=remedy)
+
+
+def _private_copy(data: bytes, name: str) -> tuple[int, str]:
+    """A copy of verified code that cannot change before or while it is mapped: an open descriptor and a path.
+
+    NOTE: the loader takes two open libraries of one path for the same, so the descriptor, whose number is in the path,
+    stays open while the library is in use. Without memfd it is a file of a fresh private folder, and descriptor -1.
+    """
+    label = re.sub(r"[^A-Za-z0-9_.-]", "_", name)[:100]
+    try:
+        descriptor = os.memfd_create(f"ingot-{label}", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    except OSError:  # forbidden by vm.memfd_noexec or a sandbox
+        path = Path(tempfile.mkdtemp(prefix="ingot-")) / "model.so"
+        path.write_bytes(data)
+        path.chmod(0o500)
+        return -1, str(path)
+    with os.fdopen(os.dup(descriptor), "wb") as file:
+        file.write(data)
+    seals = fcntl.F_SEAL_WRITE | fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
+    fcntl.fcntl(descriptor, fcntl.F_ADD_SEALS, seals)
+    return descriptor, f"/proc/self/fd/{descriptor}"

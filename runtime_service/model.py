@@ -1,0 +1,173 @@
+"""A loaded model: checks what callers hand in, and runs it from any number of threads."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable, Mapping
+from types import TracebackType
+from typing import Self
+
+import numpy as np
+
+from runtime_service.executors.executor import Array, Executor, LaunchProfile
+from runtime_service.executors.graph import GraphExecutor
+from runtime_service.executors.signature import Signature
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import TensorSpec
+
+
+class Model:
+    """A compiled model, mapped and ready.
+
+    Concurrent calls of :meth:`run` each get an executor of their own (threads and arena; code and weights are shared),
+    made when first needed, up to ``instances``; further calls wait.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        signature: Signature,
+        make_executor: Callable[[], Executor],
+        make_profiler: Callable[[], GraphExecutor],
+        on_close: Callable[[], None],
+        instances: int = 1,
+    ) -> None:
+        self.name = name
+        self._signature = signature
+        self._make_executor = make_executor
+        self._make_profiler = make_profiler
+        self._on_close = on_close
+        self._limit = instances
+        self._lock = threading.Lock()
+        self._closed = False
+        self._idle: queue.SimpleQueue[Executor | None] = queue.SimpleQueue()
+        self._idle.put(make_executor())
+        self._made = 1
+
+    @property
+    def inputs(self) -> tuple[TensorSpec, ...]:
+        return self._signature.inputs
+
+    @property
+    def outputs(self) -> tuple[TensorSpec, ...]:
+        return self._signature.outputs
+
+    def run(self, feeds: Mapping[str, Array], /) -> dict[str, Array]:
+        """Outputs by name for ``feeds``, one array per input. May be called from any thread; releases the GIL.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT (an input is missing, unknown, or of the wrong dtype, rank or extent),
+                RESOURCE_EXHAUSTED (no memory for inputs of this size), UNAVAILABLE (the model is closed).
+        """
+        arrays = self._arrays(feeds)
+        executor = self._take()
+        try:
+            results = executor.run(arrays)
+        finally:
+            self._idle.put(executor)
+        return {spec.name: array for spec, array in zip(self._signature.outputs, results, strict=True)}
+
+    def profile(self, feeds: Mapping[str, Array], repeat: int = 10) -> tuple[LaunchProfile, ...]:
+        """Median time of every launch of the plan, in order, over ``repeat`` runs after one to warm up."""
+        arrays = self._arrays(feeds)
+        executor = self._take()  # a profile counts as a run: no more threads than allowed
+        try:
+            profiler = self._make_profiler()
+            try:
+                profiler.run(arrays)
+                return profiler.profile(arrays, repeat)
+            finally:
+                profiler.close()
+        finally:
+            self._idle.put(executor)
+
+    def close(self) -> None:
+        """Wait for running calls, then free threads and memory and unmap the code. Later calls fail."""
+        with self._lock:
+            if self._closed:
+                return
+            self._closed = True
+            made = self._made
+        for _ in range(made):
+            executor = self._idle.get()
+            assert executor is not None
+            executor.close()
+        self._idle.put(None)
+        self._on_close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _take(self) -> Executor:
+        """An idle executor, a new one while that is allowed, or the next that becomes idle."""
+        try:
+            executor = self._idle.get_nowait()
+        except queue.Empty:
+            executor = self._grow() or self._idle.get()
+        if executor is None or self._closed:
+            self._idle.put(executor)
+            raise IngotError(ErrorCode.UNAVAILABLE, f"model {self.name!r} is closed", remedy="Load it again.")
+        return executor
+
+    def _grow(self) -> Executor | None:
+        with self._lock:
+            if self._closed or self._made >= self._limit:
+                return None
+            executor = self._make_executor()
+            self._made += 1
+            return executor
+
+    def _arrays(self, feeds: Mapping[str, Array]) -> list[Array]:
+        """The arrays in the order of the inputs, as the C ABI wants them."""
+        signature = self._signature
+        arrays = []
+        for spec, dtype in zip(signature.inputs, signature.input_dtypes, strict=True):
+            array = feeds.get(spec.name)
+            if array is None:
+                raise self._unfit(feeds)
+            if not isinstance(array, np.ndarray):
+                array = np.asarray(array)
+            if array.dtype != dtype:
+                raise _wrong_dtype(spec, array)
+            flags = array.flags
+            if not (flags.c_contiguous and flags.aligned):
+                array = np.array(array, order="C", copy=True)
+            arrays.append(array)
+        if len(feeds) != len(arrays):
+            raise self._unfit(feeds)
+        return arrays
+
+    def _unfit(self, feeds: Mapping[str, Array]) -> IngotError:
+        names = [spec.name for spec in self._signature.inputs]
+        missing = [name for name in names if feeds.get(name) is None]
+        unknown = [name for name in feeds if name not in names]
+        message = " and ".join(
+            [f"no value for input {', '.join(map(repr, missing))}"] * bool(missing)
+            + [f"no input is called {', '.join(map(repr, unknown))}"] * bool(unknown)
+        )
+        return IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"model {self.name!r}: {message}",
+            tensor=(missing or unknown)[0],
+            expected=", ".join(names),
+            received=", ".join(feeds) or "nothing",
+            remedy="Give every input of the model exactly once.",
+        )
+
+
+def _wrong_dtype(spec: TensorSpec, array: Array) -> IngotError:
+    order = "" if array.dtype.isnative else " of foreign byte order"
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"input {spec.name!r} has the wrong element type",
+        tensor=spec.name,
+        expected=str(spec.dtype),
+        received=f"{array.dtype.name}{order}",
+        remedy=f"Convert it first: array.astype({str(spec.dtype)!r}).",
+    )
