@@ -88,7 +88,14 @@ class Builder:
         return as_objects(array) if array.size <= 64 else array
 
     def reshape(self, x: Value, shape: Sequence[Dim], *, name: str = "", output: str = "") -> Value:
-        return self.node("Reshape", (x, self.dims(shape)), {"allowzero": 1}, name=name, output=output or f"{x.name}_view")
+        return self.node(
+            "Reshape", (x, self.dims(shape)), {"allowzero": 1}, name=name, output=output or f"{x.name}_view"
+        )
 
     def transpose(self, x: Value, perm: Sequence[int], *, name: str = "", output: str = "") -> Value:
         return self.node("Transpose", (x,), {"perm": tuple(perm)}, name=name, output=output or f"{x.name}_t")
+
+    def slice(self, x: Value, axis: int, start: Dim, stop: Dim, *, name: str = "") -> Value:
+        """``x[..., start:stop, ...]`` along one axis."""
+        operands = (x, self.dims([start], "starts"), self.dims([stop], "ends"), self.integers([axis], "axes"))
+        return self.node("Slice", operands, name=name, output=f"{x.name}_part")

@@ -86,5 +86,5 @@ def equal_constants(constants: Mapping[Value, np.ndarray]) -> dict[Value, Value]
 
 def _digest(array: np.ndarray) -> bytes:
     if array.size and all(stride == 0 for stride in array.strides):  # a broadcast view of one element
-        return b"uniform" + array[(0,) * array.ndim].tobytes()
+        return b"uniform" + bytes(array[(0,) * array.ndim].tobytes())
     return hashlib.sha256(np.ascontiguousarray(array).tobytes()).digest()

@@ -7,11 +7,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from shared_ir.graph import Attribute, Graph, Node, Value
+from shared_ir.graph import GROUP_OP, Attribute, Graph, Node, Value
 
 Constants = Mapping[Value, np.ndarray]
-
-GROUP = "ingot.Group"
 
 
 def map_graphs(graph: Graph, function: Callable[[Graph, Constants], Graph], outer: Constants | None = None) -> Graph:
@@ -35,9 +33,11 @@ def map_bodies(graph: Graph, function: Callable[[Graph], Graph]) -> Graph:
 
 
 def _map_node(node: Node, function: Callable[[Graph], Graph]) -> Node:
-    if node.op == GROUP or not node.subgraphs:
+    if node.op == GROUP_OP or not node.subgraphs:
         return node
-    attributes: dict[str, Attribute] = {k: function(a) if isinstance(a, Graph) else a for k, a in node.attributes.items()}
+    attributes: dict[str, Attribute] = {
+        k: function(a) if isinstance(a, Graph) else a for k, a in node.attributes.items()
+    }
     if all(attributes[k] is a for k, a in node.attributes.items()):
         return node
     return replace(node, attributes=attributes)

@@ -32,10 +32,10 @@ class Pass(ABC):
     def run(self, graph: Graph) -> Graph:
         """The transformed graph; ``graph`` itself when nothing changed."""
 
-    def requires(self, graph: Graph) -> None:
+    def requires(self, graph: Graph) -> None:  # noqa: B027 - optional
         """Raise unless ``graph`` is what this pass expects."""
 
-    def ensures(self, graph: Graph) -> None:
+    def ensures(self, graph: Graph) -> None:  # noqa: B027 - optional
         """Raise unless ``graph`` is what this pass promises."""
 
 

@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from compiler_service.tensor_expr import registry
+from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.symbolic import evaluate_symbolic
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
 from shared_ir.expr import Expr
 from shared_ir.graph import Attribute, Node, Value
 
@@ -20,7 +23,9 @@ MOST_KNOWN_ELEMENTS = 1024
 """Larger arrays are weights: no operator needs their elements to tell its output shape."""
 
 
-def define(op: str, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute], known: Known) -> tuple[Tensor | None, ...]:
+def define(
+    op: str, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute], known: Known
+) -> tuple[Tensor | None, ...]:
     """The tensor expressions of one operator over placeholders named after ``inputs``.
 
     Raises:
@@ -68,3 +73,20 @@ def integers(elements: np.ndarray | None) -> tuple[int, ...] | None:
     if dims is None or not all(isinstance(d, int) for d in dims):
         return None
     return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+
+
+def known_tensor(tensor: Tensor) -> np.ndarray | None:
+    """The elements of a tensor expression where they are known."""
+    return tensor.value if tensor.value is not None else evaluate_symbolic(tensor)
+
+
+def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
+    """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood."""
+    operands = tuple(None if v is None else operand(v, arrays[v]) for v in node.inputs)
+    try:
+        outputs = registry.infer(node.op, operands, node.attributes)
+    except IngotError:
+        return None  # refused with its own words where the node is compiled
+    feeds = {t: arrays[v] for t, v in zip(operands, node.inputs, strict=True) if t is not None and v is not None}
+    pairs = [(v, t) for v, t in zip(node.outputs, outputs, strict=False) if v is not None and t is not None]
+    return dict(zip((v for v, _ in pairs), evaluate([t for _, t in pairs], feeds, {}), strict=True))

@@ -1,0 +1,21 @@
+"""Which values share memory: a view group's output is its input under another shape."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from shared_ir.graph import GROUP_OP, Graph, Node, Value
+
+
+def is_view(node: Node) -> bool:
+    """Whether ``node`` is a group that moves no byte: its output aliases its first input."""
+    return node.op == GROUP_OP and bool(node.attributes.get("view", False))
+
+
+def memory_roots(graph: Graph) -> Mapping[Value, Value]:
+    """For every value of ``graph``, the value that defines its memory (itself, unless it is a view)."""
+    roots: dict[Value, Value] = {v: v for v in (*graph.inputs, *graph.constants)}
+    for node in graph.nodes:
+        for value in node.results:
+            roots[value] = roots[node.operands[0]] if is_view(node) else value
+    return roots

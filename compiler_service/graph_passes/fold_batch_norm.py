@@ -1,0 +1,167 @@
+"""Fold batch normalisation, and scales and shifts per channel, into the weights of the neighbouring contraction."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from compiler_service.graph_passes.attributes import float_attribute, int_attribute
+from compiler_service.graph_passes.operands import is_float, with_constant
+from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rewrite, rule
+from shared_ir.graph import Graph, Node, Value
+
+CONVOLUTIONS = ("Conv", "ConvTranspose")
+CONTRACTIONS = (*CONVOLUTIONS, "MatMul", "Gemm")
+
+
+@dataclass(frozen=True)
+class FoldBatchNorm(Pass):
+    """``BatchNormalization`` becomes a scale and a shift per channel; both go into the weights and bias before them.
+
+    What has no contraction before it stays an elementwise ``Mul`` and ``Add``, which layout and fusion know how to treat.
+    """
+
+    name: ClassVar[str] = "fold-batch-norm"
+    level: ClassVar[int] = 2
+
+    def run(self, graph: Graph) -> Graph:
+        return rewrite(graph, RULES)
+
+
+def _batch_normalization(node: Node, site: Site) -> Replacement:
+    """y = (x - mean) / sqrt(variance + epsilon) * scale + bias"""
+    x = node.operands[0]
+    arrays = [site.array(v) for v in node.inputs[1:5]]
+    if node.attributes.get("training_mode", 0) or any(v is not None for v in node.outputs[1:]) or x.type.rank < 2:
+        return None
+    scale, bias, mean, variance = (None if a is None else a.astype(np.float64) for a in arrays)
+    if scale is None or bias is None or mean is None or variance is None or not is_float(x):
+        return None
+    factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
+    scaled = site.node("Mul", (x, _per_channel(factor, x, site, "scale")))
+    return site.node("Add", (scaled, _per_channel(bias - mean * factor, x, site, "shift")))
+
+
+def _per_channel(numbers: np.ndarray, x: Value, site: Site, name: str) -> Value:
+    shape = (-1, *(1,) * (x.type.rank - 2))
+    return site.constant(numbers.astype(x.dtype.numpy).reshape(shape), name)
+
+
+def _scaled(node: Node, site: Site) -> Replacement:
+    """Contraction(x, w, b) * c -> Contraction(x, w * c, b * c)"""
+    found = with_constant(node, site)
+    contraction = None if found is None else _foldable(found[0], node, site)
+    factor = None if found is None or contraction is None else _channels(contraction, found[1])
+    if contraction is None or factor is None:
+        return None
+    x, weight, *bias = contraction.inputs
+    array = site.array(weight)
+    scaled = None if array is None else _scale_outputs(contraction, array, factor)
+    biases = [site.array(b) for b in bias if b is not None]
+    if scaled is None or any(b is None for b in biases):
+        return None
+    inputs = [x, site.constant(scaled, "weight")]
+    inputs += [site.constant(np.asarray(b * _flat(factor)).astype(b.dtype), "bias") for b in biases if b is not None]
+    return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
+
+
+def _shifted(node: Node, site: Site) -> Replacement:
+    """Convolution(x, w, b) + c -> Convolution(x, w, b + c)"""
+    found = with_constant(node, site)
+    contraction = None if found is None else _foldable(found[0], node, site)
+    if found is None or contraction is None or contraction.op not in CONVOLUTIONS:
+        return None
+    shift = _channels(contraction, found[1])
+    bias = contraction.inputs[2] if len(contraction.inputs) > 2 else None
+    own = None if bias is None else site.array(bias)
+    if shift is None or (bias is not None and own is None):
+        return None
+    count = contraction.results[0].shape[1]
+    if not isinstance(count, int):
+        return None
+    total = np.broadcast_to(_flat(shift), (count,)) if own is None else own + _flat(shift)
+    total = np.ascontiguousarray(total.astype(found[1].dtype))
+    inputs = (*contraction.inputs[:2], site.constant(total, "bias"))
+    return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
+
+
+def _scaled_input(node: Node, site: Site) -> Replacement:
+    """Conv(x * c, w, b) -> Conv(x, w * c, b), for one number or one per input channel"""
+    product = site.producer(node.inputs[0], "Mul")
+    found = None if product is None else with_constant(product, site)
+    weight = site.array(node.inputs[1])
+    if product is None or found is None or weight is None or not site.only_user(node.inputs[0]):
+        return None
+    x, factor = found
+    if x.type != node.operands[0].type or not is_float(x):
+        return None
+    channels = _of_axis(factor, x.type.rank, 1)
+    group = int_attribute(node, "group", 1)
+    if channels is None:
+        return None
+    if channels.size > 1:  # output channel o reads the input channels of its group
+        per_group = channels.reshape(group, -1)
+        channels = np.repeat(per_group, weight.shape[0] // group, axis=0)
+        channels = channels.reshape(weight.shape[0], weight.shape[1], *(1,) * (weight.ndim - 2))
+    else:
+        channels = channels.reshape(())
+    scaled = (weight * channels).astype(weight.dtype)
+    return site.node("Conv", (x, site.constant(scaled, "weight"), *node.inputs[2:]), node.attributes)
+
+
+def _foldable(value: Value, node: Node, site: Site) -> Node | None:
+    """The contraction that computes ``value`` for ``node`` alone, if the type stays what it was."""
+    contraction = site.producer(value, *CONTRACTIONS)
+    if contraction is None or not site.only_user(value) or value.type != node.results[0].type or not is_float(value):
+        return None
+    plain = contraction.attributes.get("alpha", 1.0) == 1 and contraction.attributes.get("beta", 1.0) == 1
+    return contraction if plain else None
+
+
+def _channels(contraction: Node, constant: np.ndarray) -> np.ndarray | None:
+    """``constant`` as one number per output channel (or one for all); ``None`` when it varies along another axis."""
+    rank = contraction.results[0].type.rank
+    axis = 1 if contraction.op in CONVOLUTIONS else rank - 1
+    return _of_axis(constant, rank, axis)
+
+
+def _of_axis(constant: np.ndarray, rank: int, axis: int) -> np.ndarray | None:
+    shape = (1,) * (rank - constant.ndim) + constant.shape
+    if len(shape) != rank or any(n != 1 for i, n in enumerate(shape) if i != axis):
+        return None
+    return constant.reshape(-1)
+
+
+def _flat(numbers: np.ndarray) -> np.ndarray:
+    return numbers.reshape(()) if numbers.size == 1 else numbers
+
+
+def _scale_outputs(contraction: Node, weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
+    """The weight with each output channel multiplied by its factor."""
+    if factor.size == 1:
+        return np.asarray(weight * factor.reshape(()), dtype=weight.dtype)
+    match contraction.op:
+        case "Conv":  # [M, C / group, ...]
+            shaped = factor.reshape(-1, *(1,) * (weight.ndim - 1))
+        case "ConvTranspose":  # [C, M / group, ...]
+            group = int_attribute(contraction, "group", 1)
+            rows = np.repeat(factor.reshape(group, -1), weight.shape[0] // group, axis=0)
+            shaped = rows.reshape(*weight.shape[:2], *(1,) * (weight.ndim - 2))
+        case "Gemm" if contraction.attributes.get("transB", 0):  # [N, K]
+            shaped = factor.reshape(-1, 1)
+        case _ if weight.ndim >= 2:  # [..., K, N]
+            shaped = factor
+        case _:
+            return None
+    return np.asarray(weight * shaped, dtype=weight.dtype)
+
+
+RULES: tuple[Rule, ...] = (
+    rule("BatchNormalization", _batch_normalization),  # BatchNormalization(x) -> x * a + b
+    rule("Mul", _scaled),  # Conv(x, w, b) * c -> Conv(x, w * c, b * c)
+    rule("Add", _shifted),  # Conv(x, w, b) + c -> Conv(x, w, b + c)
+    rule("Conv", _scaled_input),  # Conv(x * c, w, b) -> Conv(x, w * c, b)
+)

@@ -1,0 +1,167 @@
+"""Deciding which nodes share a kernel.
+
+Groups grow from a node to its immediate post-dominator, together with everything in between, so that only the last node of a
+group is read from outside and no group can depend on itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from compiler_service.graph_passes.classify import Access, Classification, Kind
+from compiler_service.graph_passes.dominators import PostDominators, post_dominators
+from compiler_service.graph_passes.layout_state import elements
+from shared_ir.graph import Graph, Node, Value, free_values
+
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+"""Operators that change no byte: between groups they cost nothing, inside a group they cost index arithmetic."""
+
+READS_ONCE = frozenset({"Transpose", "Concat", "Pad", "Slice", "DepthToSpace", "SpaceToDepth"})
+"""Data movement that reads every element of its operands at most once, so that computing it on the way repeats no work."""
+
+
+@dataclass(frozen=True)
+class Limits:
+    """What keeps kernels readable: most nodes of a group, most operands of a concatenation that is fused."""
+
+    nodes: int = 32
+    concatenated: int = 4
+    prologues: bool = False
+
+
+@dataclass
+class Grouping:
+    """A partition of the nodes ``0 .. n - 1`` of a graph under construction.
+
+    ``leader[i]`` names the group of node ``i``; ``members`` and ``anchors`` (how many reductions) are kept per leader.
+    """
+
+    nodes: Sequence[Node]
+    kinds: Sequence[Classification]
+    paths: PostDominators
+    limits: Limits
+    leader: list[int] = field(default_factory=list)
+    members: dict[int, list[int]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.leader = list(range(len(self.nodes)))
+        self.members = {i: [i] for i in self.leader}
+
+    def run(self) -> list[list[int]]:
+        """The groups, each in topological order, ordered by their last node."""
+        for i in range(len(self.nodes)):
+            if self._is_anchor(i):
+                self._absorb(i)
+        for i in range(len(self.nodes)):
+            self._join(i)
+        return sorted((sorted(m) for m in self.members.values()), key=lambda m: m[-1])
+
+    # -- an anchor absorbs what follows it
+
+    def _absorb(self, anchor: int) -> None:
+        """The anchor's group grows as long as what follows is elementwise over the anchor's result."""
+        end: int | None = anchor
+        while end is not None and len(self.nodes[end].results) == 1:
+            target = self.paths.immediate[end]
+            if target is None or not self._is_epilogue(end, target):
+                return
+            self._merge([end, *self.paths.between(end, target)])
+            end = target
+
+    def _is_epilogue(self, start: int, target: int) -> bool:
+        path = self.paths.between(start, target)
+        shape = self.nodes[start].results[0].shape
+        inside = {start, *path}
+        for i in path:
+            node = self.nodes[i]
+            if not self._is_mergeable(i) or self._has_anchor(i) or node.results[0].shape != shape:
+                return False
+            if any(self._access(i, j) is not Access.IDENTITY for j in inside if self._reads(i, j)):
+                return False
+        return self._fits([start, *path])
+
+    # -- elementwise operators and data movement join what follows them
+
+    def _join(self, start: int) -> None:
+        target = self.paths.immediate[start]
+        if target is None or not self._is_mergeable(start) or self._has_anchor(start):
+            return
+        if self.leader[start] == self.leader[target]:
+            return
+        path = self.paths.between(start, target)
+        if self._may_join(start, path) and self._fits([start, *path]):
+            self._merge([start, *path])
+
+    def _may_join(self, start: int, path: Sequence[int]) -> bool:
+        inside = {start, *path}
+        anchored = {self.leader[i] for i in path if self._has_anchor(i)}
+        if len(anchored) > 1:
+            return False
+        for i in path:
+            is_target = i == path[-1]
+            prologue = self.limits.prologues and is_target and self._is_anchor(i)
+            if not self._is_mergeable(i) and not prologue:
+                return False
+            if not all(self._is_cheap(j, i) for j in inside if self._reads(i, j)):
+                return False
+        return True
+
+    def _is_cheap(self, source: int, reader: int) -> bool:
+        """Whether computing ``source`` while ``reader`` reads it repeats no work worth saving."""
+        members = self.members[self.leader[source]]
+        match self._access(reader, source):
+            case Access.IDENTITY | Access.UNUSED:
+                return True
+            case Access.BROADCAST:
+                return all(self.kinds[m].free for m in members)
+        if self.nodes[reader].op in READS_ONCE or not any(self.kinds[m].heavy for m in members):
+            return True
+        return elements(self.nodes[reader].results[0]) <= elements(self.nodes[source].results[0])
+
+    # -- questions about nodes
+
+    def _is_anchor(self, i: int) -> bool:
+        return self.kinds[i].kind is Kind.REDUCTION
+
+    def _has_anchor(self, i: int) -> bool:
+        return any(self._is_anchor(m) for m in self.members[self.leader[i]])
+
+    def _is_mergeable(self, i: int) -> bool:
+        node = self.nodes[i]
+        if self.kinds[i].kind not in (Kind.ELEMENTWISE, Kind.INJECTIVE) or node.op in VIEWS or len(node.results) != 1:
+            return False
+        return node.op != "Concat" or len(node.operands) <= self.limits.concatenated
+
+    def _reads(self, reader: int, source: int) -> bool:
+        return any(v in self.nodes[reader].operands for v in self.nodes[source].results)
+
+    def _access(self, reader: int, source: int) -> Access:
+        return self.kinds[reader].access(self.nodes[reader], self.nodes[source].results[0])
+
+    def _fits(self, nodes: Sequence[int]) -> bool:
+        leaders = {self.leader[i] for i in nodes}
+        return sum(len(self.members[x]) for x in leaders) <= self.limits.nodes
+
+    def _merge(self, nodes: Sequence[int]) -> None:
+        first, *others = dict.fromkeys(self.leader[i] for i in nodes)
+        for other in others:
+            moved = self.members.pop(other)
+            self.members[first].extend(moved)
+            for i in moved:
+                self.leader[i] = first
+
+
+def paths_of(nodes: Sequence[Node], graph: Graph) -> PostDominators:
+    """Post-dominators of ``nodes``, some of the nodes of ``graph``; what any other node reads leaves the graph."""
+    chosen = {id(n) for n in nodes}
+    leaving: set[Value] = set(graph.outputs)
+    for node in graph.nodes:
+        leaving.update(free_values(node) if id(node) in chosen else (*node.operands, *free_values(node)))
+    readers: dict[Value, list[int]] = {}
+    for i, node in enumerate(nodes):
+        for value in dict.fromkeys(node.operands):
+            readers.setdefault(value, []).append(i)
+    consumers = [tuple(dict.fromkeys(r for v in n.results for r in readers.get(v, ()))) for n in nodes]
+    ends = {i: any(v in leaving for v in n.results) for i, n in enumerate(nodes)}
+    return post_dominators(consumers, ends)

@@ -1,0 +1,60 @@
+"""Which values are known while compiling: constants, dims, and the arithmetic that models do on shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+
+from compiler_service.graph_passes.values import MOST_KNOWN_ELEMENTS, as_objects, define_node, known_tensor
+from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
+from shared_ir.graph import Graph, Node, Value
+
+FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64})
+
+
+def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) -> dict[Value, np.ndarray]:
+    """Value -> its elements, an object array of numbers and Expr, for every small value that does not depend on data.
+
+    Args:
+        outer: what is known of the enclosing graphs.
+    """
+    known: dict[Value, np.ndarray] = dict(outer or {})
+    for value, array in graph.constants.items():
+        if array.size <= MOST_KNOWN_ELEMENTS and value.dtype is not DType.STRING:
+            known[value] = as_objects(array)
+    for node in graph.nodes:
+        if _worth_a_try(node, known):
+            known.update(_evaluate(node, known))
+    return known
+
+
+def _worth_a_try(node: Node, known: Mapping[Value, np.ndarray]) -> bool:
+    if node.subgraphs or not any(_small(v) for v in node.results):
+        return False
+    return node.op in ("Shape", "Size") or all(v in known for v in node.operands)
+
+
+def _small(value: Value) -> bool:
+    if value.dtype not in FOLLOWED:
+        return False
+    size = 1
+    for dim in value.shape:
+        if not isinstance(dim, int):
+            return False
+        size *= dim
+    return size <= MOST_KNOWN_ELEMENTS
+
+
+def _evaluate(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
+    try:
+        tensors = define_node(node, known)
+    except IngotError:
+        return {}  # the operator is refused where it is compiled, with its own words
+    found = {}
+    for value, tensor in zip(node.outputs, tensors, strict=False):
+        elements = known_tensor(tensor) if tensor is not None and value is not None else None
+        if value is not None and elements is not None:
+            found[value] = elements
+    return found

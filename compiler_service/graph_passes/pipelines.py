@@ -1,0 +1,38 @@
+"""The passes that a model goes through, in order."""
+
+from __future__ import annotations
+
+from compiler_service.graph_passes.choose_layout import ChooseLayout
+from compiler_service.graph_passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
+from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
+from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
+from compiler_service.graph_passes.fold_constants import FoldConstants
+from compiler_service.graph_passes.fold_shapes import FoldShapes
+from compiler_service.graph_passes.fuse import Fuse
+from compiler_service.graph_passes.pass_manager import Pass, Pipeline
+from compiler_service.graph_passes.separate_outputs import SeparateOutputs
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+
+
+def default_pipeline(opt_level: int) -> Pipeline:
+    """The pipeline for an optimisation level; run it under a context of the same level.
+
+    0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
+    2: also batch norm and algebra. 3: also layout and fusion, and rounding that changes the last bit.
+    """
+    passes: tuple[Pass, ...] = (
+        EliminateDeadCode(),
+        FoldShapes(),
+        FoldConstants(),
+        EliminateCommonSubexpressions(),
+        SimplifyAlgebra(approximate=opt_level >= 3),
+        FoldBatchNorm(),
+        SimplifyAlgebra(approximate=opt_level >= 3),
+        FoldConstants(),
+        ChooseLayout(),
+        FoldConstants(),
+        EliminateCommonSubexpressions(),
+        Fuse(merge=opt_level >= 3),
+        SeparateOutputs(),
+    )
+    return Pipeline(tuple(p for p in passes if p.level <= opt_level))

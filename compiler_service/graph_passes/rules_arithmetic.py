@@ -1,0 +1,158 @@
+"""Rules of elementwise arithmetic. Each row states its algebra; ``c`` is a constant."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_service.graph_passes.operands import is_float, with_constant
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.graph import Node
+
+
+def _first(node: Node, site: Site) -> Replacement:
+    return node.inputs[0]
+
+
+def _single_operand(node: Node, site: Site) -> Replacement:
+    return node.inputs[0] if len(node.inputs) == 1 else None
+
+
+def _neutral(number: float, *, either_side: bool) -> Callable[[Node, Site], Replacement]:
+    """``x op number -> x`` (and ``number op x -> x``), when the other operand does not widen the result."""
+
+    def apply(node: Node, site: Site) -> Replacement:
+        a, b = node.operands
+        for x, c in ((a, b), (b, a))[: 2 if either_side else 1]:
+            if site.scalar(c) == number and x.type == node.results[0].type:
+                return x
+        return None
+
+    return apply
+
+
+def _twice(node: Node, site: Site) -> Replacement:
+    inner = site.producer(node.inputs[0], node.op)
+    return None if inner is None else inner.inputs[0]
+
+
+def _again(node: Node, site: Site) -> Replacement:
+    return node.inputs[0] if site.producer(node.inputs[0], node.op) else None
+
+
+def _same_cast(node: Node, site: Site) -> Replacement:
+    return node.inputs[0] if node.operands[0].type == node.results[0].type else None
+
+
+def _dropout(node: Node, site: Site) -> Replacement:
+    if any(v is not None for v in node.outputs[1:]):
+        return None
+    training = node.inputs[2] if len(node.inputs) > 2 else None
+    return node.inputs[0] if training is None or site.scalar(training) == 0 else None
+
+
+def _power(node: Node, site: Site) -> Replacement:
+    x, exponent = node.operands
+    number = site.scalar(exponent)
+    if number is None or not is_float(x) or x.type != node.results[0].type:
+        return None
+    match number:
+        case 1:
+            return x
+        case 2:
+            return site.node("Mul", (x, x))
+        case 0.5:
+            return site.node("Sqrt", (x,))
+        case -1:
+            return site.node("Reciprocal", (x,))
+    return None
+
+
+def _sum_of_two(node: Node, site: Site) -> Replacement:
+    return site.node("Add", node.inputs) if len(node.inputs) == 2 else None
+
+
+def _subtract_constant(node: Node, site: Site) -> Replacement:
+    x, c = node.operands
+    array = site.array(c)
+    if array is None or not is_float(x) or site.array(x) is not None:
+        return None
+    return site.node("Add", (x, site.constant(-array, c.name)))
+
+
+def _merge_constants(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) -> Callable[[Node, Site], Replacement]:
+    """``(x op c) op d -> x op (c op d)`` for floats."""
+
+    def apply(node: Node, site: Site) -> Replacement:
+        outer = with_constant(node, site)
+        inner_node = None if outer is None else site.producer(outer[0], node.op)
+        inner = None if inner_node is None else with_constant(inner_node, site)
+        if outer is None or inner is None or not is_float(outer[0]) or not site.only_user(outer[0]):
+            return None
+        merged = combine(inner[1], outer[1])
+        if merged.size > max(inner[1].size, outer[1].size):
+            return None
+        return site.node(node.op, (inner[0], site.constant(merged, "merged")))
+
+    return apply
+
+
+def _relu(node: Node, site: Site) -> Replacement:
+    a, b = node.operands if len(node.operands) == 2 else (None, None)
+    for x, c in ((a, b), (b, a)):
+        if x is not None and is_float(x) and site.scalar(c) == 0 and x.type == node.results[0].type:
+            return site.node("Relu", (x,))
+    return None
+
+
+def _log_softmax(node: Node, site: Site) -> Replacement:
+    inner = site.producer(node.inputs[0], "Softmax")
+    if inner is None or not site.only_user(node.inputs[0]):
+        return None
+    return site.node("LogSoftmax", inner.inputs, inner.attributes)
+
+
+@dataclass(frozen=True)
+class Reciprocal:
+    """``x / c -> x * (1 / c)``; where that rounds, only if ``approximate``."""
+
+    approximate: bool
+
+    def __call__(self, node: Node, site: Site) -> Replacement:
+        x, c = node.operands
+        array = site.array(c)
+        if array is None or not is_float(x) or site.array(x) is not None:
+            return None
+        with np.errstate(all="ignore"):
+            inverse = np.asarray((1.0 / array.astype(np.float64)).astype(array.dtype))
+        mantissa, _ = np.frexp(array.astype(np.float64))
+        exact = bool((np.abs(mantissa) == 0.5).all())
+        if not (exact or self.approximate) or not np.isfinite(inverse).all() or (inverse == 0).any():
+            return None
+        return site.node("Mul", (x, site.constant(inverse, c.name)))
+
+
+def arithmetic_rules(approximate: bool) -> tuple[Rule, ...]:
+    """The table; ``approximate`` admits rows that change the last bit of a float."""
+    return (
+        rule("Identity", _first),  # Identity(x) -> x
+        rule("Dropout", _dropout),  # Dropout(x) -> x at inference
+        rule("Add", _neutral(0, either_side=True)),  # x + 0 -> x, 0 + x -> x
+        rule("Sub", _neutral(0, either_side=False)),  # x - 0 -> x
+        rule("Mul", _neutral(1, either_side=True)),  # x * 1 -> x, 1 * x -> x
+        rule("Div", _neutral(1, either_side=False)),  # x / 1 -> x
+        rule("Sum Max Min Mean", _single_operand),  # Sum(x) -> x
+        rule("Neg Not Reciprocal", _twice),  # -(-x) -> x
+        rule("Relu Abs Floor Ceil Round Sign", _again),  # Relu(Relu(x)) -> Relu(x)
+        rule("Cast", _same_cast),  # Cast(x: t, to=t) -> x
+        rule("Pow", _power),  # x ** 1 -> x, x ** 2 -> x * x, x ** 0.5 -> Sqrt(x), x ** -1 -> Reciprocal(x)
+        rule("Sum", _sum_of_two),  # Sum(a, b) -> a + b
+        rule("Max", _relu),  # Max(x, 0) -> Relu(x)
+        rule("Sub", _subtract_constant),  # x - c -> x + (-c)
+        rule("Div", Reciprocal(approximate)),  # x / c -> x * (1 / c)
+        rule("Log", _log_softmax),  # Log(Softmax(x)) -> LogSoftmax(x)
+        *((rule("Add", _merge_constants(np.add)),) if approximate else ()),  # (x + c) + d -> x + (c + d)
+        *((rule("Mul", _merge_constants(np.multiply)),) if approximate else ()),  # (x * c) * d -> x * (c * d)
+    )

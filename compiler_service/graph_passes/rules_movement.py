@@ -1,0 +1,117 @@
+"""Rules of data movement: transposes merge, everything that only renames axes becomes a Reshape."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
+from compiler_service.graph_passes.operands import integer_operand
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.dim import Dim
+from shared_ir.graph import Node, Value
+
+
+def moves_nothing(shape: Sequence[Dim], perm: Sequence[int]) -> bool:
+    """Whether a transpose leaves the elements in place in memory: only axes of extent 1 change their order."""
+    wide = [axis for axis in perm if shape[axis] != 1]
+    return wide == sorted(wide)
+
+
+def permutation(node: Node) -> tuple[int, ...]:
+    """The ``perm`` of a ``Transpose``; reversed axes by default."""
+    return ints_attribute(node, "perm", tuple(reversed(range(node.operands[0].type.rank))))
+
+
+def _transpose(node: Node, site: Site) -> Replacement:
+    (x,) = node.operands
+    perm = permutation(node)
+    if perm == tuple(range(len(perm))):
+        return x
+    inner = site.producer(x, "Transpose")
+    if inner is not None:
+        first = permutation(inner)
+        return site.transpose(inner.operands[0], [first[p] for p in perm])
+    if moves_nothing(x.shape, perm):
+        return site.reshape(x, node.results[0].shape)
+    return None
+
+
+def _to_reshape(node: Node, site: Site) -> Replacement:
+    return site.reshape(node.operands[0], node.results[0].shape)
+
+
+def _reshape(node: Node, site: Site) -> Replacement:
+    x = node.operands[0]
+    if x.type == node.results[0].type:
+        return x
+    inner = site.producer(x, "Reshape")
+    return None if inner is None else site.reshape(inner.operands[0], node.results[0].shape)
+
+
+def _same_type(node: Node, site: Site) -> Replacement:
+    x = node.operands[0]
+    return x if x.type == node.results[0].type else None
+
+
+def _whole_slice(node: Node, site: Site) -> Replacement:
+    forward = len(node.inputs) < 5 or node.inputs[4] is None or min(integer_operand(node, 4, site) or (-1,)) > 0
+    return _same_type(node, site) if forward else None
+
+
+def _no_padding(node: Node, site: Site) -> Replacement:
+    amounts = integer_operand(node, 1, site)
+    return _same_type(node, site) if amounts is not None and not any(amounts) else None
+
+
+def _concat(node: Node, site: Site) -> Replacement:
+    return node.operands[0] if len(node.operands) == 1 else None
+
+
+def _padded_convolution(node: Node, site: Site) -> Replacement:
+    """Zero padding of the spatial axes moves into the convolution."""
+    pad = site.producer(node.inputs[0], "Pad")
+    if pad is None or not site.only_user(node.inputs[0]) or pad.attributes.get("mode", "constant") != "constant":
+        return None
+    x, amounts = pad.operands[0], integer_operand(pad, 1, site)
+    fill = pad.inputs[2] if len(pad.inputs) > 2 else None
+    if amounts is None or len(pad.inputs) > 3 or (fill is not None and site.scalar(fill) != 0):
+        return None
+    rank = x.type.rank
+    begins, ends = amounts[:rank], amounts[rank:]
+    if any(begins[:2]) or any(ends[:2]) or min(amounts) < 0 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+        return None
+    spatial = rank - 2
+    own = ints_attribute(node, "pads", (0,) * (2 * spatial))
+    pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
+    return site.node("Conv", (x, *node.inputs[1:]), {**node.attributes, "pads": pads})
+
+
+def _split(node: Node, site: Site) -> Replacement:
+    """Parts of equal or given size become slices, which fuse into whoever reads them."""
+    x = node.operands[0]
+    axis = int_attribute(node, "axis") % x.type.rank
+    start: Dim = 0
+    parts: list[Value | None] = []
+    for value in node.outputs:
+        if value is None:
+            return None
+        stop = start + value.shape[axis]
+        parts.append(site.slice(x, axis, start, stop))
+        start = stop
+    return tuple(parts)
+
+
+MOVEMENT_RULES: tuple[Rule, ...] = (
+    rule("Transpose", _transpose),  # T(T(x, p), q) -> T(x, p∘q); T(x, identity) -> x; only unit axes move -> Reshape
+    rule("Squeeze Unsqueeze Flatten", _to_reshape),  # Squeeze(x) -> Reshape(x, shape)
+    rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
+    rule("Expand Tile", _same_type),  # Expand(x, its own shape) -> x
+    rule("Slice", _whole_slice),  # Slice(x, all of it) -> x
+    rule("Pad", _no_padding),  # Pad(x, 0) -> x
+    rule("Concat", _concat),  # Concat(x) -> x
+    rule("Conv", _padded_convolution),  # Conv(Pad(x, 0)) -> Conv(x) with more pads
+)
+
+SPLIT_RULES: tuple[Rule, ...] = (
+    rule("Split", _split),  # Split(x) -> Slice(x), Slice(x), ...
+)

@@ -1,0 +1,31 @@
+"""Algebraic simplification: the rule tables of arithmetic, data movement and spelled-out operators, applied together."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.rewrite import rewrite
+from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
+from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
+from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
+from shared_ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class SimplifyAlgebra(Pass):
+    """Applies the rules until none applies.
+
+    ``approximate`` admits rules that change the last bit of a float; ``split`` turns ``Split`` into slices, which fuse.
+    """
+
+    name: ClassVar[str] = "simplify-algebra"
+    level: ClassVar[int] = 2
+
+    approximate: bool = True
+    split: bool = True
+
+    def run(self, graph: Graph) -> Graph:
+        rules = (*arithmetic_rules(self.approximate), *MOVEMENT_RULES, *PATTERN_RULES)
+        return rewrite(graph, (*rules, *SPLIT_RULES) if self.split else rules)

@@ -1,0 +1,194 @@
+"""The reference interpreter of the graph IR: what a graph means, over numpy, through the operator definitions.
+
+Slow and plain on purpose. Every node is defined anew on the concrete shapes of its operands, so shapes that depend on data need
+no special care; passes are proved by running a graph before and after them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
+from compiler_service.tensor_expr import registry
+from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dim import dims_text
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Var
+from shared_ir.graph import GROUP_OP, Graph, Node, Value
+
+Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
+Environment: TypeAlias = dict[Value, Array]
+
+MOST_KNOWN_INTEGERS = 4096
+MOST_KNOWN_FLOATS = 64
+
+
+def run_graph(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
+    """The outputs of ``graph`` in order, given its inputs by name.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT for a missing input or a wrong shape; what the operator definitions raise, with the node.
+    """
+    inputs = []
+    for value in graph.inputs:
+        if value.name not in feeds:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, "an input is missing", tensor=value.name, expected=str(value.type)
+            )
+        inputs.append(np.asarray(feeds[value.name]))
+    return _Interpreter().call(graph, inputs, {})
+
+
+@dataclass
+class _Interpreter:
+    symbols: dict[str, int] = field(default_factory=dict)
+
+    def call(self, graph: Graph, inputs: Sequence[Array], outer: Environment) -> list[Array]:
+        known = {**outer, **graph.constants}
+        for value, array in zip(graph.inputs, inputs, strict=True):
+            self._bind(value, array)
+            known[value] = array
+        for node in graph.nodes:
+            results = self._node(node, known)
+            for output, array in zip(node.outputs, results, strict=False):
+                if output is not None:
+                    self._bind(output, array)
+                    known[output] = array
+        return [known[v] for v in graph.outputs]
+
+    def _bind(self, value: Value, array: Array) -> None:
+        """Give the symbols of ``value`` the sizes of ``array``; sizes that are numbers must agree."""
+        fits = len(array.shape) == len(value.shape)
+        for dim, size in zip(value.shape, array.shape, strict=False):
+            if isinstance(dim, Var):
+                self.symbols[dim.name] = size
+            elif isinstance(dim, int):
+                fits = fits and dim == size
+        if not fits:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "a tensor has a wrong shape",
+                tensor=value.name,
+                expected=f"[{dims_text(value.shape)}]",
+                received=str(list(array.shape)),
+            )
+
+    def _node(self, node: Node, known: Environment) -> list[Array]:
+        operands = [None if v is None else known[v] for v in node.inputs]
+        match node.op:
+            case _ if node.op == GROUP_OP:
+                (body,) = node.subgraphs
+                return self.call(body, [x for x in operands if x is not None], {})
+            case "If":
+                return self._if(node, operands, known)
+            case "Loop":
+                return self._loop(node, operands, known)
+            case "Scan":
+                return self._scan(node, operands, known)
+        try:
+            return self._apply(node, operands)
+        except IngotError as error:
+            raise error.located(node=str(node)) from error
+
+    def _apply(self, node: Node, operands: Sequence[Array | None]) -> list[Array]:
+        tensors = [
+            None if v is None or x is None else _operand(v, x) for v, x in zip(node.inputs, operands, strict=True)
+        ]
+        feeds = {t: x for t, x in zip(tensors, operands, strict=True) if t is not None and x is not None}
+        outputs = registry.infer(node.op, tuple(tensors), node.attributes)
+        wanted = [t for t, v in zip(outputs, node.outputs, strict=False) if v is not None and t is not None]
+        arrays = iter(evaluate(wanted, feeds, self.symbols))
+        return [next(arrays) if v is not None else np.empty(0) for v in node.outputs]
+
+    # -- control flow; the words are those of the ONNX operators
+
+    def _if(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
+        branch = node.attributes["then_branch" if bool(_present(operands[0])) else "else_branch"]
+        assert isinstance(branch, Graph)
+        return self.call(branch, [], known)
+
+    def _loop(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
+        (body,) = node.subgraphs
+        trips = None if operands[0] is None else int(operands[0])
+        condition = True if operands[1] is None else bool(operands[1])
+        carried = [_present(x) for x in operands[2:]]
+        scanned: list[list[Array]] = [[] for _ in body.outputs[1 + len(carried) :]]
+        step = 0
+        while condition and (trips is None or step < trips):
+            first = [np.array(step, dtype=np.int64).reshape(_shape(body.inputs[0]))]
+            second = [np.array(condition).reshape(_shape(body.inputs[1]))]
+            results = self.call(body, [*first, *second, *carried], known)
+            condition = bool(results[0])
+            carried = results[1 : 1 + len(carried)]
+            for rows, row in zip(scanned, results[1 + len(carried) :], strict=True):
+                rows.append(row)
+            step += 1
+        return [*carried, *(_stack(rows, v) for rows, v in zip(scanned, body.outputs[1 + len(carried) :], strict=True))]
+
+    def _scan(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
+        (body,) = node.subgraphs
+        count = int_attribute(node, "num_scan_inputs")
+        arrays = [_present(x) for x in operands]
+        carried, scanned = arrays[: len(arrays) - count], arrays[len(arrays) - count :]
+        outputs = len(body.outputs) - len(carried)
+        in_axes, in_directions = (
+            _numbers(node, "scan_input_axes", count),
+            _numbers(node, "scan_input_directions", count),
+        )
+        out_axes = _numbers(node, "scan_output_axes", outputs)
+        out_directions = _numbers(node, "scan_output_directions", outputs)
+        length = scanned[0].shape[in_axes[0]]
+        rows: list[list[Array]] = [[] for _ in range(outputs)]
+        for step in range(length):
+            picked = [
+                np.take(x, length - 1 - step if backward else step, axis=axis)
+                for x, axis, backward in zip(scanned, in_axes, in_directions, strict=True)
+            ]
+            results = self.call(body, [*carried, *picked], known)
+            carried = results[: len(carried)]
+            for found, row in zip(rows, results[len(carried) :], strict=True):
+                found.append(row)
+        stacked = [
+            np.moveaxis(_stack(found[::-1] if backward else found, v), 0, axis)
+            for found, axis, backward, v in zip(
+                rows, out_axes, out_directions, body.outputs[len(carried) :], strict=True
+            )
+        ]
+        return [*carried, *stacked]
+
+
+def _operand(value: Value, array: Array) -> Tensor:
+    """A placeholder of the shape that the operand has in this run, with its elements where they may decide a shape."""
+    most = MOST_KNOWN_INTEGERS if array.dtype.kind in "iub" else MOST_KNOWN_FLOATS
+    elements = None
+    if array.size <= most and value.dtype is not DType.STRING:
+        elements = np.empty(array.shape, dtype=object)
+        elements.reshape(-1)[:] = array.reshape(-1).tolist()
+    return placeholder(value.name, array.shape, value.dtype, elements)
+
+
+def _present(array: Array | None) -> Array:
+    if array is None:
+        raise IngotError(ErrorCode.INVALID_MODEL, "a required operand of a control-flow node is absent")
+    return array
+
+
+def _shape(value: Value) -> tuple[int, ...]:
+    return (1,) * len(value.shape)
+
+
+def _stack(rows: list[Array], element: Value) -> Array:
+    if rows:
+        return np.stack(rows)
+    shape = tuple(d if isinstance(d, int) else 0 for d in element.shape)
+    return np.zeros((0, *shape), element.dtype.numpy)
+
+
+def _numbers(node: Node, attribute: str, count: int) -> tuple[int, ...]:
+    return ints_attribute(node, attribute, (0,) * count)
