@@ -83,7 +83,7 @@ class _Evaluator:
             values = _Body(self, _grids(tensor.op.axes, shape, [(0, n) for n in shape])).value(tensor.op.body)
         else:
             values = self._reduce(tensor.op, tensor.dtype, shape)
-        return np.ascontiguousarray(np.broadcast_to(values, shape)).astype(dtype, copy=False)
+        return np.array(np.broadcast_to(values, shape), dtype, order="C")
 
     def _reduce(self, op: Compute, dtype: DType, shape: tuple[int, ...]) -> Array:
         assert op.reduction is not None

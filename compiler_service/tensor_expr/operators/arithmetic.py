@@ -21,6 +21,7 @@ from shared_ir.expr import (
     binary,
     cast,
     logical_and,
+    logical_or,
     maximum,
     minimum,
     not_equal,
@@ -109,10 +110,19 @@ def pow_(x: Tensor, y: Tensor) -> Tensor:
 
 
 def bit_shift(x: Tensor, y: Tensor, *, direction: str) -> Tensor:
+    """Shifts by the width or more, or by a negative count, shift everything out."""
     if direction not in ("LEFT", "RIGHT"):
         raise unsupported_attribute("direction", "LEFT or RIGHT", direction)
+    _same_dtype("BitShift", x, y)
     op = BinaryOp.SHL if direction == "LEFT" else BinaryOp.SHR
-    return elementwise("bit_shift", lambda a, b: Binary(op, a, b), x, y)
+
+    def shifted(a: Expr, b: Expr) -> Expr:
+        if op is BinaryOp.SHR and a.dtype.is_signed:  # far shifts leave the sign
+            top = a.dtype.bits - 1
+            b = select(logical_or(b < 0, b > top), top, b)
+        return Binary(op, a, b)
+
+    return elementwise("bit_shift", shifted, x, y)
 
 
 OPERATORS = (

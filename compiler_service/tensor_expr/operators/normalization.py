@@ -64,12 +64,36 @@ def batch_normalization(
     momentum: float = 0.9,
     training_mode: int = 0,
     layout: str = "NCHW",
-) -> Tensor:
-    """``(x - mean[c]) * factor[c] + bias[c]`` with ``factor = scale / sqrt(variance + epsilon)``."""
-    if training_mode:
-        raise unsupported_attribute("training_mode", "0", f"{training_mode} (momentum {momentum})")
+) -> tuple[Tensor, ...]:
+    """``(x - mean[c]) * factor[c] + bias[c]`` with ``factor = scale / sqrt(variance + epsilon)``.
+
+    In training the mean and variance are those of the batch; the running ones are further outputs.
+    """
     channel = Layout.of(layout, x).channel_axis(x.rank)
-    factor = elementwise("factor", lambda v, s: s * rsqrt(v + epsilon), _wide(variance), scale)
+    if not training_mode:
+        return (_batch_normalized(x, scale, bias, mean, variance, epsilon, channel),)
+    axes = [axis for axis in range(x.rank) if axis != channel]
+    batch_mean = mean_of(reduced(ReduceOp.SUM, x, axes, "sum", keep=False), x, axes)
+
+    def deviation(*index: Expr) -> Expr:
+        centred = widen(x[index]) - batch_mean[index[channel]]
+        return centred * centred
+
+    squares = compute(x.shape, deviation, name="square")
+    batch_variance = mean_of(reduced(ReduceOp.SUM, squares, axes, "sum", keep=False), x, axes, "variance")
+
+    def running(old: Tensor, new: Tensor) -> Tensor:
+        mixed = elementwise("running", lambda a, b: a * momentum + cast(b, a.dtype) * (1 - momentum), old, new)
+        return converted(mixed, old.dtype)
+
+    y = _batch_normalized(x, scale, bias, batch_mean, batch_variance, epsilon, channel)
+    return y, running(mean, batch_mean), running(variance, batch_variance)
+
+
+def _batch_normalized(
+    x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float, channel: int
+) -> Tensor:
+    factor = elementwise("factor", lambda v, s: cast(s, v.dtype) * rsqrt(v + epsilon), _wide(variance), scale)
 
     def body(*index: Expr) -> Expr:
         c = index[channel]

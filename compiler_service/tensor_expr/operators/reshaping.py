@@ -143,16 +143,16 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str 
     return compute(shape, body, name="depth_to_space")
 
 
-def space_to_depth(x: Tensor, *, blocksize: int) -> Tensor:
+def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+    """The inverse of :func:`depth_to_space`."""
     n, depth, height, width = x.shape
+    pixels = blocksize * blocksize
 
     def body(i: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        block = c // lift(depth)
-        row, column = block // blocksize, block % blocksize
-        return x[i, c % lift(depth), h * blocksize + row, w * blocksize + column]
+        source, block = (c % lift(depth), c // lift(depth)) if mode == "DCR" else (c // pixels, c % pixels)
+        return x[i, source, h * blocksize + block // blocksize, w * blocksize + block % blocksize]
 
-    shape = (n, depth * (blocksize * blocksize), height // blocksize, width // blocksize)
-    return compute(shape, body, name="space_to_depth")
+    return compute((n, depth * pixels, height // blocksize, width // blocksize), body, name="space_to_depth")
 
 
 def identity(x: Tensor) -> Tensor:
