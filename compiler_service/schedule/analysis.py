@@ -82,8 +82,9 @@ def contiguous_axis(stage: Stage) -> str | None:
     return None if best is None else best[1]
 
 
-def bound_axes(state: State, output: Stage) -> tuple[str, ...]:
-    """Axes of the output on which some other remaining stage depends: it must be computed inside their loops."""
+def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Axes of the output on which some other remaining stage (but ``ignore``) depends: it must be computed inside their
+    loops."""
     bound: set[str] = set()
     axes_of: dict[str, list[frozenset[str]]] = {output.name: [frozenset({a.name}) for a in output.compute.axes]}
     for stage in reversed(list(state.stages.values())):
@@ -98,7 +99,7 @@ def bound_axes(state: State, output: Stage) -> tuple[str, ...]:
             known = axes_of.get(source.name)
             axes_of[source.name] = reached if known is None else [a | b for a, b in zip(known, reached, strict=True)]
     for name, reached in axes_of.items():
-        if name != output.name:
+        if name != output.name and name not in ignore:
             bound |= frozenset().union(*reached)
     return tuple(a.name for a in output.compute.axes if a.name in bound)
 

@@ -318,9 +318,12 @@ class _Lowering:
             raise _fault(f"{load.tensor.name} is read but neither an argument nor placed by the schedule")
         buffer = self._arguments[load.tensor]
         pack = self._state.packs.get(load.tensor)
-        if pack is not None:  # packed arguments are padded: no mask
-            return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m) for a, d, m in pack.order))
-        return BufferLoad(buffer, indices, self._load_mask(load, ranges))
+        mask = self._load_mask(load, ranges)
+        if pack is None:
+            return BufferLoad(buffer, indices, mask)
+        if any(modulus for _, _, modulus in pack.order):  # tiles are padded
+            mask = None
+        return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m) for a, d, m in pack.order), mask)
 
     def _packed_index(self, index: Expr, divisor: int, modulus: int) -> Expr:
         index = index // divisor
@@ -424,7 +427,15 @@ class _Lowering:
         return result
 
     def _extents(self, stage: Stage, ranges: Ranges) -> tuple[int, ...]:
-        return tuple(self._constant(stage, ranges[a.name].extent) for a in stage.compute.axes)
+        return tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
+
+    def _room(self, stage: Stage, axis: str, extent: Dim) -> int:
+        """Elements to allocate along ``axis``: a masked last vector writes all of its lanes."""
+        size = self._constant(stage, extent)
+        own = [o for o in stage.loops if o.axis == axis]
+        if not self._target.masked or own[-1].kind is not LoopKind.VECTORIZED or len(own) < 2:
+            return size
+        return -(-size // own[-2].step) * own[-2].step
 
     def _constant(self, stage: Stage, extent: Dim) -> int:
         high = extent if isinstance(extent, int) else self._simplify.interval(extent)[1]

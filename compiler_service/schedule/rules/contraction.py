@@ -8,6 +8,7 @@ scratch, a chunk of rows at a time; epilogues read the accumulators.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from compiler_service.schedule.analysis import KernelView, bound_axes, depends, inlined, reductions
@@ -184,6 +185,8 @@ class _Plan:
         self._window = None if match.window is None else self._axes[match.window]
         self._outer = [a for a in self._output.compute.axes if a not in (self._columns, self._rows, self._window)]
         self._width = lanes(target, match.stage.tensor.dtype)
+        if match.groups:  # vectors must not cross groups
+            self._width = math.gcd(self._width, match.groups)
         self._blocking = self._choose_blocking()
 
     # -- sizes
@@ -192,8 +195,10 @@ class _Plan:
         columns: Dim = self._match.groups or self._columns.extent
         rows: Dim = 1 if self._rows is None else self._rows.extent
         height, vectors = register_tile(rows, columns, self._target, self._match.stage.tensor.dtype)
-        tile = vectors * self._width
-        if isinstance(columns, int) and columns < self._width:
+        tile = max(2, vectors * self._width)
+        if self._match.groups:
+            tile = max(t for t in range(2, max(3, tile + 1)) if columns % t == 0 and t % self._width == 0)
+        elif isinstance(columns, int) and columns < self._width:
             tile = max(2, columns)
         wanted = 2 * self._target.cores
         window_chunk, row_chunk = self._data_chunks(height)

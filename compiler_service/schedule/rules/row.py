@@ -35,7 +35,8 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     steps += inlined(kernel.after(steps), kept | aliased)
     state = kernel.after(steps)
     output = state.output
-    bound = bound_axes(state, output) or (output.compute.axes[0].name,)
+    found = bound_axes(state, output, aliased)
+    bound = found or (output.compute.axes[0].name,)
     free = tuple(a.name for a in output.compute.axes if a.name not in bound)
     vectors, inner = _free_loops(output, free, target)
     place: list[Step] = []
@@ -43,8 +44,8 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
         if stage is not output:
             place.append(ComputeAt(stage.name, output.name, bound[-1]))
             place += [Alias(stage.name)] if stage.name in aliased else []
-            place += _inner_schedule(stage, target)
-    tasks = bound if bound_axes(state, output) else ()
+            place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
+    tasks = found
     return (*steps, *vectors, *ordered(output.name, (*bound, *inner), tasks), *place)
 
 
@@ -95,10 +96,7 @@ def _inner_schedule(stage: Stage, target: Target) -> Schedule:
     spatial = tuple(a.name for a in stage.compute.axes)
     width = lanes(target, stage.tensor.dtype)
     if stage.reduction is None:
-        wide = [a for a in stage.compute.axes if a.extent != 1]
-        if not wide or wide[-1].name != spatial[-1]:
-            return ()
-        vectors, inner = vector_loops(stage, spatial[-1], width, _UNROLL, wide[-1].extent)
+        vectors, inner = vector_loops(stage, spatial[-1], width, _UNROLL, stage.compute.axes[-1].extent)
         return (*vectors, Reorder(stage.name, (*spatial[:-1], *inner)))
     reduced = tuple(a.name for a in stage.reduction.axes)
     along = contiguous_axis(stage)
