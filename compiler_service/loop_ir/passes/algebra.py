@@ -87,7 +87,8 @@ class Algebra:
             case BufferLoad():
                 return self._load(expr)
             case Binary(op=op, lhs=lhs, rhs=rhs) if lhs.dtype is DType.INT64:
-                return self._integer(op, lhs, rhs) or expr
+                found = self._integer(op, lhs, rhs)
+                return expr if found is None else found
             case Binary(op=BinaryOp.AND | BinaryOp.OR):
                 return _logical(expr)
             case Unary(op=UnaryOp.NOT, x=Broadcast(x=Const(value=value), lanes=lanes)):

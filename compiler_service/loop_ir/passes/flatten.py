@@ -78,7 +78,12 @@ class _Flattener:
 
 
 def arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
-    """``op(lhs, rhs)`` of int64 scalars or vectors, scalars broadcast."""
+    """Sum or product of int64 scalars or vectors, scalars broadcast."""
+    identity = Const(0) if op is BinaryOp.ADD else Const(1)
+    if lhs == identity:
+        return rhs
+    if rhs == identity:
+        return lhs
     left, right = lanes_of(lhs), lanes_of(rhs)
     if left == right == 1:
         return binary(op, lhs, rhs)

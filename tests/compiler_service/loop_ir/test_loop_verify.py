@@ -30,7 +30,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Select, Unary, UnaryOp, Var
 
-T, I, N = Var("t"), Var("i"), Var("n")
+T, J, N = Var("t"), Var("i"), Var("n")
 X, Y = Buffer("x", DType.FLOAT32, (8, 8)), Buffer("y", DType.FLOAT32, (8, 8))
 LANES = Ramp(Const(0), Const(1), 4)
 ONE = Const(1.0, DType.FLOAT32)
@@ -54,7 +54,7 @@ def test_lowered_programs_are_well_formed(program: Callable[[], Function]) -> No
 @pytest.mark.parametrize(
     ("body", "where", "message"),
     [
-        (store(Y, [T, I], ONE), "y[t, i] = 1.0", "i is not defined"),
+        (store(Y, [T, J], ONE), "y[t, i] = 1.0", "i is not defined"),
         (store(Y, [T], ONE), "y[t] = 1.0", "number of indices of y; expected 2, received 1"),
         (store(Y, [T, T], HALF), "y[t, t] = 0.5f64", "dtype of the stored value; expected float32, received float64"),
         (store(Y, [T, INT32], ONE), "y[t, 1i32] = 1.0", "dtype of an index of y; expected int64, received int32"),
@@ -71,7 +71,7 @@ def test_lowered_programs_are_well_formed(program: Callable[[], Function]) -> No
             "y is allocated; expected scope scratch or stack, received argument",
         ),
         (
-            For(I, N, ForKind.UNROLLED, store(Y, [T, I], ONE)),
+            For(J, N, ForKind.UNROLLED, store(Y, [T, J], ONE)),
             "for i in 0..n unrolled:",
             "extent of the unrolled loop i; expected a constant, received n",
         ),
@@ -180,7 +180,7 @@ def test_a_scalar_condition_may_choose_between_vectors() -> None:
 
 
 def test_a_name_may_be_bound_again_once_its_scope_has_ended() -> None:
-    loop = For(I, Const(8), ForKind.SERIAL, store(Y, [T, I], ONE))
+    loop = For(J, Const(8), ForKind.SERIAL, store(Y, [T, J], ONE))
     verify(function(If(T < 1, loop, loop)))
 
 
@@ -188,8 +188,8 @@ def test_a_name_may_be_bound_again_once_its_scope_has_ended() -> None:
     ("body", "message"),
     [
         (store(Y, [T, T], ONE), "number of indices of y in a flat function"),
-        (For(I, Const(8), ForKind.VECTORIZED, store(Y, [T, I], ONE)), "loop kind in a flat function"),
-        (For(I, Const(8), ForKind.UNROLLED, store(Y, [T, I], ONE)), "loop kind in a flat function"),
+        (For(J, Const(8), ForKind.VECTORIZED, store(Y, [T, J], ONE)), "loop kind in a flat function"),
+        (For(J, Const(8), ForKind.UNROLLED, store(Y, [T, J], ONE)), "loop kind in a flat function"),
     ],
 )
 def test_flat_functions_have_one_index_and_serial_loops(body: Statement, message: str) -> None:
