@@ -60,6 +60,8 @@ def split(outputs: Arrays, rows: Sequence[int]) -> list[dict[str, Array]]:
                 expected=f"{total} rows",
                 received=f"shape {list(array.shape)}",
             )
+    if len(rows) == 1:
+        return [dict(outputs)]
     ends = np.cumsum(rows)
     return [
         {name: array[end - count : end] for name, array in outputs.items()}

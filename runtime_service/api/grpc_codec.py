@@ -1,0 +1,151 @@
+"""``ModelInferRequest`` and ``ModelInferResponse`` from and to the data plane's own types."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
+from runtime_service.messages import Array, Cancellation, InferRequest, InferResponse, Parameter, TensorData
+from runtime_service.validation import check_parameters
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
+
+CONTENTS = {
+    DType.BOOL: ("bool_contents", np.bool_),
+    DType.INT8: ("int_contents", np.int32),
+    DType.INT16: ("int_contents", np.int32),
+    DType.INT32: ("int_contents", np.int32),
+    DType.INT64: ("int64_contents", np.int64),
+    DType.UINT8: ("uint_contents", np.uint32),
+    DType.UINT16: ("uint_contents", np.uint32),
+    DType.UINT32: ("uint_contents", np.uint32),
+    DType.UINT64: ("uint64_contents", np.uint64),
+    DType.FLOAT32: ("fp32_contents", np.float32),
+    DType.FLOAT64: ("fp64_contents", np.float64),
+}
+"""Field of ``InferTensorContents`` for each element type that has one, and how its elements are held."""
+
+
+def decode(
+    request: pb.ModelInferRequest, remaining: float | None = None, cancellation: Cancellation | None = None
+) -> InferRequest:
+    """The request in our types; ``remaining`` is the time until the caller's deadline in seconds.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, naming the tensor.
+    """
+    parameters = _parameters(request.parameters)
+    check_parameters(parameters)
+    for output in request.outputs:
+        check_parameters(_parameters(output.parameters), output.name)
+    return InferRequest(
+        model_name=request.model_name,
+        model_version=request.model_version,
+        id=request.id,
+        inputs=_inputs(request),
+        outputs=tuple(output.name for output in request.outputs),
+        parameters=parameters,
+        deadline=deadline(parameters, remaining),
+        cancellation=cancellation,
+    )
+
+
+def deadline(parameters: Mapping[str, Parameter], remaining: float | None = None) -> float | None:
+    """The earlier of the call's deadline and the ``timeout`` parameter (microseconds), on ``time.monotonic``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ``timeout`` is not a positive number.
+    """
+    timeout = parameters.get("timeout", 0)
+    if isinstance(timeout, (bool, str)) or not 0 <= timeout < 1e18:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the parameter 'timeout' is malformed",
+            field="timeout",
+            expected="microseconds, a number >= 0",
+            received=repr(timeout)[:100],
+        )
+    limits = [limit for limit in (remaining, timeout / 1e6 if timeout else None) if limit is not None]
+    return time.monotonic() + min(limits) if limits else None
+
+
+def encode(response: InferResponse, raw: bool = True) -> pb.ModelInferResponse:
+    """``raw`` puts the tensors into ``raw_output_contents``; types without a typed field are raw always."""
+    message = pb.ModelInferResponse(
+        model_name=response.model_name, model_version=response.model_version, id=response.id
+    )
+    raw = raw or any(output.dtype not in CONTENTS for output in response.outputs)
+    for output in response.outputs:
+        tensor = message.outputs.add(name=output.name, datatype=wire_name(output.dtype), shape=output.array.shape)
+        if raw:
+            message.raw_output_contents.append(to_bytes(output.array))
+        else:
+            getattr(tensor.contents, CONTENTS[output.dtype][0]).extend(output.array.ravel().tolist())
+    return message
+
+
+def _inputs(request: pb.ModelInferRequest) -> tuple[TensorData, ...]:
+    raw = request.raw_input_contents
+    if raw and len(raw) != len(request.inputs):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "raw_input_contents does not have one entry per input",
+            field="raw_input_contents",
+            expected=f"{len(request.inputs)} entries",
+            received=str(len(raw)),
+        )
+    return tuple(_input(tensor, raw[i] if raw else None) for i, tensor in enumerate(request.inputs))
+
+
+def _input(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None) -> TensorData:
+    check_parameters(_parameters(tensor.parameters), tensor.name)
+    dtype = parse_datatype(tensor.datatype, tensor.name)
+    shape = tuple(tensor.shape)
+    if raw is None:
+        return TensorData(tensor.name, dtype, _typed(tensor, dtype, shape))
+    if tensor.HasField("contents"):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "an input has contents although raw_input_contents is used",
+            tensor=tensor.name,
+            field="contents",
+        )
+    return TensorData(tensor.name, dtype, from_bytes(raw, dtype, shape, tensor.name))
+
+
+def _typed(tensor: pb.ModelInferRequest.InferInputTensor, dtype: DType, shape: tuple[int, ...]) -> Array:
+    if dtype not in CONTENTS:  # BYTES: refused by name; FP16, BF16: the protocol has no field for them
+        if dtype is DType.STRING:
+            return from_bytes(b"", dtype, shape, tensor.name)
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"tensors of datatype {tensor.datatype} have no typed contents",
+            tensor=tensor.name,
+            remedy="Send them in raw_input_contents.",
+        )
+    name, element = CONTENTS[dtype]
+    filled = [field.name for field, _ in tensor.contents.ListFields()]
+    if filled not in ([name], []):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the contents of an input do not fit its datatype",
+            tensor=tensor.name,
+            expected=f"{name} for {tensor.datatype}",
+            received=", ".join(filled),
+        )
+    values: Iterable[Any] = getattr(tensor.contents, name)
+    return from_numbers(np.fromiter(values, element), dtype, shape, tensor.name)
+
+
+def _parameters(parameters: Mapping[str, pb.InferParameter]) -> dict[str, Any]:
+    found = {}
+    for name, value in parameters.items():
+        choice = value.WhichOneof("parameter_choice")
+        if choice is not None:
+            found[name] = getattr(value, choice)
+    return found

@@ -1,0 +1,222 @@
+"""Inference requests and responses as JSON with optional binary tensors behind it.
+
+Formats: Open Inference Protocol v2 (``required_api.md``) and Triton's ``extension_binary_data.md``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from runtime_service.api.grpc_codec import deadline
+from runtime_service.api.http_message import HttpResponse, parse_json
+from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
+from runtime_service.messages import InferRequest, InferResponse, Parameter, TensorData
+from runtime_service.served import Signature
+from runtime_service.validation import check_parameters, signature
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import TensorSpec
+
+JSON_LENGTH = "inference-header-content-length"
+"""Header with the length of the JSON part in bytes; binary tensors follow it."""
+
+
+_JSON_KINDS: dict[type[Any], str] = {dict: "an object", list: "an array", str: "a string"}
+
+
+@dataclass(frozen=True, slots=True)
+class BinaryOutputs:
+    """Which outputs the client wants as bytes: all or none, but for the exceptions by name."""
+
+    default: bool = False
+    by_name: Mapping[str, bool] | None = None
+
+    def wants(self, name: str) -> bool:
+        return (self.by_name or {}).get(name, self.default)
+
+
+def decode(
+    model: str, version: str, body: bytes | memoryview, json_length: str | None
+) -> tuple[InferRequest, BinaryOutputs]:
+    """A request with a JSON part, ``json_length`` being the value of :data:`JSON_LENGTH`.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT naming the tensor or field.
+    """
+    view = memoryview(body)
+    split = len(view) if json_length is None else _json_length(json_length, len(view))
+    document = _expect(parse_json(view[:split]), dict, "body")
+    parameters = _parameters(document)
+    inputs, rest = [], view[split:]
+    for item in _expect(document.get("inputs"), list, "inputs"):
+        tensor, rest = _input(_expect(item, dict, "inputs"), rest)
+        inputs.append(tensor)
+    if len(rest):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the body has more binary data than its inputs declare",
+            field="binary_data_size",
+            received=f"{len(rest)} bytes too many",
+        )
+    names, binary = _outputs(document, bool(parameters.get("binary_data_output", False)))
+    request = InferRequest(
+        model_name=model,
+        model_version=version,
+        id=_expect(document.get("id", ""), str, "id"),
+        inputs=tuple(inputs),
+        outputs=names,
+        parameters=parameters,
+        deadline=deadline(parameters),
+    )
+    return request, binary
+
+
+def decode_raw(
+    model: str, version: str, body: bytes | memoryview, expected: Signature
+) -> tuple[InferRequest, BinaryOutputs]:
+    """A raw request: the body is the one input, of batch 1; its one other variable dim follows from the size.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the model is not of that kind, or the size does not fit.
+    """
+    if len(expected.inputs) != 1:
+        raise _raw_refused(f"a model with one input, {model!r} has {len(expected.inputs)}")
+    spec = expected.inputs[0]
+    shape = _raw_shape(spec, len(body), expected.batch)
+    tensor = TensorData(spec.name, spec.dtype, from_bytes(memoryview(body), spec.dtype, shape, spec.name))
+    return InferRequest(model, (tensor,), version), BinaryOutputs(default=True)
+
+
+def encode(response: InferResponse, binary: BinaryOutputs) -> HttpResponse:
+    """JSON, followed by the binary outputs in the order of the JSON."""
+    outputs: list[dict[str, Any]] = []
+    tail: list[bytes] = []
+    for tensor in response.outputs:
+        document: dict[str, Any] = {
+            "name": tensor.name,
+            "datatype": wire_name(tensor.dtype),
+            "shape": list(tensor.array.shape),
+        }
+        if binary.wants(tensor.name):
+            tail.append(to_bytes(tensor.array))
+            document["parameters"] = {"binary_data_size": len(tail[-1])}
+        else:
+            array = tensor.array.astype("float32") if tensor.array.dtype.kind == "V" else tensor.array
+            document["data"] = array.ravel().tolist()
+        outputs.append(document)
+    head = {"model_name": response.model_name, "model_version": response.model_version, "outputs": outputs}
+    if response.id:
+        head["id"] = response.id
+    if not tail:
+        return HttpResponse.json(head)
+    text = json.dumps(head, separators=(",", ":")).encode()
+    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
+    return HttpResponse(parts=(text, *tail), headers=headers)
+
+
+def _input(item: dict[str, Any], rest: memoryview) -> tuple[TensorData, memoryview]:
+    name = _expect(item.get("name"), str, "inputs.name")
+    parameters = _parameters(item, name)
+    dtype = parse_datatype(_expect(item.get("datatype"), str, "inputs.datatype", name), name)
+    shape = _shape(item.get("shape"), name)
+    size = parameters.get("binary_data_size")
+    if size is None:
+        if "data" not in item:
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "an input has no data", tensor=name, field="data")
+        return TensorData(name, dtype, from_numbers(item["data"], dtype, shape, name)), rest
+    if "data" in item:
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "an input has JSON and binary data", tensor=name, field="data")
+    if isinstance(size, bool) or not isinstance(size, int) or not 0 <= size <= len(rest):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "binary_data_size does not fit the body",
+            tensor=name,
+            expected=f"an integer from 0 to {len(rest)}, the binary bytes left",
+            received=repr(size)[:100],
+        )
+    return TensorData(name, dtype, from_bytes(rest[:size], dtype, shape, name)), rest[size:]
+
+
+def _outputs(document: dict[str, Any], default: bool) -> tuple[tuple[str, ...], BinaryOutputs]:
+    names: list[str] = []
+    binary: dict[str, bool] = {}
+    for item in _expect(document.get("outputs", []), list, "outputs"):
+        name = _expect(_expect(item, dict, "outputs").get("name"), str, "outputs.name")
+        parameters = _parameters(item, name)
+        names.append(name)
+        if "binary_data" in parameters:
+            binary[name] = bool(parameters["binary_data"])
+    return tuple(names), BinaryOutputs(default, binary)
+
+
+def _parameters(item: dict[str, Any], tensor: str = "") -> dict[str, Parameter]:
+    parameters = _expect(item.get("parameters", {}), dict, "parameters", tensor)
+    check_parameters(parameters, tensor)
+    return {str(name): value for name, value in parameters.items() if isinstance(value, (bool, int, float, str))}
+
+
+def _shape(value: object, tensor: str) -> tuple[int, ...]:
+    extents = _expect(value, list, "shape", tensor)
+    if not all(type(extent) is int and 0 <= extent < 2**63 for extent in extents):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a shape is malformed",
+            tensor=tensor,
+            field="shape",
+            expected="a list of integers >= 0",
+            received=repr(extents)[:100],
+        )
+    return tuple(extents)
+
+
+def _expect(value: Any, kind: type[Any], field: str, tensor: str = "") -> Any:
+    """``value``, which must be of this JSON kind."""
+    if not isinstance(value, kind):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a field of the request is missing or of the wrong kind",
+            tensor=tensor,
+            field=field,
+            expected=_JSON_KINDS[kind],
+            received="nothing" if value is None else type(value).__name__,
+        )
+    return value
+
+
+def _json_length(text: str, available: int) -> int:
+    if not (text.isascii() and text.isdecimal() and len(text) < 20 and int(text) <= available):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the header Inference-Header-Content-Length does not fit the body",
+            field="Inference-Header-Content-Length",
+            expected=f"an integer from 0 to {available}",
+            received=repr(text)[:100],
+        )
+    return int(text)
+
+
+def _raw_shape(spec: TensorSpec, size: int, batch: str | None) -> tuple[int, ...]:
+    variable = [axis for axis, dim in enumerate(spec.shape) if not isinstance(dim, int)]
+    if batch is not None or len(variable) > 1:  # the first variable axis is the batch
+        variable = variable[1:]
+    if len(variable) > 1:
+        raise _raw_refused(f"an input with at most one variable dim besides the batch, not {signature(spec)}")
+    shape = [dim if isinstance(dim, int) else 1 for dim in spec.shape]
+    if variable:
+        row = spec.dtype.itemsize
+        for extent in shape:
+            row *= extent
+        shape[variable[0]] = size // row if row else 0
+    return tuple(shape)
+
+
+def _raw_refused(expected: str) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "this model cannot take a raw request",
+        field="Inference-Header-Content-Length: 0",
+        expected=expected,
+        remedy="Send a JSON part that names the inputs and their shapes.",
+    )

@@ -1,0 +1,205 @@
+"""The process: wiring, start, orderly end. ``python -m runtime_service.server``, settings from the environment."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from pathlib import Path
+from types import FrameType
+
+from prometheus_client import CollectorRegistry
+
+from runtime_service.api.grpc_server import GrpcServer
+from runtime_service.api.http_server import HttpLimits, HttpServer
+from runtime_service.api.rest import RestApplication, metrics_application
+from runtime_service.api.tls import TlsFiles
+from runtime_service.dataplane import DataPlane
+from runtime_service.follower import Follower
+from runtime_service.lifecycle import Lifecycle, Phase
+from runtime_service.loader import load_models
+from runtime_service.loading import ModelLoader
+from runtime_service.metrics import Metrics
+from runtime_service.registry import ModelRegistry
+from runtime_service.repository import StoreSource
+from runtime_service.settings import Settings
+from runtime_service.source import ModelSource
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.files import write_atomically
+from shared_ir.repository import ArtifactRepository
+from shared_ir.signature import TRUST_DIRECTORY, TrustStore
+from shared_ir.store import open_store
+from shared_ir.versions import package_version
+
+_LOG = logging.getLogger(__name__)
+
+
+class RuntimeServer:
+    """Everything that serves models from ``source``; addresses are bound when it is made."""
+
+    def __init__(self, settings: Settings, source: ModelSource) -> None:
+        self.settings = settings
+        self._grpc: GrpcServer | None = None
+        self.metrics = Metrics(CollectorRegistry())
+        self.lifecycle = Lifecycle(settings.max_in_flight)
+        registry = ModelRegistry(self.metrics)
+        self.follower = Follower(
+            registry, ModelLoader(source, settings, self.metrics), self.metrics, self._publish_readiness
+        )
+        self.follower.configure(settings.model_settings())
+        self.dataplane = DataPlane(
+            registry,
+            self.follower,
+            self.lifecycle,
+            self.metrics,
+            version=package_version(),
+            explicit_control=settings.model_control == "explicit",
+        )
+        token, tls = _token(settings), _tls(settings)
+        limits = HttpLimits(settings.max_request_bytes, max_connections=2 * settings.max_in_flight)
+        rest = RestApplication(self.dataplane, self.metrics.registry, token)
+        self._http: dict[str, HttpServer] = {}
+        if settings.http_address:
+            self._http["http"] = HttpServer(rest, settings.http_address, limits, tls.context() if tls else None)
+        if settings.metrics_address:
+            application = metrics_application(self.metrics.registry)
+            self._http["metrics"] = HttpServer(application, settings.metrics_address, limits)
+        if settings.grpc_address:
+            self._grpc = GrpcServer(
+                self.dataplane,
+                settings.grpc_address,
+                max_in_flight=settings.max_in_flight,
+                max_request_bytes=settings.max_request_bytes,
+                token=token,
+                tls=tls,
+            )
+        self._following = threading.Thread(
+            target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
+        )
+
+    @property
+    def addresses(self) -> dict[str, str]:
+        """``host:port`` in use for ``grpc``, ``http`` and ``metrics``, as far as they are turned on."""
+        configured = {"http": self.settings.http_address, "metrics": self.settings.metrics_address}
+        found = {name: _with_port(configured[name], server.port) for name, server in self._http.items()}
+        if self._grpc is not None:
+            found["grpc"] = _with_port(self.settings.grpc_address, self._grpc.port)
+        return found
+
+    def start(self) -> None:
+        """Answer at once (not ready, but live), then load the models in the background."""
+        for server in self._http.values():
+            server.start()
+        if self._grpc is not None:
+            self._grpc.start()
+        self._following.start()
+        if self.settings.address_file:
+            write_atomically(Path(self.settings.address_file), json.dumps(self.addresses).encode())
+        _LOG.info("serving %s", ", ".join(f"{name} on {at}" for name, at in sorted(self.addresses.items())))
+
+    def drain(self, hurry: threading.Event) -> None:
+        """Readiness first, then (after ``drain_delay``) refuse, finish what is in flight, and free the models.
+
+        An idle server is through at once; ``hurry`` ends every wait.
+        """
+        self.lifecycle.enter(Phase.LAME_DUCK)
+        self._publish_readiness()
+        self.follower.stop()
+        if self.settings.drain_delay:
+            _LOG.info("not ready any more, still serving for %.0f s", self.settings.drain_delay)
+            hurry.wait(self.settings.drain_delay)
+        self.lifecycle.enter(Phase.DRAINING)
+        grace = 0.0 if hurry.is_set() else self.settings.drain_timeout
+        stopped = self._grpc.stop(grace) if self._grpc is not None else None
+        if not self.lifecycle.wait_idle(grace):
+            _LOG.warning("%d requests were still in flight after %.0f s", self.lifecycle.in_flight, grace)
+        for server in self._http.values():
+            server.stop(grace)
+        if stopped is not None:
+            stopped.wait(grace)
+        if self.lifecycle.in_flight == 0:
+            self.follower.close()
+
+    def _publish_readiness(self) -> None:
+        if self._grpc is not None:
+            self._grpc.publish_readiness()
+
+
+def serve(server: RuntimeServer) -> None:
+    """Run until SIGTERM or SIGINT, then drain; a second signal hurries."""
+    leave, hurry = threading.Event(), threading.Event()
+
+    def on_signal(number: int, _frame: FrameType | None) -> None:
+        _LOG.info("received %s", signal.Signals(number).name)
+        (hurry if leave.is_set() else leave).set()
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, on_signal)
+    server.start()
+    leave.wait()
+    server.drain(hurry)
+    _LOG.info("drained")
+
+
+def store_source(settings: Settings) -> StoreSource:
+    """The artifact store and the trusted keys of ``settings``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the URL of the store; ARTIFACT_UNTRUSTED, no key is trusted.
+    """
+    trust = TrustStore.load(settings.home / TRUST_DIRECTORY)
+    if not trust.keys:
+        raise IngotError(
+            ErrorCode.ARTIFACT_UNTRUSTED,
+            "no key is trusted here, so no model could be loaded",
+            field=str(settings.home / TRUST_DIRECTORY),
+            expected="public keys (*.pub) of those who publish models",
+            remedy="Copy the public key of the compiler service there, or set INGOT_HOME.",
+        )
+    store = open_store(settings.store_url or str(settings.home / "store"), settings.home / "cache")
+    return StoreSource(ArtifactRepository(store, trust), load_models)
+
+
+def _with_port(address: str, port: int) -> str:
+    return f"{address.rpartition(':')[0]}:{port}"
+
+
+def _tls(settings: Settings) -> TlsFiles | None:
+    if not settings.tls_certificate:
+        return None
+    authority = Path(settings.tls_client_ca) if settings.tls_client_ca else None
+    return TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), authority)
+
+
+def _token(settings: Settings) -> str:
+    if not settings.token_file:
+        return ""
+    try:
+        token = Path(settings.token_file).read_text().strip()
+    except OSError as error:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, f"cannot read the token: {error.strerror}", field=settings.token_file
+        ) from error
+    if not token:
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "the token file is empty", field=settings.token_file)
+    return token
+
+
+def main() -> int:
+    """Exit status 2 when a setting is wrong, with one sentence on standard error."""
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    try:
+        settings = Settings.from_environment(os.environ)
+        server = RuntimeServer(settings, store_source(settings))
+    except IngotError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 2
+    serve(server)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
