@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
+from functools import reduce
 
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, substitute, to_text
+from shared_ir.dtype import DType
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text
 from shared_ir.simplify import simplify
 
 Dim = int | Expr
@@ -79,32 +81,47 @@ def dims_text(dims: Iterable[Dim]) -> str:
     return ", ".join(dim_text(d) for d in dims)
 
 
-_OPERATORS: dict[type[ast.operator], BinaryOp] = {
+_OPERATORS: dict[type[ast.AST], BinaryOp] = {
     ast.Add: BinaryOp.ADD,
     ast.Sub: BinaryOp.SUB,
     ast.Mult: BinaryOp.MUL,
     ast.FloorDiv: BinaryOp.FLOOR_DIV,
     ast.Mod: BinaryOp.FLOOR_MOD,
+    ast.Lt: BinaryOp.LT,
+    ast.LtE: BinaryOp.LE,
+    ast.Gt: BinaryOp.GT,
+    ast.GtE: BinaryOp.GE,
+    ast.Eq: BinaryOp.EQ,
+    ast.NotEq: BinaryOp.NE,
+    ast.And: BinaryOp.AND,
+    ast.Or: BinaryOp.OR,
 }
-_FUNCTIONS = {"min": BinaryOp.MIN, "max": BinaryOp.MAX}
+_FUNCTIONS = {
+    "min": BinaryOp.MIN,
+    "max": BinaryOp.MAX,
+    "trunc_div": BinaryOp.TRUNC_DIV,
+    "trunc_mod": BinaryOp.TRUNC_MOD,
+}
 
 
 def parse_dim(text: str) -> Dim:
     """The inverse of :func:`dim_text`.
 
     Raises:
-        ValueError: ``text`` is not an integer expression over ``+ - * // % min max``.
+        ValueError: ``text`` is not an integer expression over ``+ - * // % min max select`` and comparisons.
     """
     try:
-        tree = ast.parse(text, mode="eval")
-    except (SyntaxError, ValueError) as error:
-        raise ValueError(f"not a dim: {text!r}") from error
-    return as_dim(_from_ast(tree.body, text))
+        expr = _from_ast(ast.parse(text, mode="eval").body, text)
+        if expr.dtype is not DType.INT64:
+            raise ValueError(f"not a dim: {text!r}")
+        return as_dim(expr)
+    except (SyntaxError, TypeError, RecursionError, MemoryError) as error:
+        raise ValueError(f"not a dim: {text[:200]!r}") from error
 
 
 def _from_ast(node: ast.expr, text: str) -> Expr:
     match node:
-        case ast.Constant(value=int(value)):
+        case ast.Constant(value=int(value)) if not isinstance(value, bool):
             return Const(value)
         case ast.Name(id=name):
             return Var(name)
@@ -112,6 +129,21 @@ def _from_ast(node: ast.expr, text: str) -> Expr:
             return -_from_ast(operand, text)
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _OPERATORS:
             return binary(_OPERATORS[type(op)], _from_ast(left, text), _from_ast(right, text))
+        case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _OPERATORS:
+            return binary(_OPERATORS[type(op)], _from_ast(left, text), _from_ast(right, text))
+        case ast.BoolOp(op=op, values=[first, *rest]):
+            return reduce(
+                lambda a, b: binary(_OPERATORS[type(op)], a, _from_ast(b, text)), rest, _from_ast(first, text)
+            )
         case ast.Call(func=ast.Name(id=name), args=[a, b], keywords=[]) if name in _FUNCTIONS:
             return binary(_FUNCTIONS[name], _from_ast(a, text), _from_ast(b, text))
+        case ast.Call(func=ast.Name(id="select"), args=[a, b, c], keywords=[]):
+            return select(_condition(a, text), _from_ast(b, text), _from_ast(c, text))
     raise ValueError(f"not a dim: {text!r}")
+
+
+def _condition(node: ast.expr, text: str) -> Expr:
+    found = _from_ast(node, text)
+    if found.dtype is not DType.BOOL:
+        raise ValueError(f"not a dim: {text!r}")
+    return found

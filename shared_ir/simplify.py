@@ -189,12 +189,12 @@ class Simplifier:
             case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=Const(value=c)) if int(c) > 0:
                 low, high = self.interval(lhs)
                 return None if low is None else low // int(c), None if high is None else high // int(c)
-            case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs):
-                low, high = self.interval(lhs)
-                return (0, high) if low is not None and low >= 0 else (None, None)
+            case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=rhs):
+                (low, high), (least, _) = self.interval(lhs), self.interval(rhs)
+                known = low is not None and low >= 0 and least is not None and least >= 0
+                return (0, high) if known else (None, None)
             case Binary(op=BinaryOp.FLOOR_MOD, rhs=rhs):
-                _, high = self.interval(rhs)
-                return 0, None if high is None else high - 1
+                return _remainders(self.interval(rhs))
             case Binary(op=BinaryOp.MIN, lhs=lhs, rhs=rhs):
                 first, second = self.interval(lhs), self.interval(rhs)
                 return _least(first[0], second[0]), _tightest(min, first[1], second[1])
@@ -231,6 +231,15 @@ class Simplifier:
 
 def _is_linear(expr: Expr) -> bool:
     return isinstance(expr, Const) or (isinstance(expr, Binary) and expr.op in _LINEAR)
+
+
+def _remainders(divisor: Interval) -> Interval:
+    """Bounds of ``x % d``, which takes the sign of the divisor."""
+    low, high = divisor
+    return (
+        0 if low is not None and low >= 0 else None if low is None else low + 1,
+        0 if high is not None and high <= 0 else None if high is None else high - 1,
+    )
 
 
 def _least(a: int | None, b: int | None) -> int | None:
