@@ -1,0 +1,47 @@
+"""What the instructions of a target can do without a call into a runtime library."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from shared_ir.target import Target
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """Facts that decide which of several instruction sequences is emitted.
+
+    Attributes:
+        fma: fused multiply-add is an instruction.
+        rounding: rounding a float to an integral float is inline code, not a call.
+        half: float16 <-> float32 conversion is an instruction.
+        wide_integers: int64 division and int64 <-> float conversion are inline code.
+        division: int32 division is an instruction.
+        nan_extrema: minimum and maximum instructions propagate NaN.
+        vector_bits: width of a register.
+    """
+
+    fma: bool
+    rounding: bool
+    half: bool
+    wide_integers: bool
+    division: bool
+    nan_extrema: bool
+    vector_bits: int
+
+    @classmethod
+    def of(cls, target: Target) -> Self:
+        have = target.required_features
+        architecture = target.architecture
+        is_arm64 = architecture == "aarch64"
+        is_riscv = architecture == "riscv64"
+        return cls(
+            fma=is_arm64 or bool({"fma", "avx512f", "vfp4"} & have) or (is_riscv and {"f", "d"} <= have),
+            rounding=is_arm64 or "sse4.1" in have or is_riscv,
+            half=is_arm64 or bool({"f16c", "avx512f", "zfh", "zfhmin"} & have),
+            wide_integers=architecture != "armv7",
+            division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
+            nan_extrema=is_arm64,
+            vector_bits=target.vector_bits,
+        )

@@ -1,0 +1,85 @@
+"""Conversions between element types, with the semantics of ONNX ``Cast``.
+
+Floats become integers by truncation and saturate at the ends of the range; NaN becomes 0.
+"""
+
+from __future__ import annotations
+
+from compiler_service.codegen.builder import FunctionBuilder, Value
+from compiler_service.codegen.half import double_to_odd_float, round_to
+from compiler_service.codegen.integer_helpers import double_to_wide_integer, wide_integer_to_double
+from compiler_service.codegen.llvm_types import HALF_TYPES, REGISTER, float_bits, register_type, splat, suffix, vector
+from compiler_service.codegen.terms import Term
+from shared_ir.dtype import DType
+
+
+def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, in_range: bool = False) -> Value:
+    """``x`` as ``dtype``; ``in_range`` promises that a float operand fits the integer type or is NaN.
+
+    Raises:
+        IngotError: UNSUPPORTED_DTYPE, kernels cannot compute with ``dtype``.
+    """
+    register_type(dtype, x.lanes)
+    if dtype is x.dtype:
+        return x
+    source = Term(builder, x.text, REGISTER[x.dtype], x.lanes)
+    return Value(_convert(builder, source, x.dtype, dtype, in_range), dtype, x.lanes)
+
+
+def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, in_range: bool) -> str:
+    if target is DType.BOOL:
+        return x.differs(0).text
+    if source.is_float:
+        if target.is_float:
+            return _float_to_float(builder, x, source, target)
+        return _float_to_integer(builder, x, target, in_range)
+    if target.is_float:
+        return _integer_to_float(builder, x, source, target)
+    element = REGISTER[target]
+    if source.bits == target.bits and source is not DType.BOOL:
+        return x.text
+    if source is not DType.BOOL and source.bits > target.bits:
+        return x.convert("trunc", element).text
+    return x.convert("sext" if source.is_signed else "zext", element).text
+
+
+def _float_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DType) -> str:
+    if target is DType.FLOAT64:
+        return x.convert("fpext", "double").text
+    if source is DType.FLOAT64:
+        if target is DType.FLOAT32:
+            return x.convert("fptrunc", "float").text
+        x = double_to_odd_float(x)
+    return round_to(builder, x.text, target, x.lanes) if target in HALF_TYPES else x.text
+
+
+def _integer_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DType) -> str:
+    element = REGISTER[target]
+    if source.bits == 64 and not builder.capabilities.wide_integers:
+        wide = wide_integer_to_double(x, signed=source.is_signed)
+        result = wide if element == "double" else wide.convert("fptrunc", element)
+    else:
+        result = x.convert("sitofp" if source.is_signed else "uitofp", element)
+    return round_to(builder, result.text, target, x.lanes) if target in HALF_TYPES else result.text
+
+
+def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, in_range: bool) -> str:
+    element = REGISTER[target]
+    if target.bits == 64 and not builder.capabilities.wide_integers:
+        wide = x if x.element == "double" else x.convert("fpext", "double")
+        return double_to_wide_integer(wide, signed=target.is_signed).text
+    sign = "s" if target.is_signed else "u"
+    if in_range:
+        return _unchecked(builder, x, target, f"fpto{sign}i")
+    result, operand = vector(element, x.lanes), x.type
+    name = f"llvm.fpto{sign}i.sat.{suffix(element, x.lanes)}.{suffix(x.element, x.lanes)}"
+    function = builder.module.intrinsic(name, result, operand)
+    return builder.emit(f"call {result} {function}({operand} {x.text})")
+
+
+def _unchecked(builder: FunctionBuilder, x: Term, target: DType, instruction: str) -> str:
+    """One conversion instruction; NaN, which it leaves undefined, is made 0 first."""
+    zero = splat(float_bits(0.0, x.element), x.element, x.lanes)
+    ordered = builder.emit(f"fcmp ord {x.type} {x.text}, {zero}")
+    number = builder.emit(f"select {vector('i1', x.lanes)} {ordered}, {x.type} {x.text}, {x.type} {zero}")
+    return x.of(number).convert(instruction, REGISTER[target]).text

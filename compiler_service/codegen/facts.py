@@ -1,0 +1,128 @@
+"""What can be told of an expression without running it: sign, range, NaN, loads, linearity in the lane."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+
+from compiler_service.loop_ir.ir import Broadcast, BufferLoad, Ramp
+from shared_ir.dtype import DType
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var
+
+_MONOTONE = frozenset({BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_DIV})
+_ROUNDINGS = frozenset({UnaryOp.ROUND, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.TRUNC})
+
+
+class Linear(NamedTuple):
+    """``base + lane * stride``"""
+
+    base: Expr
+    stride: Expr
+
+
+def as_linear(index: Expr) -> Linear | None:
+    """A vector index as a ramp, where it is one."""
+    match index:
+        case Ramp(base=base, stride=stride):
+            return Linear(base, stride)
+        case Broadcast(x=x):
+            return Linear(x, Const(0))
+        case Binary(op=op, lhs=lhs, rhs=rhs) if op in (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL):
+            left, right = as_linear(lhs), as_linear(rhs)
+            if left is None or right is None:
+                return None
+            if op is BinaryOp.ADD:
+                return Linear(left.base + right.base, left.stride + right.stride)
+            if op is BinaryOp.SUB:
+                return Linear(left.base - right.base, left.stride - right.stride)
+            if right.stride == Const(0):
+                return Linear(left.base * right.base, left.stride * right.base)
+            if left.stride == Const(0):
+                return Linear(left.base * right.base, right.stride * left.base)
+    return None
+
+
+def uniform(expr: Expr) -> Expr:
+    """The scalar that every lane of a broadcast holds; other expressions as they are."""
+    return expr.x if isinstance(expr, Broadcast) else expr
+
+
+def constant_of(expr: Expr) -> float | None:
+    """The number that ``expr`` is in every lane, if it is a constant."""
+    scalar = uniform(expr)
+    return scalar.value if isinstance(scalar, Const) else None
+
+
+def is_not_nan(expr: Expr) -> bool:
+    match uniform(expr):
+        case Const(value=value):
+            return not math.isnan(value)
+        case Cast(x=x):
+            return not x.dtype.is_float
+    return False
+
+
+def fits_integer(expr: Expr, dtype: DType) -> bool:
+    """Whether a float expression is clamped to the range of an integer type (NaN apart)."""
+    info = np.iinfo(dtype.numpy)
+    low, high = _clamped(expr)
+    # bounds are compared as floats of 24 bits: the ends of wider types are not among them
+    return dtype.bits <= 16 and low >= float(info.min) and high <= float(info.max)
+
+
+def _clamped(expr: Expr) -> tuple[float, float]:
+    match expr:
+        case Unary(op=op, x=x) if op in _ROUNDINGS:
+            return _clamped(x)  # integer bounds stay bounds
+        case Binary(op=BinaryOp.MIN | BinaryOp.MAX as op, lhs=lhs, rhs=rhs):
+            inner, bound = (lhs, constant_of(rhs)) if constant_of(rhs) is not None else (rhs, constant_of(lhs))
+            if bound is None:
+                return -math.inf, math.inf
+            low, high = _clamped(inner)
+            if op is BinaryOp.MIN:
+                return min(low, bound), min(high, bound)
+            return max(low, bound), max(high, bound)
+    return -math.inf, math.inf
+
+
+class Facts:
+    """Answers about expressions of one function; remembers them, and the variables known to be >= 0."""
+
+    def __init__(self) -> None:
+        self._loads: dict[Expr, bool] = {}
+        self._nonnegative: dict[str, bool] = {}
+
+    def learn(self, name: str, nonnegative: bool) -> None:
+        self._nonnegative[name] = nonnegative
+
+    def has_loads(self, expr: Expr) -> bool:
+        if isinstance(expr, (Const, Var)):
+            return False
+        found = self._loads.get(expr)
+        if found is None:
+            found = isinstance(expr, BufferLoad) or any(self.has_loads(c) for c in expr.children())
+            self._loads[expr] = found
+        return found
+
+    def is_nonnegative(self, expr: Expr) -> bool:
+        """Whether an integer expression is certainly >= 0 (index arithmetic does not overflow)."""
+        match expr:
+            case Const(value=value):
+                return value >= 0
+            case Var(name=name):
+                return self._nonnegative.get(name, False)
+            case Broadcast(x=x):
+                return self.is_nonnegative(x)
+            case Ramp(base=base, stride=stride):
+                return self.is_nonnegative(base) and self.is_nonnegative(stride)
+            case Binary(op=op, lhs=lhs, rhs=rhs) if op in _MONOTONE:
+                return self.is_nonnegative(lhs) and self.is_nonnegative(rhs)
+            case Binary(op=BinaryOp.MAX, lhs=lhs, rhs=rhs):
+                return self.is_nonnegative(lhs) or self.is_nonnegative(rhs)
+            case Binary(op=BinaryOp.FLOOR_MOD, rhs=rhs):
+                return self.is_nonnegative(rhs)
+            case Select(then=then, otherwise=otherwise):
+                return self.is_nonnegative(then) and self.is_nonnegative(otherwise)
+        return False

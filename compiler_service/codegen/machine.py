@@ -1,0 +1,95 @@
+"""LLVM IR text to objects and assembly, for any target, through llvmlite."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import llvmlite.binding as llvm
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.target import Target
+
+_ABI = {"riscv64": "lp64d"}
+
+
+@cache
+def _initialize() -> None:
+    llvm.initialize_all_targets()
+    llvm.initialize_all_asmprinters()
+    llvm.initialize_native_asmparser()
+
+
+@cache
+def target_machine(target: Target) -> llvm.TargetMachine:
+    """The LLVM code generator for ``target``; position-independent code.
+
+    Raises:
+        IngotError: INVALID_TARGET, LLVM does not know the triple.
+    """
+    _initialize()
+    try:
+        backend = llvm.Target.from_triple(target.triple)
+    except RuntimeError as error:
+        raise IngotError(
+            ErrorCode.INVALID_TARGET,
+            f"LLVM has no code generator for {target.triple!r}: {error}",
+            field="target",
+            received=target.triple,
+        ) from error
+    return backend.create_target_machine(
+        cpu=target.cpu,
+        features=",".join(target.features),
+        opt=3,
+        reloc="pic",
+        codemodel="default",
+        abiname=_ABI.get(target.architecture, ""),
+    )
+
+
+def compile_ir(text: str, target: Target) -> bytes:
+    """The object file of a module given as text.
+
+    Raises:
+        IngotError: COMPILER_FAULT, the text is not valid LLVM IR.
+    """
+    return bytes(target_machine(target).emit_object(_optimized(text, target)))
+
+
+def assembly(text: str, target: Target) -> str:
+    """The assembly of a module given as text, for reading."""
+    return str(target_machine(target).emit_assembly(_optimized(text, target)))
+
+
+def optimized_ir(text: str, target: Target) -> str:
+    """The module after LLVM's passes, for reading."""
+    return str(_optimized(text, target))
+
+
+def _optimized(text: str, target: Target) -> llvm.ModuleRef:
+    machine = target_machine(target)
+    module = parse(text)
+    module.triple = target.triple
+    module.data_layout = str(machine.target_data)
+    options = llvm.create_pipeline_tuning_options(speed_level=3)
+    # schedules decide what becomes a vector
+    options.loop_vectorization = False
+    options.slp_vectorization = False
+    options.loop_interleaving = False
+    builder = llvm.create_pass_builder(machine, options)
+    builder.getModulePassManager().run(module, builder)
+    return module
+
+
+def parse(text: str) -> llvm.ModuleRef:
+    """A verified LLVM module.
+
+    Raises:
+        IngotError: COMPILER_FAULT, with LLVM's message.
+    """
+    _initialize()
+    try:
+        module = llvm.parse_assembly(text)
+        module.verify()
+    except RuntimeError as error:
+        raise IngotError(ErrorCode.COMPILER_FAULT, f"generated LLVM IR is not valid: {error}") from error
+    return module

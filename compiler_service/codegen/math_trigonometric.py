@@ -1,0 +1,147 @@
+"""Circular functions and their inverses, as vector formulas.
+
+Arguments are reduced in double precision with pi/2 in four parts of 33 bits (Cody and Waite): exact up to 2^20 * pi/2 =
+1.6e6, gradually worse beyond and merely bounded from 1e15 on.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+from compiler_service.codegen import math_coefficients as coefficients
+from compiler_service.codegen.math_exponential import clamp, nearest_integer
+from compiler_service.codegen.terms import Term, absolute, copysign, exact, is_nan, polynomial, select, square_root
+
+_HALF_PI_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
+_HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
+_TWO_OVER_PI = 0.6366197723675814
+_QUARTER = 0.7855  # a little over pi/4
+
+
+class Angle(NamedTuple):
+    """``x = quadrant * pi/2 + (value + tail)``"""
+
+    quadrant: Term
+    value: Term
+    tail: Term
+
+
+def _reduce(x: Term) -> Angle:
+    """A double, reduced to [-pi/4, pi/4] with twice its precision."""
+    whole, n = nearest_integer(x, _TWO_OVER_PI)
+    first, second, third, fourth = _HALF_PI_PARTS
+    t = x - whole * first
+    r = exact(t - whole * second)
+    lost = (exact(t) - r) - whole * second
+    s = exact(r - whole * third)
+    lost = lost + ((r - s) - whole * third) - whole * fourth
+    value = exact(s + lost)
+    tail = (s - value) + lost
+    return Angle(n, clamp(value, -_QUARTER, _QUARTER), tail)
+
+
+def _sine(angle: Angle) -> Term:
+    x, y = angle.value, angle.tail
+    z = x * x
+    if x.element == "float":
+        return x * z * polynomial(z, coefficients.SIN_SINGLE) + x
+    return x + (x * z * polynomial(z, coefficients.SIN_DOUBLE) + (y - y * z * 0.5))
+
+
+def _cosine(angle: Angle) -> Term:
+    x, y = angle.value, angle.tail
+    z = x * x
+    half = z * 0.5
+    near = exact(1.0 - half)
+    if x.element == "float":
+        return near + (((1.0 - near) - half) + z * z * polynomial(z, coefficients.COS_SINGLE))
+    return near + (((1.0 - near) - half) + (z * z * polynomial(z, coefficients.COS_DOUBLE) - x * y))
+
+
+def _angle(x: Term) -> Angle:
+    if x.element == "double":
+        return _reduce(x)
+    wide = _reduce(x.convert("fpext", "double"))
+    single = wide.value.convert("fptrunc", "float")
+    return Angle(wide.quadrant.convert("trunc", "i32"), single, single.lift(0.0))
+
+
+def _by_quadrant(angle: Angle, turns: int) -> Term:
+    """sin(x + turns * pi/2)"""
+    quadrant = angle.quadrant + turns if turns else angle.quadrant
+    value = select((quadrant & 1).differs(0), _cosine(angle), _sine(angle))
+    return select((quadrant & 2).differs(0), -value, value)
+
+
+def sin(x: Term) -> Term:
+    # sin(-0) is -0, which the reduction loses
+    return select(x.equals(0.0), x, _by_quadrant(_angle(x), 0))
+
+
+def cos(x: Term) -> Term:
+    return _by_quadrant(_angle(x), 1)
+
+
+# -- doubles only: the float versions widen
+
+
+def tan(x: Term) -> Term:
+    angle = _reduce(x)
+    s, c = _sine(angle), _cosine(angle)
+    odd = (angle.quadrant & 1).differs(0)
+    return select(x.equals(0.0), x, select(odd, -c, s) / select(odd, s, c))
+
+
+def _asin_core(x: Term) -> tuple[Term, Term]:
+    """Whether |x| > 1/2, and asin(|x|), or in that case asin(sqrt((1 - |x|) / 2))."""
+    size = absolute(x)
+    large = size > 0.5
+    z = select(large, (1.0 - size) * 0.5, size * size)
+    s = select(large, square_root(z), size)
+    return large, s * z * polynomial(z, coefficients.ASIN_DOUBLE) + s
+
+
+def asin(x: Term) -> Term:
+    large, value = _asin_core(x)
+    high, low = _HALF_PI
+    return copysign(select(large, high - ((value + value) - low), value), x)
+
+
+def acos(x: Term) -> Term:
+    large, value = _asin_core(x)
+    high, low = _HALF_PI
+    twice = value + value
+    negative = x < 0.0
+    small = high - (copysign(value, x) - low)
+    return select(large, select(negative, 2.0 * high - (twice - 2.0 * low), twice), small)
+
+
+def atan(x: Term) -> Term:
+    size = absolute(x)
+    steep = size > 2.414213562373095
+    middle = size > 0.41421356237309503
+    numerator = select(steep, -1.0, select(middle, size - 1.0, size))
+    denominator = select(steep, size, select(middle, size + 1.0, 1.0))
+    t = numerator / denominator
+    z = t * t
+    near = t * z * polynomial(z, coefficients.ATAN_DOUBLE)
+    high, low = _HALF_PI
+    base = select(steep, x.lift(high), select(middle, x.lift(high / 2), x.lift(0.0)))
+    rest = select(steep, x.lift(low), select(middle, x.lift(low / 2), x.lift(0.0)))
+    return copysign(base + (t + (near + rest)), x)
+
+
+def atan2(y: Term, x: Term) -> Term:
+    """The angle of the point (x, y), signed zeros and infinities as C's Annex F has them."""
+    height, width = absolute(y), absolute(x)
+    steep = height > width
+    smaller, larger = select(steep, width, height), select(steep, height, width)
+    ratio = smaller / select(larger.equals(0.0), 1.0, larger)
+    ratio = select(smaller.equals(math.inf), 1.0, ratio)  # both infinite: the diagonal
+    high, low = _HALF_PI
+    value = atan(ratio)
+    value = select(steep, high - (value - low), value)
+    left = copysign(x.lift(1.0), x) < 0.0
+    value = copysign(select(left, 2.0 * high - (value - 2.0 * low), value), y)
+    return select(is_nan(x) | is_nan(y), x + y, value)
