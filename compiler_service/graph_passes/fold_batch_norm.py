@@ -88,6 +88,22 @@ def _shifted(node: Node, site: Site) -> Replacement:
     return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
 
 
+def _distributed(node: Node, site: Site) -> Replacement:
+    """(x + c) * d -> x * d + c * d, so that scales meet scales and shifts meet shifts"""
+    found = with_constant(node, site)
+    shift = None if found is None else site.producer(found[0], "Add")
+    inner = None if shift is None else with_constant(shift, site)
+    if found is None or inner is None or not is_float(found[0]) or not site.only_user(found[0]):
+        return None
+    if found[0].type != node.results[0].type or inner[0].type != found[0].type:
+        return None
+    moved = np.asarray(inner[1] * found[1])
+    if moved.size > max(inner[1].size, found[1].size):
+        return None
+    scaled = site.node("Mul", (inner[0], site.constant(found[1], "scale")))
+    return site.node("Add", (scaled, site.constant(moved, "shift")))
+
+
 def _scaled_input(node: Node, site: Site) -> Replacement:
     """Conv(x * c, w, b) -> Conv(x, w * c, b), for one number or one per input channel"""
     product = site.producer(node.inputs[0], "Mul")
@@ -162,6 +178,7 @@ def _scale_outputs(contraction: Node, weight: np.ndarray, factor: np.ndarray) ->
 RULES: tuple[Rule, ...] = (
     rule("BatchNormalization", _batch_normalization),  # BatchNormalization(x) -> x * a + b
     rule("Mul", _scaled),  # Conv(x, w, b) * c -> Conv(x, w * c, b * c)
+    rule("Mul", _distributed),  # (x + c) * d -> x * d + c * d
     rule("Add", _shifted),  # Conv(x, w, b) + c -> Conv(x, w, b + c)
     rule("Conv", _scaled_input),  # Conv(x * c, w, b) -> Conv(x, w * c, b)
 )

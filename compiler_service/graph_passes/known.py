@@ -13,6 +13,9 @@ from shared_ir.graph import Graph, Node, Value
 
 FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64})
 
+MOST_KNOWN_FLOATS = 16
+"""Scales of Resize and limits of Range are this short; longer floats are weights."""
+
 
 def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) -> dict[Value, np.ndarray]:
     """Value -> its elements, an object array of numbers and Expr, for every small value that does not depend on data.
@@ -22,7 +25,7 @@ def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) 
     """
     known: dict[Value, np.ndarray] = dict(outer or {})
     for value, array in graph.constants.items():
-        if array.size <= MOST_KNOWN_ELEMENTS and value.dtype is not DType.STRING:
+        if _small(value):
             known[value] = as_objects(array)
     for node in graph.nodes:
         if _worth_a_try(node, known):
@@ -44,7 +47,7 @@ def _small(value: Value) -> bool:
         if not isinstance(dim, int):
             return False
         size *= dim
-    return size <= MOST_KNOWN_ELEMENTS
+    return size <= (MOST_KNOWN_FLOATS if value.dtype.is_float else MOST_KNOWN_ELEMENTS)
 
 
 def _evaluate(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
