@@ -21,6 +21,7 @@ from compiler_service.tensor_expr.operators import (
     pooling,
     reduction,
     reshaping,
+    resize,
 )
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
@@ -47,6 +48,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             movement.OPERATORS,
             gathering.OPERATORS,
             generation.OPERATORS,
+            resize.OPERATORS,
         )
         for operator in family
     }

@@ -10,9 +10,10 @@ from compiler_service.tensor_expr.scalar import is_nan, rounded
 from compiler_service.tensor_expr.scalar_semantics import largest_finite
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, lift, maximum, minimum, select
+from shared_ir.expr import Expr, maximum, minimum, select
 from shared_ir.expr import cast as convert
 
+_DIGITS = {DType.FLOAT32: 24, DType.FLOAT64: 53}
 _FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ)
 
 
@@ -100,17 +101,19 @@ def quantize_linear(
             quotient = rounded(quotient)
         if zero_point is not None:
             quotient = quotient + convert(_scale_at(zero_point, index, axis, block_size), wide)
-        return convert(_saturated(quotient, kind, bool(saturate)), kind)
+        return convert(saturated(quotient, kind) if kind.is_integer or saturate else quotient, kind)
 
     return compute(x.shape, body, name="quantize_linear")
 
 
-def _saturated(x: Expr, kind: DType, saturate: bool) -> Expr:
+def saturated(x: Expr, kind: DType) -> Expr:
+    """``x`` brought into the range of ``kind``; NaN becomes 0 in integers."""
     if not kind.is_integer:
-        return clamped(x, -largest_finite(kind), largest_finite(kind)) if saturate else x
+        return clamped(x, -largest_finite(kind), largest_finite(kind))
     value_bits = kind.bits - kind.is_signed
-    finite = select(is_nan(x), lift(0, x.dtype), x)
-    return clamped(finite, -(2**value_bits) if kind.is_signed else 0, 2**value_bits - 1)
+    largest = 2**value_bits - 2 ** max(0, value_bits - _DIGITS[x.dtype])  # that x.dtype can hold
+    finite = select(is_nan(x), 0, x)
+    return clamped(finite, -(2**value_bits) if kind.is_signed else 0, largest)
 
 
 OPERATORS = (

@@ -97,30 +97,32 @@ def conv_transpose(
     output_shape: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
+    layout: str = "NCHW",
 ) -> Tensor:
     """The gradient of a convolution: a convolution, with flipped weights, of ``x`` with zeros between its elements.
 
     ``w`` is ``[ic, oc / group, *kernel]``.
     """
-    images = Layout.of("NCHW", x)
-    rank = x.rank - 2
+    images = Layout.of(layout, x)
+    spatial = images.parts(x.shape)[2]
+    rank = len(spatial)
     kernel = kernel_shape or _static(w.shape[2:])
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     output_padding, pads = output_padding or (0,) * rank, pads or (0,) * (2 * rank)
     crops, sizes = [], []
     for axis in range(rank):
-        full = x.shape[2 + axis] * strides[axis] - strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
+        full = spatial[axis] * strides[axis] - strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
         full = as_dim(full + output_padding[axis])
         wanted: Dim | None = None if output_shape is None else output_shape[axis - rank]
         if wanted is None and auto_pad.startswith("SAME"):
-            wanted = as_dim(x.shape[2 + axis] * strides[axis])
+            wanted = as_dim(spatial[axis] * strides[axis])
         low, high = _crop(full, wanted, auto_pad, pads[axis], pads[rank + axis])
         crops.append(low)
         sizes.append(as_dim(full - low - high))
     reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     found = [Window(s + r, k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
     before = [as_dim(r - lift(c)) for r, c in zip(reach, crops, strict=True)]
-    image = _spread(x, strides, before, [window.extent for window in found])
+    image = _spread(x, images, strides, before, [window.extent for window in found])
     return _biased(_window_sum(image, _flipped(w, group), found, group, images), b, images, x)
 
 
@@ -136,20 +138,25 @@ def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> 
     return (half, rest) if auto_pad == "SAME_UPPER" else (rest, half)
 
 
-def _spread(x: Tensor, strides: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim]) -> Tensor:
+def _spread(
+    x: Tensor, images: Layout, strides: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim]
+) -> Tensor:
     """Elements of ``x`` ``stride`` apart, ``before`` zeros in front of the first, ``sizes`` elements in all."""
+    batch, channels, spatial = images.parts(x.shape)
 
-    def body(n: Expr, c: Expr, *index: Expr) -> Expr:
+    def body(*index: Expr) -> Expr:
+        n, c, at = images.parts(index)
         inside: Expr = lift(True, DType.BOOL)
         source = []
-        for i, stride, low, extent in zip(index, strides, before, x.shape[2:], strict=True):
+        for i, stride, low, extent in zip(at, strides, before, spatial, strict=True):
             distance = i - low
             inside = logical_and(inside, logical_and(distance >= 0, distance < lift(extent) * stride))
             inside = logical_and(inside, equal(distance % stride, 0))
             source.append(distance // stride)
-        return select(inside, x[(n, c, *source)], lift(0, x.dtype))
+        return select(inside, x[images.arrange(n, c, source)], lift(0, x.dtype))
 
-    return compute((*x.shape[:2], *sizes), body, name="pad")
+    names = images.arrange("n", "ic", spatial_names(len(spatial), "i"))
+    return compute(images.arrange(batch, channels, sizes), body, name="pad", axes=names)
 
 
 def _flipped(w: Tensor, group: int) -> Tensor:

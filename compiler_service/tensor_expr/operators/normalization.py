@@ -11,7 +11,7 @@ from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.pooling import raised, root
 from compiler_service.tensor_expr.operators.reduction import mean_of, position_of, reduced
 from compiler_service.tensor_expr.operators.reshaping import reshaped
-from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.refusal import unsupported_attribute
 from compiler_service.tensor_expr.scalar import exp, log, power, reciprocal, rsqrt, sqrt
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from shared_ir.dtype import DType
@@ -145,15 +145,18 @@ def rms_normalization(
     return converted(elementwise("rms_normalization", lambda v, s: v * cast(s, v.dtype), normal, scale), x.dtype)
 
 
-def instance_normalization(x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5) -> Tensor:
+def instance_normalization(
+    x: Tensor, scale: Tensor, bias: Tensor, *, epsilon: float = 1e-5, layout: str = "NCHW"
+) -> Tensor:
     """Every channel of every image by its own mean and deviation."""
-    standard, _, _ = _standardised(x, range(2, x.rank), epsilon)
-    return _per_channel(standard, scale, bias, x)
+    images = Layout.of(layout, x)
+    standard, _, _ = _standardised(x, images.parts(range(x.rank))[2], epsilon)
+    return _per_channel(standard, scale, bias, x, images.channel_axis(x.rank))
 
 
-def _per_channel(standard: Tensor, scale: Tensor, bias: Tensor, x: Tensor) -> Tensor:
+def _per_channel(standard: Tensor, scale: Tensor, bias: Tensor, x: Tensor, channel: int) -> Tensor:
     def body(*index: Expr) -> Expr:
-        v, c = standard[index], index[1]
+        v, c = standard[index], index[channel]
         return cast(v * cast(scale[c], v.dtype) + cast(bias[c], v.dtype), x.dtype)
 
     return compute(x.shape, body, name="normalization")
@@ -172,7 +175,7 @@ def group_normalization(
     n, channels, *spatial = x.shape
     grouped = reshaped(converted(x, stash_type), (n, num_groups, channels // num_groups, *spatial))
     standard, _, _ = _standardised(grouped, range(2, grouped.rank), epsilon)
-    return _per_channel(reshaped(standard, x.shape), scale, bias, x)
+    return _per_channel(reshaped(standard, x.shape), scale, bias, x, channel=1)
 
 
 def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
@@ -192,26 +195,22 @@ def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:
 
 
 def local_response_normalization(
-    x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0
+    x: Tensor, *, size: int, alpha: float = 1e-4, beta: float = 0.75, bias: float = 1.0, layout: str = "NCHW"
 ) -> Tensor:
     """``x / (bias + alpha / size * sum of squares over size neighbouring channels) ** beta``"""
-    if x.rank < 3:
-        raise mismatch("LRN takes an image tensor", "batch, channels and spatial axes", f"rank {x.rank}")
-    before = (size - 1) // 2
+    channel = Layout.of(layout, x).channel_axis(x.rank)
 
-    def body(*index: Expr) -> Expr:
+    def square(*index: Expr) -> Expr:
         *own, k = index
-        c = own[1] + k - before
-        inside = logical_and(c >= 0, c < lift(x.shape[1]))
-        v = select(inside, widen(x[replaced(own, 1, c)]), 0)
+        c = own[channel] + k - (size - 1) // 2
+        inside = logical_and(c >= 0, c < lift(x.shape[channel]))
+        v = select(inside, widen(x[replaced(own, channel, c)]), 0)
         return v * v
 
-    squares = reduce(ReduceOp.SUM, x.shape, [size], body, name="square_sum", reduced=["k"])
-    factor = alpha / size
-
     def scaled(v: Expr, s: Expr) -> Expr:
-        return v * reciprocal(power(s * factor + bias, lift(beta, v.dtype)))
+        return v * reciprocal(power(s * (alpha / size) + bias, lift(beta, v.dtype)))
 
+    squares = reduce(ReduceOp.SUM, x.shape, [size], square, name="square_sum", reduced=["k"])
     return converted(elementwise("lrn", scaled, _wide(x), squares), x.dtype)
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from compiler_service.tensor_expr.axes import normal_axes
 from compiler_service.tensor_expr.known import known_dims, known_ints
+from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.tensor import Tensor, compute
@@ -123,36 +124,37 @@ def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
 
 
 def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str = "NCHW") -> Tensor:
-    """Blocks of channels become ``blocksize x blocksize`` pixels; the block index is the slow one in DCR, the fast in CRD."""
-    channel = 1 if layout == "NCHW" else 3
-    height = 2 if layout == "NCHW" else 1
-    depth = x.shape[channel] // (blocksize * blocksize)
-    shape = list(x.shape)
-    shape[channel] = depth
-    shape[height] = x.shape[height] * blocksize
-    shape[height + 1] = x.shape[height + 1] * blocksize
+    """Blocks of channels become ``blocksize x blocksize`` pixels.
+
+    The block index is the slow part of the channel number in mode DCR, the fast part in CRD.
+    """
+    images, pixels = Layout.of(layout, x), blocksize * blocksize
+    n, channels, (height, width) = images.parts(x.shape)
+    depth = channels // pixels
 
     def body(*index: Expr) -> Expr:
-        source = list(index)
-        c, h, w = index[channel], index[height], index[height + 1]
+        i, c, (h, w) = images.parts(index)
         block = (h % blocksize) * blocksize + w % blocksize
-        source[channel] = block * depth + c if mode == "DCR" else c * (blocksize * blocksize) + block
-        source[height], source[height + 1] = h // blocksize, w // blocksize
-        return x[tuple(source)]
+        channel = block * depth + c if mode == "DCR" else c * pixels + block
+        return x[images.arrange(i, channel, (h // blocksize, w // blocksize))]
 
+    shape = images.arrange(n, depth, (height * blocksize, width * blocksize))
     return compute(shape, body, name="depth_to_space")
 
 
-def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR") -> Tensor:
+def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str = "NCHW") -> Tensor:
     """The inverse of :func:`depth_to_space`."""
-    n, depth, height, width = x.shape
-    pixels = blocksize * blocksize
+    images, pixels = Layout.of(layout, x), blocksize * blocksize
+    n, depth, (height, width) = images.parts(x.shape)
 
-    def body(i: Expr, c: Expr, h: Expr, w: Expr) -> Expr:
-        source, block = (c % lift(depth), c // lift(depth)) if mode == "DCR" else (c // pixels, c % pixels)
-        return x[i, source, h * blocksize + block // blocksize, w * blocksize + block % blocksize]
+    def body(*index: Expr) -> Expr:
+        i, c, (h, w) = images.parts(index)
+        channel, block = (c % lift(depth), c // lift(depth)) if mode == "DCR" else (c // pixels, c % pixels)
+        at = (h * blocksize + block // blocksize, w * blocksize + block % blocksize)
+        return x[images.arrange(i, channel, at)]
 
-    return compute((n, depth * pixels, height // blocksize, width // blocksize), body, name="space_to_depth")
+    shape = images.arrange(n, depth * pixels, (height // blocksize, width // blocksize))
+    return compute(shape, body, name="space_to_depth")
 
 
 def identity(x: Tensor) -> Tensor:
