@@ -11,13 +11,10 @@ On local disk the store is thus an OCI image layout. ``index.json`` is derived a
 
 from __future__ import annotations
 
-import json
-import re
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from shared_ir.artifact import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex
@@ -39,20 +36,31 @@ from shared_ir.oci import (
     INDEX_FILE,
     LAYOUT_DOCUMENT,
     LAYOUT_FILE,
-    MEDIA_INDEX,
     REFERENCE,
     Descriptor,
     Entry,
-    check_reference,
     corrupt,
     parse_document,
     read_index,
     read_manifest,
 )
+from shared_ir.published import (
+    Version,
+    artifact_path,
+    check_label,
+    check_model_name,
+    entry_from_dict,
+    entry_to_dict,
+    label_path,
+    version_from_dict,
+    version_path,
+    version_to_dict,
+)
 from shared_ir.signature import SigningKey, TrustStore
 from shared_ir.store import Data, ObjectStore
 
-_LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
+__all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
+
 _SCAN = 16
 """How many of the newest versions are searched for an earlier publication by the same job."""
 
@@ -77,38 +85,8 @@ class StoreBlobs:
             raise
 
 
-@dataclass(frozen=True)
-class Version:
-    """A published version of a model. ``created`` is in seconds since the epoch, ``publication`` the job's id."""
-
-    name: str
-    number: int
-    created: float
-    model_sha256: str
-    publication: str
-    index: Descriptor
-    targets: tuple[Manifest, ...]
-
-
 def blob_key(digest: str) -> str:
     return f"blobs/sha256/{digest_hex(digest)}"
-
-
-def check_model_name(name: str) -> str:
-    """Raises IngotError INVALID_ARGUMENT."""
-    if len(name) > 128 or "/" in name:
-        raise _bad_name("model", name)
-    try:
-        return check_reference(name)
-    except IngotError as error:
-        raise _bad_name("model", name) from error
-
-
-def check_label(label: str) -> str:
-    """Raises IngotError INVALID_ARGUMENT."""
-    if not _LABEL.fullmatch(label):
-        raise _bad_name("label", label)
-    return label
 
 
 class ArtifactRepository:
@@ -128,19 +106,24 @@ class ArtifactRepository:
 
     # ---- artifacts by key
 
-    def put_artifact(self, artifact: Artifact) -> None:
-        """Store what was compiled, so that the same key is never compiled again. Doing it twice is harmless."""
-        entry = pack(artifact, self._signing_key(), self._blobs)
-        self.store.put(_artifact_key(artifact.manifest.key), canonical_json(_entry_to_dict(entry)))
+    def put_artifact(self, artifact: Artifact, staged: bool = False) -> None:
+        """Store what was compiled, so that the same key is never compiled again. Doing it twice is harmless.
 
-    def find_artifact(self, key: str) -> Manifest | None:
+        A ``staged`` artifact was built but not verified: it is kept apart and cannot be published.
+        """
+        entry = pack(artifact, self._signing_key(), self._blobs)
+        self.store.put(artifact_path(artifact.manifest.key, staged), canonical_json(entry_to_dict(entry)))
+        if not staged:
+            self.store.delete(artifact_path(artifact.manifest.key, staged=True))
+
+    def find_artifact(self, key: str, staged: bool = False) -> Manifest | None:
         """What was compiled for an artifact key, None when nothing was."""
-        entry = self._find_entry(key)
+        entry = self._find_entry(key, staged)
         return entry.manifest if entry else None
 
-    def open_artifact(self, key: str) -> OpenedArtifact:
+    def open_artifact(self, key: str, staged: bool = False) -> OpenedArtifact:
         """Raises IngotError NOT_FOUND and those of :func:`shared_ir.layout.open_version`."""
-        entry = self._find_entry(key)
+        entry = self._find_entry(key, staged)
         if entry is None:
             raise IngotError(ErrorCode.NOT_FOUND, f"no artifact was compiled for key {key}", field="key")
         return open_descriptor(self._blobs, entry.descriptor, self.trust, best_for_host)
@@ -177,14 +160,14 @@ class ArtifactRepository:
     def version(self, name: str, number: int) -> Version:
         """Raises IngotError NOT_FOUND."""
         try:
-            data = self.store.get(_version_key(check_model_name(name), number))
+            data = self.store.get(version_path(check_model_name(name), number))
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             known = ", ".join(map(str, self.version_numbers(name))) or "none"
             message = f"model {name!r} has no version {number}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="version", expected=f"one of {known}") from error
-        return _version_from_dict(parse_document(data, "the version's record"))
+        return version_from_dict(parse_document(data, "the version's record"))
 
     def versions(self, name: str) -> tuple[Version, ...]:
         """Ascending. Raises IngotError NOT_FOUND for an unknown model."""
@@ -225,11 +208,11 @@ class ArtifactRepository:
     def set_label(self, name: str, label: str, number: int) -> None:
         """Point ``label`` at a version that exists; one atomic write. Raises IngotError NOT_FOUND."""
         version = self.version(name, number)
-        self.store.put(_label_key(name, check_label(label)), canonical_json({"version": version.number}))
+        self.store.put(label_path(name, check_label(label)), canonical_json({"version": version.number}))
 
     def delete_label(self, name: str, label: str) -> None:
         """Raises IngotError NOT_FOUND."""
-        key = _label_key(check_model_name(name), check_label(label))
+        key = label_path(check_model_name(name), check_label(label))
         if self.store.size(key) is None:
             raise IngotError(ErrorCode.NOT_FOUND, f"model {name!r} has no label {label!r}", field="label")
         self.store.delete(key)
@@ -288,7 +271,7 @@ class ArtifactRepository:
             index = pack_index(name, str(number), found, self._signing_key(), self._blobs)
             manifests = tuple(entry.manifest for entry in found)
             version = Version(name, number, time.time(), manifests[0].model_sha256, publication, index, manifests)
-            if self.store.put_if_absent(_version_key(name, number), canonical_json(_version_to_dict(version))):
+            if self.store.put_if_absent(version_path(name, number), canonical_json(version_to_dict(version))):
                 break
         self._add_to_index(version)
         return version
@@ -309,14 +292,14 @@ class ArtifactRepository:
         newest = (self.version(name, number) for number in reversed(self.version_numbers(name)[-_SCAN:]))
         return next((version for version in newest if version.publication == publication), None)
 
-    def _find_entry(self, key: str) -> Entry | None:
+    def _find_entry(self, key: str, staged: bool = False) -> Entry | None:
         try:
-            data = self.store.get(_artifact_key(key))
+            data = self.store.get(artifact_path(key, staged))
         except IngotError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
-        return _entry_from_dict(parse_document(data, "the artifact's record"))
+        return entry_from_dict(parse_document(data, "the artifact's record"))
 
     def _documents(self, version: Version, key: str) -> tuple[Descriptor, list[str]]:
         """The descriptor to tag, and the digests of everything below it."""
@@ -343,58 +326,3 @@ class ArtifactRepository:
     def _no_model(self, name: str) -> IngotError:
         known = ", ".join(self.models()[:20]) or "none"
         return IngotError(ErrorCode.NOT_FOUND, f"no model {name!r}", field="name", expected=f"one of {known}")
-
-
-def _artifact_key(key: str) -> str:
-    return f"artifacts/{key}.json"
-
-
-def _version_key(name: str, number: int) -> str:
-    return f"models/{name}/versions/{number:08d}.json"
-
-
-def _label_key(name: str, label: str) -> str:
-    return f"models/{name}/labels/{label}.json"
-
-
-def _entry_to_dict(entry: Entry) -> dict[str, Any]:
-    return {"descriptor": entry.descriptor.to_dict(), "manifest": entry.manifest.to_dict()}
-
-
-def _entry_from_dict(data: Mapping[str, Any]) -> Entry:
-    return Entry(Descriptor.from_dict(data.get("descriptor")), Manifest.from_dict(data.get("manifest", {})))
-
-
-def _version_to_dict(version: Version) -> dict[str, Any]:
-    return {
-        "name": version.name,
-        "number": version.number,
-        "created": version.created,
-        "model_sha256": version.model_sha256,
-        "publication": version.publication,
-        "index": version.index.to_dict(),
-        "targets": [manifest.to_dict() for manifest in version.targets],
-    }
-
-
-def _version_from_dict(data: Mapping[str, Any]) -> Version:
-    try:
-        index = Descriptor.from_dict(data["index"])
-        if index.media_type != MEDIA_INDEX:
-            raise corrupt("a version's record points at something that is not an index", received=index.media_type)
-        targets = tuple(Manifest.from_dict(manifest) for manifest in data["targets"])
-        return Version(**{**data, "index": index, "targets": targets})
-    except (KeyError, TypeError) as error:
-        raise corrupt("a version's record is malformed", received=json.dumps(data, default=str)) from error
-
-
-def _bad_name(what: str, name: str) -> IngotError:
-    return IngotError(
-        ErrorCode.INVALID_ARGUMENT,
-        f"not a valid name for a {what}",
-        field=what,
-        expected="lower-case letters, digits and '-'"
-        if what == "label"
-        else "letters and digits, separated by single '-', '.' or '_', at most 128",
-        received=repr(name)[:200],
-    )
