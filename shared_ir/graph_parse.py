@@ -277,6 +277,8 @@ class _Parser:
         return element
 
     def node(self) -> Node:
+        if self.peek() not in (("sign", "%"), ("sign", "("), ("word", "_")):
+            raise self.error("a node or '}'")
         outputs: list[Value | None] = []
         if self.accept("("):
             self.sign(")")

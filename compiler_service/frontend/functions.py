@@ -90,6 +90,12 @@ def call_of_standard(node: SourceNode, types: Sequence[TensorType | None]) -> Ca
     return _call(key, onnx.FunctionProto.FromString(serialised), node) if serialised else None
 
 
+def has_definition(node: SourceNode) -> bool:
+    """Whether the standard defines the operator of ``node`` by others, for some types at least."""
+    schema = find_schema(node.op, node.domain, NEWEST_OPSET)
+    return schema is not None and bool(schema.has_function or schema.has_context_dependent_function)
+
+
 def _definition_for(schema: Schema, node: SourceNode, types: Sequence[TensorType | None]) -> bytes:
     plain = {k: _NUMBERS[v] if isinstance(v, DType) else v for k, v in node.attributes.items()}
     proto = onnx.helper.make_node(node.op, node.inputs, node.outputs, **{k: v for k, v in plain.items() if v != ()})

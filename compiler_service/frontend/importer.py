@@ -9,11 +9,11 @@ import numpy as np
 import onnx
 
 from compiler_service.frontend import control_flow
-from compiler_service.frontend.adapters.table import adapt, is_adapted
+from compiler_service.frontend.adapters.table import adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.constants import constant_array, graph_attributes
 from compiler_service.frontend.context import Context
-from compiler_service.frontend.functions import Call, call_of_local, call_of_standard
+from compiler_service.frontend.functions import Call, call_of_local, call_of_standard, has_definition
 from compiler_service.frontend.inference import infer_outputs, tensor_type
 from compiler_service.frontend.limits import exceeded
 from compiler_service.frontend.node import SourceNode, domain_name
@@ -121,8 +121,8 @@ class GraphImporter:
             array = constant_array(node, self.context)
             self.context.constant(node.outputs[0], array, frame, builder)
             return
-        if self._has_unknown_inputs(node, frame) and is_adapted(node):
-            self.bind_unknown(node, frame)
+        if is_adapted(node) and self._has_unknown_inputs(node, frame):
+            self._bind_unknown_if_supported(node.with_(op=newest_name(node)), frame)
             return
         operands = Operands(self.context, frame, builder, node)
         for adapted in adapt(node, operands):
@@ -162,9 +162,17 @@ class GraphImporter:
         """
         types = [b.type if isinstance(b, Value) else None for b in map(frame.lookup, node.inputs)]
         definition = None if node.domain else call_of_standard(node, types)
-        if definition is None:
+        if definition is not None:
+            self.call(node, definition, frame, builder)
+        else:
+            self._bind_unknown_if_supported(node, frame)
+
+    def _bind_unknown_if_supported(self, node: SourceNode, frame: Frame) -> None:
+        """For a node whose inputs are unknown: the operator is all that can be checked."""
+        defined = has_definition(node) and self._has_unknown_inputs(node, frame)
+        if node.qualified not in self.context.inference.operators and not defined:
             raise _unsupported(node)
-        self.call(node, definition, frame, builder)
+        self.bind_unknown(node, frame)
 
     def call(self, node: SourceNode, call: Call, frame: Frame, builder: Builder) -> None:
         """Inline a function."""
@@ -267,7 +275,7 @@ def _unsupported(node: SourceNode) -> IngotError:
     if node.domain:
         return IngotError(
             ErrorCode.UNSUPPORTED_DOMAIN,
-            f"operators of the domain {node.domain} are not part of ONNX",
+            f"the operator {node.op} of the domain {node.domain} is not part of ONNX",
             expected="operators of ai.onnx, or functions defined in the model",
             received=node.qualified,
             remedy="Export without custom or vendor operators, or put their definition into the model as a function.",
@@ -275,8 +283,6 @@ def _unsupported(node: SourceNode) -> IngotError:
     return IngotError(
         ErrorCode.UNSUPPORTED_OPERATOR,
         f"the operator {node.op} is not supported",
-        expected="an operator that `ingot check --operators` lists",
-        received=node.op,
         remedy="Rewrite this part of the model with supported operators.",
     )
 

@@ -43,7 +43,7 @@ def import_model(source: ModelSource | bytes | str | Path, options: ImportOption
     """
     source = ModelSource.of(source)
     proto = parse_model(source.read(options.limits), options.limits)
-    module, _ = import_proto(proto, source, options, inference, StopAtFirst())
+    module = import_proto(proto, source, options, inference, StopAtFirst())
     assert module is not None  # StopAtFirst has raised otherwise
     verify_module(module)
     return module
@@ -51,7 +51,7 @@ def import_model(source: ModelSource | bytes | str | Path, options: ImportOption
 
 def import_proto(
     proto: onnx.ModelProto, source: ModelSource, options: ImportOptions, inference: Inference, problems: Problems
-) -> tuple[Module | None, Context]:
+) -> Module | None:
     """The module, or ``None`` when a graph output depends on a node that went to ``problems``."""
     limits = options.limits
     context = Context(
@@ -73,15 +73,14 @@ def import_proto(
     GraphImporter(context).contents(graph, frame, builder)
     outputs = _outputs(graph.output, frame)
     if len(outputs) < len(graph.output):
-        return None, context
-    module = Module(
+        return None
+    return Module(
         Graph("main", tuple(inputs), tuple(outputs), tuple(builder.nodes), builder.constants),
         opset=frame.opsets.get("", 0),
         metadata=_metadata(proto),
         input_names=tuple(i.name for i in interface),
         output_names=tuple(o.name for o in graph.output),
     )
-    return module, context
 
 
 def _check_names(graph: onnx.GraphProto, most: int) -> None:
@@ -144,7 +143,10 @@ def _input(info: onnx.ValueInfoProto, options: ImportOptions, frame: Frame, cont
 def _dim(
     declared: onnx.TensorShapeProto.Dimension | None, given: int | str | None, name: str, axis: int, context: Context
 ) -> Dim:
-    """One dim of an input: what the user gives, else what the model says, else a symbol of its own."""
+    """One dim of an input: what the user gives, else what the model says, else a symbol of its own.
+
+    Some exporters write ``?`` for every dim that is not known: that is no name, and two of them are not equal.
+    """
     if isinstance(given, str):
         return context.symbols.named(given)
     kind = None if declared is None else declared.WhichOneof("value")
@@ -163,7 +165,7 @@ def _dim(
         return given
     if declared is not None and kind == "dim_value" and declared.dim_value >= 0:
         return int(declared.dim_value)
-    if declared is not None and kind == "dim_param" and declared.dim_param:
+    if declared is not None and kind == "dim_param" and any(c.isalnum() for c in declared.dim_param):
         return context.symbols.named(declared.dim_param)
     return context.symbols.fresh(f"{name}_{axis}")
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -74,6 +75,32 @@ class ModelSource:
             data = self.model
         _check_size(len(data), limits)
         return data
+
+
+    def sha256(self) -> str:
+        """Hexadecimal digest of the model and its external data, by name.
+
+        Raises:
+            IngotError: NOT_FOUND.
+        """
+        digest = hashlib.sha256()
+        parts = [("", self.model), *sorted(self.blobs.items())]
+        for name, part in parts:
+            digest.update(f"{len(name)}:{name}".encode())
+            _update(digest, part)
+        return digest.hexdigest()
+
+
+def _update(digest: hashlib._Hash, part: bytes | Path) -> None:
+    if isinstance(part, Path):
+        size = _file_size(part)
+        digest.update(size.to_bytes(8, "little"))
+        with part.open("rb") as file:
+            while block := file.read(1 << 20):
+                digest.update(block)
+    else:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
 
 
 def _file_size(path: Path) -> int:

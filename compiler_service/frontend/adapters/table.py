@@ -70,6 +70,14 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
 )
 
 
+_RENAMED = MappingProxyType({"Upsample": "Resize", "Scatter": "ScatterElements"})
+
+
+def newest_name(node: SourceNode) -> str:
+    """The operator that ``node`` becomes."""
+    return node.op if node.domain else _RENAMED.get(node.op, node.op)
+
+
 def is_adapted(node: SourceNode) -> bool:
     """Whether :func:`adapt` changes ``node``, and so may ask about its inputs."""
     adaptation = None if node.domain else ADAPTATIONS.get(node.op)
