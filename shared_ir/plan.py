@@ -165,7 +165,7 @@ _DIMS_FIELDS = {(TensorSpec, "shape"), (BufferSpec, "shape"), (Launch, "symbols"
 
 def _encode(value: Any) -> Any:
     if isinstance(value, (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint)):
-        encoded = {}
+        encoded: dict[str, Any] = {}
         for name in value.__dataclass_fields__:
             item = getattr(value, name)
             if name in _DIM_FIELDS:

@@ -167,10 +167,11 @@ def _known_element(load: Load) -> Expr | None:
 def _choice(value: np.ndarray, indices: tuple[Expr, ...], dtype: DType) -> Expr:
     """``value[indices]`` as a chain of selections over the first axis."""
     if not indices:
-        return _element(value.item(), dtype)
-    result = _choice(value[-1], indices[1:], dtype)
+        return _element(value[()], dtype)
+    parts = [_choice(value[i : i + 1].reshape(value.shape[1:]), indices[1:], dtype) for i in range(len(value))]
+    result = parts[-1]
     for i in range(len(value) - 2, -1, -1):
-        result = select(equal(indices[0], i), _choice(value[i], indices[1:], dtype), result)
+        result = select(equal(indices[0], i), parts[i], result)
     return result
 
 

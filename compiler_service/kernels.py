@@ -1,0 +1,104 @@
+"""Kernels of a model: definitions with their schedules, each distinct one built once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_service.loop_ir import passes as loop_passes
+from compiler_service.loop_ir.ir import Function
+from compiler_service.schedule.lower import lower
+from compiler_service.schedule.packing import pack_of
+from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.state import stage_names
+from compiler_service.schedule.steps import Pack, Schedule
+from compiler_service.tensor_expr.group import KernelDefinition
+from shared_ir.dim import Dim, bind
+from shared_ir.errors import IngotError
+from shared_ir.graph import Value
+from shared_ir.target import Target
+
+ScheduleSource = Callable[["Kernel"], Schedule | None]
+"""A tuned schedule for a kernel, or None to take the default."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """One native function, shared by every launch whose definition prints equal.
+
+    Attributes:
+        key: text that tells kernels apart: the tensor expressions and which arguments are constant.
+        definition: the first definition with this key.
+        constant: for each argument, whether its elements are known at compile time and may be packed.
+    """
+
+    name: str
+    key: str
+    definition: KernelDefinition
+    constant: tuple[bool, ...]
+
+    def default_schedule(self, target: Target) -> Schedule:
+        arguments = zip(self.definition.arguments, self.constant, strict=True)
+        try:
+            return default_schedule(self.definition.output, frozenset(a for a, c in arguments if c), target)
+        except IngotError as error:
+            raise error.located(node=", ".join(self.definition.nodes)) from error
+
+    def lower(self, schedule: Schedule, target: Target) -> Function:
+        """The loop program before the loop passes."""
+        definition = self.definition
+        symbols = [f"d{i}" for i in range(len(definition.parameters))]
+        try:
+            return lower(self.name, definition.output, definition.arguments, symbols, schedule, target)
+        except IngotError as error:
+            raise error.located(node=", ".join(definition.nodes)) from error
+
+    def packs(self, schedule: Schedule) -> tuple[Pack | None, ...]:
+        """How each argument is packed."""
+        names = stage_names(self.definition.output)
+        return tuple(pack_of(schedule, names[a]) for a in self.definition.arguments)
+
+
+@dataclass(frozen=True)
+class BuiltKernel:
+    """A kernel with its schedule and its flat loop program."""
+
+    kernel: Kernel
+    schedule: Schedule
+    function: Function
+
+    def tasks(self, definition: KernelDefinition) -> Dim:
+        """Number of tasks of a launch, over the symbols of the model."""
+        return bind(self.function.tasks, {f"d{i}": p for i, p in enumerate(definition.parameters)})
+
+
+def distinct_kernels(
+    definitions: Sequence[KernelDefinition], constants: Mapping[Value, np.ndarray]
+) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
+    """The distinct kernels, and for each definition the number of its kernel."""
+    kernels: dict[str, Kernel] = {}
+    numbers: list[int] = []
+    order: dict[str, int] = {}
+    for definition in definitions:
+        constant = tuple(v in constants for v in definition.operands)
+        key = f"{definition.text}\nconstant: {constant}"
+        if key not in kernels:
+            order[key] = len(kernels)
+            kernels[key] = Kernel(f"k{len(kernels)}_{_slug(definition.label)}", key, definition, constant)
+        numbers.append(order[key])
+    return tuple(kernels.values()), tuple(numbers)
+
+
+def _slug(label: str) -> str:
+    """A linker-safe name of at most 40 characters."""
+    letters = "".join(c if c.isalnum() else "_" for c in label.lower())
+    return letters[:40].strip("_")
+
+
+def build_kernels(kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource) -> Iterable[BuiltKernel]:
+    """Schedule, lower and flatten each kernel, one after the other (a generator: code generation can start early)."""
+    for kernel in kernels:
+        schedule = tuned(kernel) or kernel.default_schedule(target)
+        yield BuiltKernel(kernel, schedule, loop_passes.run(kernel.lower(schedule, target)))

@@ -1,0 +1,74 @@
+"""Options of a compilation: everything a user can ask for beside the model and the target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Self
+
+from compiler_service.frontend.options import ImportOptions, ShapeOverride
+from shared_ir.errors import ErrorCode, IngotError
+
+OPT_LEVELS = (0, 1, 2, 3)
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options that change the code; all of them are part of the artifact key.
+
+    Attributes:
+        opt_level: 0 (nothing but what is needed to run) to 3 (everything).
+        shapes: input name -> shape, to pin dims (numbers) or name them; ``None`` leaves a dim as the model says.
+        disabled_passes: names of graph passes to leave out.
+        name: name of the model in the artifact; empty: the graph's own.
+    """
+
+    opt_level: int = 3
+    shapes: Mapping[str, ShapeOverride] = field(default_factory=dict)
+    disabled_passes: tuple[str, ...] = ()
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in OPT_LEVELS:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "no such optimisation level",
+                field="opt_level",
+                expected="0, 1, 2 or 3",
+                received=str(self.opt_level),
+            )
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Options from JSON values.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT naming an unknown option or one of the wrong kind.
+        """
+        known = {f.name for f in fields(cls)}
+        for name in data:
+            if name not in known:
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    "there is no such option",
+                    field=name,
+                    expected=", ".join(sorted(known)),
+                    received=name,
+                )
+        values = dict(data)
+        if "shapes" in values:
+            values["shapes"] = {str(k): tuple(v) for k, v in dict(values["shapes"]).items()}
+        if "disabled_passes" in values:
+            values["disabled_passes"] = tuple(values["disabled_passes"])
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; :meth:`from_dict` is the inverse."""
+        data = asdict(self)
+        data["shapes"] = {k: list(v) for k, v in self.shapes.items()}
+        data["disabled_passes"] = list(self.disabled_passes)
+        return data
+
+    @property
+    def import_options(self) -> ImportOptions:
+        return ImportOptions(shapes=self.shapes)

@@ -1,0 +1,157 @@
+"""The whole compiler, top to bottom: an ONNX model in, an artifact out."""
+
+from __future__ import annotations
+
+import os
+
+from compiler_service.codegen.emit import emit_kernel, scratch_size
+from compiler_service.codegen.entry import emit_entry
+from compiler_service.codegen.link import link_library, min_glibc
+from compiler_service.codegen.machine import assembly
+from compiler_service.codegen.objects import ObjectCompiler
+from compiler_service.frontend.inference import Inference
+from compiler_service.frontend.load import import_model
+from compiler_service.frontend.report import CheckReport
+from compiler_service.frontend.report import check_model as report_model
+from compiler_service.frontend.source import ModelSource
+from compiler_service.graph_passes.instruments import Dump, Time, Verify
+from compiler_service.graph_passes.known import known_values
+from compiler_service.graph_passes.pass_manager import Instrument, PassContext
+from compiler_service.graph_passes.pipelines import default_pipeline
+from compiler_service.graph_passes.plan_memory import plan_memory
+from compiler_service.kernels import BuiltKernel, Kernel, ScheduleSource, build_kernels, distinct_kernels
+from compiler_service.loop_ir.text import print_function
+from compiler_service.options import CompileOptions
+from compiler_service.program import build_program
+from compiler_service.progress import Log, Progress, silent
+from compiler_service.schedule.steps import Schedule, to_text
+from compiler_service.tensor_expr.group import KernelDefinition, group_kernels
+from compiler_service.tensor_expr.registry import OPERATORS, infer
+from compiler_service.version import compiler_version
+from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
+from shared_ir.graph import GROUP_OP, Module
+from shared_ir.target import Target
+
+
+def untuned(kernel: Kernel) -> Schedule | None:
+    """No tuning records: every kernel takes its default schedule."""
+    return None
+
+
+def compile_model(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions | None = None,
+    progress: Progress = silent,
+    tuned: ScheduleSource = untuned,
+    records_digest: str = "",
+) -> Artifact:
+    """Compile ``source`` for ``target``.
+
+    Args:
+        tuned: schedules found by the tuner; None of a kernel means its default schedule.
+        records_digest: digest of the tuning records behind ``tuned``, for the artifact key.
+
+    Raises:
+        IngotError: of the model (blame user) or COMPILER_FAULT.
+    """
+    options = options or CompileOptions()
+    log = Log.from_environment(progress)
+
+    with log.stage("import"):
+        module = import_model(source, options.import_options, inference())
+        name = options.name or module.metadata.get("graph") or "model"
+
+    with log.stage("passes"):
+        module = optimize(module, options, log)
+        memory = plan_memory(module.graph)
+
+    with log.stage("kernels"):
+        definitions = define_kernels(module)
+        kernels, numbers = distinct_kernels(definitions, module.graph.constants)
+
+    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers=os.cpu_count() or 1) as compiler:
+        built: list[BuiltKernel] = []
+        for item in build_kernels(kernels, target, tuned):
+            text = emit_kernel(item.function, target, item.kernel.name)
+            show_kernel(log, item, text, target)
+            compiler.submit(item.kernel.name, text)
+            built.append(item)
+            report(len(built), item.kernel.definition.label)
+        scratch = [scratch_size(b.function) for b in built]
+        program = build_program(module, memory, definitions, numbers, built, scratch, name)
+        compiler.submit("entry", emit_entry(program.plan, target, [k.name for k in kernels], compiler_version()))
+        weights = program.weights.to_bytes()
+        objects = compiler.results()
+
+    with log.stage("link"):
+        library = link_library(objects, target)
+
+    model_sha256 = source.sha256()
+    manifest = Manifest(
+        name=name,
+        key=artifact_key(model_sha256, target, options.to_dict(), records_digest, compiler_version()),
+        abi_version=ABI_VERSION,
+        compiler_version=compiler_version(),
+        triple=target.triple,
+        cpu=target.cpu,
+        features=target.features,
+        min_glibc=min_glibc(target),
+        model_sha256=model_sha256,
+        options=options.to_dict(),
+    )
+    report_data = {
+        "stages": dict(log.seconds),
+        "kernels": len(kernels),
+        "launches": len(definitions),
+        "library_bytes": len(library),
+        "weights_bytes": len(weights),
+    }
+    return Artifact(manifest, program.plan, library, weights, report_data)
+
+
+def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:
+    """Everything that keeps ``source`` from being compiled, without compiling it."""
+    return report_model(source, (options or CompileOptions()).import_options, inference())
+
+
+def inference() -> Inference:
+    """How the frontend types operators: by running their definitions."""
+    return Inference(infer, OPERATORS)
+
+
+def optimize(module: Module, options: CompileOptions, log: Log) -> Module:
+    """The graph passes of the optimisation level, verified after each."""
+    timing = Time()
+    instruments: list[Instrument] = [Verify(), timing]
+    if log.dump is not None:
+        instruments.append(Dump(log.dump))
+    context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
+    module = default_pipeline(options.opt_level).run(module, context)
+    for name, seconds in timing.seconds:
+        log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
+    return module
+
+
+def define_kernels(module: Module) -> tuple[KernelDefinition, ...]:
+    """The kernels that the fused graph launches, in order; views launch nothing."""
+    known = known_values(module.graph)
+    groups = [n for n in module.graph.nodes if n.op == GROUP_OP and not n.attributes.get("view", False)]
+    return tuple(d for node in groups for d in group_kernels(node, known))
+
+
+def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
+    """DEBUG 3 to 6: schedule, loop IR, LLVM IR, assembly."""
+    name = item.kernel.name
+    if log.wants(3):
+        log.show(3, f"{name}.schedule", f"# {name}\n{item.kernel.definition.text}\n{to_text(item.schedule)}")
+    if log.wants(4):
+        log.show(4, f"{name}.loops", print_function(item.kernel.lower(item.schedule, target)))
+        log.show(4, f"{name}.flat", print_function(item.function))
+    if log.wants(5):
+        log.show(5, f"{name}.llvm", text)
+    if log.wants(6):
+        log.show(6, f"{name}.assembly", assembly(text, target))
+
+
+__all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "untuned"]
