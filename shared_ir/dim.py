@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterable, Mapping
-from functools import reduce
+from functools import lru_cache, reduce
 
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text
@@ -21,6 +21,12 @@ def as_dim(value: Dim) -> Dim:
     """Normal form: constants become ``int``, everything else is simplified."""
     if isinstance(value, int):
         return value
+    return _normal(value)
+
+
+@lru_cache(maxsize=1 << 14)
+def _normal(value: Expr) -> Dim:
+    """Layers repeat their shapes: without the memory most of a compile would go into this."""
     expr = simplify(value)
     return int(expr.value) if isinstance(expr, Const) else expr
 

@@ -115,6 +115,8 @@ class Grouping:
                 return True
             case Access.BROADCAST:
                 return all(self.kinds[m].free for m in members)
+            case Access.INDEXED if self.nodes[reader].op == "Concat":
+                return False  # vector code computes every operand of a selection everywhere
         if self.nodes[reader].op in READS_ONCE or not any(self.kinds[m].heavy for m in members):
             return True
         return elements(self.nodes[reader].results[0]) <= elements(self.nodes[source].results[0])

@@ -1,17 +1,21 @@
-"""Placing blocks with lifetimes into one arena: exact offsets where sizes compare, shared slots where they do not."""
+"""Placing blocks with lifetimes into one arena."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
+from compiler_service.graph_passes.memory_units import Powers, Units, bound_sizes, covers, exact_symbols
 from shared_ir.dim import Dim, as_dim, dim_symbols, evaluate
 from shared_ir.expr import Expr, lift, maximum
 from shared_ir.plan import ALIGNMENT
-from shared_ir.simplify import Monomial, Simplifier
+from shared_ir.simplify import Simplifier
 
 HINT = 64
 """The value that stands for every symbol where sizes are compared to choose between legal layouts."""
+
+SMALL = 16
+"""Blocks this many times smaller than the largest one of a larger unit are counted in that unit."""
 
 
 @dataclass(frozen=True)
@@ -34,58 +38,52 @@ class Packing:
     size: Dim
 
 
-def align(size: Dim) -> Dim:
-    """``size`` rounded up to a multiple of the arena's alignment."""
-    return as_dim((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
-
-
 def pack(blocks: Sequence[Block]) -> Packing:
     """Offsets for ``blocks`` such that no two that are in use at once overlap, whatever the symbols stand for.
 
-    Constant sizes are packed first (greedy by size, best fit). Sizes ``c * m`` with one common symbolic factor ``m`` (often
-    the batch) are packed the same way in units of ``m``. Anything else shares slots as large as their largest block.
+    Sizes are bounded by multiples of a few symbolic units (see :mod:`memory_units`); each unit has a region of the arena in
+    which its blocks are packed like constant sizes (greedy by size, best fit). Sizes that have no such bound share slots
+    that are as large as their largest block.
     """
-    factors = [_factor(b.size) for b in blocks]
+    found = bound_sizes([b.size for b in blocks])
     offsets: dict[int, Dim] = {}
-    constant = [i for i, f in enumerate(factors) if f == ()]
-    symbolic = [i for i, f in enumerate(factors) if f != ()]
-    base = _place(blocks, constant, 0, offsets)
-    if symbolic and factors[symbolic[0]] is not None and len({factors[i] for i in symbolic}) == 1:
-        base = _place(blocks, symbolic, base, offsets)
-    else:
-        base = _share(blocks, symbolic, base, offsets)
+    if found is None:
+        constant = {i: b.size for i, b in enumerate(blocks) if isinstance(b.size, int)}
+        end = _place(blocks, constant, lift(1), 0, offsets)
+        end = _share(blocks, [i for i in range(len(blocks)) if i not in offsets], end, offsets)
+        return Packing(tuple(offsets[i] for i in range(len(blocks))), end)
+    units, bounds = found
+    regions: dict[Powers, dict[int, int]] = {}
+    for i, bound in enumerate(bounds):
+        regions.setdefault(bound.powers, {})[i] = bound.count
+    base: Dim = 0
+    for powers, counts in sorted(_merge_small(regions, units).items()):
+        base = _place(blocks, counts, units.expression(powers), base, offsets)
     return Packing(tuple(offsets[i] for i in range(len(blocks))), base)
 
 
-def _factor(size: Dim) -> Monomial | None:
-    """``m`` when ``size == c * m`` with ``c > 0``; ``()`` for a constant, ``None`` for a sum."""
-    if isinstance(size, int):
-        return ()
-    polynomial = Simplifier({}).polynomial(size)
-    if len(polynomial) != 1:
-        return None
-    ((monomial, coefficient),) = polynomial.items()
-    return monomial if coefficient > 0 else None
+def _merge_small(regions: dict[Powers, dict[int, int]], units: Units) -> dict[Powers, dict[int, int]]:
+    """Regions of small blocks are dissolved into one of a larger unit, where they share memory with the rest."""
+    exact = exact_symbols(units)
+    merged = {p: dict(c) for p, c in regions.items()}
+    for powers in sorted(regions, key=lambda p: sum(n for _, n in p)):
+        largest = max(merged[powers].values())
+        hosts = [p for p in merged if p != powers and covers(p, powers, exact)]
+        hosts = [p for p in hosts if max(merged[p].values()) >= SMALL * largest]
+        if hosts:
+            host = min(hosts, key=lambda p: (sum(n for _, n in p), p))
+            merged[host].update(merged.pop(powers))
+    return merged
 
 
-def _coefficient(size: Dim) -> int:
-    if isinstance(size, int):
-        return size
-    ((_, coefficient),) = Simplifier({}).polynomial(size).items()
-    return coefficient
-
-
-def _place(blocks: Sequence[Block], chosen: Sequence[int], base: Dim, offsets: dict[int, Dim]) -> Dim:
-    """Greedy by size, best fit, in units of the common factor of the sizes. Returns the end of the region."""
-    if not chosen:
-        return base
-    unit: Expr = lift(1)
-    for atom in _factor(blocks[chosen[0]].size) or ():
-        unit = unit * atom
+def _place(
+    blocks: Sequence[Block], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]
+) -> Dim:
+    """Greedy by size, best fit; ``counts`` maps blocks to bytes per ``unit``. Returns the end of the region."""
     placed: list[tuple[int, int, Block]] = []  # offset, size, block
     top = 0
-    for i in sorted(chosen, key=lambda i: (-_coefficient(blocks[i].size), blocks[i].start, i)):
-        size = -(-_coefficient(blocks[i].size) // ALIGNMENT) * ALIGNMENT
+    for i in sorted(counts, key=lambda i: (-counts[i], blocks[i].start, i)):
+        size = -(-counts[i] // ALIGNMENT) * ALIGNMENT
         taken = sorted((o, s) for o, s, b in placed if b.conflicts(blocks[i]))
         offset = _best_fit(taken, size)
         placed.append((offset, size, blocks[i]))
@@ -115,7 +113,7 @@ class _Slot:
 
 def _share(blocks: Sequence[Block], chosen: Sequence[int], base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Blocks share slots; the offset of a slot is the sum of the slots before it. Returns the end of the region."""
-    hints = {i: evaluate(blocks[i].size, _hints(blocks[i].size)) for i in chosen}
+    hints = {i: evaluate(blocks[i].size, dict.fromkeys(dim_symbols([blocks[i].size]), HINT)) for i in chosen}
     slots: list[_Slot] = []
     where: dict[int, _Slot] = {}
     for i in sorted(chosen, key=lambda i: (-hints[i], blocks[i].start, i)):
@@ -132,13 +130,13 @@ def _share(blocks: Sequence[Block], chosen: Sequence[int], base: Dim, offsets: d
     starts: dict[int, Dim] = {}
     for slot in slots:
         starts[id(slot)] = base
-        base = as_dim(base + align(slot.size))
+        base = as_dim(base + _align(slot.size))
     offsets.update((i, starts[id(slot)]) for i, slot in where.items())
     return base
 
 
-def _hints(size: Dim) -> Mapping[str, int]:
-    return dict.fromkeys(dim_symbols([size]), HINT)
+def _align(size: Dim) -> Dim:
+    return as_dim((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
 
 
 def _at_least(large: Dim, small: Dim) -> bool:
