@@ -1,8 +1,8 @@
 """Bounding symbolic sizes by ``c * unit``, so that buffers of different symbolic sizes can be packed like constant ones.
 
-A feature map of a picture is ``batch * ((h + 1) // 2) * ((w + 1) // 2) * 64`` bytes, the next one ``batch * ((h + 1) // 2 + 1)
-// 2 * ...``. With ``q = max(1, ceil(h / 32))`` every one of them is at most a number times ``batch * q(h) * q(w)``: the sizes grow with
-``h``, so each is at most its value at ``32 * q``, where the floor divisions come out even.
+A feature map of a picture takes ``batch * ((h + 1) // 2) * ((w + 1) // 2) * 64`` bytes, the one after it halves ``h`` and ``w`` again.
+With ``q = max(1, ceil(h / 32))`` every one of them is at most a number times ``batch * q(h) * q(w)``: the sizes grow with ``h``, so
+each is at most its value at ``32 * q``, where the floor divisions come out even.
 """
 
 from __future__ import annotations
@@ -49,8 +49,16 @@ class Units:
 
 def bound_sizes(sizes: Sequence[Dim]) -> tuple[Units, tuple[Bound, ...]] | None:
     """A bound for every size, in common units; ``None`` when a size may shrink as a symbol grows, or rounds unevenly."""
-    if not all(_grows(lift(s)) for s in sizes):
+    distinct = tuple(dict.fromkeys(sizes))
+    found = _bound_distinct(distinct) if all(_grows(lift(s)) for s in distinct) else None
+    if found is None:
         return None
+    units, bounds = found
+    by_size = dict(zip(distinct, bounds, strict=True))
+    return units, tuple(by_size[s] for s in sizes)
+
+
+def _bound_distinct(sizes: Sequence[Dim]) -> tuple[Units, tuple[Bound, ...]] | None:
     rounded: dict[str, Expr] = {}
     exact: set[str] = set()
     left = list(sizes)

@@ -76,9 +76,7 @@ def _merge_small(regions: dict[Powers, dict[int, int]], units: Units) -> dict[Po
     return merged
 
 
-def _place(
-    blocks: Sequence[Block], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]
-) -> Dim:
+def _place(blocks: Sequence[Block], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Greedy by size, best fit; ``counts`` maps blocks to bytes per ``unit``. Returns the end of the region."""
     placed: list[tuple[int, int, Block]] = []  # offset, size, block
     top = 0

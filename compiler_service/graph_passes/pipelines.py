@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
+
 from compiler_service.graph_passes.choose_layout import ChooseLayout
 from compiler_service.graph_passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
@@ -12,6 +15,24 @@ from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+
+PASSES: Mapping[str, type[Pass]] = MappingProxyType(
+    {
+        p.name: p
+        for p in (
+            EliminateDeadCode,
+            FoldShapes,
+            FoldConstants,
+            EliminateCommonSubexpressions,
+            SimplifyAlgebra,
+            FoldBatchNorm,
+            ChooseLayout,
+            Fuse,
+            SeparateOutputs,
+        )
+    }
+)
+"""Every pass by name."""
 
 
 def default_pipeline(opt_level: int) -> Pipeline:
