@@ -31,6 +31,8 @@ WIRE_NAMES = {
     DType.BFLOAT16: "BF16",
     DType.STRING: "BYTES",
 }
+_MAX_ELEMENTS = 2**40
+_MAX_RANK = 32
 _DTYPES = {name: dtype for dtype, name in WIRE_NAMES.items()}
 
 
@@ -82,15 +84,16 @@ def element_count(shape: Sequence[int], tensor: str) -> int:
     """Number of elements of ``shape``.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, a dimension is negative.
+        IngotError: INVALID_ARGUMENT, a dimension is negative, or no array has such a shape.
     """
-    if any(extent < 0 for extent in shape):
+    nonempty = math.prod(filter(None, shape))  # numpy bounds it even for arrays without elements
+    if any(extent < 0 for extent in shape) or len(shape) > _MAX_RANK or nonempty > _MAX_ELEMENTS:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
-            "negative dimension in the shape of a request",
+            "impossible shape in a request",
             tensor=tensor,
-            expected="dimensions >= 0",
-            received=str(list(shape)),
+            expected=f"at most {_MAX_RANK} dimensions >= 0, at most {_MAX_ELEMENTS} elements",
+            received=str(list(shape))[:200],
         )
     return math.prod(shape)
 

@@ -100,10 +100,10 @@ class RuntimeServer:
             write_atomically(Path(self.settings.address_file), json.dumps(self.addresses).encode())
         _LOG.info("serving %s", ", ".join(f"{name} on {at}" for name, at in sorted(self.addresses.items())))
 
-    def drain(self, hurry: threading.Event) -> None:
+    def drain(self, hurry: threading.Event) -> bool:
         """Readiness first, then (after ``drain_delay``) refuse, finish what is in flight, and free the models.
 
-        An idle server is through at once; ``hurry`` ends every wait.
+        An idle server is through at once; ``hurry`` ends every wait. False when requests were left unfinished.
         """
         self.lifecycle.enter(Phase.LAME_DUCK)
         self._publish_readiness()
@@ -120,8 +120,10 @@ class RuntimeServer:
             server.stop(grace)
         if stopped is not None:
             stopped.wait(grace)
-        if self.lifecycle.in_flight == 0:
-            self.follower.close()
+        if self.lifecycle.in_flight:
+            return False
+        self.follower.close()
+        return True
 
     def _publish_readiness(self) -> None:
         if self._grpc is not None:
@@ -129,7 +131,10 @@ class RuntimeServer:
 
 
 def serve(server: RuntimeServer) -> None:
-    """Run until SIGTERM or SIGINT, then drain; a second signal hurries."""
+    """Run until SIGTERM or SIGINT, then drain; a second signal hurries.
+
+    Ends the process with status 1 when requests were still unfinished after the drain timeout.
+    """
     leave, hurry = threading.Event(), threading.Event()
 
     def on_signal(number: int, _frame: FrameType | None) -> None:
@@ -140,7 +145,9 @@ def serve(server: RuntimeServer) -> None:
         signal.signal(number, on_signal)
     server.start()
     leave.wait()
-    server.drain(hurry)
+    if not server.drain(hurry):
+        logging.shutdown()
+        os._exit(1)  # an ordinary exit would wait for the threads of the requests that are stuck
     _LOG.info("drained")
 
 

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
 
+from runtime_service.api.deadline import deadline
 from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
-from runtime_service.messages import Array, Cancellation, InferRequest, InferResponse, Parameter, TensorData
+from runtime_service.messages import Array, Cancellation, InferRequest, InferResponse, TensorData
 from runtime_service.validation import check_parameters
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -53,25 +53,6 @@ def decode(
         deadline=deadline(parameters, remaining),
         cancellation=cancellation,
     )
-
-
-def deadline(parameters: Mapping[str, Parameter], remaining: float | None = None) -> float | None:
-    """The earlier of the call's deadline and the ``timeout`` parameter (microseconds), on ``time.monotonic``.
-
-    Raises:
-        IngotError: INVALID_ARGUMENT, ``timeout`` is not a positive number.
-    """
-    timeout = parameters.get("timeout", 0)
-    if isinstance(timeout, (bool, str)) or not 0 <= timeout < 1e18:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "the parameter 'timeout' is malformed",
-            field="timeout",
-            expected="microseconds, a number >= 0",
-            received=repr(timeout)[:100],
-        )
-    limits = [limit for limit in (remaining, timeout / 1e6 if timeout else None) if limit is not None]
-    return time.monotonic() + min(limits) if limits else None
 
 
 def encode(response: InferResponse, raw: bool = True) -> pb.ModelInferResponse:

@@ -211,6 +211,7 @@ class _Connection(BaseHTTPRequestHandler):
 
     def _send(self, response: HttpResponse) -> None:
         length = sum(map(len, response.parts))
+        self.request_version = self.protocol_version  # the base class sends no headers to what looks like HTTP/0.9
         self.send_response_only(response.status)
         for name, value in response.headers.items():
             self.send_header(name, value)

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from runtime_service.api.grpc_codec import deadline
+from runtime_service.api.deadline import deadline
 from runtime_service.api.http_message import HttpResponse, parse_json
 from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
 from runtime_service.messages import InferRequest, InferResponse, Parameter, TensorData

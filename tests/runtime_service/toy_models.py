@@ -13,8 +13,8 @@ import numpy as np
 
 from runtime_service.messages import Array
 from runtime_service.policies import Catalogue
-from runtime_service.server import RuntimeServer
 from runtime_service.served import LoadedModel
+from runtime_service.server import RuntimeServer
 from runtime_service.settings import Settings
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType

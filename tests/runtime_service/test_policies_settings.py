@@ -1,0 +1,131 @@
+"""Version policies, settings from the environment, and the division of cores."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from runtime_service.cores import available_cores, threads_per_instance
+from runtime_service.policies import Catalogue, Selection, VersionPolicy
+from runtime_service.settings import Settings, variable
+from shared_ir.errors import ErrorCode, IngotError
+
+CATALOGUE = Catalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
+
+
+@pytest.mark.parametrize(
+    ("policy", "expected"),
+    [
+        ("stable", Selection((2,), 2, {"stable": 2})),
+        ("canary+stable", Selection((2, 7), 7, {"stable": 2, "canary": 7})),
+        ("stable+beta", Selection((2,), 2, {"stable": 2})),
+        ("latest", Selection((7,), 7, {"canary": 7})),
+        ("latest:2", Selection((3, 7), 7, {"canary": 7})),
+        ("1+3", Selection((1, 3), 1, {})),
+        ("all", Selection((1, 2, 3, 7), 7, {"stable": 2, "canary": 7})),
+    ],
+)
+def test_policies_select(policy: str, expected: Selection) -> None:
+    parsed = VersionPolicy.parse(policy)
+    assert parsed.select(CATALOGUE) == expected
+    assert str(parsed) == policy
+
+
+@pytest.mark.parametrize("policy", ["beta", "beta+stable", "4", "stable+4", "1+4"])
+def test_policies_that_find_nothing(policy: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        VersionPolicy.parse(policy).select(CATALOGUE)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("policy", ["", "+", "Stable", "latest:0", "latest:", "stable+", "-1", "0", "a b"])
+def test_policies_outside_the_grammar(policy: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        VersionPolicy.parse(policy)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_settings_come_from_the_environment() -> None:
+    settings = Settings.from_environment(
+        {
+            "INGOT_STORE_URL": "s3://bucket/models",
+            "INGOT_HOME": "/var/lib/ingot",
+            "INGOT_RUNTIME_MAX_BATCH_SIZE": "16",
+            "INGOT_RUNTIME_POLL_INTERVAL": "0.5",
+            "INGOT_RUNTIME_MODELS": "resnet@latest:2, bert",
+            "INGOT_RUNTIME_PORT": "tcp://10.0.0.1:8001",  # as Kubernetes sets it for a service of that name
+        }
+    )
+    assert (settings.store_url, settings.home) == ("s3://bucket/models", Path("/var/lib/ingot"))
+    assert (settings.max_batch_size, settings.poll_interval) == (16, 0.5)
+    assert [(m.name, str(m.policy)) for m in settings.model_settings()] == [("resnet", "latest:2"), ("bert", "stable")]
+
+
+def test_loopback_by_default() -> None:
+    settings = Settings()
+    for address in (settings.grpc_address, settings.http_address, settings.metrics_address):
+        assert address.startswith("127.0.0.1:")
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("max_batch_size", "many"),
+        ("max_batch_size", "-1"),
+        ("poll_interval", "0"),
+        ("model_control", "poll"),
+        ("max_in_flight", "0"),
+        ("tls_key", "/key.pem"),
+        ("drain_timeout", "soon"),
+    ],
+)
+def test_a_bad_setting_is_named(field: str, value: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        Settings.from_environment({variable(field): value})
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.field == variable(field)
+
+
+def test_every_setting_is_documented() -> None:
+    source = Path("runtime_service/settings.py").read_text().partition("class Settings:")[2]
+    for name in Settings.__dataclass_fields__:
+        line = next(i for i, text in enumerate(source.splitlines()) if text.startswith(f"    {name}: "))
+        assert source.splitlines()[line + 1].strip().startswith('"""'), name
+
+
+def test_models_file(tmp_path: Path) -> None:
+    file = tmp_path / "models.json"
+    file.write_text(json.dumps({"ocr": {"policy": "3", "max_batch_size": 4, "warmup": {"h": 48}, "instances": 2}}))
+    (model,) = Settings(models_file=str(file)).model_settings()
+    assert (str(model.policy), model.max_batch_size, dict(model.warmup), model.instances) == ("3", 4, {"h": 48}, 2)
+    with pytest.raises(IngotError):
+        Settings(models_file=str(file), models="ocr@stable").model_settings()
+
+
+@pytest.mark.parametrize("text", ["", "[]", '{"m": 3}', '{"m": {"max_batch": 3}}', '{"m": {"instances": "x"}}'])
+def test_a_bad_models_file_is_named(tmp_path: Path, text: str) -> None:
+    file = tmp_path / "models.json"
+    file.write_text(text)
+    with pytest.raises(IngotError) as caught:
+        Settings(models_file=str(file)).model_settings()
+    assert caught.value.field == str(file)
+
+
+def test_the_cpu_quota_of_the_container_counts(tmp_path: Path) -> None:
+    unlimited = available_cores(tmp_path)
+    assert unlimited >= 1
+    (tmp_path / "cpu.max").write_text("max 100000\n")
+    assert available_cores(tmp_path) == unlimited
+    (tmp_path / "cpu.max").write_text("50000 100000\n")
+    assert available_cores(tmp_path) == 1
+    (tmp_path / "cpu.max").unlink()
+    (tmp_path / "cpu").mkdir()
+    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("70000")
+    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000")
+    assert available_cores(tmp_path) == 1
+
+
+def test_instances_times_threads_stay_within_the_cores() -> None:
+    assert [threads_per_instance(8, n) for n in (1, 2, 3, 8, 16)] == [8, 4, 2, 1, 1]

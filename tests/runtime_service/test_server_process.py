@@ -1,0 +1,172 @@
+"""The process as an operator sees it: start, SIGTERM, exit status."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import tritonclient.grpc as triton
+from tritonclient.utils import InferenceServerException
+
+from shared_ir.signature import local_keys
+from tests.runtime_service.toy_models import wait_until
+
+pytestmark = pytest.mark.services
+ROOT = Path(__file__).parents[2]
+
+
+class Process:
+    def __init__(self, folder: Path, **settings: str) -> None:
+        self.folder = folder
+        environment = {
+            "PATH": os.environ["PATH"],
+            "INGOT_RUNTIME_MODELS": "scale",
+            "INGOT_RUNTIME_ADDRESS_FILE": str(folder / "addresses.json"),
+        }
+        for name in ("GRPC", "HTTP", "METRICS"):
+            environment[f"INGOT_RUNTIME_{name}_ADDRESS"] = "127.0.0.1:0"
+        environment |= {f"INGOT_RUNTIME_{name}": value for name, value in settings.items()}
+        command = [sys.executable, "-m", "tests.runtime_service.toy_process", str(folder)]
+        self.process = subprocess.Popen(command, env=environment, cwd=ROOT, stderr=subprocess.PIPE)
+        wait_until((folder / "addresses.json").exists, 20)
+        self.addresses = json.loads((folder / "addresses.json").read_text())
+        self.client = triton.InferenceServerClient(self.addresses["grpc"])
+        wait_until(self.client.is_server_ready)
+
+    def infer(self) -> float:
+        x = triton.InferInput("x", [1, 4], "FP32")
+        x.set_data_from_numpy(np.ones((1, 4), np.float32))
+        return float(self.client.infer("scale", [x]).as_numpy("y")[0, 0])
+
+    def post(self) -> tuple[int, Any]:
+        body = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[1,2,3,4]}]}'
+        url = f"http://{self.addresses['http']}/v2/models/scale/infer"
+        with urllib.request.urlopen(urllib.request.Request(url, body)) as response:
+            return response.status, json.load(response)
+
+    def ready_status(self) -> int:
+        try:
+            with urllib.request.urlopen(f"http://{self.addresses['http']}/v2/health/ready") as response:
+                return response.status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    def end(self) -> None:
+        (self.folder / "hold").unlink(missing_ok=True)
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.wait()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Any]:
+    started: list[Process] = []
+
+    def make(**settings: str) -> Process:
+        started.append(Process(tmp_path, **settings))
+        return started[-1]
+
+    yield make
+    for process in started:
+        process.end()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_an_idle_server_exits_at_once(start: Any, number: signal.Signals) -> None:
+    server = start()
+    assert server.infer() == 2.0
+    begin = time.monotonic()
+    server.process.send_signal(number)
+    assert server.process.wait(10) == 0
+    assert time.monotonic() - begin < 2.0
+
+
+def test_requests_in_flight_are_finished_and_new_ones_refused(start: Any, tmp_path: Path) -> None:
+    server = start(DRAIN_TIMEOUT="20")
+    (tmp_path / "hold").touch()
+    with ThreadPoolExecutor(2) as pool:
+        in_flight = [pool.submit(server.infer), pool.submit(server.post)]
+        wait_until((tmp_path / "held").exists)
+        time.sleep(0.3)  # the second request is waiting behind the first
+        server.process.send_signal(signal.SIGTERM)
+
+        def refused() -> bool:
+            try:
+                triton.InferenceServerClient(server.addresses["grpc"]).is_server_live()
+            except InferenceServerException:
+                return True
+            return False
+
+        wait_until(refused)
+        assert server.process.poll() is None
+        (tmp_path / "hold").unlink()
+        assert in_flight[0].result(10) == 2.0
+        assert in_flight[1].result(10)[0] == 200
+    assert server.process.wait(10) == 0
+
+
+def test_readiness_goes_first_and_the_lame_duck_still_serves(start: Any) -> None:
+    server = start(DRAIN_DELAY="1.5")
+    assert server.ready_status() == 200
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: server.ready_status() == 503)
+    assert server.infer() == 2.0
+    assert not server.client.is_server_ready()
+    assert server.client.is_server_live()
+    assert server.process.wait(10) == 0
+
+
+def test_a_second_signal_hurries(start: Any, tmp_path: Path) -> None:
+    server = start(DRAIN_DELAY="60")
+    server.process.send_signal(signal.SIGTERM)
+    wait_until(lambda: server.ready_status() == 503)
+    server.process.send_signal(signal.SIGTERM)
+    assert server.process.wait(10) == 0
+
+
+def test_the_drain_timeout_ends_the_wait_for_stuck_requests(start: Any, tmp_path: Path) -> None:
+    server = start(DRAIN_TIMEOUT="0.5")
+    (tmp_path / "hold").touch()
+    with ThreadPoolExecutor(1) as pool:
+        stuck = pool.submit(server.infer)
+        wait_until((tmp_path / "held").exists)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == 1
+        with pytest.raises(InferenceServerException):
+            stuck.result(10)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"INGOT_RUNTIME_MAX_BATCH_SIZE": "x"}, "INGOT_RUNTIME_MAX_BATCH_SIZE"),
+        ({}, "no key is trusted"),
+        ({"INGOT_STORE_URL": "ftp://x"}, "ftp://x"),
+    ],
+)
+def test_wrong_settings_end_the_process_with_one_sentence(
+    tmp_path: Path, settings: dict[str, str], message: str
+) -> None:
+    environment = {"PATH": os.environ["PATH"], "INGOT_HOME": str(tmp_path)} | settings
+    if "INGOT_STORE_URL" in settings:
+        local_keys(tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-m", "runtime_service.server"], env=environment, cwd=ROOT, capture_output=True, text=True
+    )
+    assert done.returncode == 2
+    assert message in done.stderr
+    assert "Traceback" not in done.stderr

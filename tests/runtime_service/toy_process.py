@@ -1,0 +1,42 @@
+"""A server process over toy models: ``python -m tests.runtime_service.toy_process FOLDER``, settings from the environment.
+
+``FOLDER/hold`` makes inferences block as long as it exists.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+from runtime_service.messages import Array
+from runtime_service.server import RuntimeServer, serve
+from runtime_service.settings import Settings
+from tests.runtime_service.toy_models import ToyModel, ToySource, scale_model
+
+
+def main(folder: Path) -> None:
+    logging.basicConfig(level=logging.INFO)
+
+    def make() -> ToyModel:
+        model = scale_model()
+
+        def function(inputs: Mapping[str, Array]) -> dict[str, Array]:
+            while (folder / "hold").exists():
+                (folder / "held").touch()
+                time.sleep(0.01)
+            return {"y": inputs["x"] * 2}
+
+        model.function = function
+        return model
+
+    source = ToySource()
+    source.publish("scale", 1, make, "stable")
+    serve(RuntimeServer(Settings.from_environment(os.environ), source))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
