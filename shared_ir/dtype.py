@@ -10,6 +10,8 @@ import numpy as np
 class DType(enum.StrEnum):
     """Element types of ONNX tensors; the value is the name used in every text and JSON form."""
 
+    __hash__ = str.__hash__
+
     BOOL = "bool"
     INT8 = "int8"
     INT16 = "int16"

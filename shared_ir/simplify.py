@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -39,7 +40,12 @@ _LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
 
 def simplify(expr: Expr, ranges: Mapping[str, Interval] | None = None) -> Expr:
     """``expr`` in normal form, using ``ranges`` (inclusive bounds of variables) where they help."""
-    return Simplifier(ranges or {})(expr)
+    return Simplifier(ranges)(expr) if ranges else _simplified(expr)
+
+
+@lru_cache(maxsize=1 << 16)
+def _simplified(expr: Expr) -> Expr:
+    return Simplifier({})(expr)
 
 
 @dataclass
@@ -49,6 +55,7 @@ class Simplifier:
     ranges: Mapping[str, Interval]
     _memo: dict[Expr, Expr] = field(default_factory=dict)
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
+    _polynomials: dict[Expr, Polynomial] = field(default_factory=dict)
 
     def __call__(self, expr: Expr) -> Expr:
         found = self._memo.get(expr)
@@ -77,6 +84,13 @@ class Simplifier:
     # -- polynomials
 
     def polynomial(self, expr: Expr) -> Polynomial:
+        """The terms of an int64 expression. The result must not be changed."""
+        found = self._polynomials.get(expr)
+        if found is None:
+            found = self._polynomials[expr] = self._polynomial(expr)
+        return found
+
+    def _polynomial(self, expr: Expr) -> Polynomial:
         match expr:
             case Const(value=value):
                 return {(): int(value)} if value else {}
