@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from concurrent.futures import Future
 
 from compiler_service.codegen.emit import emit_kernel, scratch_size
 from compiler_service.codegen.entry import emit_entry
@@ -72,17 +73,19 @@ def compile_model(
 
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers=os.cpu_count() or 1) as compiler:
         built: list[BuiltKernel] = []
+        pending: dict[str, Future[bytes]] = {}
         for item in build_kernels(kernels, target, tuned):
             text = emit_kernel(item.function, target, item.kernel.name)
             show_kernel(log, item, text, target)
-            compiler.submit(item.kernel.name, text)
+            pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
             built.append(item)
             report(len(built), item.kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
         program = build_program(module, memory, definitions, numbers, built, scratch, name)
-        compiler.submit("entry", emit_entry(program.plan, target, [k.name for k in kernels], compiler_version()))
+        entry = emit_entry(program.plan, target, [k.name for k in kernels], compiler_version())
+        pending["entry"] = compiler.submit("entry", entry)
         weights = program.weights.to_bytes()
-        objects = compiler.results()
+        objects = {object_name: future.result() for object_name, future in pending.items()}
 
     with log.stage("link"):
         library = link_library(objects, target)
