@@ -5,7 +5,9 @@ Times are in seconds. What clients invent (names of models nobody serves) never 
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
 from prometheus_client.platform_collector import PlatformCollector
@@ -96,9 +98,7 @@ class Metrics:
         self.descriptions.append(MetricDescription(name, "gauge", labels, help_text))
         return Gauge(name, help_text, labels, registry=self.registry)
 
-    def _histogram(
-        self, name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...]
-    ) -> Histogram:
+    def _histogram(self, name: str, help_text: str, labels: tuple[str, ...], buckets: tuple[float, ...]) -> Histogram:
         self.descriptions.append(MetricDescription(name, "histogram", labels, help_text))
         return Histogram(name, help_text, labels, registry=self.registry, buckets=buckets)
 
@@ -108,3 +108,17 @@ def markdown() -> str:
     described = Metrics(CollectorRegistry()).descriptions
     rows = [f"| `{d.name}` | {d.kind} | {', '.join(d.labels)} | {d.help} |" for d in described]
     return "\n".join(["| metric | kind | labels | meaning |", "|---|---|---|---|", *rows, ""])
+
+
+def main(arguments: list[str]) -> None:
+    """``--write FILE`` renews the table between the marks of a document; without it the table is printed."""
+    if arguments[:1] != ["--write"]:
+        print(markdown())
+        return
+    document = Path(arguments[1])
+    begin, mark, rest = document.read_text().partition("<!-- generated -->\n")
+    document.write_text(begin + mark + markdown() + "<!-- end -->" + rest.partition("<!-- end -->")[2])
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
