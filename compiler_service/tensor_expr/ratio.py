@@ -11,7 +11,7 @@ from fractions import Fraction
 
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Cast, Expr, cast, lift
+from shared_ir.expr import Binary, BinaryOp, Cast, Expr, cast, ceil_div, lift
 
 _LARGEST_DENOMINATOR = 1 << 10
 
@@ -35,7 +35,7 @@ class Ratio:
 
     @property
     def ceil(self) -> Dim:
-        return as_dim(0 - (0 - lift(self.numerator)) // lift(self.denominator))
+        return as_dim(ceil_div(self.numerator, self.denominator))
 
     def __add__(self, other: Ratio) -> Ratio:
         n = self.numerator * other.denominator + other.numerator * self.denominator

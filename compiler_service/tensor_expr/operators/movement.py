@@ -122,7 +122,9 @@ def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Di
         length = minimum(extent, 0 - lift(start))
         return simplify(lift(extent) - length), as_dim(ceil_div(length, step))
     first = _bound(start, extent, 0)  # past the end it does not matter where nothing is read from
-    count = ceil_div(minimum(_bound(end, extent, 0), extent) - first, step)
+    limit = _bound(end, extent, 0)
+    limit = limit if _is_negative(end) else minimum(limit, extent)
+    count = ceil_div(limit - first, step)
     return simplify(first), as_dim(maximum(count, 0))
 
 

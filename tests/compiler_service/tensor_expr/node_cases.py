@@ -67,11 +67,11 @@ def _cases() -> Iterator[NodeCase]:
         opset = {o.domain: o.version for o in case.model.opset_import}.get("", 0)
         if node.domain not in ("", "ai.onnx") or not _is_newest(node.op_type, opset):
             continue
-        feeds = dict(zip([i.name for i in case.model.graph.input], case.data_sets[0][0], strict=False))
-        wanted = dict(zip([o.name for o in case.model.graph.output], case.data_sets[0][1], strict=False))
-        arrays = [*feeds.values(), *wanted.values()]
-        if not all(isinstance(a, np.ndarray) and a.dtype.kind not in "OUSc" for a in arrays):
+        given, expected = (tuple(map(_array, values)) for values in case.data_sets[0])
+        if not all(a is not None and a.dtype.kind not in "OUSc" for a in (*given, *expected)):
             continue
+        feeds = dict(zip([i.name for i in case.model.graph.input], given, strict=False))
+        wanted = dict(zip([o.name for o in case.model.graph.output], expected, strict=False))
         yield NodeCase(
             case.name,
             node.op_type,
@@ -81,6 +81,13 @@ def _cases() -> Iterator[NodeCase]:
             case.rtol,
             case.atol,
         )
+
+
+def _array(value: Any) -> np.ndarray | None:
+    """Arrays, numpy scalars and tensor protos as arrays; sequences and optionals are None."""
+    if isinstance(value, onnx.TensorProto):
+        return to_array(value)
+    return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
 
 
 def _is_newest(op: str, opset: int) -> bool:
