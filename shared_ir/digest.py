@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -36,6 +36,13 @@ def digest_of_file(path: Path) -> str:
     """OCI digest of a file, read in pieces."""
     with path.open("rb") as file:
         return f"sha256:{hashlib.file_digest(file, 'sha256').hexdigest()}"
+
+
+def source_digest(model: str, external_data: Mapping[str, str]) -> str:
+    """Names a model and its external data by the hexadecimal sha256 of each file; that of the model when it is alone."""
+    if not external_data:
+        return model
+    return sha256_hex(canonical_json({"model": model, "external_data": dict(external_data)}))
 
 
 def digest_hex(digest: str) -> str:

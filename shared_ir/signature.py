@@ -26,7 +26,8 @@ def _raw(key: Ed25519PublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
 
 
-def _pem(key: Ed25519PublicKey) -> bytes:
+def public_pem(key: Ed25519PublicKey) -> bytes:
+    """SubjectPublicKeyInfo as PEM: the content of a file in a trust directory."""
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
@@ -158,7 +159,7 @@ class TrustStore:
 def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:
     """Write ``key`` into a trust directory as ``<key id>.pub``; return the file."""
     path = directory / f"{key_id(key)}.pub"
-    write_atomically(path, _pem(key))
+    write_atomically(path, public_pem(key))
     return path
 
 

@@ -12,6 +12,7 @@ from google.protobuf.message import DecodeError
 
 from compiler_service.frontend.limits import Limits, exceeded
 from compiler_service.frontend.wire import Outline, TruncatedError, WireError, outline
+from shared_ir.digest import source_digest
 from shared_ir.errors import ErrorCode, IngotError
 
 FIRST_IR_VERSION = 3
@@ -78,29 +79,20 @@ class ModelSource:
 
 
     def sha256(self) -> str:
-        """Hexadecimal digest of the model and its external data, by name.
+        """Hexadecimal digest of the model and its external data, by name; that of the file for a model without.
 
         Raises:
             IngotError: NOT_FOUND.
         """
-        digest = hashlib.sha256()
-        parts = [("", self.model), *sorted(self.blobs.items())]
-        for name, part in parts:
-            digest.update(f"{len(name)}:{name}".encode())
-            _update(digest, part)
-        return digest.hexdigest()
+        return source_digest(_digest(self.model), {name: _digest(blob) for name, blob in self.blobs.items()})
 
 
-def _update(digest: hashlib._Hash, part: bytes | Path) -> None:
-    if isinstance(part, Path):
-        size = _file_size(part)
-        digest.update(size.to_bytes(8, "little"))
-        with part.open("rb") as file:
-            while block := file.read(1 << 20):
-                digest.update(block)
-    else:
-        digest.update(len(part).to_bytes(8, "little"))
-        digest.update(part)
+def _digest(part: bytes | Path) -> str:
+    if not isinstance(part, Path):
+        return hashlib.sha256(part).hexdigest()
+    _file_size(part)
+    with part.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _file_size(path: Path) -> int:

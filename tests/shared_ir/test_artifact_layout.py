@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from artifacts import toy_artifact
+from services.artifacts import toy_artifact
 
 from shared_ir.artifact import Manifest, artifact_key
 from shared_ir.digest import canonical_json, sha256_hex

@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
-from artifacts import toy_artifact
+from services.artifacts import toy_artifact
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.layout import open_version

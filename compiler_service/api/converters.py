@@ -1,0 +1,213 @@
+"""Between protobuf messages and the values of the service: ``from_pb`` functions decode, ``to_pb`` functions encode."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from compiler_service.api.status import error_to_pb
+from compiler_service.catalogue import Catalogue
+from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
+from compiler_service.jobs.service import Submission
+from compiler_service.sources import Upload
+from shared_ir.artifact import ABI_VERSION, Manifest
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.repository import Version
+
+_STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
+
+
+def upload_from_pb(header: pb.UploadHeader) -> Upload:
+    return Upload(header.name, header.size, header.sha256, header.offset)
+
+
+def source_from_pb(source: pb.ModelSource) -> Source:
+    return Source(source.model_sha256, dict(source.external_data))
+
+
+def submission_from_pb(request: pb.CompileRequest) -> Submission:
+    return Submission(
+        name=request.name,
+        source=source_from_pb(request.source),
+        targets=tuple(request.targets),
+        options=options_from_pb(request.options),
+        labels=tuple(request.labels),
+    )
+
+
+def options_from_pb(options: Mapping[str, pb.OptionValue]) -> dict[str, Any]:
+    """Raises IngotError INVALID_ARGUMENT for an option without a value."""
+    return {name: _value_from_pb(name, value) for name, value in options.items()}
+
+
+def _value_from_pb(name: str, value: pb.OptionValue) -> Any:
+    kind = value.WhichOneof("kind")
+    match kind:
+        case None:
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "the option has no value", field=name)
+        case "list_value":
+            return [_value_from_pb(name, item) for item in value.list_value.values]
+        case "map_value":
+            return {key: _value_from_pb(f"{name}.{key}", item) for key, item in value.map_value.values.items()}
+        case "double_value" if not math.isfinite(value.double_value):
+            received = str(value.double_value)
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "the option is not finite", field=name, received=received)
+    return getattr(value, kind)
+
+
+def option_to_pb(value: Any) -> pb.OptionValue:
+    match value:
+        case bool():
+            return pb.OptionValue(bool_value=value)
+        case int():
+            return pb.OptionValue(int_value=value)
+        case float():
+            return pb.OptionValue(double_value=value)
+        case list() | tuple():
+            return pb.OptionValue(list_value=pb.OptionList(values=[option_to_pb(item) for item in value]))
+        case dict():
+            values = {key: option_to_pb(item) for key, item in value.items()}
+            return pb.OptionValue(map_value=pb.OptionMap(values=values))
+    return pb.OptionValue(string_value="" if value is None else str(value))
+
+
+def state_from_pb(state: int) -> JobState | None:
+    """None for unspecified."""
+    return next((own for own, number in _STATES.items() if number == state), None)
+
+
+def job_to_pb(record: JobRecord) -> pb.Job:
+    job = pb.Job(
+        id=record.id,
+        name=record.name,
+        state=_STATES[record.state],
+        model_sha256=record.source.model_sha256,
+        targets=[_target_to_pb(target) for target in record.targets],
+        options={name: option_to_pb(value) for name, value in record.options.items()},
+        labels=record.labels,
+        cache_hit=record.cache_hit,
+        version=record.version,
+        error=error_to_pb(record.error) if record.error else None,
+        stage_seconds=dict(record.stage_seconds),
+    )
+    for field, seconds in (("created", record.created), ("started", record.started), ("finished", record.finished)):
+        if seconds:
+            getattr(job, field).FromNanoseconds(int(seconds * 1e9))
+    return job
+
+
+def _target_to_pb(target: TargetRecord) -> pb.TargetJob:
+    return pb.TargetJob(
+        target=target.target,
+        state=_STATES[target.state],
+        stage=target.stage,
+        done=target.done,
+        total=target.total,
+        artifact_key=target.artifact_key,
+        cache_hit=target.cache_hit,
+        error=error_to_pb(target.error) if target.error else None,
+    )
+
+
+def event_to_pb(event: Event, record: JobRecord | None) -> pb.JobEvent:
+    """``record`` is the job as it is now, for events of kind ``state``."""
+    message = pb.JobEvent(sequence=event.sequence, target=event.target)
+    message.time.FromNanoseconds(int(event.time * 1e9))
+    if event.kind == "progress":
+        message.progress.CopyFrom(pb.Progress(**event.data))
+    elif event.kind == "log":
+        message.log.CopyFrom(pb.LogLine(**event.data))
+    elif record is not None:
+        message.job.CopyFrom(job_to_pb(record))
+    return message
+
+
+def version_to_pb(version: Version) -> pb.ModelVersion:
+    message = pb.ModelVersion(
+        name=version.name,
+        version=version.number,
+        model_sha256=version.model_sha256,
+        job_id=version.publication,
+        digest=version.index.digest,
+        targets=[_artifact_to_pb(manifest) for manifest in version.targets],
+    )
+    message.created.FromNanoseconds(int(version.created * 1e9))
+    return message
+
+
+def _artifact_to_pb(manifest: Manifest) -> pb.TargetArtifact:
+    return pb.TargetArtifact(
+        key=manifest.key,
+        triple=manifest.triple,
+        cpu=manifest.cpu,
+        features=manifest.features,
+        abi_version=manifest.abi_version,
+        min_glibc=manifest.min_glibc,
+        compiler_version=manifest.compiler_version,
+    )
+
+
+def check_to_pb(report: Mapping[str, Any]) -> pb.CheckModelResponse:
+    """``report`` is what :meth:`compiler_service.stage.Stages.check` answers."""
+    issues = [error_to_pb(IngotError.from_dict(issue)) for issue in report["issues"]]
+    return pb.CheckModelResponse(
+        ok=not issues,
+        ir_version=report.get("ir_version", 0),
+        opsets=report.get("opsets", {}),
+        producer=report.get("producer", ""),
+        inputs=[_tensor_to_pb(name, text) for name, text in report.get("inputs", {}).items()],
+        outputs=[_tensor_to_pb(name, text) for name, text in report.get("outputs", {}).items()],
+        operators=report.get("operators", {}),
+        issues=issues,
+    )
+
+
+def _tensor_to_pb(name: str, text: str) -> pb.TensorInfo:
+    """``float32[batch, max(a, 2)]``: the commas between extents are those outside parentheses."""
+    dtype, _, rest = text.partition("[")
+    extents, depth = [""], 0
+    for character in rest.removesuffix("]"):
+        depth += {"(": 1, ")": -1}.get(character, 0)
+        if character == "," and depth == 0:
+            extents.append("")
+        else:
+            extents[-1] += character
+    return pb.TensorInfo(name=name, dtype=dtype, shape=[extent.strip() for extent in extents if extent.strip()])
+
+
+def capabilities_to_pb(catalogue: Catalogue, max_model_bytes: int, public_key: bytes, key_id: str) -> pb.Capabilities:
+    """``public_key`` is PEM."""
+    first, newest = catalogue.opsets
+    options = [
+        pb.OptionInfo(name=own.name, type=own.type, default=own.default, description=own.description)
+        for own in catalogue.options()
+    ]
+    return pb.Capabilities(
+        compiler_version=catalogue.version,
+        abi_version=ABI_VERSION,
+        limits=dict(catalogue.limits()) | {"upload_bytes": max_model_bytes},
+        options=options,
+        operators=catalogue.operators(),
+        min_opset=first,
+        max_opset=newest,
+        signing_key=public_key.decode(),
+        signing_key_id=key_id,
+    )
+
+
+def targets_to_pb(catalogue: Catalogue) -> pb.ListTargetsResponse:
+    return pb.ListTargetsResponse(
+        targets=[
+            pb.TargetInfo(
+                name=own.name,
+                description=own.description,
+                triple=own.target.triple,
+                cpu=own.target.cpu,
+                features=own.target.features,
+                vector_bits=own.target.vector_bits,
+            )
+            for own in catalogue.targets()
+        ]
+    )

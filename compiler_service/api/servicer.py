@@ -1,0 +1,261 @@
+"""The gRPC servicer: decode, call, encode."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import tempfile
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+from redis.exceptions import RedisError
+
+from compiler_service.api import converters
+from compiler_service.api.status import abort
+from compiler_service.catalogue import Catalogue
+from compiler_service.jobs.records import Event
+from compiler_service.sandbox import StoppedError
+from compiler_service.settings import Settings
+from compiler_service.sources import request_source
+from compiler_service.wiring import Parts
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from shared_ir.signature import public_pem
+
+CHUNK = 1024 * 1024
+"""Bytes of one chunk of a download."""
+CHECKS = 2
+"""CheckModel calls that run at once."""
+POLL_SECONDS = 1.0
+"""How often a watcher looks whether its client is still there."""
+
+logger = logging.getLogger(__name__)
+
+
+def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
+    """Turns what a unary method raises into a status."""
+
+    @functools.wraps(method)
+    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
+        try:
+            return method(self, request, context)
+        except Exception as error:
+            _abort(context, error)
+
+    return call
+
+
+def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
+    """Turns what a streaming method raises into a status."""
+
+    @functools.wraps(method)
+    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
+        try:
+            yield from method(self, request, context)
+        except Exception as error:
+            _abort(context, error)
+
+    return call
+
+
+def _abort(context: grpc.ServicerContext, error: Exception) -> None:
+    if isinstance(error, IngotError):
+        abort(context, error)
+    if isinstance(error, RedisError):
+        logger.warning("Redis: %s", error)
+        remedy = "Try again in a moment; published models are not affected."
+        abort(context, IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy))
+    logger.exception("a call failed", exc_info=error)
+    message = f"the service failed: {type(error).__name__}"
+    abort(
+        context, IngotError(ErrorCode.INTERNAL, message, remedy="Tell the operator; the log of the service says more.")
+    )
+
+
+class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]
+    """``ingot.compiler.v1.CompilerService``.
+
+    Args:
+        stopping: set when the server stops; streams end then.
+    """
+
+    def __init__(self, parts: Parts, catalogue: Catalogue, settings: Settings, stopping: threading.Event) -> None:
+        self._parts = parts
+        self._jobs = parts.service
+        self._repository = parts.repository
+        self._catalogue = catalogue
+        self._settings = settings
+        self._stopping = stopping
+        self._watchers = threading.BoundedSemaphore(settings.max_watchers)
+        self._checks = threading.BoundedSemaphore(CHECKS)
+
+    # ---- models in
+
+    @_answered
+    def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
+        received, complete = self._parts.sources.received(request.sha256)
+        return pb.QueryUploadResponse(received=received, complete=complete)
+
+    @_answered
+    def UploadModel(
+        self, request: Iterator[pb.UploadModelRequest], context: grpc.ServicerContext
+    ) -> pb.UploadModelResponse:
+        first = next(request, None)
+        if first is None or first.WhichOneof("part") != "header":
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "an upload starts with a header", field="header")
+        upload = converters.upload_from_pb(first.header)
+        size = self._parts.sources.receive(upload, _chunks(request))
+        return pb.UploadModelResponse(sha256=upload.sha256, size=size)
+
+    @_answered
+    def CheckModel(self, request: pb.CheckModelRequest, context: grpc.ServicerContext) -> pb.CheckModelResponse:
+        source = converters.source_from_pb(request.source)
+        options = self._catalogue.normalise_options(converters.options_from_pb(request.options))
+        self._parts.sources.require(source)
+        files = request_source(self._parts.sources.files(source))
+        order = {"stage": "check", "source": files, "target": None, "options": dict(options)}
+        if not self._checks.acquire(timeout=30):
+            raise _busy("checks", CHECKS)
+        try:
+            with tempfile.TemporaryDirectory(prefix="check-", dir=_made(self._settings.home / "work")) as work:
+                answer = self._parts.runner.run(Path(work), order, _ignore, lambda: not context.is_active())
+        except StoppedError as error:
+            raise IngotError(ErrorCode.CANCELLED, "the check was cancelled") from error
+        finally:
+            self._checks.release()
+        return converters.check_to_pb(answer["report"])
+
+    # ---- jobs
+
+    @_answered
+    def Compile(self, request: pb.CompileRequest, context: grpc.ServicerContext) -> pb.CompileResponse:
+        record = self._jobs.submit(converters.submission_from_pb(request))
+        return pb.CompileResponse(job=converters.job_to_pb(record))
+
+    @_answered
+    def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        return converters.job_to_pb(self._jobs.store.get(request.id))
+
+    @_answered
+    def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
+        limit = min(max(request.limit, 0) or 50, 1000)
+        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name)
+        return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
+
+    @_streamed
+    def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Iterator[pb.JobEvent]:
+        store, after = self._jobs.store, request.after
+        record = store.get(request.id)
+        if not self._watchers.acquire(blocking=False):
+            raise _busy("watchers", self._settings.max_watchers)
+        try:
+            if not after:
+                yield converters.event_to_pb(Event("state", time=record.created), record)
+            while context.is_active() and not self._stopping.is_set():
+                events = store.events(request.id, after, block_seconds=0 if record.state.finished else POLL_SECONDS)
+                ended = record.state.finished and not events
+                if any(event.kind == "state" for event in events):
+                    record = store.get(request.id)
+                for event in events:
+                    after = event.sequence
+                    yield converters.event_to_pb(event, record)
+                if ended:
+                    return
+                if not events:
+                    record = store.get(request.id)
+        finally:
+            self._watchers.release()
+
+    @_answered
+    def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        return converters.job_to_pb(self._jobs.cancel(request.id))
+
+    # ---- models out
+
+    @_answered
+    def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
+        return pb.ListModelsResponse(models=[self._model(name) for name in self._repository.models()])
+
+    @_answered
+    def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
+        return self._model(request.name)
+
+    @_answered
+    def ListVersions(self, request: pb.ListVersionsRequest, context: grpc.ServicerContext) -> pb.ListVersionsResponse:
+        versions = self._repository.versions(request.name)
+        return pb.ListVersionsResponse(versions=[converters.version_to_pb(version) for version in versions])
+
+    @_answered
+    def SetLabel(self, request: pb.SetLabelRequest, context: grpc.ServicerContext) -> pb.Model:
+        self._repository.set_label(request.name, request.label, request.version)
+        return self._model(request.name)
+
+    @_answered
+    def DeleteLabel(self, request: pb.DeleteLabelRequest, context: grpc.ServicerContext) -> pb.Model:
+        self._repository.delete_label(request.name, request.label)
+        return self._model(request.name)
+
+    @_streamed
+    def DownloadArtifact(
+        self, request: pb.DownloadArtifactRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.DownloadArtifactResponse]:
+        which = request.label if request.WhichOneof("which") == "label" else request.version or None
+        version = self._repository.resolve(request.name, which)
+        for path, content in self._repository.files(version, request.artifact_key):
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
+            for chunk in _pieces(content):
+                yield pb.DownloadArtifactResponse(chunk=chunk)
+
+    # ---- the service itself
+
+    @_answered
+    def GetCapabilities(self, request: pb.GetCapabilitiesRequest, context: grpc.ServicerContext) -> pb.Capabilities:
+        signer = self._parts.signer
+        pem = public_pem(signer.public)
+        return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, signer.key_id)
+
+    @_answered
+    def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
+        return converters.targets_to_pb(self._catalogue)
+
+    def _model(self, name: str) -> pb.Model:
+        latest = self._repository.resolve(name)
+        return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
+
+
+def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
+    for request in requests:
+        if request.WhichOneof("part") != "chunk":
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "a header came in the middle of an upload", field="header")
+        yield request.chunk
+
+
+def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
+    if isinstance(content, Path):
+        with content.open("rb") as file:
+            while piece := file.read(CHUNK):
+                yield piece
+    else:
+        for start in range(0, len(content), CHUNK):
+            yield bytes(content[start : start + CHUNK])
+
+
+def _busy(what: str, limit: int) -> IngotError:
+    message = f"there are too many {what}"
+    return IngotError(
+        ErrorCode.RESOURCE_EXHAUSTED, message, expected=f"at most {limit} at once", remedy="Try again later."
+    )
+
+
+def _made(directory: Path) -> Path:
+    directory.mkdir(parents=True, exist_ok=True)
+    return directory
+
+
+def _ignore(message: Any) -> None:
+    """Progress of a check is not reported."""

@@ -1,0 +1,115 @@
+"""What the compiler can do, as the API tells and checks it before a job is queued."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, Protocol
+
+from compiler_service.codegen.host import host_target
+from compiler_service.frontend.limits import Limits
+from compiler_service.frontend.source import FIRST_OPSET, NEWEST_OPSET
+from compiler_service.jobs.records import Source
+from compiler_service.jobs.service import Compiler
+from compiler_service.options import CompileOptions
+from compiler_service.tensor_expr.registry import OPERATORS
+from compiler_service.version import compiler_version
+from shared_ir.artifact import artifact_key
+from shared_ir.digest import sha256_hex
+from shared_ir.target import PRESETS, Target, parse_target
+
+
+@dataclass(frozen=True)
+class OptionDescription:
+    """An option of a compilation; ``type`` and ``default`` as text."""
+
+    name: str
+    type: str
+    default: str
+    description: str
+
+
+@dataclass(frozen=True)
+class NamedTarget:
+    """A target that has a name."""
+
+    name: str
+    description: str
+    target: Target
+
+
+class Catalogue(Compiler, Protocol):
+    """A compiler that also describes itself."""
+
+    @property
+    def version(self) -> str: ...
+
+    @property
+    def opsets(self) -> tuple[int, int]:
+        """First and newest opset of the ONNX domain that is read."""
+
+    def options(self) -> Sequence[OptionDescription]: ...
+
+    def operators(self) -> Sequence[str]: ...
+
+    def targets(self) -> Sequence[NamedTarget]: ...
+
+    def limits(self) -> Mapping[str, int]:
+        """What a model may cost."""
+
+
+class PipelineCompiler:
+    """The compiler in this tree. Implements :class:`Catalogue`."""
+
+    opsets = (FIRST_OPSET, NEWEST_OPSET)
+
+    @property
+    def version(self) -> str:
+        return compiler_version()
+
+    def resolve_target(self, text: str) -> Target:
+        return host_target() if text.strip() == "host" else parse_target(text)
+
+    def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return CompileOptions.from_dict(options).to_dict()
+
+    def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:
+        digest = sha256_hex(records) if records else ""
+        return artifact_key(source.digest, target, options, digest, compiler_version())
+
+    def options(self) -> Sequence[OptionDescription]:
+        lines = _attribute_descriptions(CompileOptions.__doc__ or "")
+        return [
+            OptionDescription(own.name, str(own.type), _default(own), lines.get(own.name, ""))
+            for own in fields(CompileOptions)
+        ]
+
+    def operators(self) -> Sequence[str]:
+        return sorted(OPERATORS)
+
+    def targets(self) -> Sequence[NamedTarget]:
+        host = NamedTarget("host", "the machine that the compiler service runs on", host_target())
+        presets = [NamedTarget(name, text, target) for name, (target, text) in PRESETS.items()]
+        return [host, *sorted(presets, key=lambda own: own.name)]
+
+    def limits(self) -> Mapping[str, int]:
+        limits = Limits()
+        return {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
+
+
+def _default(own: Any) -> str:
+    value = own.default if own.default is not MISSING else own.default_factory()
+    return "" if value in ("", (), {}) else str(value)
+
+
+def _attribute_descriptions(docstring: str) -> Mapping[str, str]:
+    """The ``name: text`` lines of a docstring's ``Attributes`` section."""
+    found: dict[str, str] = {}
+    name = ""
+    for line in docstring.partition("Attributes:")[2].splitlines():
+        head, colon, text = line.strip().partition(": ")
+        if colon and head.isidentifier():
+            name, found[head] = head, text
+        elif name and line.strip():
+            found[name] += " " + line.strip()
+    return found

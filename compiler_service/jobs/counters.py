@@ -1,0 +1,61 @@
+"""Totals over all jobs, kept beside the records so that every worker adds to the same numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+
+BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
+"""Upper bounds of the stage duration histogram, in seconds."""
+
+_TARGETS, _CACHE, _BUCKET, _SUM = "ingot:count:targets", "ingot:count:cache", "ingot:count:bucket", "ingot:count:sum"
+
+
+@dataclass(frozen=True)
+class StageDurations:
+    """``counts[i]`` durations of at most ``BUCKETS[i]`` seconds, not cumulative; the last count is for longer ones."""
+
+    counts: tuple[int, ...]
+    total: float
+
+
+class Counters:
+    """Counts of finished work."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis: Any = redis
+
+    def target_finished(self, state: str, target: str, code: str) -> None:
+        """``code`` is the error code, empty for success."""
+        self._redis.hincrby(_TARGETS, "|".join((state, target.replace("|", "/"), code)), 1)
+
+    def cache(self, result: str) -> None:
+        """``hit``, ``miss`` or ``shared`` (another job was compiling the same)."""
+        self._redis.hincrby(_CACHE, result, 1)
+
+    def stage_finished(self, stage: str, seconds: float) -> None:
+        bucket = sum(seconds > bound for bound in BUCKETS)
+        self._redis.hincrby(_BUCKET, f"{stage}|{bucket}", 1)
+        self._redis.hincrbyfloat(_SUM, stage, seconds)
+
+    def targets(self) -> Mapping[tuple[str, str, str], int]:
+        """Finished targets by state, target and error code."""
+        found = {}
+        for name, count in self._redis.hgetall(_TARGETS).items():
+            state, target, code = name.split("|")
+            found[state, target, code] = int(count)
+        return found
+
+    def cache_results(self) -> Mapping[str, int]:
+        return {name: int(count) for name, count in self._redis.hgetall(_CACHE).items()}
+
+    def stages(self) -> Mapping[str, StageDurations]:
+        counts: dict[str, list[int]] = {}
+        for name, count in self._redis.hgetall(_BUCKET).items():
+            stage, bucket = name.split("|")
+            counts.setdefault(stage, [0] * (len(BUCKETS) + 1))[int(bucket)] = int(count)
+        sums = self._redis.hgetall(_SUM)
+        return {stage: StageDurations(tuple(own), float(sums.get(stage, 0))) for stage, own in counts.items()}

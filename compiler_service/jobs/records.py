@@ -1,0 +1,129 @@
+"""What is known of a compile job."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from shared_ir.digest import source_digest
+from shared_ir.errors import IngotError
+
+
+class JobState(enum.StrEnum):
+    """States of a job and of each of its targets."""
+
+    QUEUED = "QUEUED"
+    RUNNING = "RUNNING"
+    SUCCEEDED = "SUCCEEDED"
+    FAILED = "FAILED"
+    CANCELLED = "CANCELLED"
+
+    @property
+    def finished(self) -> bool:
+        return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
+
+
+class Stage(enum.StrEnum):
+    """The steps of a job; each is one Celery task. The middle three run per target."""
+
+    INGEST = "ingest"
+    TUNE = "tune"
+    BUILD = "build"
+    VERIFY = "verify"
+    PUBLISH = "publish"
+
+
+TARGET_STAGES = (Stage.TUNE, Stage.BUILD, Stage.VERIFY)
+WHOLE_JOB = -1
+"""Stands for the whole job where the number of a target is asked for."""
+
+
+@dataclass(frozen=True)
+class Source:
+    """An uploaded model: digests (hexadecimal sha256) of the model file and of its external data by location."""
+
+    model_sha256: str
+    external_data: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def digest(self) -> str:
+        """Names the model as a whole."""
+        return source_digest(self.model_sha256, self.external_data)
+
+
+@dataclass(frozen=True)
+class TargetRecord:
+    """Work on one target.
+
+    Attributes:
+        target: as it was asked for.
+        spec: the resolved target, JSON values.
+        request_key: artifact key at the time of submission; equal requests share one compilation.
+        stage: stage under way or the last one; ``done`` of ``total`` steps of it.
+        artifact_key: of the artifact that came out.
+        cache_hit: the artifact existed already, or another job made it.
+        follows: the job whose compilation this one waits for.
+        leased: a worker said that it runs a stage. Its lease tells whether it still lives.
+    """
+
+    target: str
+    spec: Mapping[str, Any]
+    request_key: str
+    state: JobState = JobState.QUEUED
+    stage: str = ""
+    done: int = 0
+    total: int = 0
+    artifact_key: str = ""
+    cache_hit: bool = False
+    follows: str = ""
+    leased: bool = False
+    error: IngotError | None = None
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """A job. Times are in seconds since the epoch, 0 for not yet; ``version`` is 0 until published.
+
+    ``stage`` and ``leased`` are as those of a target, for the stages that concern the whole job.
+    """
+
+    id: str
+    name: str
+    source: Source
+    options: Mapping[str, Any]
+    targets: tuple[TargetRecord, ...]
+    created: float
+    labels: tuple[str, ...] = ()
+    state: JobState = JobState.QUEUED
+    started: float = 0.0
+    finished: float = 0.0
+    version: int = 0
+    stage: str = ""
+    leased: bool = False
+    error: IngotError | None = None
+    stage_seconds: Mapping[str, float] = field(default_factory=dict)
+
+    @property
+    def cache_hit(self) -> bool:
+        return all(target.cache_hit for target in self.targets)
+
+
+@dataclass(frozen=True)
+class Event:
+    """Something that happened to a job.
+
+    Attributes:
+        kind: ``state`` (the job or a target changed state), ``progress`` or ``log``.
+        target: the target as it was asked for, empty for the whole job.
+        data: for progress ``stage, done, total, eta_seconds, message``; for log ``level, text``.
+        sequence: position in the job's history, empty before it is recorded.
+        time: seconds since the epoch.
+    """
+
+    kind: str
+    target: str = ""
+    data: Mapping[str, Any] = field(default_factory=dict)
+    sequence: str = ""
+    time: float = 0.0

@@ -1,0 +1,276 @@
+"""Job records, their events, leases and single flights in Redis.
+
+Redis is a working memory: everything here may be lost without losing an artifact (:mod:`shared_ir.repository`).
+Keys, all below ``ingot:``::
+
+    job:<id>             hash    the record (jobs/codec.py)
+    job:<id>:events      stream  history, newest 5000
+    job:<id>:lease:<n>   string  token of the worker that runs target n, expires unless it is renewed
+    jobs                 zset    ids by time of creation
+    active               zset    ids of unfinished jobs by time of creation
+    flight:<key>         string  "<job>:<target>" that compiles an artifact key at the moment
+    flight:<key>:wait    set     "<job>:<target>" that wait for it
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from redis import Redis
+
+from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
+from compiler_service.jobs.records import Event, JobRecord, JobState
+from shared_ir.errors import ErrorCode, IngotError
+
+HISTORY = 5000
+"""Events kept per job."""
+
+_FINISHED = "state == 'SUCCEEDED' or state == 'FAILED' or state == 'CANCELLED'"
+
+# KEYS: job hash. ARGV: field with the state, then pairs. Returns 1; 0 when that state is final; -1 when there is no job.
+_PATCH = f"""
+local state = redis.call('HGET', KEYS[1], ARGV[1])
+if not state then return -1 end
+if {_FINISHED} then return 0 end
+redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+return 1
+"""
+
+# KEYS: flight, waiters. ARGV: member, seconds. Returns the member that leads.
+_JOIN_FLIGHT = """
+local leader = redis.call('GET', KEYS[1])
+if leader and leader ~= ARGV[1] then
+  redis.call('SADD', KEYS[2], ARGV[1])
+  redis.call('EXPIRE', KEYS[2], ARGV[2])
+  return leader
+end
+redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
+return ARGV[1]
+"""
+
+# KEYS: flight, waiters. ARGV: member. Returns the waiters when the member led, and ends the flight.
+_END_FLIGHT = """
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then return {} end
+local waiters = redis.call('SMEMBERS', KEYS[2])
+redis.call('DEL', KEYS[1], KEYS[2])
+return waiters
+"""
+
+# KEYS: lease. ARGV: token, milliseconds. Takes or renews; 0 when another holds it.
+_LEASE = """
+local holder = redis.call('GET', KEYS[1])
+if holder and holder ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+return 1
+"""
+
+# KEYS: lease. ARGV: token.
+_RELEASE = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+"""
+
+
+def member(job: str, target: int) -> str:
+    return f"{job}:{target}"
+
+
+def split_member(text: str) -> tuple[str, int]:
+    job, _, target = text.rpartition(":")
+    return job, int(target)
+
+
+class JobStore:
+    """The jobs of one installation.
+
+    Args:
+        redis: a client with ``decode_responses=True``.
+        keep_seconds: how long a finished job is remembered.
+    """
+
+    def __init__(self, redis: Redis, keep_seconds: int = 7 * 24 * 3600) -> None:
+        self.redis: Any = redis  # redis-py types every answer as maybe awaitable
+        self._keep = keep_seconds
+        self._patch = self.redis.register_script(_PATCH)
+        self._join_flight = self.redis.register_script(_JOIN_FLIGHT)
+        self._end_flight = self.redis.register_script(_END_FLIGHT)
+        self._lease = self.redis.register_script(_LEASE)
+        self._release = self.redis.register_script(_RELEASE)
+
+    # ---- records
+
+    def create(self, record: JobRecord) -> None:
+        pipe = self.redis.pipeline()
+        pipe.hset(_job(record.id), mapping=encode(record))
+        pipe.zadd("ingot:jobs", {record.id: record.created})
+        if not record.state.finished:
+            pipe.zadd("ingot:active", {record.id: record.created})
+        pipe.execute()
+        self.add_event(record.id, Event("state"))
+        if record.state.finished:
+            self._expire(record.id)
+
+    def get(self, job: str) -> JobRecord:
+        """Raises IngotError NOT_FOUND."""
+        fields = self.redis.hgetall(_job(job))
+        if "job" not in fields:
+            raise IngotError(
+                ErrorCode.NOT_FOUND,
+                f"no job {job!r}",
+                field="id",
+                remedy="Finished jobs are forgotten after some days; the models that they published stay.",
+            )
+        return decode(fields)
+
+    def newest(self, limit: int, state: JobState | None = None, name: str = "") -> Sequence[JobRecord]:
+        """At most ``limit`` jobs that match, newest first."""
+        found: list[JobRecord] = []
+        for start in range(0, 10_000, 100):
+            ids = self.redis.zrevrange("ingot:jobs", start, start + 99)
+            if not ids:
+                break
+            for record in self._load(ids):
+                if state in (None, record.state) and name in ("", record.name):
+                    found.append(record)
+            if len(found) >= limit:
+                break
+        return found[:limit]
+
+    def active(self) -> Sequence[JobRecord]:
+        """Jobs that have not finished, oldest first."""
+        return self._load(self.redis.zrange("ingot:active", 0, -1))
+
+    def active_count(self) -> int:
+        return int(self.redis.zcard("ingot:active"))
+
+    def update(self, job: str, **changes: Any) -> bool:
+        """Change attributes of an unfinished job; False when it has finished already."""
+        if not self._apply(job, "state", encode_changes(changes)):
+            return False
+        if "state" in changes:
+            if changes["state"].finished:
+                self.redis.zrem("ingot:active", job)
+            self.add_event(job, Event("state"))
+            if changes["state"].finished:
+                self._expire(job)
+        return True
+
+    def update_target(self, job: str, target: int, **changes: Any) -> bool:
+        """Change attributes of an unfinished target; False when it has finished already."""
+        applied = self._apply(job, f"{target}.state", encode_changes(changes, target))
+        if applied and ("state" in changes or "stage" in changes):
+            self.add_event(job, Event("state"))
+        return applied
+
+    def add_seconds(self, job: str, stage: str, seconds: float) -> None:
+        self.redis.hincrbyfloat(_job(job), SECONDS + stage, seconds)
+
+    def count_delivery(self, job: str, target: int, stage: str, by: int = 1) -> int:
+        """How often this stage has been started, this time included."""
+        return int(self.redis.hincrby(_job(job), f"deliveries.{target}.{stage}", by))
+
+    # ---- events
+
+    def add_event(self, job: str, event: Event) -> None:
+        fields = {"kind": event.kind, "target": event.target, "data": json.dumps(dict(event.data))}
+        self.redis.xadd(_events(job), fields, maxlen=HISTORY, approximate=True)
+
+    def events(self, job: str, after: str = "", block_seconds: float = 0.0) -> Sequence[Event]:
+        """The events after sequence ``after``, waiting up to ``block_seconds`` for the first."""
+        if after and not all(part.isdecimal() for part in after.split("-", 1)):
+            expected = "the sequence of an event, <number>-<number>"
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, "not a sequence", field="after", expected=expected, received=after
+            )
+        block = max(1, int(block_seconds * 1000)) if block_seconds else None
+        answer = self.redis.xread({_events(job): after or "0-0"}, count=500, block=block)
+        pairs = answer.items() if isinstance(answer, dict) else (answer or [])
+        return [_event(sequence, fields) for _, entries in pairs for sequence, fields in _flat(entries)]
+
+    # ---- leases: one worker per target at a time
+
+    def lease(self, job: str, target: int, token: str, seconds: float) -> bool:
+        """Take or renew the right to work on a target; False when another worker holds it."""
+        return bool(self._lease(keys=[_lease(job, target)], args=[token, int(seconds * 1000)]))
+
+    def release(self, job: str, target: int, token: str) -> None:
+        self._release(keys=[_lease(job, target)], args=[token])
+
+    def leased(self, job: str, target: int) -> bool:
+        return bool(self.redis.exists(_lease(job, target)))
+
+    # ---- single flight: one compilation per artifact key at a time
+
+    def join_flight(self, key: str, job: str, target: int) -> str:
+        """The job that compiles ``key``: this one, or another that this one now waits for."""
+        own = member(job, target)
+        leader = self._join_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[own, self._keep])
+        return split_member(leader)[0]
+
+    def end_flight(self, key: str, job: str, target: int) -> Sequence[tuple[str, int]]:
+        """End a flight that this target leads; those who waited for it."""
+        waiters = self._end_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[member(job, target)])
+        return [split_member(waiter) for waiter in sorted(waiters)]
+
+    def leave_flight(self, key: str, job: str, target: int) -> None:
+        self.redis.srem(_flight(key) + ":wait", member(job, target))
+
+    # ---- once
+
+    def claim(self, name: str, seconds: float) -> bool:
+        """True for one caller in every ``seconds``."""
+        return bool(self.redis.set(f"ingot:claim:{name}", "1", px=int(seconds * 1000), nx=True))
+
+    # ---- parts
+
+    def _apply(self, job: str, guard: str, fields: Mapping[str, str]) -> bool:
+        arguments = [guard, *(text for pair in fields.items() for text in pair)]
+        return int(self._patch(keys=[_job(job)], args=arguments)) == 1
+
+    def _load(self, ids: Sequence[str]) -> list[JobRecord]:
+        pipe = self.redis.pipeline(transaction=False)
+        for job in ids:
+            pipe.hgetall(_job(job))
+        loaded = pipe.execute()
+        gone = [job for job, fields in zip(ids, loaded, strict=True) if "job" not in fields]
+        if gone:
+            self.redis.zrem("ingot:jobs", *gone)
+            self.redis.zrem("ingot:active", *gone)
+        return [decode(fields) for fields in loaded if "job" in fields]
+
+    def _expire(self, job: str) -> None:
+        self.redis.expire(_job(job), self._keep)
+        self.redis.expire(_events(job), self._keep)
+
+
+def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
+    """NOTE: redis-py wraps the entries of a stream in one more list under RESP3."""
+    for entry in entries:
+        if isinstance(entry, list):
+            yield from _flat(entry)
+        else:
+            yield entry
+
+
+def _event(sequence: str, fields: Mapping[str, str]) -> Event:
+    seconds = int(sequence.split("-")[0]) / 1000
+    return Event(fields["kind"], fields["target"], json.loads(fields["data"]), sequence, seconds or time.time())
+
+
+def _job(job: str) -> str:
+    return f"ingot:job:{job}"
+
+
+def _events(job: str) -> str:
+    return f"ingot:job:{job}:events"
+
+
+def _lease(job: str, target: int) -> str:
+    return f"ingot:job:{job}:lease:{target}"
+
+
+def _flight(key: str) -> str:
+    return f"ingot:flight:{key}"

@@ -1,0 +1,171 @@
+"""The compiler service's gRPC server: ``python -m compiler_service.server``."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import signal
+import sys
+import threading
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+from prometheus_client import start_http_server
+
+from compiler_service.api.interceptors import CountingInterceptor, TokenInterceptor
+from compiler_service.api.servicer import CompilerServicer
+from compiler_service.catalogue import Catalogue, PipelineCompiler
+from compiler_service.jobs.service import Queue
+from compiler_service.metrics import make_registry
+from compiler_service.sandbox import STAGE_COMMAND
+from compiler_service.settings import Settings
+from compiler_service.wiring import Parts, make_parts
+from compiler_service.worker.app import CeleryQueue, make_app
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.files import write_atomically
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from shared_ir.pb.pool import POOL, add_default_files
+
+SERVICE = "ingot.compiler.v1.CompilerService"
+MAX_MESSAGE = 8 * 1024 * 1024
+"""Largest gRPC message in bytes; models and artifacts travel in chunks."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass
+class RunningServer:
+    """A server that listens. ``port`` and ``metrics_port`` are the real ones; -1 without metrics."""
+
+    server: grpc.Server
+    health: Any
+    stopping: threading.Event
+    port: int
+    metrics_port: int
+    metrics: Any
+
+    def stop(self, drain_seconds: float) -> None:
+        """Health says no, new calls are refused, streams end, running calls get ``drain_seconds``."""
+        self.health.enter_graceful_shutdown()
+        self.stopping.set()
+        self.server.stop(drain_seconds).wait()
+        if self.metrics is not None:
+            self.metrics.shutdown()
+
+
+def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> RunningServer:
+    """Listen on the addresses of ``settings``.
+
+    Raises:
+        IngotError: UNAVAILABLE when an address is taken; INVALID_ARGUMENT for unreadable TLS files.
+    """
+    stopping = threading.Event()
+    registry = make_registry(parts.service.store, parts.counters)
+    interceptors: list[Any] = [CountingInterceptor(registry)]
+    if settings.token:
+        interceptors.append(TokenInterceptor(settings.token))
+    server = grpc.server(
+        ThreadPoolExecutor(max_workers=settings.max_watchers + 16, thread_name_prefix="grpc"),
+        interceptors=interceptors,
+        options=[
+            ("grpc.max_receive_message_length", MAX_MESSAGE),
+            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.so_reuseport", 0),
+        ],
+    )
+    servicer = CompilerServicer(parts, catalogue, settings, stopping)
+    compiler_pb2_grpc.add_CompilerServiceServicer_to_server(servicer, server)
+    health_servicer = health.HealthServicer()
+    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    add_default_files(health_pb2.DESCRIPTOR)
+    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server, pool=POOL)
+    port = _bind(server, settings)
+    server.start()
+    for name in ("", SERVICE):
+        health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+    metrics, metrics_port = None, -1
+    if settings.compiler_metrics_port >= 0:
+        metrics, _ = start_http_server(settings.compiler_metrics_port, settings.compiler_host, registry)
+        metrics_port = metrics.server_port
+    return RunningServer(server, health_servicer, stopping, port, metrics_port, metrics)
+
+
+def _bind(server: grpc.Server, settings: Settings) -> int:
+    address = f"{settings.compiler_host}:{settings.compiler_port}"
+    try:
+        if settings.tls_certificate:
+            return server.add_secure_port(address, _credentials(settings))
+        return server.add_insecure_port(address)
+    except RuntimeError as error:
+        message = f"cannot listen on {address}"
+        remedy = "Choose another port with INGOT_COMPILER_PORT, or 0 for a free one."
+        raise IngotError(ErrorCode.UNAVAILABLE, message, remedy=remedy) from error
+
+
+def _credentials(settings: Settings) -> grpc.ServerCredentials:
+    try:
+        pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
+        client = Path(settings.tls_client_ca).read_bytes() if settings.tls_client_ca else None
+    except OSError as error:
+        message = f"cannot read a TLS file: {error.strerror}"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=str(error.filename)) from error
+    return grpc.ssl_server_credentials([pair], client, require_client_auth=client is not None)
+
+
+def serve(
+    settings: Settings,
+    catalogue: Catalogue,
+    queue: Queue,
+    ready_file: Path | None = None,
+    command: Sequence[str] = STAGE_COMMAND,
+) -> int:
+    """Serve until SIGTERM or SIGINT. ``ready_file`` gets the addresses as JSON once the server listens."""
+    parts = make_parts(settings, catalogue, queue, command)
+    running = start_server(settings, catalogue, parts)
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:
+        logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
+    logger.info("compiler service on %s:%d", settings.compiler_host, running.port)
+    if ready_file is not None:
+        address = f"{settings.compiler_host}:{running.port}"
+        metrics = f"{settings.compiler_host}:{running.metrics_port}" if running.metrics_port >= 0 else ""
+        write_atomically(ready_file, json.dumps({"address": address, "metrics": metrics}).encode())
+    stop.wait()
+    logger.info("stopping")
+    running.stop(settings.drain_seconds)
+    return 0
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(
+        prog="python -m compiler_service.server",
+        description="The compiler service. Settings are INGOT_* environment variables (compiler_service/settings.py).",
+    )
+    parser.add_argument("--port", type=int, help="instead of INGOT_COMPILER_PORT; 0 takes a free port")
+    parser.add_argument("--metrics-port", type=int, help="instead of INGOT_COMPILER_METRICS_PORT")
+    parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
+    given = parser.parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    settings = Settings.from_environment()
+    if given.port is not None:
+        settings = replace(settings, compiler_port=given.port)
+    if given.metrics_port is not None:
+        settings = replace(settings, compiler_metrics_port=given.metrics_port)
+    try:
+        return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
+    except IngotError as error:
+        print(f"error: {error}", file=sys.stderr)
+        return 1
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,109 @@
+"""Settings of the compiler service, read once from ``INGOT_*`` environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from shared_ir.errors import ErrorCode, IngotError
+
+PREFIX = "INGOT_"
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Every field is the environment variable ``INGOT_<FIELD>``. Sizes are in bytes, times in seconds.
+
+    Attributes:
+        redis_url: queue, job records and locks: ``redis://host:6379/0`` or ``unix:///path``.
+        store_url: models and artifacts: ``file:///...``, ``s3://bucket/prefix``, ...
+        home: keys, uploads under way, working directories and caches of this process.
+        trust: directory of trusted public keys; by default ``home/trust``.
+        signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.
+        compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
+        compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
+        token: bearer token that every call must carry; empty for none.
+        tls_certificate, tls_key, tls_client_ca: PEM files; a client CA makes client certificates mandatory.
+        max_model_bytes: largest uploaded file.
+        max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
+        max_watchers: open WatchJob streams.
+        workers: stages that one worker process runs at once.
+        job_memory, job_seconds, job_threads: limits of each stage's process.
+        lease_seconds: after this time without a sign of life a worker counts as lost.
+        keep_jobs_seconds: how long finished jobs are remembered.
+        drain_seconds: how long running calls may take when the server stops.
+        visibility_seconds: after this time the broker delivers an unacknowledged task again.
+    """
+
+    redis_url: str = "redis://127.0.0.1:6379/0"
+    store_url: str = ""
+    home: Path = Path.home() / ".ingot"
+    trust: str = ""
+    signing_key: str = ""
+    compiler_host: str = "127.0.0.1"
+    compiler_port: int = 8500
+    compiler_metrics_port: int = 8501
+    token: str = ""
+    tls_certificate: str = ""
+    tls_key: str = ""
+    tls_client_ca: str = ""
+    max_model_bytes: int = 8 * 1024**3
+    max_jobs: int = 1000
+    max_watchers: int = 48
+    workers: int = 1
+    job_memory: int = 16 * 1024**3
+    job_seconds: float = 3600.0
+    job_threads: int = 0
+    lease_seconds: float = 30.0
+    keep_jobs_seconds: int = 7 * 24 * 3600
+    drain_seconds: float = 20.0
+    visibility_seconds: int = 6 * 3600
+
+    @classmethod
+    def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
+        """Raises IngotError INVALID_ARGUMENT naming the variable that is malformed."""
+        given: dict[str, Any] = {}
+        for own in fields(cls):
+            name = PREFIX + own.name.upper()
+            if name in environment:
+                given[own.name] = _parse(name, environment[name], type(own.default))
+        return cls(**given)
+
+    @property
+    def store(self) -> str:
+        return self.store_url or (self.home / "store").absolute().as_uri()
+
+    @property
+    def trust_directory(self) -> Path:
+        return Path(self.trust) if self.trust else self.home / "trust"
+
+    @property
+    def signing_key_file(self) -> Path:
+        return Path(self.signing_key) if self.signing_key else self.home / "signing.pem"
+
+    @property
+    def broker_url(self) -> str:
+        """The Redis URL in Celery's spelling."""
+        return self.redis_url.replace("unix://", "redis+socket://", 1)
+
+    @property
+    def threads(self) -> int:
+        """Threads per stage."""
+        return self.job_threads or max(1, len(os.sched_getaffinity(0)) // self.workers)
+
+
+def _parse(name: str, text: str, kind: type) -> Any:
+    parse: Callable[[str], Any] = Path if issubclass(kind, Path) else kind
+    try:
+        return parse(text)
+    except ValueError as error:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a setting is malformed",
+            field=name,
+            expected=kind.__name__,
+            received=text[:100],
+        ) from error

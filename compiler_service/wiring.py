@@ -1,0 +1,71 @@
+"""Puts the parts of the service together from settings. The API server and the worker start here."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from redis import Redis
+
+from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.service import Compiler, JobService, Queue
+from compiler_service.jobs.store import JobStore
+from compiler_service.sandbox import STAGE_COMMAND, Limits, StageRunner
+from compiler_service.settings import Settings
+from compiler_service.sources import SourceStore
+from compiler_service.tuning_store import TuningStore
+from compiler_service.worker.stages import StageWorker
+from shared_ir.repository import ArtifactRepository
+from shared_ir.signature import SigningKey, TrustStore, add_trusted
+from shared_ir.store import open_store
+
+
+@dataclass(frozen=True)
+class Parts:
+    """What both processes have."""
+
+    service: JobService
+    counters: Counters
+    repository: ArtifactRepository
+    sources: SourceStore
+    tuning: TuningStore
+    runner: StageRunner
+    signer: SigningKey
+
+
+def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
+    """Connects to nothing yet: Redis and remote stores are reached at first use."""
+    redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
+    store = open_store(settings.store, settings.home / "cache" / "objects")
+    signer, trust = _keys(settings)
+    repository = ArtifactRepository(store, trust, signer)
+    sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
+    counters, tuning = Counters(redis), TuningStore(store)
+    jobs = JobStore(redis, settings.keep_jobs_seconds)
+    service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
+    limits = Limits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
+    runner = StageRunner(command, limits, settings.home / "cache")
+    return Parts(service, counters, repository, sources, tuning, runner, signer)
+
+
+def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Event) -> StageWorker:
+    return StageWorker(
+        service=parts.service,
+        counters=parts.counters,
+        repository=parts.repository,
+        sources=parts.sources,
+        tuning=parts.tuning,
+        runner=parts.runner,
+        work=settings.home / "work",
+        lease_seconds=settings.lease_seconds,
+        stopping=stopping,
+    )
+
+
+def _keys(settings: Settings) -> tuple[SigningKey, TrustStore]:
+    """The installation's signing key, made at first use and trusted here."""
+    signer = SigningKey.load_or_create(settings.signing_key_file)
+    if not (settings.trust_directory / f"{signer.key_id}.pub").exists():
+        add_trusted(settings.trust_directory, signer.public)
+    return signer, TrustStore.load(settings.trust_directory)

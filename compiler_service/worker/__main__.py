@@ -1,0 +1,12 @@
+"""``python -m compiler_service.worker``: a worker with the settings of the environment."""
+
+from __future__ import annotations
+
+import sys
+
+from compiler_service.catalogue import PipelineCompiler
+from compiler_service.settings import Settings
+from compiler_service.worker.run import run_worker
+
+if __name__ == "__main__":
+    sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))

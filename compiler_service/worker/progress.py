@@ -1,0 +1,53 @@
+"""Turns what a stage's process reports into job events."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from compiler_service.jobs.records import WHOLE_JOB, Event
+from compiler_service.jobs.store import JobStore
+
+INTERVAL = 0.1
+"""Seconds between progress events of one stage; the last one of a stage is always sent."""
+
+
+class ProgressEvents:
+    """Called with each message of a stage's process."""
+
+    def __init__(self, store: JobStore, job: str, number: int, target: str) -> None:
+        self._store = store
+        self._job = job
+        self._number = number
+        self._target = target
+        self._stage = ""
+        self._started = 0.0
+        self._sent = 0.0
+        self._waiting: Mapping[str, Any] | None = None
+
+    def __call__(self, message: Mapping[str, Any]) -> None:
+        if "log" in message:
+            self._store.add_event(self._job, Event("log", self._target, {"level": "INFO", "text": message["log"]}))
+            return
+        now = time.monotonic()
+        stage = str(message.get("stage", ""))
+        if stage != self._stage:
+            self.flush()
+            self._stage, self._started, self._sent = stage, now, 0.0
+        done, total = int(message.get("done", 0)), int(message.get("total", 0))
+        elapsed = now - self._started
+        eta = elapsed / done * (total - done) if done > 0 and total >= done and elapsed > 0 else -1.0
+        text = str(message.get("message", ""))
+        self._waiting = {"stage": stage, "done": done, "total": total, "eta_seconds": round(eta, 2), "message": text}
+        if now - self._sent >= INTERVAL or (total and done >= total):
+            self.flush()
+
+    def flush(self) -> None:
+        """Send what was held back."""
+        if self._waiting is None:
+            return
+        event, self._waiting, self._sent = self._waiting, None, time.monotonic()
+        if self._number != WHOLE_JOB:
+            self._store.update_target(self._job, self._number, done=event["done"], total=event["total"])
+        self._store.add_event(self._job, Event("progress", self._target, event))

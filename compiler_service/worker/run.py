@@ -1,0 +1,54 @@
+"""Runs a worker until it is told to stop."""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Sequence
+
+from celery.signals import worker_shutting_down
+from redis.exceptions import RedisError
+
+from compiler_service.jobs.service import Compiler, JobService
+from compiler_service.sandbox import STAGE_COMMAND
+from compiler_service.settings import Settings
+from compiler_service.wiring import make_parts, make_stage_worker
+from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
+from compiler_service.worker.tasks import register
+from shared_ir.errors import IngotError
+
+logger = logging.getLogger(__name__)
+
+
+def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = STAGE_COMMAND) -> int:
+    """Serve stages until SIGTERM or SIGINT; stages under way are then handed to another worker.
+
+    Args:
+        command: what starts the process of a stage.
+    """
+    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    app, stopping = make_app(settings), threading.Event()
+    parts = make_parts(settings, compiler, CeleryQueue(app), command)
+    register(app, make_stage_worker(parts, settings, stopping))
+    add_liveness(app, settings.home / "worker.alive")
+
+    def stop(**_: object) -> None:
+        stopping.set()
+
+    worker_shutting_down.connect(stop)
+    reaper = threading.Thread(target=reap_forever, args=(parts.service, settings, stopping), daemon=True, name="reaper")
+    reaper.start()
+    quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    app.worker_main(["worker", "--loglevel=INFO", f"--concurrency={settings.workers}", "--pool=threads", *quiet])
+    return 0
+
+
+def reap_forever(service: JobService, settings: Settings, stopping: threading.Event) -> None:
+    """Find stages whose worker was lost; one worker of all does it at a time."""
+    every = settings.lease_seconds / 4
+    while not stopping.wait(every):
+        try:
+            if service.store.claim("reaper", every * 0.9):
+                service.reap()
+        except (RedisError, IngotError) as error:
+            logger.warning("cannot look for lost stages: %s", error)

@@ -1,0 +1,268 @@
+"""What a worker does for each stage of a job. Knows no Celery: tasks call this and do what it answers."""
+
+from __future__ import annotations
+
+import enum
+import logging
+import secrets
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compiler_service.exchange import read_artifact, write_artifact
+from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobState, Stage, TargetRecord
+from compiler_service.jobs.service import JobService
+from compiler_service.jobs.store import JobStore
+from compiler_service.sandbox import StageRunner, StoppedError
+from compiler_service.sources import SourceStore, request_source
+from compiler_service.stage import ARTIFACT, RECORDS
+from compiler_service.tuning_store import TuningStore
+from compiler_service.worker.heartbeat import Heartbeat
+from compiler_service.worker.progress import ProgressEvents
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.repository import ArtifactRepository
+from shared_ir.target import target_from_dict
+
+MAX_DELIVERIES = 2
+"""How often a stage is started before it counts as the stage's fault that its workers are lost."""
+
+logger = logging.getLogger(__name__)
+
+
+class Outcome(enum.Enum):
+    """What the task does next."""
+
+    CONTINUE = "continue"
+    """The stage's output exists: on to the next stage."""
+    STOP = "stop"
+    """Nothing more to do here: failed, cancelled, finished before, or in other hands."""
+    AGAIN = "again"
+    """This worker is shutting down: another one must do the stage."""
+
+
+class StageWorker:
+    """Runs stages.
+
+    Args:
+        runner: starts the process of a stage.
+        work: directory for the files of running stages.
+        lease_seconds: after this time without renewal others may take the work over.
+        stopping: set when this worker shuts down.
+    """
+
+    def __init__(
+        self,
+        service: JobService,
+        counters: Counters,
+        repository: ArtifactRepository,
+        sources: SourceStore,
+        tuning: TuningStore,
+        runner: StageRunner,
+        work: Path,
+        lease_seconds: float,
+        stopping: threading.Event,
+    ) -> None:
+        self._service = service
+        self._store: JobStore = service.store
+        self._counters = counters
+        self._repository = repository
+        self._sources = sources
+        self._tuning = tuning
+        self._runner = runner
+        self._work = work
+        self._lease_seconds = lease_seconds
+        self._stopping = stopping
+
+    def run(self, stage: Stage, job: str, number: int = WHOLE_JOB) -> Outcome:
+        """Do one stage of a job, or of its target ``number``. Doing it again is harmless."""
+        try:
+            record = self._store.get(job)
+        except IngotError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return Outcome.STOP
+            raise
+        if self._is_over(record, number, stage):
+            return Outcome.STOP
+        token = secrets.token_hex(8)
+        if not self._store.lease(job, number, token, self._lease_seconds):
+            return Outcome.STOP
+        with Heartbeat(self._store, job, number, token, self._lease_seconds) as heartbeat:
+            return self._attempt(stage, record, number, heartbeat)
+
+    # ---- one attempt, lease held
+
+    def _attempt(self, stage: Stage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
+        if self._store.count_delivery(record.id, number, stage) > MAX_DELIVERIES:
+            self._fail(record, number, _lost_too_often(stage))
+            return Outcome.STOP
+        self._mark_running(record, number, stage)
+        started = time.monotonic()
+        try:
+            self._body(stage)(record, number, heartbeat)
+            outcome = Outcome.CONTINUE
+        except StoppedError:
+            outcome = self._stopped(record, number, stage, heartbeat)
+        except IngotError as error:
+            self._fail(record, number, error)
+            outcome = Outcome.STOP
+        except Exception as error:
+            logger.exception("stage %s of job %s failed", stage, record.id)
+            self._fail(record, number, _internal(error))
+            outcome = Outcome.STOP
+        seconds = time.monotonic() - started
+        self._store.add_seconds(record.id, stage, seconds)
+        self._counters.stage_finished(stage, seconds)
+        self._mark_idle(record, number)
+        return outcome
+
+    def _body(self, stage: Stage) -> Callable[[JobRecord, int, Heartbeat], None]:
+        return {
+            Stage.INGEST: self._ingest,
+            Stage.TUNE: self._tune,
+            Stage.BUILD: self._build,
+            Stage.VERIFY: self._verify,
+            Stage.PUBLISH: self._publish,
+        }[stage]
+
+    def _ingest(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+        """Import the model: what cannot be compiled is known before compile time is spent."""
+        with self._directory(record) as work:
+            answer = self._process("check", record, None, work, heartbeat)
+        issues = [IngotError.from_dict(issue) for issue in answer["report"]["issues"]]
+        if issues:
+            more = f" (and {len(issues) - 1} more: CheckModel lists all)" if len(issues) > 1 else ""
+            raise replace(issues[0], message=issues[0].message + more)
+        self._service.start_targets(self._store.get(record.id))
+
+    def _tune(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+        if not record.options.get("tune"):
+            return
+        target = record.targets[number]
+        spec = target_from_dict(target.spec)
+        with self._directory(record) as work:
+            (work / RECORDS).write_bytes(self._tuning.load(record.source, spec))
+            self._process("tune", record, target, work, heartbeat)
+            self._tuning.save(record.source, spec, (work / RECORDS).read_bytes())
+
+    def _build(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+        target = record.targets[number]
+        if self._compiled(record, number) is not None:
+            return
+        with self._directory(record) as work:
+            (work / RECORDS).write_bytes(self._tuning.load(record.source, target_from_dict(target.spec)))
+            self._process("build", record, target, work, heartbeat)
+            artifact = read_artifact(work / ARTIFACT)
+            self._repository.put_artifact(artifact, staged=True)
+        self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
+
+    def _verify(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+        key = self._compiled(record, number)
+        if key is None:
+            raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
+        if self._repository.find_artifact(key) is None:
+            artifact = self._repository.open_artifact(key, staged=True).to_artifact()
+            with self._directory(record) as work:
+                write_artifact(work / ARTIFACT, artifact)
+                answer = self._process("verify", record, record.targets[number], work, heartbeat)
+            report = dict(artifact.report) | {"verification": answer["report"]}
+            self._repository.put_artifact(replace(artifact, report=report))
+        self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
+
+    def _publish(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+        failed = next((target for target in record.targets if target.state is not JobState.SUCCEEDED), None)
+        if failed is not None:
+            error = failed.error or IngotError(ErrorCode.INTERNAL, "a target did not finish")
+            if len(record.targets) > 1:
+                error = replace(error, message=f"target {failed.target!r}: {error.message}")
+            self._service.finish_job(record.id, failed.state, error=error)
+            return
+        keys = [target.artifact_key for target in record.targets]
+        version = self._repository.publish(record.name, keys, record.id, record.labels)
+        self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
+
+    # ---- parts
+
+    def _process(
+        self, stage: str, record: JobRecord, target: TargetRecord | None, work: Path, heartbeat: Heartbeat
+    ) -> Mapping[str, Any]:
+        number = WHOLE_JOB if target is None else record.targets.index(target)
+        events = ProgressEvents(self._store, record.id, number, target.target if target else "")
+        request = {
+            "stage": stage,
+            "source": request_source(self._sources.files(record.source)),
+            "target": dict(target.spec) if target else None,
+            "options": dict(record.options),
+        }
+        try:
+            return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
+        finally:
+            events.flush()
+
+    def _must_stop(self, job: str, number: int, heartbeat: Heartbeat) -> bool:
+        return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled
+
+    def _stopped(self, record: JobRecord, number: int, stage: Stage, heartbeat: Heartbeat) -> Outcome:
+        if heartbeat.lost or heartbeat.cancelled:
+            return Outcome.STOP
+        self._store.count_delivery(record.id, number, stage, by=-1)
+        return Outcome.AGAIN
+
+    def _compiled(self, record: JobRecord, number: int) -> str | None:
+        """Key of the artifact that an earlier delivery of the build stage left."""
+        key = self._store.get(record.id).targets[number].artifact_key
+        known = key and (self._repository.find_artifact(key) or self._repository.find_artifact(key, staged=True))
+        return key if known else None
+
+    def _is_over(self, record: JobRecord, number: int, stage: Stage) -> bool:
+        if number == WHOLE_JOB:
+            return record.state.finished
+        target = record.targets[number]
+        order = [own.value for own in Stage]
+        later = target.stage in order and order.index(target.stage) > order.index(stage.value)
+        return record.state.finished or target.state.finished or later
+
+    def _mark_running(self, record: JobRecord, number: int, stage: Stage) -> None:
+        if record.state is JobState.QUEUED:
+            self._store.update(record.id, state=JobState.RUNNING, started=time.time())
+        if number == WHOLE_JOB:
+            self._store.update(record.id, stage=stage, leased=True)
+        else:
+            running = {"state": JobState.RUNNING, "stage": stage, "leased": True, "done": 0, "total": 0}
+            self._store.update_target(record.id, number, **running)
+
+    def _mark_idle(self, record: JobRecord, number: int) -> None:
+        if number == WHOLE_JOB:
+            self._store.update(record.id, leased=False)
+        else:
+            self._store.update_target(record.id, number, leased=False)
+
+    def _fail(self, record: JobRecord, number: int, error: IngotError) -> None:
+        if number == WHOLE_JOB:
+            self._service.fail_job(record.id, error)
+        else:
+            self._service.finish_target(record.id, number, JobState.FAILED, error=error)
+
+    @contextmanager
+    def _directory(self, record: JobRecord) -> Iterator[Path]:
+        self._work.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=f"{record.id}-", dir=self._work, ignore_cleanup_errors=True) as path:
+            yield Path(path)
+
+
+def _lost_too_often(stage: Stage) -> IngotError:
+    return IngotError(
+        ErrorCode.RESOURCE_LIMIT,
+        f"the worker was lost {MAX_DELIVERIES} times during stage {stage.value!r}",
+        remedy="The compilation probably needs more memory than its machine has: use a smaller model or a larger worker.",
+    )
+
+
+def _internal(error: Exception) -> IngotError:
+    message = f"the worker failed: {type(error).__name__}: {error}"[:500]
+    return IngotError(ErrorCode.INTERNAL, message, remedy="Submit the job again; tell the operator if it fails again.")

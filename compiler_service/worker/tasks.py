@@ -1,0 +1,28 @@
+"""The Celery tasks: thin, one per stage, called with ids."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from celery.exceptions import Ignore
+
+from compiler_service.jobs.records import WHOLE_JOB, Stage
+from compiler_service.worker.app import task_name
+from compiler_service.worker.stages import Outcome, StageWorker
+
+
+def register(app: Any, worker: StageWorker) -> None:
+    """Add a task for every stage to ``app``."""
+    for stage in Stage:
+        app.task(_task(stage, worker), name=task_name(stage), bind=True)
+
+
+def _task(stage: Stage, worker: StageWorker) -> Any:
+    def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
+        outcome = worker.run(stage, job, number)
+        if outcome is Outcome.AGAIN:
+            task.apply_async(args=(job,) if number == WHOLE_JOB else (job, number), chain=task.request.chain)
+        if outcome is not Outcome.CONTINUE:
+            raise Ignore  # ends the chain; the job's record says why
+
+    return run

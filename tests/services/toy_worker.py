@@ -1,0 +1,13 @@
+"""A real worker process (Celery, Redis, subprocess per stage) around the toy compiler: ``python toy_worker.py``."""
+
+from __future__ import annotations
+
+import sys
+
+from services.toy_compiler import STAGE_COMMAND, ToyCompiler
+
+from compiler_service.settings import Settings
+from compiler_service.worker.run import run_worker
+
+if __name__ == "__main__":
+    sys.exit(run_worker(Settings.from_environment(), ToyCompiler(), STAGE_COMMAND))
