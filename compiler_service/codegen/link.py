@@ -16,7 +16,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
 from shared_ir.target import Target
 
-__all__ = ["PUBLIC_SYMBOLS", "RUNTIME_SOURCES", "link_library", "min_glibc", "runtime_objects"]
+__all__ = ["PUBLIC_SYMBOLS", "RUNTIME_SOURCES", "link_flags", "link_library", "min_glibc", "runtime_objects"]
 
 NATIVE = Path(__file__).parent / "native"
 RUNTIME_SOURCES = ("check.c", "cpu_count.c", "cpu_features.c", "memory.c", "runtime.c", "thread_pool.c")
@@ -63,9 +63,9 @@ def link_library(objects: Mapping[str, bytes], target: Target) -> bytes:
     with tempfile.TemporaryDirectory(prefix="ingot-link-") as name:
         directory = Path(name)
         inputs = write_objects(objects, directory)
-        (directory / "exports.map").write_text(_version_script())
+        write_exports(directory)
         runtime = [str(path) for path in runtime_objects(target)]
-        run_zig(["cc", *zig_target(target), *_LINK, *_strip(target), *inputs, *runtime, "-o", "model.so"], directory)
+        run_zig(["cc", *zig_target(target), *link_flags(target), *inputs, *runtime, "-o", "model.so"], directory)
         library = (directory / "model.so").read_bytes()
     _check_imports(library)
     return library
@@ -105,13 +105,18 @@ def _sources_digest() -> str:
     return digest.hexdigest()
 
 
-def _strip(target: Target) -> tuple[str, ...]:
-    """Kernel names stay for profilers, but on 32-bit ARM zig's own helpers bring a megabyte of debug information."""
-    return ("-Wl,--strip-all",) if target.architecture == "armv7" else ()
+def link_flags(target: Target) -> tuple[str, ...]:
+    """What makes a library of objects; they refer to the file of :func:`write_exports`.
+
+    Kernel names stay for profilers, but on 32-bit ARM zig's own helpers bring a megabyte of debug information.
+    """
+    return (*_LINK, "-Wl,--strip-all") if target.architecture == "armv7" else _LINK
 
 
-def _version_script() -> str:
-    return f"{{ global: {' '.join(f'{name};' for name in PUBLIC_SYMBOLS)} local: *; }};\n"
+def write_exports(directory: Path) -> None:
+    """The version script that hides everything but :data:`PUBLIC_SYMBOLS`."""
+    names = " ".join(f"{name};" for name in PUBLIC_SYMBOLS)
+    (directory / "exports.map").write_text(f"{{ global: {names} local: *; }};\n")
 
 
 def _check_imports(library: bytes) -> None:
