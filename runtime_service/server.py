@@ -30,7 +30,7 @@ from runtime_service.source import ModelSource
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
 from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import TRUST_DIRECTORY, TrustStore
+from shared_ir.signature import TrustStore
 from shared_ir.store import open_store
 from shared_ir.versions import package_version
 
@@ -157,14 +157,14 @@ def store_source(settings: Settings) -> StoreSource:
     Raises:
         IngotError: INVALID_ARGUMENT, the URL of the store; ARTIFACT_UNTRUSTED, no key is trusted.
     """
-    trust = TrustStore.load(settings.home / TRUST_DIRECTORY)
+    trust = TrustStore.load(settings.trust_directory)
     if not trust.keys:
         raise IngotError(
             ErrorCode.ARTIFACT_UNTRUSTED,
             "no key is trusted here, so no model could be loaded",
-            field=str(settings.home / TRUST_DIRECTORY),
+            field=str(settings.trust_directory),
             expected="public keys (*.pub) of those who publish models",
-            remedy="Copy the public key of the compiler service there, or set INGOT_HOME.",
+            remedy="Copy the public key of the compiler service there, or set INGOT_TRUST.",
         )
     store = open_store(settings.store_url or str(settings.home / "store"), settings.home / "cache")
     return StoreSource(ArtifactRepository(store, trust), load_models)
@@ -183,7 +183,7 @@ def _tls(settings: Settings) -> TlsFiles | None:
 
 def _token(settings: Settings) -> str:
     if not settings.token_file:
-        return ""
+        return settings.token
     try:
         token = Path(settings.token_file).read_text().strip()
     except OSError as error:

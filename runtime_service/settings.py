@@ -13,7 +13,7 @@ from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
 
 PREFIX = "INGOT_RUNTIME_"
-SHARED = ("store_url", "home")
+SHARED = ("store_url", "home", "trust")
 """Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
 
 
@@ -33,10 +33,12 @@ class ModelSettings:
 
 @dataclass(frozen=True)
 class Settings:
-    """Each field is read from ``INGOT_RUNTIME_<FIELD>``, but for ``INGOT_STORE_URL`` and ``INGOT_HOME``."""
+    """Each field is read from ``INGOT_RUNTIME_<FIELD>``, but for ``INGOT_STORE_URL``, ``INGOT_HOME``, ``INGOT_TRUST``."""
 
-    home: Path = Path(".ingot")
+    home: Path = Path.home() / ".ingot"
     """Folder of this installation: trusted keys in ``trust/``, downloaded artifacts in ``cache/``."""
+    trust: str = ""
+    """Folder with the public keys of those whose models may be loaded. Empty: ``trust/`` in the home folder."""
     store_url: str = ""
     """Artifact store: a path, ``file://``, ``s3://``, ``gs://`` or ``az://``. Empty: ``store/`` in the home folder."""
     models: str = ""
@@ -80,8 +82,10 @@ class Settings:
     """PEM file with the private key of ``tls_certificate``."""
     tls_client_ca: str = ""
     """PEM file with the authorities of client certificates; makes client certificates mandatory."""
+    token: str = ""
+    """Bearer token that every call must carry, health checks and metrics excepted. Empty: none."""
     token_file: str = ""
-    """File with a bearer token that every call must carry, health checks and metrics excepted."""
+    """File with that token, for secrets that are mounted."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -108,6 +112,10 @@ class Settings:
                 raise _invalid(name, "a number >= 0", str(getattr(self, name)))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    @property
+    def trust_directory(self) -> Path:
+        return Path(self.trust) if self.trust else self.home / "trust"
 
     def model_settings(self) -> tuple[ModelSettings, ...]:
         """Every configured model, once.
