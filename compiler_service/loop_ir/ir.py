@@ -36,7 +36,7 @@ from dataclasses import dataclass
 from compiler_service.tensor_expr.tensor import ReduceOp
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Var
+from shared_ir.expr import Const, Expr, Var
 
 
 class Scope(enum.StrEnum):
@@ -143,7 +143,7 @@ def lanes_of(expr: Expr) -> int:
     match expr:
         case Ramp(lanes=lanes) | Broadcast(lanes=lanes) | VectorVar(lanes=lanes):
             return lanes
-        case VectorReduce():
+        case VectorReduce() | Const() | Var():
             return 1
     return max((lanes_of(c) for c in expr.children()), default=1)
 

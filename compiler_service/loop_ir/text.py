@@ -85,9 +85,7 @@ class _Printer:
     def function(self, function: Function) -> Iterator[str]:
         outputs = stored_buffers(function.body)
         symbols = [self.bind(symbol) for symbol in function.symbols]
-        arguments = [
-            f"{'out ' if buffer in outputs else ''}{self.declaration(buffer)}" for buffer in function.buffers
-        ]
+        arguments = [f"{'out ' if buffer in outputs else ''}{self.declaration(buffer)}" for buffer in function.buffers]
         names = "; ".join(filter(None, (", ".join(arguments), ", ".join(f"{s}: int64" for s in symbols))))
         yield f"function {_NOT_IN_NAMES.sub('_', function.name)}({names})"
         tasks = self.dim(function.tasks)

@@ -41,6 +41,7 @@ class _Flattener:
     buffers: dict[Buffer, Buffer] = field(default_factory=dict)
     strides: dict[Buffer, tuple[Expr, ...]] = field(default_factory=dict)
     _memo: dict[Expr, Expr] = field(default_factory=dict)
+    _indices: dict[tuple[Buffer, tuple[Expr, ...]], Expr] = field(default_factory=dict)
 
     def flat_buffer(self, buffer: Buffer) -> Buffer:
         found = self.buffers.get(buffer)
@@ -70,11 +71,14 @@ class _Flattener:
         return None
 
     def index(self, buffer: Buffer, indices: tuple[Expr, ...]) -> Expr:
-        self.flat_buffer(buffer)
-        total: Expr = Const(0)
-        for index, stride in zip(indices, self.strides[buffer], strict=True):
-            total = arithmetic(BinaryOp.ADD, total, arithmetic(BinaryOp.MUL, index, stride))
-        return total
+        found = self._indices.get((buffer, indices))
+        if found is None:
+            self.flat_buffer(buffer)
+            found = Const(0)
+            for index, stride in zip(indices, self.strides[buffer], strict=True):
+                found = arithmetic(BinaryOp.ADD, found, arithmetic(BinaryOp.MUL, index, stride))
+            self._indices[buffer, indices] = found
+        return found
 
 
 def arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:

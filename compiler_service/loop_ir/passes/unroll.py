@@ -88,9 +88,7 @@ class _Unroller:
             fault(self.function, loop, f"extent of the unrolled loop {loop.var.name}", "a constant", extent)
         return int(extent.value)
 
-    def branch(
-        self, cond: Expr, then: Statement, otherwise: Statement | None, env: Environment
-    ) -> Iterator[Statement]:
+    def branch(self, cond: Expr, then: Statement, otherwise: Statement | None, env: Environment) -> Iterator[Statement]:
         if isinstance(cond, Const):
             taken = then if cond.value else otherwise
             if taken is not None:

@@ -159,7 +159,13 @@ def test_integers_floor_and_float32_stays_float32() -> None:
     minus_seven = Cast(FLOAT, (T - 7) // 2)
     rest = Cast(FLOAT, (T - 7) % 4)
     tenth = Const(0.1, FLOAT)
-    values = [minus_seven, rest, tenth + tenth + tenth, Unary(UnaryOp.EXP, tenth), maximum(ONE, load(X, 0) / load(X, 0))]
+    values = [
+        minus_seven,
+        rest,
+        tenth + tenth + tenth,
+        Unary(UnaryOp.EXP, tenth),
+        maximum(ONE, load(X, 0) / load(X, 0)),
+    ]
     y = run_one(Block(tuple(store(Y, [i], value) for i, value in enumerate(values))))
     third = np.float32(0.1)
     np.testing.assert_array_equal(y[:5], [-4, 1, third + third + third, np.exp(third), np.nan])
@@ -207,8 +213,14 @@ def test_an_index_must_stay_inside_its_own_axis() -> None:
     ("arrays", "message"),
     [
         ([np.zeros(8, np.float32)], "number of arrays; at node 'kernel'; expected 2, received 1"),
-        ([np.zeros(8), np.zeros(8, np.float32)], "dtype of the array for x; at node 'kernel'; expected float32, received float64"),
-        ([np.zeros(7, np.float32)] * 2, r"shape of the array for x; at node 'kernel'; expected \(8,\), received \(7,\)"),
+        (
+            [np.zeros(8), np.zeros(8, np.float32)],
+            "dtype of the array for x; at node 'kernel'; expected float32, received float64",
+        ),
+        (
+            [np.zeros(7, np.float32)] * 2,
+            r"shape of the array for x; at node 'kernel'; expected \(8,\), received \(7,\)",
+        ),
         ([np.zeros(16, np.float32)[::2]] * 2, "the array for x; at node 'kernel'; expected a C-contiguous array"),
         ({"x": np.zeros(8, np.float32)}, r"arrays by name; at node 'kernel'; expected x, y, received none for \['y'\]"),
     ],
