@@ -19,7 +19,7 @@ from compiler_service.graph_passes.layout_rules import ANCHORS, HANDLERS, elemen
 from compiler_service.graph_passes.layout_state import LayoutState
 from compiler_service.graph_passes.nested import Constants, map_graphs
 from compiler_service.graph_passes.pass_manager import Pass
-from compiler_service.graph_passes.rewrite import rewrite
+from compiler_service.graph_passes.rewrite import absorb_output_identities, rewrite
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES
 from shared_ir.graph import Graph, Node, free_values, fresh_names
 
@@ -45,14 +45,15 @@ def _choose(graph: Graph, outer: Constants, fresh: Callable[[str], str]) -> Grap
     for node in graph.nodes:
         _rebuild(node, state)
     for value in graph.outputs:
-        state.plain(value)
+        state.pin(value)
     constants = {**graph.constants, **builder.added}
-    return eliminate_dead_code(graph.with_(nodes=tuple(builder.nodes), constants=constants))
+    chosen = eliminate_dead_code(graph.with_(nodes=tuple(builder.nodes), constants=constants))
+    return absorb_output_identities(chosen)
 
 
 def _rebuild(node: Node, state: LayoutState) -> None:
     for value in free_values(node):
-        state.plain(value)
+        state.pin(value)
     handler = HANDLERS.get(node.op)
     if handler is None and not node.subgraphs and _has_moved_operand(node, state):
         handler = elementwise if classify(node, state.known).kind is Kind.ELEMENTWISE else None

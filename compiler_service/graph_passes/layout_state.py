@@ -70,8 +70,15 @@ class LayoutState:
         return found
 
     def plain(self, value: Value) -> Value:
-        """``value`` as the old graph has it, under its own name."""
+        """``value`` in the layout of the old graph."""
         return self.get(value, identity(value.type.rank))
+
+    def pin(self, value: Value) -> None:
+        """Make ``value`` itself exist, under its own name: outputs and what nested graphs read need it."""
+        found = self.plain(value)
+        if found != value:
+            self.builder.nodes.append(Node("Identity", (found,), (value,)))
+            self.versions[value][identity(value.type.rank)] = value
 
     def _convert(self, value: Value, perm: Perm) -> Value:
         array = self.builder.constants.get(value)

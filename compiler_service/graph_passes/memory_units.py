@@ -1,6 +1,6 @@
 """Bounding symbolic sizes by ``c * unit``, so that buffers of different symbolic sizes can be packed like constant ones.
 
-A feature map of a picture takes ``batch * ((h + 1) // 2) * ((w + 1) // 2) * 64`` bytes, the one after it halves ``h`` and ``w`` again.
+A feature map of a picture is ``batch * ((h + 1) // 2) * ((w + 1) // 2) * 64`` bytes, the next one halves both again.
 With ``q = max(1, ceil(h / 32))`` every one of them is at most a number times ``batch * q(h) * q(w)``: the sizes grow with ``h``, so
 each is at most its value at ``32 * q``, where the floor divisions come out even.
 """

@@ -1,0 +1,254 @@
+"""Every row of the rule tables: the graph before, the graph after, and that both compute the same."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from pass_graphs import assert_same, body, graph, lines, run_passes
+
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from shared_ir.dtype import DType
+from shared_ir.graph import Graph, Node, Value
+from shared_ir.types import TensorType
+
+X = "float32[batch, 4]"
+
+UNARY = {
+    "identity": ("%y: T = Relu(%i)", "%i: T = Identity(%x)", "%y: T = Relu(%x)"),
+    "dropout": ("%y: T = Relu(%i)", "%i: T = Dropout(%x)", "%y: T = Relu(%x)"),
+    "double negation": ("%y: T = Relu(%i)", "%n: T = Neg(%x)\n%i: T = Neg(%n)", "%y: T = Relu(%x)"),
+    "relu twice": ("%y: T = Relu(%i)", "%i: T = Relu(%x)", "%y: T = Relu(%x)"),
+    "cast to the same type": ("%y: T = Relu(%i)", "%i: T = Cast(%x) {to=float32}", "%y: T = Relu(%x)"),
+    "sum of one": ("%y: T = Relu(%i)", "%i: T = Sum(%x)", "%y: T = Relu(%x)"),
+    "sum of two": ("%y: T = Sum(%i, %x)", "%i: T = Relu(%x)", "%i: T = Relu(%x)\n%y: T = Add(%i, %x)"),
+    "log of softmax": ("%y: T = Log(%i)", "%i: T = Softmax(%x) {axis=-1}", "%y: T = LogSoftmax(%x) {axis=-1}"),
+    "concat of one": ("%y: T = Relu(%i)", "%i: T = Concat(%x) {axis=0}", "%y: T = Relu(%x)"),
+}
+
+
+def _typed(text: str) -> str:
+    return re.sub(r"\bT\b", X, text)
+
+
+def _simplified(nodes: str, constants: str = "") -> tuple[Graph, Graph]:
+    before = graph(_typed("\n".join(["graph main(%x: T) -> (%y) {", constants, nodes, "}"])))
+    return before, run_passes(before, SimplifyAlgebra())
+
+
+@pytest.mark.parametrize("name", UNARY)
+def test_unary_rule(name: str) -> None:
+    last, first, wanted = UNARY[name]
+    before, after = _simplified(f"{first}\n{last}")
+    assert body(after) == lines(_typed(wanted))
+    assert_same(before, after)
+
+
+CONSTANT = {
+    "x + 0": ("0.0", "Add(%x, %c)", "Relu(%x)"),
+    "0 + x": ("0.0", "Add(%c, %x)", "Relu(%x)"),
+    "x - 0": ("0.0", "Sub(%x, %c)", "Relu(%x)"),
+    "x * 1": ("1.0", "Mul(%x, %c)", "Relu(%x)"),
+    "x / 1": ("1.0", "Div(%x, %c)", "Relu(%x)"),
+    "x ** 1": ("1.0", "Pow(%x, %c)", "Relu(%x)"),
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_neutral_constant(name: str) -> None:
+    number, call, wanted = CONSTANT[name]
+    before, after = _simplified(f"%i: T = {call}\n%y: T = Relu(%i)", f"const %c: float32[1] = [{number}]")
+    assert body(after) == f"%y: {X} = {wanted}"
+    assert_same(before, after)
+
+
+def test_neutral_constant_that_widens_the_result_stays() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[1, 4]) -> (%y) {
+          const %c: float32[3, 1] = [0.0, 0.0, 0.0]
+          %y: float32[3, 4] = Add(%x, %c)
+        }
+        """
+    )
+    assert run_passes(before, SimplifyAlgebra()) is before
+
+
+@pytest.mark.parametrize(
+    ("exponent", "wanted"), [("2.0", "Mul(%x, %x)"), ("0.5", "Sqrt(%x)"), ("-1.0", "Reciprocal(%x)")]
+)
+def test_power(exponent: str, wanted: str) -> None:
+    _, after = _simplified("%y: T = Pow(%x, %c)", f"const %c: float32[1] = [{exponent}]")
+    assert body(after) == f"%y: {X} = {wanted}"
+
+
+def test_division_by_a_constant_is_exact_or_asked_for() -> None:
+    text = "graph main(%x: float32[4]) -> (%y) {{\n const %c: float32[1] = [{}]\n %y: float32[4] = Div(%x, %c)\n}}"
+    exact, rounded = graph(text.format("8.0")), graph(text.format("3.0"))
+    assert "Mul" in body(run_passes(exact, SimplifyAlgebra(approximate=False)))
+    assert run_passes(rounded, SimplifyAlgebra(approximate=False)) is rounded
+    assert "Mul" in body(run_passes(rounded, SimplifyAlgebra(approximate=True)))
+
+
+def test_constants_of_a_chain_meet() -> None:
+    before, after = _simplified(
+        "%a: T = Add(%x, %c)\n%b: T = Sub(%a, %c)\n%y: T = Add(%b, %d)",
+        "const %c: float32[1] = [2.0]\nconst %d: float32[4] = [1.0, 2.0, 3.0, 4.0]",
+    )
+    assert [n.op for n in after.nodes] == ["Add"]
+    assert_same(before, after)
+
+
+MOVEMENT = {
+    "transposes that cancel": (
+        "%a: float32[4, batch] = Transpose(%x) {perm=(1, 0)}\n%b: T = Transpose(%a) {perm=(1, 0)}\n%y: T = Relu(%b)",
+        ["Relu"],
+    ),
+    "reshape of reshape": (
+        "%s: int64[3] = ingot.Dims() {dims=(`batch`, 2, 2)}\n"
+        "%r: int64[2] = ingot.Dims() {dims=(`batch`, 4)}\n"
+        "%a: float32[batch, 2, 2] = Reshape(%x, %s)\n%b: T = Reshape(%a, %r)\n%y: T = Relu(%b)",
+        ["Relu"],
+    ),
+    "unsqueeze is a reshape": (
+        "%a: float32[batch, 1, 4] = Unsqueeze(%x, %one)\n%y: float32[batch, 1, 4] = Relu(%a)",
+        ["ingot.Dims", "Reshape", "Relu"],
+    ),
+    "transpose of unit axes is a reshape": (
+        "%a: float32[batch, 1, 4] = Unsqueeze(%x, %one)\n"
+        "%y: float32[1, batch, 4] = Transpose(%a) {perm=(1, 0, 2)}",
+        ["ingot.Dims", "Reshape"],
+    ),
+    "slice of everything": (
+        "%a: T = Slice(%x, %zero, %far, %one)\n%y: T = Relu(%a)",
+        ["Relu"],
+    ),
+    "a slice that reverses stays": (
+        "%a: T = Slice(%x, %last, %before, %one, %back)\n%y: T = Relu(%a)",
+        ["Slice", "Relu"],
+    ),
+    "no padding": ("%a: T = Pad(%x, %none)\n%y: T = Relu(%a)", ["Relu"]),
+    "a padding that shifts stays": ("%a: T = Pad(%x, %shift)\n%y: T = Relu(%a)", ["Pad", "Relu"]),
+    "split is slices": (
+        "%a: float32[batch, 1], %b: float32[batch, 3] = Split(%x, %parts) {axis=1}\n%y: float32[batch, 3] = Mul(%a, %b)",
+        ["Slice", "Slice", "Mul"],
+    ),
+}
+INTEGERS = """
+const %zero: int64[1] = [0]
+const %one: int64[1] = [1]
+const %far: int64[1] = [9223372036854775807]
+const %last: int64[1] = [-1]
+const %before: int64[1] = [-9223372036854775808]
+const %back: int64[1] = [-1]
+const %none: int64[4] = [0, 0, 0, 0]
+const %shift: int64[4] = [0, 1, 0, -1]
+const %parts: int64[2] = [1, 3]
+"""
+
+
+@pytest.mark.parametrize("name", MOVEMENT)
+def test_movement_rule(name: str) -> None:
+    nodes, wanted = MOVEMENT[name]
+    before, after = _simplified(nodes, INTEGERS)
+    assert [n.op for n in after.nodes] == wanted
+    assert_same(before, after)
+
+
+def test_zero_padding_moves_into_the_convolution() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[batch, 2, h, w]) -> (%y) {
+          const %w: float32[1, 2, 1, 1] = [1.0, 2.0]
+          const %pads: int64[8] = [0, 0, 1, 2, 0, 0, 3, 4]
+          %p: float32[batch, 2, h + 4, w + 6] = Pad(%x, %pads)
+          %y: float32[batch, 1, h + 4, w + 6] = Conv(%p, %w) {kernel_shape=(1, 1)}
+        }
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes] == ["Conv"]
+    assert after.nodes[0].attributes["pads"] == (1, 2, 3, 4)
+    assert_same(before, after)
+
+
+SCALARS = """
+const %half: float32[] = [0.5]
+const %one: float32[] = [1.0]
+const %two: float32[] = [2.0]
+const %three: float32[] = [3.0]
+const %zero: float32[] = [0.0]
+const %six: float32[] = [6.0]
+const %root: float32[] = [1.4142135]
+const %quick: float32[] = [1.702]
+const %cubic: float32[] = [0.044715]
+const %pi: float32[] = [0.7978846]
+const %epsilon: float32[] = [1e-05]
+const %axis: int64[1] = [-1]
+"""
+M = "float32[batch, 1]"
+PATTERNS = {
+    "gelu": (
+        "%a: T = Div(%x, %root)\n%b: T = Erf(%a)\n%c: T = Add(%b, %one)\n%d: T = Mul(%x, %c)\n%y: T = Mul(%d, %half)",
+        "Gelu(%x)",
+    ),
+    "gelu, the half first": (
+        "%a: T = Div(%x, %root)\n%b: T = Erf(%a)\n%c: T = Add(%b, %one)\n%d: T = Mul(%x, %half)\n%y: T = Mul(%d, %c)",
+        "Gelu(%x)",
+    ),
+    "gelu by tanh": (
+        "%p: T = Pow(%x, %three)\n%q: T = Mul(%p, %cubic)\n%r: T = Add(%x, %q)\n%s: T = Mul(%r, %pi)\n%t: T = Tanh(%s)\n"
+        "%u: T = Add(%t, %one)\n%v: T = Mul(%x, %u)\n%y: T = Mul(%half, %v)",
+        'Gelu(%x) {approximate="tanh"}',
+    ),
+    "swish": ("%s: T = Sigmoid(%x)\n%y: T = Mul(%x, %s)", "Swish(%x)"),
+    "quick gelu": ("%m: T = Mul(%x, %quick)\n%s: T = Sigmoid(%m)\n%y: T = Mul(%x, %s)", "Swish(%x) {alpha=1.7020000219345093}"),
+    "hard swish": (
+        "%a: T = Add(%x, %three)\n%c: T = Clip(%a, %zero, %six)\n%m: T = Mul(%x, %c)\n%y: T = Div(%m, %six)",
+        "HardSwish(%x)",
+    ),
+    "hard swish, the gate first": (
+        "%a: T = Add(%x, %three)\n%c: T = Clip(%a, %zero, %six)\n%d: T = Div(%c, %six)\n%y: T = Mul(%x, %d)",
+        "HardSwish(%x)",
+    ),
+    "hard sigmoid": (
+        "%a: T = Add(%x, %three)\n%c: T = Clip(%a, %zero, %six)\n%y: T = Div(%c, %six)",
+        "HardSigmoid(%x) {alpha=0.16666666666666666, beta=0.5}",
+    ),
+    "softmax": (
+        "%m: M = ReduceMax(%x, %axis)\n%d: T = Sub(%x, %m)\n%e: T = Exp(%d)\n%s: M = ReduceSum(%e, %axis)\n%y: T = Div(%e, %s)",
+        "Softmax(%x) {axis=1}",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", PATTERNS)
+def test_pattern(name: str) -> None:
+    nodes, wanted = PATTERNS[name]
+    before, after = _simplified(nodes.replace("M =", f"{M} ="), SCALARS)
+    assert body(after) == f"%y: {X} = {wanted}"
+    assert_same(before, after, 1e-4)
+
+
+def test_layer_normalization_with_scale_and_bias() -> None:
+    before, after = _simplified(
+        f"%m: {M} = ReduceMean(%x, %axis)\n%d: T = Sub(%x, %m)\n%p: T = Pow(%d, %two)\n%v: {M} = ReduceMean(%p, %axis)\n"
+        f"%e: {M} = Add(%v, %epsilon)\n%s: {M} = Sqrt(%e)\n%n: T = Div(%d, %s)\n%a: T = Mul(%n, %gamma)\n%y: T = Add(%a, %beta)",
+        SCALARS + "const %gamma: float32[4] = [1.0, 2.0, 3.0, 4.0]\nconst %beta: float32[4] = [4.0, 3.0, 2.0, 1.0]",
+    )
+    assert [n.op for n in after.nodes] == ["LayerNormalization"]
+    assert len(after.nodes[0].operands) == 3
+    assert_same(before, after)
+
+
+def test_a_graph_without_matches_is_the_same_object() -> None:
+    before, after = _simplified("%y: T = Relu(%x)")
+    assert after is before
+
+
+def test_an_output_keeps_its_name_when_its_producer_goes_away() -> None:
+    type_ = TensorType(DType.FLOAT32, (4,))
+    x, y = Value("x", type_), Value("y", type_)
+    before = Graph("main", (x,), (y,), (Node("Identity", (x,), (y,)),))
+    after = run_passes(before, SimplifyAlgebra())
+    assert after.outputs == (y,)
