@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, select
+from shared_ir.dtype import DType
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, cast, lift, select
 
 
 def exp(x: Expr) -> Expr:
@@ -23,6 +24,13 @@ def rsqrt(x: Expr) -> Expr:
 
 def reciprocal(x: Expr) -> Expr:
     return Unary(UnaryOp.RECIPROCAL, x)
+
+
+def inverse(count: Expr, dtype: DType) -> Expr:
+    """``1 / count`` of an int64, as a float; a number when ``count`` is one."""
+    if isinstance(count, Const) and count.value:
+        return lift(1 / count.value, dtype)
+    return lift(1, dtype) / cast(count, dtype)
 
 
 def absolute(x: Expr) -> Expr:

@@ -10,7 +10,7 @@ from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from compiler_service.tensor_expr.window import Window, pad_for, spatial_names, windows
-from shared_ir.dim import Dim, as_dim
+from shared_ir.dim import Dim, as_dim, dims_text
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, equal, lift, logical_and, select
 
@@ -37,7 +37,8 @@ def conv(
     images = Layout.of(layout, x)
     channels, spatial = images.parts(x.shape)[1:]
     if w.rank != x.rank or as_dim(w.shape[1] * group) != channels:
-        raise mismatch("the weights of a convolution do not fit", f"{group} groups of {channels} channels", str(w.shape))
+        expected = f"rank {x.rank} and channels {dims_text([channels])} in {group} groups"
+        raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
     kernel = kernel_shape or _static(w.shape[2:])
     found = windows(spatial, kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
     image = pad_for(x, images, found, lift(0, x.dtype))
@@ -47,7 +48,7 @@ def conv(
 def _static(kernel: Sequence[Dim]) -> Ints:
     sizes = tuple(d for d in kernel if isinstance(d, int))
     if len(sizes) != len(kernel):
-        raise unsupported_attribute("kernel_shape", "numbers", str(tuple(kernel)))
+        raise unsupported_attribute("kernel_shape", "numbers", dims_text(kernel))
     return sizes
 
 

@@ -217,7 +217,8 @@ def reverse_sequence(x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, t
     """The first ``sequence_lens[b]`` elements of each sequence backwards, the rest as they are."""
 
     def body(*index: Expr) -> Expr:
-        time, length = index[time_axis], cast(sequence_lens[index[batch_axis]], DType.INT64)
+        time = index[time_axis]
+        length = minimum(cast(sequence_lens[index[batch_axis]], DType.INT64), x.shape[time_axis])
         return x[replaced(index, time_axis, select(time < length, length - 1 - time, time))]
 
     return compute(x.shape, body, name="reverse_sequence")

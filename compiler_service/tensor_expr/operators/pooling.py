@@ -9,10 +9,10 @@ from compiler_service.tensor_expr.broadcast import converted, elementwise, widen
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.reduction import mean_of, reduced
-from compiler_service.tensor_expr.scalar import absolute, power, sqrt
+from compiler_service.tensor_expr.scalar import absolute, inverse, power, sqrt
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from compiler_service.tensor_expr.window import Window, pad_for, spatial_names, windows
-from shared_ir.expr import Expr, cast, equal, lift, select
+from shared_ir.expr import Expr, equal, lift, select
 
 Ints = tuple[int, ...]
 
@@ -125,7 +125,7 @@ def average_pool(
             always_whole = not window.is_padded or (count_include_pad and not ceil_mode)
             whole = lift(window.kernel)
             size = size * (whole if always_whole else window.valid(position, count_padding=bool(count_include_pad)))
-        return total[index] * (lift(1, total.dtype) / cast(size, total.dtype))
+        return total[index] * inverse(size, total.dtype)
 
     return converted(compute(total.shape, body, name="mean"), x.dtype)
 

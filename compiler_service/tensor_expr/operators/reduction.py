@@ -9,7 +9,7 @@ from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import converted, elementwise, widen
 from compiler_service.tensor_expr.known import known_ints
 from compiler_service.tensor_expr.operator import Operator
-from compiler_service.tensor_expr.scalar import absolute, exp, is_inf, is_nan, log, sqrt
+from compiler_service.tensor_expr.scalar import absolute, exp, inverse, is_inf, is_nan, log, sqrt
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from shared_ir.dim import product
 from shared_ir.dtype import DType
@@ -45,18 +45,14 @@ def reduced(
     return reduce(op, shape, [x.shape[axis] for axis in gone], body, name=name)
 
 
-def count(x: Tensor, axes: Iterable[int], dtype: DType) -> Expr:
-    """Number of elements along ``axes``, as a ``dtype``."""
-    extent = product(x.shape[axis] for axis in axes)
-    return lift(extent, dtype) if isinstance(extent, int) else cast(extent, dtype)
-
-
 def mean_of(total: Tensor, x: Tensor, axes: Sequence[int], name: str = "mean") -> Tensor:
     """A sum over ``axes`` of ``x`` divided by the number of its terms (integers truncate)."""
+    count = product(x.shape[axis] for axis in axes)
 
     def body(v: Expr) -> Expr:
-        number = count(x, axes, v.dtype)
-        return v * (lift(1, v.dtype) / number) if v.dtype.is_float else binary(BinaryOp.TRUNC_DIV, v, number)
+        if v.dtype.is_float:
+            return v * inverse(lift(count), v.dtype)
+        return binary(BinaryOp.TRUNC_DIV, v, cast(lift(count), v.dtype))
 
     return elementwise(name, body, total)
 

@@ -188,6 +188,18 @@ def test_pools(case: dict[str, Any]) -> None:
         compare("AveragePool", x, count_include_pad=1, **attributes)
 
 
+def test_global_lp_pool() -> None:
+    x = random((2, 3, 5, 4))
+    (found,) = by_definition("GlobalLpPool", [x], {"p": 3})
+    assert_close([found], [(np.abs(x) ** 3).sum(axis=(2, 3), keepdims=True) ** np.float32(1 / 3)])
+
+
+def test_sequence_lengths_stay_inside_the_tensor() -> None:
+    x = random((4, 2))
+    (found,) = by_definition("ReverseSequence", [x, np.array([99, -5])], {})
+    assert_close([found], [np.stack([x[::-1, 0], x[:, 1]], axis=1)])
+
+
 @pytest.mark.parametrize("axis", [-1, 0, 1])
 @pytest.mark.parametrize("op", ["Softmax", "LogSoftmax", "Hardmax"])
 def test_softmax(op: str, axis: int) -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from compiler_service.tensor_expr.assumptions import assumed_equal
 from compiler_service.tensor_expr.registry import infer
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim, dims_text, evaluate, parse_dim, symbol
@@ -210,3 +211,23 @@ def test_refusals(op: str, inputs: tuple[Tensor | None, ...], attributes: dict[s
     assert caught.value.code is code
     assert caught.value.received
     assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "attributes", "expected"),
+    [
+        ("Add", (image(B, H), image(B, H)), {}, ()),
+        ("Add", (image(B, 1), image(1, H)), {}, ()),
+        ("Add", (image(B, H), image(B, W)), {}, ((W, H),)),
+        ("Add", (image(B, 7), image(B, W)), {}, ((W, 7),)),
+        ("MatMul", (image(B, H), image(W, 5)), {}, ((W, H),)),
+        ("Concat", (image(B, H), image(W, H)), {"axis": 1}, ((W, B),)),
+        ("Softmax", (image(B, H),), {}, ()),
+        ("Conv", (image(B, 3, H, W), image(8, 3, 3, 3)), CONVOLUTION, ()),
+    ],
+)
+def test_assumptions(
+    op: str, inputs: tuple[Tensor, ...], attributes: dict[str, Any], expected: tuple[tuple[Dim, Dim], ...]
+) -> None:
+    outputs = [y for y in infer(op, inputs, attributes) if y is not None]
+    assert assumed_equal(outputs) == expected

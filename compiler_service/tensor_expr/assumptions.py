@@ -1,0 +1,55 @@
+"""Extents that a definition took as equal without knowing it.
+
+Broadcasting ``[a]`` with ``[b]`` is legal only where ``a == b``; ONNX leaves that to the run. Code made from such a
+definition reads out of bounds where it is not so: the run must check these pairs first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
+from shared_ir.dim import Dim
+from shared_ir.expr import Const, Expr, Select, Var, lift, variables
+from shared_ir.simplify import simplify
+
+
+def assumed_equal(outputs: Sequence[Tensor]) -> tuple[tuple[Dim, Dim], ...]:
+    """Pairs ``(extent of an operand, extent of the loop that walks it)`` not known to fit, each once."""
+    return tuple(dict.fromkeys(pair for t in _computes(outputs) for pair in _pairs(t)))
+
+
+def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    pending, seen = list(outputs), set(outputs)
+    while pending:
+        t = pending.pop()
+        if not isinstance(t.op, Placeholder):
+            yield t
+        new = [p for p in t.producers if p not in seen]
+        seen.update(new)
+        pending.extend(new)
+
+
+def _pairs(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
+    assert not isinstance(t.op, Placeholder)
+    yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes})
+
+
+def _misfits(expr: Expr, walked: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
+    """``walked`` are the loop variables that no select keeps in bounds, with their extents."""
+    match expr:
+        case Load(tensor=tensor, indices=indices):
+            for index, own in zip(indices, tensor.shape, strict=True):
+                extent = walked.get(index) if isinstance(index, Var) else None
+                if extent is not None and not _is_within(extent, own):
+                    yield own, extent
+        case Select(cond=cond):
+            guarded = variables(cond)
+            walked = {v: extent for v, extent in walked.items() if v not in guarded}
+    for child in expr.children():
+        yield from _misfits(child, walked)
+
+
+def _is_within(extent: Dim, own: Dim) -> bool:
+    verdict = simplify(lift(extent) <= lift(own))
+    return isinstance(verdict, Const) and bool(verdict.value)
