@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import gcd
 
 from compiler_service.graph_passes.memory_units import Powers, Units, bound_sizes, covers, exact_symbols
 from shared_ir.dim import Dim, as_dim, dim_symbols, evaluate
@@ -16,6 +17,10 @@ HINT = 64
 
 SMALL = 16
 """Blocks this many times smaller than the largest one of a larger unit are counted in that unit."""
+
+
+WASTE = 1.1
+"""How much larger blocks may get by rounding them up to whole alignments per unit."""
 
 
 @dataclass(frozen=True)
@@ -78,16 +83,30 @@ def _merge_small(regions: dict[Powers, dict[int, int]], units: Units) -> dict[Po
 
 def _place(blocks: Sequence[Block], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Greedy by size, best fit; ``counts`` maps blocks to bytes per ``unit``. Returns the end of the region."""
+    granule, lines = _granule(tuple(counts.values()), unit)
     placed: list[tuple[int, int, Block]] = []  # offset, size, block
     top = 0
     for i in sorted(counts, key=lambda i: (-counts[i], blocks[i].start, i)):
-        size = -(-counts[i] // ALIGNMENT) * ALIGNMENT
+        size = -(-counts[i] // granule)
         taken = sorted((o, s) for o, s, b in placed if b.conflicts(blocks[i]))
         offset = _best_fit(taken, size)
         placed.append((offset, size, blocks[i]))
-        offsets[i] = as_dim(base + lift(offset) * unit)
+        offsets[i] = as_dim(base + lift(offset) * lines)
         top = max(top, offset + size)
-    return as_dim(base + lift(top) * unit)
+    return as_dim(base + lift(top) * lines)
+
+
+def _granule(counts: Sequence[int], unit: Expr) -> tuple[int, Expr]:
+    """``(g, bytes)``: what to count blocks in. ``g`` bytes per unit take ``bytes``, a multiple of the alignment.
+
+    Whole alignments per unit, unless rounding the blocks up to that wastes much: then the least common granule of the
+    blocks, itself rounded up once the unit is known.
+    """
+    whole = sum(-(-c // ALIGNMENT) * ALIGNMENT for c in counts)
+    if unit == lift(1) or whole <= WASTE * sum(counts):
+        return ALIGNMENT, unit * ALIGNMENT
+    granule = gcd(*counts)
+    return granule, (unit * granule + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
 
 
 def _best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
