@@ -27,7 +27,7 @@ from compiler_service.loop_ir.ir import (
 from compiler_service.schedule.pieces import Piece, piece_range, pieces
 from compiler_service.schedule.ranges import Range, Ranges, Regions, at_base, whole
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
-from compiler_service.schedule.steps import Pack, Schedule
+from compiler_service.schedule.steps import ROOT, Pack, Schedule
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
 from shared_ir.errors import ErrorCode, IngotError
@@ -122,8 +122,12 @@ class _Lowering:
         counts = [self._tiles(stage, o) for o in parallel]
         self._ranges[task.name] = (0, None)
         indices, lets = self._decode(task, parallel, counts)
-        ranges: dict[str, Range] = dict(whole(stage))
-        body = self._stage(stage, ranges, {}, self._output, tuple(lift(0) for _ in stage.compute.axes), indices)
+
+        def output(ranges: Ranges, local: Locals) -> Statement:
+            origin = tuple(lift(0) for _ in stage.compute.axes)
+            return self._stage(stage, ranges, local, self._output, origin, indices)
+
+        body = self._attached(stage, ROOT, whole(stage), {}, output)
         for var, value in reversed(lets):
             body = Let(var, value, body)
         buffers = (*self._arguments.values(), self._output)
@@ -369,7 +373,7 @@ class _Lowering:
             def deeper(_: Ranges, more: Locals) -> Statement:
                 return self._nest(stage, rest, opened, more, leaf, tasks, attach, lane_axis)
 
-            return self._attached(stage, loop, opened, local, deeper) if attach else deeper(opened, local)
+            return self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
 
         cover = list(pieces(loop, rest, here.extent, self._target.masked))
         if loop.name in tasks:
@@ -403,13 +407,13 @@ class _Lowering:
             return _block(*(b if p.cond is None else _guard(p.cond, b) for p in cover for b in [inside(p, None)]))
         return If(index < lift(first.count), inside(first, index), tail)
 
-    def _attached(self, stage: Stage, loop: Loop, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
-        """``body`` after the stages that are attached to ``loop`` of ``stage``."""
+    def _attached(self, stage: Stage, loop: str, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
+        """``body`` after the stages that are attached to ``loop`` of ``stage`` (ROOT: outside of all its loops)."""
         inside = dict(local)
         allocations: list[Buffer] = []
         nests: list[Statement] = []
         for child in self._state.stages.values():
-            if child.attach != (stage.name, loop.name):
+            if child.attach != (stage.name, loop):
                 continue
             needed = self._regions.needed(child, stage, ranges)
             if child.alias:

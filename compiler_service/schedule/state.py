@@ -12,6 +12,7 @@ from functools import reduce
 
 from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.steps import (
+    ROOT,
     Alias,
     CacheRead,
     CacheWrite,
@@ -249,7 +250,8 @@ def _inline(state: State, stage: Stage) -> State:
 
 def _compute_at(state: State, step: ComputeAt) -> State:
     stage, consumer = state.stage(step.stage), state.stage(step.consumer)
-    consumer.loop(step.loop)
+    if step.loop != ROOT:
+        consumer.loop(step.loop)
     order = list(state.stages)
     if order.index(stage.name) >= order.index(consumer.name):
         raise _misfit(f"{stage.name} is not computed before {consumer.name}")

@@ -13,6 +13,10 @@ from typing import Any, TypeAlias
 from shared_ir.errors import ErrorCode, IngotError
 
 
+ROOT = ""
+"""In place of a loop: outside of all loops of the consumer, inside the task."""
+
+
 @dataclass(frozen=True, slots=True)
 class Split:
     """Tile the innermost loop of ``axis`` by ``factor`` elements.
@@ -69,7 +73,7 @@ class Inline:
 class ComputeAt:
     """Compute the part of ``stage`` that is needed inside ``loop`` of ``consumer``, just before it is read.
 
-    ``scope`` is ``stack`` (register tiles, a few vectors) or ``scratch`` (memory of the thread).
+    ``loop`` may be :data:`ROOT`. ``scope`` is ``stack`` (register tiles, a few vectors) or ``scratch`` (memory of the thread).
     """
 
     stage: str

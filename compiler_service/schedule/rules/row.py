@@ -17,7 +17,7 @@ from compiler_service.schedule.analysis import (
     reductions,
 )
 from compiler_service.schedule.state import Stage, State
-from compiler_service.schedule.steps import Alias, CacheWrite, ComputeAt, Reorder, Schedule, Step
+from compiler_service.schedule.steps import ROOT, Alias, CacheWrite, ComputeAt, Reorder, Schedule, Step
 from compiler_service.schedule.tiles import lanes, ordered, vector_loops
 from compiler_service.tensor_expr.tensor import loads
 from shared_ir.target import Target
@@ -35,18 +35,16 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     steps += inlined(kernel.after(steps), kept | aliased)
     state = kernel.after(steps)
     output = state.output
-    found = bound_axes(state, output, aliased)
-    bound = found or (output.compute.axes[0].name,)
+    bound = bound_axes(state, output, aliased)
     free = tuple(a.name for a in output.compute.axes if a.name not in bound)
     vectors, inner = _free_loops(output, free, target)
     place: list[Step] = []
     for stage in state.stages.values():
         if stage is not output:
-            place.append(ComputeAt(stage.name, output.name, bound[-1]))
+            place.append(ComputeAt(stage.name, output.name, bound[-1] if bound else ROOT))
             place += [Alias(stage.name)] if stage.name in aliased else []
             place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
-    tasks = found
-    return (*steps, *vectors, *ordered(output.name, (*bound, *inner), tasks), *place)
+    return (*steps, *vectors, *ordered(output.name, (*bound, *inner), bound), *place)
 
 
 def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:

@@ -152,6 +152,7 @@ CASES: dict[str, tuple[Tensor, tuple[str, ...], tuple[dict[str, int], ...]]] = {
     ),
     "conv_dynamic_stride": (convolution(1, n, symbol("w"), 3, 8, 3, 2, 1), ("w",), ({"n": 12, "w": 31},)),
     "softmax": (softmax(4, 50), (), ({},)),
+    "softmax_vector": (softmax(1, 50), (), ({},)),
     "softmax_dynamic": (softmax(m, n), (), ({"m": 3, "n": 1}, {"m": 2, "n": 75}, {"m": 1, "n": 64})),
     "layer_norm": (layer_norm(m, 96), (), ({"m": 3},)),
     "layer_norm_odd": (layer_norm(3, 37), (), ({},)),
