@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import numpy as np
 
@@ -40,10 +40,11 @@ class Model:
         self._on_close = on_close
         self._limit = instances
         self._lock = threading.Lock()
-        self._closed = False
+        self._closed = True
         self._idle: queue.SimpleQueue[Executor | None] = queue.SimpleQueue()
         self._idle.put(make_executor())
         self._made = 1
+        self._closed = False
 
     @property
     def inputs(self) -> tuple[TensorSpec, ...]:
@@ -94,7 +95,12 @@ class Model:
             assert executor is not None
             executor.close()
         self._idle.put(None)
+        self._make_executor = self._make_profiler = self._refuse  # they hold the weights
         self._on_close()
+
+    def __del__(self) -> None:
+        if not getattr(self, "_closed", True):  # nobody refers to the model, so nothing runs: this does not wait
+            self.close()
 
     def __enter__(self) -> Self:
         return self
@@ -112,8 +118,12 @@ class Model:
             executor = self._grow() or self._idle.get()
         if executor is None or self._closed:
             self._idle.put(executor)
-            raise IngotError(ErrorCode.UNAVAILABLE, f"model {self.name!r} is closed", remedy="Load it again.")
+            self._refuse()
+        assert executor is not None
         return executor
+
+    def _refuse(self) -> NoReturn:
+        raise IngotError(ErrorCode.UNAVAILABLE, f"model {self.name!r} is closed", remedy="Load it again.")
 
     def _grow(self) -> Executor | None:
         with self._lock:

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from shared_ir.dim import Dim
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, to_text
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, to_text
 
 _PLAIN = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
 _EXTREMES = {BinaryOp.MIN: "llvm.smin.i64", BinaryOp.MAX: "llvm.smax.i64"}
+
+_DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
+_COMPARISONS = {
+    BinaryOp.LT: "slt",
+    BinaryOp.LE: "sle",
+    BinaryOp.GT: "sgt",
+    BinaryOp.GE: "sge",
+    BinaryOp.EQ: "eq",
+    BinaryOp.NE: "ne",
+}
 
 DECLARATIONS = tuple(
     [f"declare i64 @{name}(i64, i64)" for name in _EXTREMES.values()]
@@ -64,7 +75,7 @@ class DimCode:
         """A constant or a register with the value of ``dim``.
 
         Raises:
-            IngotError: COMPILER_FAULT, ``dim`` is not built from ``+ - * // % min max``.
+            IngotError: COMPILER_FAULT, ``dim`` uses an operator that dims do not have.
         """
         if isinstance(dim, int):
             return str(dim)
@@ -74,20 +85,29 @@ class DimCode:
         return found
 
     def _emit(self, expr: Expr) -> str:
+        value = self._body.value
         match expr:
-            case Const(value=value):
-                return str(int(value))
+            case Const(value=constant, type=dtype):
+                return str(bool(constant)).lower() if dtype is DType.BOOL else str(int(constant))
             case Var(name=name):
                 return self._load_symbol(name)
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _PLAIN:
                 return self._plain(_PLAIN[op], self.operand(lhs), self.operand(rhs))
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _EXTREMES:
-                arguments = f"i64 {self.operand(lhs)}, i64 {self.operand(rhs)}"
-                return self._body.value(f"call i64 @{_EXTREMES[op]}({arguments})")
-            case Binary(op=BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD as op, lhs=lhs, rhs=rhs):
+                return value(f"call i64 @{_EXTREMES[op]}(i64 {self.operand(lhs)}, i64 {self.operand(rhs)})")
+            case Binary(op=op, lhs=lhs, rhs=rhs) if op in _DIVISIONS:
                 return self._division(op, self.operand(lhs), self.operand(rhs))
+            case Binary(op=op, lhs=lhs, rhs=rhs) if op in _COMPARISONS and lhs.dtype is DType.INT64:
+                return value(f"icmp {_COMPARISONS[op]} i64 {self.operand(lhs)}, {self.operand(rhs)}")
+            case Binary(op=BinaryOp.AND | BinaryOp.OR as op, lhs=lhs, rhs=rhs) if lhs.dtype is DType.BOOL:
+                return value(f"{op} i1 {self.operand(lhs)}, {self.operand(rhs)}")
+            case Select(cond=cond, then=then, otherwise=otherwise):
+                condition, first = self.operand(cond), self.operand(then)
+                return value(f"select i1 {condition}, i64 {first}, i64 {self.operand(otherwise)}")
         raise IngotError(
-            ErrorCode.COMPILER_FAULT, f"no code for the dim {to_text(expr)}", expected="+ - * // % min max over symbols"
+            ErrorCode.COMPILER_FAULT,
+            f"no code for the dim {to_text(expr)}",
+            expected="+ - * // % min max select and comparisons over symbols",
         )
 
     def _plain(self, op: str, a: str, b: str) -> str:
@@ -98,18 +118,20 @@ class DimCode:
         return self._body.value(f"extractvalue {{ i64, i1 }} {pair}, 0")
 
     def _division(self, op: BinaryOp, a: str, b: str) -> str:
-        """Floor division and its remainder. Division by an extent of 0 gives ``a // 1``, not a trap."""
+        """Quotient or remainder, floored or truncated. A divisor of 0 counts as 1: an empty input must not trap."""
         value = self._body.value
-        if not b.lstrip("-").isdigit():
-            zero = value(f"icmp eq i64 {b}, 0")
-            b = value(f"select i1 {zero}, i64 1, i64 {b}")
+        if b == "0":
+            b = "1"
+        elif not b.lstrip("-").isdigit():
+            b = value(f"select i1 {value(f'icmp eq i64 {b}, 0')}, i64 1, i64 {b}")
+        if op is BinaryOp.TRUNC_DIV:
+            return value(f"sdiv i64 {a}, {b}")
         remainder = value(f"srem i64 {a}, {b}")
-        signs = value(f"xor i64 {remainder}, {b}")
-        differ = value(f"icmp slt i64 {signs}, 0")
-        inexact = value(f"icmp ne i64 {remainder}, 0")
-        adjust = value(f"and i1 {differ}, {inexact}")
+        if op is BinaryOp.TRUNC_MOD:
+            return remainder
+        differ = value(f"icmp slt i64 {value(f'xor i64 {remainder}, {b}')}, 0")
+        adjust = value(f"and i1 {differ}, {value(f'icmp ne i64 {remainder}, 0')}")
         if op is BinaryOp.FLOOR_MOD:
-            lifted = value(f"add i64 {remainder}, {b}")
-            return value(f"select i1 {adjust}, i64 {lifted}, i64 {remainder}")
+            return value(f"select i1 {adjust}, i64 {value(f'add i64 {remainder}, {b}')}, i64 {remainder}")
         quotient = value(f"sdiv i64 {a}, {b}")
         return value(f"sub i64 {quotient}, {value(f'zext i1 {adjust} to i64')}")

@@ -88,10 +88,19 @@ def run_zig(arguments: Sequence[str], directory: Path) -> None:
     """Run ``zig`` in ``directory``.
 
     Raises:
-        IngotError: COMPILER_FAULT with the end of what zig printed.
+        IngotError: COMPILER_FAULT with the end of what zig printed, UNAVAILABLE without a cache folder.
     """
     kept = cache_directory() / "zig"
-    kept.mkdir(parents=True, exist_ok=True)
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE,
+            f"the compiler's cache cannot be written: {error}",
+            field="INGOT_CACHE_DIR",
+            received=str(kept),
+            remedy="Set INGOT_CACHE_DIR to a folder that this process may write.",
+        ) from error
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
     environment = inherited | {"ZIG_GLOBAL_CACHE_DIR": str(kept), "ZIG_LOCAL_CACHE_DIR": str(kept)}
     command = [str(zig_executable()), *arguments]

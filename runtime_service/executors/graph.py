@@ -5,27 +5,16 @@ from __future__ import annotations
 import ctypes
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runtime_service.executors.executor import Array, LaunchProfile, aligned_bytes
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate
+from runtime_service.executors.sizes import Sizes
 from runtime_service.library import Handle
-from shared_ir.dim import Dim
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, to_text
 from shared_ir.plan import ALIGNMENT, Plan, Storage
-
-_ARITHMETIC: Mapping[BinaryOp, Callable[[int, int], int]] = {
-    BinaryOp.ADD: lambda a, b: a + b,
-    BinaryOp.SUB: lambda a, b: a - b,
-    BinaryOp.MUL: lambda a, b: a * b,
-    BinaryOp.FLOOR_DIV: lambda a, b: a // (b or 1),  # as the generated entry divides by an extent of 0
-    BinaryOp.FLOOR_MOD: lambda a, b: a % (b or 1),
-    BinaryOp.MIN: min,
-    BinaryOp.MAX: max,
-}
 
 
 @dataclass(frozen=True)
@@ -46,7 +35,7 @@ class _Call:
     shapes: CallShapes
     launches: tuple[_LaunchCall, ...]
     offsets: tuple[int, ...]  # of each buffer, in its storage
-    arena: Array
+    arena_size: int
 
 
 class GraphExecutor:
@@ -94,6 +83,7 @@ class GraphExecutor:
         """The prepared call with the addresses of this run's arrays in every launch."""
         call = self._calls.of(inputs)
         outputs = allocate(call.shapes.output_shapes, self._signature.output_dtypes)
+        self._reserve(call.arena_size)
         addresses = self._addresses(call, inputs, outputs)
         for launch in call.launches:
             for slot, source in enumerate(launch.sources):
@@ -102,7 +92,7 @@ class GraphExecutor:
 
     def _addresses(self, call: _Call, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[int]:
         arrays = {Storage.INPUT: inputs, Storage.OUTPUT: outputs}
-        bases = {Storage.WEIGHT: self._weights, Storage.ARENA: call.arena.ctypes.data}
+        bases = {Storage.WEIGHT: self._weights, Storage.ARENA: self._arena.ctypes.data}
         return [
             bases[buffer.storage] + offset
             if buffer.storage in bases
@@ -112,7 +102,7 @@ class GraphExecutor:
 
     def _prepare(self, shapes: Shapes) -> _Call:
         plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes)
-        value = _Evaluator({s.name: shapes[s.input][s.axis] for s in plan.symbols}).value
+        value = Sizes({s.name: shapes[s.input][s.axis] for s in plan.symbols}).value
         launches = tuple(
             _LaunchCall(
                 kernel=step.kernel,
@@ -125,45 +115,17 @@ class GraphExecutor:
             )
             for step in plan.steps
         )
-        return _Call(
-            call, launches, tuple(value(b.offset) for b in plan.buffers), self._reserve(value(plan.arena_size))
-        )
+        return _Call(call, launches, tuple(value(b.offset) for b in plan.buffers), value(plan.arena_size))
 
-    def _reserve(self, size: int) -> Array:
-        """One arena for all shapes, as large as the largest so far; earlier calls keep theirs until they are evicted."""
-        if size > self._arena.nbytes:
-            try:
-                self._arena = aligned_bytes(size, ALIGNMENT)
-            except (MemoryError, ValueError) as error:
-                raise IngotError(
-                    ErrorCode.RESOURCE_EXHAUSTED,
-                    f"model {self._plan.name!r} needs {size} bytes for inputs of this size",
-                    remedy="Send a smaller batch or give the process more memory.",
-                ) from error
-        return self._arena
-
-
-class _Evaluator:
-    """Dims as integers; equal subexpressions are evaluated once."""
-
-    def __init__(self, symbols: Mapping[str, int]) -> None:
-        self._symbols = symbols
-        self._known: dict[Expr, int] = {}
-
-    def value(self, dim: Dim) -> int:
-        if isinstance(dim, int):
-            return dim
-        found = self._known.get(dim)
-        if found is None:
-            self._known[dim] = found = self._compute(dim)
-        return found
-
-    def _compute(self, expr: Expr) -> int:
-        match expr:
-            case Const(value=number):
-                return int(number)
-            case Var(name=name):
-                return self._symbols[name]
-            case Binary(op=op, lhs=lhs, rhs=rhs) if op in _ARITHMETIC:
-                return _ARITHMETIC[op](self.value(lhs), self.value(rhs))
-        raise IngotError(ErrorCode.ARTIFACT_CORRUPT, f"the plan has a size that cannot be evaluated: {to_text(expr)}")
+    def _reserve(self, size: int) -> None:
+        """One arena for all shapes, as large as the largest so far."""
+        if size <= self._arena.nbytes:
+            return
+        try:
+            self._arena = aligned_bytes(size, ALIGNMENT)
+        except (MemoryError, ValueError) as error:
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                f"model {self._plan.name!r} needs {size} bytes for inputs of this size",
+                remedy="Send a smaller batch or give the process more memory.",
+            ) from error

@@ -37,7 +37,13 @@ _EXTENSIONS = {
 
 
 def array_dtype(dtype: DType) -> np.dtype[Any]:
-    """The numpy dtype of arrays of ``dtype``."""
+    """The numpy dtype of arrays of ``dtype``.
+
+    Raises:
+        IngotError: UNSUPPORTED_DTYPE, strings have no fixed size.
+    """
+    if dtype is DType.STRING:
+        raise IngotError(ErrorCode.UNSUPPORTED_DTYPE, "string tensors cannot be passed to native code")
     extension = _EXTENSIONS.get(dtype)
     return dtype.numpy if extension is None else np.dtype(extension)
 

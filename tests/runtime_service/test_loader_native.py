@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import threading
 import time
@@ -102,6 +103,9 @@ def test_an_artifact_from_disk(artifact: Artifact, tmp_path: Path) -> None:
         weights = open_version(tmp_path / "layout", "1", trust).weights_path
         assert mapped(str(weights))  # shared with every process that serves this model
         assert not mapped("model.so")  # the file on disk is not what runs
+        line = next(line for line in mapped(str(weights)) if line)
+        assert line.split()[1].startswith("r--")
+    assert not mapped(str(weights))  # although `model` still exists
     with pytest.raises(IngotError) as caught:
         load_version(tmp_path / "layout", "1", TrustStore.of([SigningKey.generate().public]))
     assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
@@ -158,6 +162,14 @@ def test_closing_unmaps_and_later_calls_fail(artifact: Artifact) -> None:
         with pytest.raises(IngotError, match="closed") as caught:
             call(toy_feeds(1))
         assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_a_forgotten_model_is_unmapped_when_it_is_collected(artifact: Artifact) -> None:
+    model = load_model(artifact, threads=2)
+    model.run(toy_feeds(2))
+    del model
+    gc.collect()
+    assert not mapped("ingot-toy")
 
 
 def test_closing_waits_for_running_calls(artifact: Artifact) -> None:

@@ -11,7 +11,7 @@
  *   ingot_destroy(model);
  *
  * One ingot_model runs one inference at a time (a second concurrent call waits). Handles that share a library and
- * weights cost only their arena. Data pointers should be 64-byte aligned for full speed; any element alignment works.
+ * weights cost only their arena and threads; create them after fork(), threads stay behind. Data pointers should be 64-byte aligned for full speed; any element alignment works.
  */
 #ifndef INGOT_H
 #define INGOT_H

@@ -14,11 +14,12 @@ from hypothesis import strategies as st
 
 from compiler_service.codegen.dim_code import DECLARATIONS, Body, DimCode
 from compiler_service.codegen.entry import ONNX_DTYPES, emit_entry
+from runtime_service.executors.sizes import Sizes
 from runtime_service.loader import load_model
 from shared_ir.dim import Dim, parse_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var
 from shared_ir.plan import BufferSpec, Constraint, KernelSpec, Launch, Plan, Storage, SymbolSource, TensorSpec
 from shared_ir.target import parse_target
 from tests.native_models import build_model, toy_plan
@@ -30,9 +31,23 @@ OPERATIONS: dict[BinaryOp, Callable[[int, int], int]] = {
     BinaryOp.MUL: lambda x, y: x * y,
     BinaryOp.FLOOR_DIV: lambda x, y: x // (y or 1),
     BinaryOp.FLOOR_MOD: lambda x, y: x % (y or 1),
+    BinaryOp.TRUNC_DIV: lambda x, y: truncated(x, y or 1),
+    BinaryOp.TRUNC_MOD: lambda x, y: x - truncated(x, y or 1) * (y or 1),
     BinaryOp.MIN: min,
     BinaryOp.MAX: max,
 }
+COMPARISONS: dict[BinaryOp, Callable[[int, int], bool]] = {
+    BinaryOp.LT: lambda x, y: x < y,
+    BinaryOp.LE: lambda x, y: x <= y,
+    BinaryOp.GT: lambda x, y: x > y,
+    BinaryOp.GE: lambda x, y: x >= y,
+    BinaryOp.EQ: lambda x, y: x == y,
+    BinaryOp.NE: lambda x, y: x != y,
+}
+
+
+def truncated(x: int, y: int) -> int:
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
 def run_dim(dim: Dim, values: tuple[int, ...], checked: bool = False) -> int:
@@ -62,16 +77,28 @@ def meaning(expr: Expr, values: tuple[int, ...]) -> int:
         case Var(name=name):
             return values[SYMBOLS.index(name)]
         case Binary(op=op, lhs=lhs, rhs=rhs):
-            return OPERATIONS[op](meaning(lhs, values), meaning(rhs, values))
+            if op in (BinaryOp.AND, BinaryOp.OR):
+                both = bool(meaning(lhs, values)), bool(meaning(rhs, values))
+                return all(both) if op is BinaryOp.AND else any(both)
+            return (OPERATIONS | COMPARISONS)[op](meaning(lhs, values), meaning(rhs, values))
+        case Select(cond=cond, then=then, otherwise=otherwise):
+            return meaning(then if meaning(cond, values) else otherwise, values)
     raise AssertionError(expr)
 
 
 leaves = st.one_of(st.sampled_from([Var(s) for s in SYMBOLS]), st.integers(-9, 9).map(Const))
-expressions = st.recursive(
-    leaves,
-    lambda inner: st.builds(Binary, st.sampled_from(list(OPERATIONS)), inner, inner),
-    max_leaves=8,
-)
+
+
+def extend(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    compared = st.builds(Binary, st.sampled_from(list(COMPARISONS)), inner, inner)
+    joined = st.builds(Binary, st.sampled_from([BinaryOp.AND, BinaryOp.OR]), compared, compared)
+    return st.one_of(
+        st.builds(Binary, st.sampled_from(list(OPERATIONS)), inner, inner),
+        st.builds(Select, st.one_of(compared, joined), inner, inner),
+    )
+
+
+expressions = st.recursive(leaves, extend, max_leaves=8)
 
 
 @settings(max_examples=60, deadline=None)
@@ -79,6 +106,7 @@ expressions = st.recursive(
 def test_dims_mean_what_python_means(expr: Expr, values: tuple[int, ...]) -> None:
     assert run_dim(expr, values) == meaning(expr, values)
     assert run_dim(expr, values, checked=True) == meaning(expr, values)
+    assert Sizes(dict(zip(SYMBOLS, values, strict=True))).value(expr) == meaning(expr, values)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 
 from compiler_service.codegen.elf import read_shared_library
 from compiler_service.codegen.link import NATIVE, PUBLIC_SYMBOLS, link_library
-from compiler_service.codegen.zig import min_glibc, zig_target
+from compiler_service.codegen.zig import min_glibc, run_zig, zig_target
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.target import parse_target
 from tests.native_models import KERNELS, NativeModel, build_model, compile_c, compile_ir
@@ -98,3 +98,11 @@ def test_linux_only() -> None:
     with pytest.raises(IngotError, match="Linux") as caught:
         zig_target(parse_target("llvm -mtriple=aarch64-apple-darwin -mcpu=apple-m1"))
     assert caught.value.code is ErrorCode.INVALID_TARGET
+
+
+def test_unwritable_cache_says_which_setting_mends_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("INGOT_CACHE_DIR", str(tmp_path / "file"))
+    with pytest.raises(IngotError, match="INGOT_CACHE_DIR") as caught:
+        run_zig(["version"], tmp_path)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
