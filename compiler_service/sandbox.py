@@ -139,7 +139,7 @@ class StageRunner:
         own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
         own |= {"HOME": str(work), "TMPDIR": str(work), "PYTHONUNBUFFERED": "1"}
         if self.cache is not None:
-            own |= {"XDG_CACHE_HOME": str(self.cache), "ZIG_GLOBAL_CACHE_DIR": str(self.cache / "zig")}
+            own["INGOT_CACHE_DIR"] = str(self.cache)
         threads = str(self.limits.threads)
         return own | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
 

@@ -20,7 +20,8 @@ class Settings:
     Attributes:
         redis_url: queue, job records and locks: ``redis://host:6379/0`` or ``unix:///path``.
         store_url: models and artifacts: ``file:///...``, ``s3://bucket/prefix``, ...
-        home: keys, uploads under way, working directories and caches of this process.
+        home: keys, uploads under way and working directories.
+        cache_dir: pieces that compilations share, and copies of remote objects; by default ``~/.cache/ingot``.
         trust: directory of trusted public keys; by default ``home/trust``.
         signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
@@ -41,6 +42,7 @@ class Settings:
     redis_url: str = "redis://127.0.0.1:6379/0"
     store_url: str = ""
     home: Path = Path.home() / ".ingot"
+    cache_dir: str = ""
     trust: str = ""
     signing_key: str = ""
     compiler_host: str = "127.0.0.1"
@@ -75,6 +77,12 @@ class Settings:
     @property
     def store(self) -> str:
         return self.store_url or (self.home / "store").absolute().as_uri()
+
+    @property
+    def cache(self) -> Path:
+        if self.cache_dir:
+            return Path(self.cache_dir)
+        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingot"
 
     @property
     def trust_directory(self) -> Path:

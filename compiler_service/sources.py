@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from io import BufferedRandom
+from io import FileIO
 from pathlib import Path, PurePosixPath
 
 from compiler_service.jobs.records import Source
@@ -115,7 +115,7 @@ class SourceStore:
         blobs = {loc: self._store.local_path(_key(sha256)) for loc, sha256 in source.external_data.items()}
         return SourceFiles(self._store.local_path(_key(source.model_sha256)), blobs)
 
-    def _append(self, upload: Upload, chunks: Iterable[bytes], file: BufferedRandom) -> None:
+    def _append(self, upload: Upload, chunks: Iterable[bytes], file: FileIO) -> None:
         held = file.seek(0, os.SEEK_END)
         if upload.offset > held:
             raise IngotError(
@@ -133,12 +133,16 @@ class SourceStore:
             position += len(chunk)
             if position > upload.size:
                 raise _wrong_length("more bytes came than were declared", upload, position)
-            file.write(chunk)
-        file.flush()
+            if file.write(chunk) != len(chunk):  # unbuffered, so that what has come is there after a crash
+                message, remedy = (
+                    "the disk for uploads is full",
+                    "Try again later, or tell the operator of the service.",
+                )
+                raise IngotError(ErrorCode.UNAVAILABLE, message, remedy=remedy)
         if position < upload.size:
             raise _wrong_length("the upload ended early", upload, position)
 
-    def _check_digest(self, upload: Upload, file: BufferedRandom) -> None:
+    def _check_digest(self, upload: Upload, file: FileIO) -> None:
         file.seek(0)
         received = hashlib.file_digest(file, "sha256").hexdigest()
         if received != upload.sha256:
@@ -153,10 +157,10 @@ class SourceStore:
             )
 
     @contextmanager
-    def _locked(self, sha256: str) -> Iterator[BufferedRandom]:
+    def _locked(self, sha256: str) -> Iterator[FileIO]:
         path = self._partial(sha256)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b", buffering=0) as appended, path.open("r+b") as file:
+        with path.open("a+b", buffering=0) as appended, FileIO(path, "r+") as file:
             try:
                 fcntl.flock(appended, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:

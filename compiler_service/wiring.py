@@ -37,7 +37,7 @@ class Parts:
 def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
     """Connects to nothing yet: Redis and remote stores are reached at first use."""
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
-    store = open_store(settings.store, settings.home / "cache" / "objects")
+    store = open_store(settings.store, settings.cache / "objects")
     signer, trust = _keys(settings)
     repository = ArtifactRepository(store, trust, signer)
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
@@ -45,7 +45,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     jobs = JobStore(redis, settings.keep_jobs_seconds)
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = Limits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
-    runner = StageRunner(command, limits, settings.home / "cache")
+    runner = StageRunner(command, limits, settings.cache)
     return Parts(service, counters, repository, sources, tuning, runner, signer)
 
 

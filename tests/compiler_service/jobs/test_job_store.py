@@ -1,0 +1,166 @@
+"""Job records, events, leases and flights against a real Redis."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+from redis import Redis
+from services.redis_server import redis_server
+
+from compiler_service.jobs.counters import BUCKETS, Counters
+from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
+from compiler_service.jobs.store import JobStore
+from shared_ir.errors import ErrorCode, IngotError
+
+ERROR = IngotError(ErrorCode.LIMIT_EXCEEDED, "too big", expected="small")
+
+
+@pytest.fixture(name="redis_url", scope="module")
+def fixture_redis_url() -> Iterator[str]:
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture(name="redis")
+def fixture_redis(redis_url: str) -> Redis:
+    client = Redis.from_url(redis_url, decode_responses=True)
+    client.flushall()
+    return client
+
+
+@pytest.fixture(name="store")
+def fixture_store(redis: Redis) -> JobStore:
+    return JobStore(redis, keep_seconds=100)
+
+
+def record(job: str = "j1", **fields: object) -> JobRecord:
+    targets = (TargetRecord("host", {"cpu": "x"}, "k1"), TargetRecord("arm", {"cpu": "y"}, "k2"))
+    source = Source("ab" * 32, {"w.bin": "cd" * 32})
+    given = {"id": job, "name": "m", "source": source, "options": {"opt_level": 3}, "targets": targets, "created": 5.5}
+    return JobRecord(**given | {"labels": ("stable",)} | fields)  # type: ignore[arg-type]
+
+
+def test_a_record_comes_back(store: JobStore) -> None:
+    store.create(record())
+    assert store.get("j1") == record()
+    store.update("j1", state=JobState.RUNNING, started=6.25, leased=True, stage="ingest")
+    store.update_target("j1", 1, state=JobState.FAILED, error=ERROR, done=3, total=7, artifact_key="k", cache_hit=True)
+    store.add_seconds("j1", "build", 1.5)
+    store.add_seconds("j1", "build", 1.0)
+    found = store.get("j1")
+    assert (found.state, found.started, found.leased, found.stage) == (JobState.RUNNING, 6.25, True, "ingest")
+    target = found.targets[1]
+    assert (target.state, target.done, target.total, target.cache_hit) == (JobState.FAILED, 3, 7, True)
+    assert target.error is not None
+    assert target.error.to_dict() == ERROR.to_dict()
+    assert found.targets[0] == record().targets[0]
+    assert found.stage_seconds == {"build": 2.5}
+
+
+def test_a_finished_job_stays_as_it_is(store: JobStore) -> None:
+    store.create(record())
+    assert store.update("j1", state=JobState.CANCELLED)
+    assert not store.update("j1", state=JobState.SUCCEEDED, version=1)
+    assert store.get("j1").state is JobState.CANCELLED
+    assert store.update_target("j1", 0, state=JobState.FAILED)
+    assert not store.update_target("j1", 0, state=JobState.SUCCEEDED)
+
+
+def test_unknown_jobs(store: JobStore) -> None:
+    with pytest.raises(IngotError) as caught:
+        store.get("nope")
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    assert not store.update("nope", stage="x")
+    assert not store.update_target("nope", 0, stage="x")
+
+
+def test_lists_and_what_is_active(store: JobStore, redis: Redis) -> None:
+    for number in range(5):
+        store.create(record(f"j{number}", created=float(number), name="even" if number % 2 == 0 else "odd"))
+    store.update("j3", state=JobState.FAILED)
+    assert [r.id for r in store.newest(3)] == ["j4", "j3", "j2"]
+    assert [r.id for r in store.newest(9, name="odd")] == ["j3", "j1"]
+    assert [r.id for r in store.newest(9, state=JobState.FAILED)] == ["j3"]
+    assert [r.id for r in store.active()] == ["j0", "j1", "j2", "j4"]
+    assert store.active_count() == 4
+    assert 0 < redis.ttl("ingot:job:j3") <= 100  # type: ignore[operator]
+    assert redis.ttl("ingot:job:j2") == -1
+    redis.delete("ingot:job:j4")
+    assert [r.id for r in store.newest(2)] == ["j3", "j2"]
+    assert store.active_count() == 3
+
+
+def test_events_have_history_and_a_live_tail(store: JobStore) -> None:
+    store.create(record())
+    store.add_event("j1", Event("log", "host", {"level": "INFO", "text": "hello"}))
+    first = store.events("j1")
+    assert [event.kind for event in first] == ["state", "log"]
+    assert first[1].data == {"level": "INFO", "text": "hello"}
+    assert abs(first[1].time - time.time()) < 5
+    assert store.events("j1", first[-1].sequence) == []
+    timer = threading.Timer(0.2, lambda: store.add_event("j1", Event("progress", data={"done": 1})))
+    timer.start()
+    live = store.events("j1", first[-1].sequence, block_seconds=5)
+    assert [event.kind for event in live] == ["progress"]
+    with pytest.raises(IngotError):
+        store.events("j1", "rubbish")
+
+
+def test_a_lease_has_one_holder(store: JobStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: store.lease("j", 0, f"t{n}", 5), range(8)))
+    assert won.count(True) == 1
+    holder = f"t{won.index(True)}"
+    assert store.lease("j", 0, holder, 0.1)
+    store.release("j", 0, "someone else")
+    assert store.leased("j", 0)
+    time.sleep(0.15)
+    assert not store.leased("j", 0)
+    assert store.lease("j", 0, "next", 5)
+    store.release("j", 0, "next")
+    assert not store.leased("j", 0)
+
+
+def test_one_compilation_per_key(store: JobStore) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        leaders = list(pool.map(lambda n: store.join_flight("k", f"j{n}", 0), range(8)))
+    assert len(set(leaders)) == 1
+    leader = leaders[0]
+    assert store.join_flight("k", leader, 0) == leader
+    others = sorted({f"j{n}" for n in range(8)} - {leader})
+    assert store.end_flight("k", others[0], 0) == []
+    store.leave_flight("k", others[0], 0)
+    assert store.end_flight("k", leader, 0) == [(job, 0) for job in others[1:]]
+    assert store.end_flight("k", leader, 0) == []
+    assert store.join_flight("k", "new", 2) == "new"
+
+
+def test_deliveries_and_claims(store: JobStore) -> None:
+    store.create(record())
+    assert [store.count_delivery("j1", 0, "build") for _ in range(2)] == [1, 2]
+    assert store.count_delivery("j1", 0, "build", by=-1) == 1
+    assert store.count_delivery("j1", 1, "build") == 1
+    assert store.claim("x", 0.1)
+    assert not store.claim("x", 0.1)
+    time.sleep(0.12)
+    assert store.claim("x", 0.1)
+
+
+def test_counters(redis: Redis) -> None:
+    counters = Counters(redis)
+    counters.target_finished("FAILED", "a|b", "LIMIT_EXCEEDED")
+    counters.target_finished("SUCCEEDED", "host", "")
+    counters.target_finished("SUCCEEDED", "host", "")
+    counters.cache("hit")
+    counters.stage_finished("build", 0.05)
+    counters.stage_finished("build", 0.1)
+    counters.stage_finished("build", 1e6)
+    assert counters.targets() == {("FAILED", "a/b", "LIMIT_EXCEEDED"): 1, ("SUCCEEDED", "host", ""): 2}
+    assert counters.cache_results() == {"hit": 1}
+    build = counters.stages()["build"]
+    assert build.counts == (2, *[0] * (len(BUCKETS) - 1), 1)
+    assert build.total == pytest.approx(1e6 + 0.15)

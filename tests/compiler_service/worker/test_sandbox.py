@@ -1,0 +1,121 @@
+"""A stage's process: its answers, its limits, and how it is stopped."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services.toy_compiler import STAGE_COMMAND
+
+from compiler_service.exchange import read_artifact
+from compiler_service.sandbox import Limits, StageRunner, StoppedError
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.target import PRESETS, target_to_dict
+
+ROOT = Path(__file__).resolve().parents[3]
+LIMITS = Limits(memory=4 * 1024**3, seconds=30, file_size=2**20)
+
+
+@pytest.fixture(autouse=True)
+def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+
+
+def build(
+    tmp_path: Path, model: Any, limits: Limits = LIMITS, stop: threading.Event | None = None, stage: str = "build"
+) -> list[Mapping[str, Any]]:
+    """Run one stage; the messages it sent."""
+    (tmp_path / "model").write_bytes(json.dumps(model).encode())
+    (tmp_path / "records.json").write_bytes(b"")
+    request = {
+        "stage": stage,
+        "source": {"model": str(tmp_path / "model"), "blobs": {}},
+        "target": target_to_dict(PRESETS["x86-64-v3"][0]),
+        "options": {},
+    }
+    messages: list[Mapping[str, Any]] = []
+    stopped = stop or threading.Event()
+    StageRunner(STAGE_COMMAND, limits).run(tmp_path, request, messages.append, stopped.is_set)
+    return messages
+
+
+def test_a_stage_answers_and_reports(tmp_path: Path) -> None:
+    messages = build(tmp_path, {"name": "toy", "steps": 3})
+    progress = [(m["stage"], m["done"], m["total"]) for m in messages if "stage" in m]
+    assert progress == [("codegen", n, 3) for n in range(4)]
+    assert {"log": "building toy"} in messages
+    artifact = read_artifact(tmp_path / "artifact")
+    assert artifact.manifest.name == "toy"
+    assert artifact.report["pid"] != os.getpid()
+
+
+@pytest.mark.parametrize(
+    ("how", "code", "text"),
+    [
+        ("error", ErrorCode.LIMIT_EXCEEDED, "too big"),
+        ("raise", ErrorCode.COMPILER_FAULT, "KeyError: 'lost'"),
+        ("abort", ErrorCode.COMPILER_FAULT, "SIGABRT"),
+        ("memory", ErrorCode.RESOURCE_LIMIT, "memory"),
+    ],
+)
+def test_failures_are_typed(tmp_path: Path, how: str, code: ErrorCode, text: str) -> None:
+    with pytest.raises(IngotError, match=text) as caught:
+        build(tmp_path, {"do": how})
+    assert caught.value.code is code
+    assert caught.value.remedy or how == "error"
+
+
+def test_a_file_that_is_too_large(tmp_path: Path) -> None:
+    with pytest.raises(IngotError) as caught:
+        build(tmp_path, {"do": "file", "path": str(tmp_path / "big")})
+    assert caught.value.code in (ErrorCode.RESOURCE_LIMIT, ErrorCode.COMPILER_FAULT)
+    assert (tmp_path / "big").stat().st_size <= LIMITS.file_size
+
+
+def test_time_is_up_and_nothing_is_left_running(tmp_path: Path) -> None:
+    pid_file = tmp_path / "pids"
+    with pytest.raises(IngotError, match="more time") as caught:
+        build(tmp_path, {"do": "hang", "pid_file": str(pid_file)}, Limits(seconds=3))
+    assert caught.value.code is ErrorCode.RESOURCE_LIMIT
+    assert all(is_gone(int(pid)) for pid in pid_file.read_text().split())
+
+
+def test_stopping_kills_the_whole_group(tmp_path: Path) -> None:
+    pid_file, stop = tmp_path / "pids", threading.Event()
+
+    def stop_when_it_hangs() -> None:
+        while not pid_file.exists():
+            time.sleep(0.02)
+        time.sleep(0.1)
+        stop.set()
+
+    threading.Thread(target=stop_when_it_hangs, daemon=True).start()
+    started = time.monotonic()
+    with pytest.raises(StoppedError):
+        build(tmp_path, {"do": "hang", "pid_file": str(pid_file)}, stop=stop)
+    assert time.monotonic() - started < 20
+    assert all(is_gone(int(pid)) for pid in pid_file.read_text().split())
+
+
+def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("INGOT_REDIS_URL", "redis://secret")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    messages = build(tmp_path, {"do": "leak"})
+    assert {"log": "{}"} in messages
+    assert "secret" not in str(messages)
+
+
+def is_gone(pid: int) -> bool:
+    """NOTE: a killed grandchild may wait for init to collect it."""
+    for _ in range(100):
+        status = Path(f"/proc/{pid}/stat")
+        if not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
+            return True
+        time.sleep(0.02)
+    return False
