@@ -110,11 +110,9 @@ class Algebra:
         lanes = max(lanes_of(lhs), lanes_of(rhs))
         if lanes == 1:
             return None
-        if op in _BY_LANE:
-            return self._by_lane(op, lhs, rhs, lanes)
         found = index_arithmetic(op, lhs, rhs, lanes)
         if found is None:
-            return None
+            return self._by_lane(op, lhs, rhs, lanes) if op in _BY_LANE else None
         if isinstance(found, Ramp):
             return Ramp(self(found.base), self(found.stride), lanes)
         return Broadcast(self(found), lanes)

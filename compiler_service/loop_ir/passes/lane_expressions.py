@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import reduce
 from typing import NoReturn
 
 from compiler_service.loop_ir.ir import (
@@ -21,7 +22,7 @@ from compiler_service.loop_ir.passes.faults import fault
 from compiler_service.loop_ir.passes.lanes import index_arithmetic
 from compiler_service.tensor_expr.tensor import ReduceOp
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, Const, Expr, Select, Unary, UnaryOp, Var, lift, logical_and, select
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var, lift, logical_and, select
 
 Rewritten = tuple[Expr, bool]
 """An expression and whether it is a vector."""
@@ -127,7 +128,18 @@ class LaneExpressions:
             return expr
         return expr.with_children(children)
 
+    def split(self, cond: Expr) -> tuple[Expr, Expr] | None:
+        """A conjunction as the part that is one scalar and the part that differs between lanes, if it has both."""
+        parts = list(_conjuncts(cond))
+        scalars = [part for part in parts if not self.expr(part)[1]]
+        vectors = [part for part in parts if self.expr(part)[1]]
+        return (reduce(logical_and, scalars), reduce(logical_and, vectors)) if scalars and vectors else None
+
     def _select(self, expr: Select) -> Rewritten:
+        both = self.split(expr.cond) if isinstance(expr.otherwise, Const) else None
+        if both is not None:  # select(s and v, x, c) -> select(s, select(v, x, c), c): the mask is of the lanes alone
+            scalar, vector = both
+            return self.expr(select(scalar, select(vector, expr.then, expr.otherwise), expr.otherwise))
         cond, is_vector = self.expr(expr.cond)
         if not is_vector:
             (then, left), (otherwise, right) = self.expr(expr.then), self.expr(expr.otherwise)
@@ -172,6 +184,14 @@ class LaneExpressions:
             self.guard_used = True
             return new, False
         return select(VectorReduce(ReduceOp.OR, self.mask), new, lift(0, load.dtype)), False
+
+
+def _conjuncts(cond: Expr) -> Iterator[Expr]:
+    if isinstance(cond, Binary) and cond.op is BinaryOp.AND and cond.dtype is DType.BOOL:
+        yield from _conjuncts(cond.lhs)
+        yield from _conjuncts(cond.rhs)
+    else:
+        yield cond
 
 
 def _is_zero(expr: Expr) -> bool:

@@ -9,8 +9,15 @@ import math
 from functools import reduce
 
 from compiler_service.loop_ir.ir import Broadcast, Ramp, lanes_of
-from shared_ir.expr import BinaryOp, Const, Expr, binary
+from shared_ir.expr import COMPARISONS, BinaryOp, Const, Expr, binary
 from shared_ir.simplify import Simplifier
+
+Affine = tuple[Expr, Expr]
+"""Base and stride; a scalar has stride 0."""
+
+_EQUALITIES = frozenset({BinaryOp.EQ, BinaryOp.NE})
+_BREAK_AFTER_ZERO = frozenset({BinaryOp.LE, BinaryOp.GT})
+"""Comparisons that change between a difference of 0 and 1, instead of -1 and 0."""
 
 
 def ramp(base: Expr, stride: Expr, lanes: int) -> Expr:
@@ -19,7 +26,7 @@ def ramp(base: Expr, stride: Expr, lanes: int) -> Expr:
 
 
 def index_arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr, lanes: int) -> Expr | None:
-    """``op(lhs, rhs)`` as a ramp or a scalar, ``None`` where it is neither.
+    """``op(lhs, rhs)`` as a ramp, or as a scalar where all lanes agree; ``None`` where it is neither.
 
     Both operands are int64, at least one is a vector of ``lanes``.
     """
@@ -27,6 +34,8 @@ def index_arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr, lanes: int) -> Expr | N
     if left is None or right is None:
         return None
     (a, s), (b, t) = left, right
+    if op in COMPARISONS:
+        return _comparison(op, left, right, lanes)
     match op:
         case BinaryOp.ADD | BinaryOp.SUB:  # (a + s*i) + (b + t*i) -> (a + b) + (s + t)*i
             return ramp(binary(op, a, b), binary(op, s, t), lanes)
@@ -39,8 +48,7 @@ def index_arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr, lanes: int) -> Expr | N
     return None
 
 
-def _affine(expr: Expr) -> tuple[Expr, Expr] | None:
-    """Base and stride; a scalar has stride 0."""
+def _affine(expr: Expr) -> Affine | None:
     if isinstance(expr, Ramp):
         return expr.base, expr.stride
     if isinstance(expr, Broadcast):
@@ -60,13 +68,32 @@ def _division(op: BinaryOp, base: Expr, stride: int, divisor: int, lanes: int) -
     return quotient if op is BinaryOp.FLOOR_DIV else ramp(remainder, Const(stride), lanes)
 
 
-def _in_one_period(base: Expr, stride: int, divisor: int, lanes: int) -> bool:
-    """All lanes lie between two neighbouring multiples of a factor of ``divisor``.
+def _comparison(op: BinaryOp, left: Affine, right: Affine, lanes: int) -> Expr | None:
+    """``i*32 + [0, 16) < 64 -> i*32 < 64``: a bound that falls between two vectors, never inside one."""
+    (a, s), (b, t) = left, right
+    difference, stride = binary(BinaryOp.SUB, a, b), binary(BinaryOp.SUB, s, t)
+    if op in _BREAK_AFTER_ZERO:
+        difference = binary(BinaryOp.SUB, difference, 1)  # a <= b -> a - b - 1 < 0
+    if (
+        op in _EQUALITIES
+        or not isinstance(stride, Const)
+        or not _in_one_period(difference, int(stride.value), 0, lanes)
+    ):
+        return None
+    return binary(op, a, b)
 
-    ``base`` is a multiple of ``period`` plus ``phase``, where ``period`` divides ``divisor``.
+
+def _in_one_period(base: Expr, stride: int, divisor: int, lanes: int) -> bool:
+    """All lanes of ``base + stride*i`` lie between two neighbouring multiples of a factor of ``divisor``.
+
+    ``base`` is a multiple of ``period`` plus ``phase``, where ``period`` divides ``divisor``; 0 is a multiple of every
+    period, so that with ``divisor`` 0 no lane lies on the other side of 0.
     """
     polynomial = Simplifier({}).polynomial(base)
     period = reduce(math.gcd, (c for monomial, c in polynomial.items() if monomial), divisor)
+    if period == 0:  # a constant: both ends on one side of 0
+        first = polynomial.get((), 0)
+        return (first < 0) == (first + stride * (lanes - 1) < 0)
     phase = polynomial.get((), 0) % period
     last = phase + stride * (lanes - 1)
     return 0 <= last < period

@@ -120,6 +120,10 @@ class _Vectorizer(LaneExpressions):
     # -- conditions
 
     def branch(self, statement: If) -> Statement:
+        both = self.split(statement.cond) if statement.otherwise is None else None
+        if both is not None:
+            scalar, vector = both
+            return self.branch(If(scalar, If(vector, statement.then)))
         cond, is_vector = self.expr(statement.cond)
         if not is_vector:
             then = self.statement(statement.then)

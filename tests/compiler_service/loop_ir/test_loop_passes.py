@@ -49,7 +49,7 @@ from compiler_service.loop_ir.verify import verify
 from shared_ir.dim import evaluate
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Cast, Const, Expr, Var, logical_and, maximum, minimum, select
+from shared_ir.expr import Cast, Const, Expr, Var, equal, lift, logical_and, maximum, minimum, select
 
 Golden = Callable[..., None]
 Program = Callable[[], Function]
@@ -252,6 +252,44 @@ def test_padding_becomes_a_masked_load() -> None:
     inside = logical_and(V >= 1, V < 3)
     assert vectorized(store(Y, [T, V], select(inside, load(X, T, V - 1), ZERO))) == [
         "y[t, 0:4] = x[t, -1:3, mask=ramp(0, 1, 4) >= splat(1, 4) and ramp(0, 1, 4) < splat(3, 4)]"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cond", "text"),
+    [
+        (T * 8 + V < 16, "t * 8 < 16"),
+        (T * 8 + V >= 16, "t * 8 >= 16"),
+        (T * 8 + V <= 15, "t * 8 <= 15"),
+        (T * 8 + V > 15, "t * 8 > 15"),
+        (T * 8 + 4 + V < 16, "t * 8 + 4 < 16"),
+        (lift(16) > T * 8 + V, "16 > t * 8"),
+        (T * 8 - V < 9, "t * 8 < 9"),
+        (T * 8 + V < N * 4, "t * 8 < n * 4"),
+        (T * 8 + V < 14, None),
+        (T * 8 + V <= 16, None),
+        (T * 8 + V < N, None),
+        (T * 8 + 6 + V < 16, None),
+        (equal(T * 8 + V, 8), None),
+    ],
+)
+def test_a_condition_on_which_all_lanes_agree_is_scalar(cond: Expr, text: str | None) -> None:
+    printed = vectorized(If(cond, store(Y, [T, V], load(X, T, V))))
+    if text is None:
+        assert printed[0].startswith("y[t, 0:4, mask=")
+    else:
+        assert printed == [f"if {text}:", "    y[t, 0:4] = x[t, 0:4]"]
+
+
+def test_the_scalar_part_of_a_condition_is_asked_first() -> None:
+    cond = logical_and(logical_and(T < 2, V < 3), N > 1)
+    assert vectorized(store(Y, [T, V], select(cond, load(X, T, V), ONE))) == [
+        "y[t, 0:4] = select(t < 2 and n > 1, select(ramp(0, 1, 4) < splat(3, 4), "
+        "x[t, 0:4, mask=ramp(0, 1, 4) < splat(3, 4)], splat(1.0, 4)), splat(1.0, 4))"
+    ]
+    assert vectorized(If(cond, store(Y, [T, V], ONE))) == [
+        "if t < 2 and n > 1:",
+        "    y[t, 0:4, mask=ramp(0, 1, 4) < splat(3, 4)] = splat(1.0, 4)",
     ]
 
 

@@ -135,48 +135,43 @@ def draw_axes(draw: Any) -> list[tuple[Var, Expr, ForKind]]:
 def nest(context: Context, y: Buffer, axes: list[tuple[Var, Expr, ForKind]], number: int) -> Statement:
     own = [(Var(f"{var.name}_{number}"), extent, kind) for var, extent, kind in axes]
     context = replace(context, integers=(T, N, *(var for var, _, _ in own)))
-    return loops(leaf(context, y, [var for var, _, _ in own], own, number), *own)
+    return loops(leaf(context, y, [var for var, _, _ in own], number), *own)
 
 
-def leaf(
-    context: Context, y: Buffer, place: list[Var], axes: list[tuple[Var, Expr, ForKind]], number: int
-) -> Statement:
+def leaf(context: Context, y: Buffer, place: list[Var], number: int) -> Statement:
     j, f = Var(f"j{number}"), Var(f"f{number}", FLOAT)
     named, value = context.integer(), context.number()
     context = replace(context, integers=(*context.integers, j), floats=(f,))
-    body = finish(context, y, place, axes, number)
+    at: list[Expr] = [T, *place]
+    finish = elementwise
+    if context.chance(5):  # accumulate along one of the loops, in every branch: lanes must not depend on each other
+        at[context.draw(st.integers(1, len(place)))] = Const(0)
+        finish = accumulate
+    body = finish(context, y, at, number)
     if context.chance(3):
-        other = None if context.chance(2) else finish(context, y, place, axes, number)
+        other = None if context.chance(2) else finish(context, y, at, number)
         body = If(context.condition(), body, other)
     return Let(j, named, Let(f, value, body))
 
 
-def finish(
-    context: Context, y: Buffer, place: list[Var], axes: list[tuple[Var, Expr, ForKind]], number: int
-) -> Statement:
-    choice = context.draw(st.integers(0, 5))
-    if choice == 0:  # accumulate along one of the loops
-        place = list(place)
-        gone = context.draw(st.integers(0, len(place) - 1))
-        at: list[Expr] = [T, *place]
-        at[gone + 1] = Const(0)
-        return accumulate(context, y, at)
+def elementwise(context: Context, y: Buffer, at: list[Expr], number: int) -> Statement:
+    choice = context.draw(st.integers(1, 5))
     if choice == 1:
-        return accumulate(context, y, [T, *place])
+        return accumulate(context, y, at, number)
     if choice == 2:  # through private memory
         local = Buffer(f"local{number}", FLOAT, (2,), Scope.STACK)
         first, second = store(local, [1], context.number()), store(local, [0], context.number(1))
-        total = store(y, [T, *place], load(local, 0) + load(local, 1))
+        total = store(y, at, load(local, 0) + load(local, 1))
         return Allocate(local, Block((first, second, total)))
     if choice == 3:  # a loop inside
         k = Var(f"k{number}")
         inner = replace(context, integers=(*context.integers, k))
         kind = context.pick([ForKind.SERIAL, ForKind.UNROLLED])
-        return For(k, lift(context.draw(st.integers(1, 3))), kind, accumulate(inner, y, [T, *place]))
-    return store(y, [T, *place], context.number())
+        return For(k, lift(context.draw(st.integers(1, 3))), kind, accumulate(inner, y, at, number))
+    return store(y, at, context.number())
 
 
-def accumulate(context: Context, y: Buffer, at: list[Expr]) -> Statement:
+def accumulate(context: Context, y: Buffer, at: list[Expr], number: int) -> Statement:
     return store(y, at, Binary(context.pick(REDUCTIONS), load(y, *at), context.number(1)))
 
 
