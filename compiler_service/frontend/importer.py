@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from compiler_service.frontend import control_flow
-from compiler_service.frontend.adapters.table import adapt, is_adapted, newest_name
+from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.constants import constant_array, graph_attributes
 from compiler_service.frontend.context import Context
@@ -134,6 +134,7 @@ class GraphImporter:
             node = node.with_(opset=NEWEST_OPSET)
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
+            node = node.with_(attributes=node.without(*IGNORED.get(node.op, ())))
         handler = None if node.domain else control_flow.HANDLERS.get(node.op)
         if handler is not None:
             handler(node, frame, builder, self)

@@ -12,6 +12,7 @@ from compiler_service.frontend.limits import Limits, exceeded
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr
 from shared_ir.graph import Attribute, Value
 from shared_ir.types import TensorType
@@ -104,14 +105,29 @@ def infer_outputs(
         IngotError: from the definition; LIMIT_EXCEEDED when a symbolic dim has grown beyond use.
     """
     operands = tuple(None if v is None else placeholder(v.name, v.shape, v.dtype, known.get(v)) for v in inputs)
-    outputs = inference.infer(op, operands, attributes)
+    try:
+        outputs = inference.infer(op, operands, attributes)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise _inapplicable(op, str(error)) from error
     for output in outputs:
         for dim in () if output is None else output.shape:
-            _check_dim(dim, known.limits)
+            _check_dim(op, dim, known.limits)
     return outputs
 
 
-def _check_dim(dim: Dim, limits: Limits) -> None:
+def _inapplicable(op: str, why: str) -> IngotError:
+    return IngotError(
+        ErrorCode.TYPE_MISMATCH,
+        f"{op} cannot be applied to its inputs",
+        expected="inputs and attributes that fit the operator",
+        received=why,
+        remedy="Export the model again; this node is not valid ONNX.",
+    )
+
+
+def _check_dim(op: str, dim: Dim, limits: Limits) -> None:
+    if isinstance(dim, int) and dim < 0:
+        raise _inapplicable(op, f"an output with the dim {dim}")
     if isinstance(dim, Expr) and expression_size(dim, limits.expression_nodes) > limits.expression_nodes:
         raise exceeded(
             "a symbolic dim is too complicated", f"at most {limits.expression_nodes} terms and operations", "more"

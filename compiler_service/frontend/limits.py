@@ -83,7 +83,7 @@ class Budget:
             extent = dim if isinstance(dim, int) else max(1, evaluate(dim, dict.fromkeys(dim_symbols([dim]), 1)))
             if extent > self.limits.dim:
                 raise exceeded("a dim is too large", f"at most {self.limits.dim}", f"[{dims_text(shape)}]", tensor=name)
-            total *= extent
+            total *= max(1, extent)  # numpy bounds the other dims of an empty array too
         return total
 
 

@@ -88,6 +88,8 @@ def _cycle(nodes: Sequence[onnx.NodeProto], needs: list[set[int]], left: set[int
         positions[node] = len(positions)
         node = min(needs[node] & left)
     cycle = [n for n, position in positions.items() if position >= positions[node]][::-1]
+    first = cycle.index(min(cycle))
+    cycle = cycle[first:] + cycle[:first]
     names = " -> ".join(describe(nodes[i]) for i in [*cycle[:8], cycle[0]])
     return _invalid("the graph has a cycle", nodes[cycle[0]], "", "an acyclic graph", names)
 

@@ -11,6 +11,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from compiler_service.frontend.limits import Limits, exceeded
+from compiler_service.frontend.text_check import check_text
 from compiler_service.frontend.wire import Outline, TruncatedError, WireError, outline
 from shared_ir.digest import source_digest
 from shared_ir.errors import ErrorCode, IngotError
@@ -77,7 +78,6 @@ class ModelSource:
         _check_size(len(data), limits)
         return data
 
-
     def sha256(self) -> str:
         """Hexadecimal digest of the model and its external data, by name; that of the file for a model without.
 
@@ -128,13 +128,15 @@ def parse_model(data: bytes, limits: Limits) -> onnx.ModelProto:
         raise _invalid("the model file is no protobuf", "an ONNX model", str(error)) from error
     _check_outline(found, limits)
     try:
-        return onnx.ModelProto.FromString(data)
+        proto = onnx.ModelProto.FromString(data)
     except (DecodeError, RecursionError) as error:
         raise _invalid(
             "the model file is damaged or nested too deeply",
             "an ONNX model of at most 100 levels of messages",
             "bytes that protobuf cannot parse",
         ) from error
+    check_text(proto)
+    return proto
 
 
 def _refuse_foreign_formats(data: bytes) -> None:

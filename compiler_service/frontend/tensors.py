@@ -181,7 +181,7 @@ def dense(tensor: onnx.SparseTensorProto, external: ExternalData, budget: Budget
     count = math.prod(shape)
     if count > budget.limits.tensor_bytes >> 4:
         raise exceeded("a sparse tensor is too large when dense", "fewer elements", str(list(shape)), tensor=where)
-    if indices.dtype != np.int64 or values.ndim != 1 or indices.shape[:1] != values.shape:
+    if indices.dtype != np.int64 or values.ndim != 1 or indices.ndim > 2 or indices.shape[:1] != values.shape:
         raise _invalid("a sparse tensor is malformed", where, "one int64 index per value", f"{list(indices.shape)}")
     if indices.ndim == 2 and indices.shape[1] == len(shape):
         limit = np.array(shape, dtype=np.int64)

@@ -20,9 +20,12 @@ _MODEL_WIRE_TYPES = {
     7: _BYTES,
     8: _BYTES,
     14: _BYTES,
+    20: _BYTES,
+    25: _BYTES,
+    26: _BYTES,
 }
 """Fields of ModelProto (onnx.proto): ir_version, producer_name, producer_version, domain, model_version, doc_string, graph,
-opset_import, metadata_props."""
+opset_import, metadata_props, training_info, functions, configuration."""
 
 
 class WireError(ValueError):

@@ -84,6 +84,10 @@ def is_adapted(node: SourceNode) -> bool:
     return adaptation is not None and node.opset < adaptation.before
 
 
+IGNORED: Mapping[str, frozenset[str]] = MappingProxyType({"Range": frozenset({"stash_type"})})
+"""Attributes that change nothing here: Range computes in float32 at least whatever its ``stash_type``."""
+
+
 def adapt(node: SourceNode, operands: Operands) -> tuple[SourceNode, ...]:
     """``node`` in the newest form of its operator, possibly as several nodes in order.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,10 @@ import onnx
 import pytest
 from onnx import helper
 
+from compiler_service.frontend.adapters.table import IGNORED
+from compiler_service.frontend.schemas import find_schema
+from compiler_service.frontend.source import NEWEST_OPSET
+from compiler_service.tensor_expr.registry import OPERATORS
 from shared_ir.dim import dims_text
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -259,3 +264,15 @@ def test_a_declared_output_type_must_hold() -> None:
     with pytest.raises(IngotError, match="another element type than the model declares") as caught:
         load(model([node("Relu", ["x"], ["y"])], [tensor("x", [1])], [tensor("y", [1], BOOL)]))
     assert (caught.value.code, caught.value.tensor) == (ErrorCode.TYPE_MISMATCH, "y")
+
+
+@pytest.mark.parametrize("op", sorted(OPERATORS))
+def test_definitions_take_the_attributes_that_the_importer_gives(op: str) -> None:
+    schema = find_schema(op, "", NEWEST_OPSET)
+    if schema is None:
+        assert "." in op, f"{op} is neither a standard operator nor one with a domain"
+        return
+    parameters = inspect.signature(OPERATORS[op].definition).parameters.values()
+    taken = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
+    given = set(schema.attributes) - IGNORED.get(op, frozenset())
+    assert given <= taken, f"{op} does not take {given - taken}"
