@@ -266,7 +266,7 @@ def test_padding_becomes_a_masked_load() -> None:
         (lift(16) > T * 8 + V, "16 > t * 8"),
         (T * 8 - V < 9, "t * 8 < 9"),
         (T * 8 + V < N * 4, "t * 8 < n * 4"),
-        (T * 8 + V < 14, None),
+        (T * 8 + V < 10, None),
         (T * 8 + V <= 16, None),
         (T * 8 + V < N, None),
         (T * 8 + 6 + V < 16, None),
