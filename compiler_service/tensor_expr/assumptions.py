@@ -1,12 +1,13 @@
-"""Extents that a definition took as equal without knowing it.
+"""What a definition takes for granted about symbolic extents.
 
 Broadcasting ``[a]`` with ``[b]`` is legal only where ``a == b``; ONNX leaves that to the run. Code made from such a
-definition reads out of bounds where it is not so: the run must check these pairs first.
+definition reads out of bounds where it is not so: the run must check the assumptions first.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
 from shared_ir.dim import Dim
@@ -14,9 +15,25 @@ from shared_ir.expr import Const, Expr, Select, Var, lift, variables
 from shared_ir.simplify import simplify
 
 
-def assumed_equal(outputs: Sequence[Tensor]) -> tuple[tuple[Dim, Dim], ...]:
-    """Pairs ``(extent of an operand, extent of the loop that walks it)`` not known to fit, each once."""
-    return tuple(dict.fromkeys(pair for t in _computes(outputs) for pair in _pairs(t)))
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """``actual == expected``, or ``actual >= expected`` with ``lower``; false when both are numbers."""
+
+    actual: Dim
+    expected: Dim
+    lower: bool = False
+
+
+def assumptions(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
+    """What must hold for the definitions of ``outputs`` and is not known to, each once."""
+    stated: dict[Assumption, None] = {}
+    for t in _computes(outputs):
+        stated.update(dict.fromkeys(Assumption(actual, expected) for actual, expected in t.assumes))
+    for t in _computes(outputs):
+        for actual, expected in _walks(t):
+            if Assumption(actual, expected) not in stated:
+                stated[Assumption(actual, expected, lower=True)] = None
+    return tuple(stated)
 
 
 def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
@@ -30,7 +47,8 @@ def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
         pending.extend(new)
 
 
-def _pairs(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
+def _walks(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
+    """Extents of operands that a loop walks, and of that loop, where the loop may be longer."""
     assert not isinstance(t.op, Placeholder)
     yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes})
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from typing import TypeAlias
 
 from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.tensor import Tensor, compute
@@ -46,6 +47,20 @@ def broadcast_shape(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
         rule = "equal extents or 1, aligned at the last axis"
         raise mismatch("the shapes do not broadcast", rule, received) from None
     return tuple(result)
+
+
+Pairs: TypeAlias = list[tuple[Dim, Dim]]
+"""Dims that are taken to be equal."""
+
+
+def broadcast_pairs(shape: Sequence[Dim], *shapes: Sequence[Dim]) -> Pairs:
+    """What broadcasting ``shapes`` to ``shape`` takes for granted: extents that are neither 1 nor those of the result."""
+    return [
+        (own, full)
+        for operand in shapes
+        for own, full in zip(reversed(operand), reversed(shape), strict=False)
+        if own not in (1, full)
+    ]
 
 
 def common_dim(dims: Iterable[Dim]) -> Dim:
@@ -97,4 +112,4 @@ def elementwise(name: str, function: Callable[..., Expr], *tensors: Tensor, dtyp
         kept = first if result.dtype is arithmetic_dtype(first) else result.dtype
         return cast(result, dtype or kept)
 
-    return compute(shape, body, name=name)
+    return compute(shape, body, name=name, assumes=broadcast_pairs(shape, *(t.shape for t in tensors)))

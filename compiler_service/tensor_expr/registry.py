@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
+from compiler_service.tensor_expr.assumptions import assumptions
 from compiler_service.tensor_expr.operator import Inputs, Operator
 from compiler_service.tensor_expr.operators import (
     activation,
@@ -26,7 +27,7 @@ from compiler_service.tensor_expr.operators import (
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
 from compiler_service.tensor_expr.tensor import Tensor
-from shared_ir.dim import product
+from shared_ir.dim import dims_text, product
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Attribute
@@ -79,10 +80,25 @@ def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Input
             raise unsupported_dtype(op, x.dtype, "numbers or bool")
     try:
         outputs = operator.define(inputs, attributes)
+        _check(op, [y for y in outputs if y is not None])
     except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
         received = ", ".join("nothing" if x is None else f"{x.dtype}{list(map(str, x.shape))}" for x in inputs)
         raise mismatch(f"{op} cannot be applied: {error}", "inputs that fit the operator", received) from error
     return tuple(None if y is None else _with_value(y) for y in outputs)
+
+
+def _check(op: str, outputs: Sequence[Tensor]) -> None:
+    """Refuse what could only read out of bounds: a model is not trusted to have operands that fit.
+
+    Raises:
+        IngotError: TYPE_MISMATCH.
+    """
+    for a in assumptions(outputs):
+        if isinstance(a.actual, int) and isinstance(a.expected, int):
+            raise mismatch(f"an operand of {op} has the wrong extent", str(a.expected), str(a.actual))
+    for y in outputs:
+        if any(isinstance(d, int) and d < 0 for d in y.shape):
+            raise mismatch(f"the output of {op} has a negative extent", "at least 0", f"[{dims_text(y.shape)}]")
 
 
 _SMALL = 64

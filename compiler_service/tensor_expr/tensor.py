@@ -80,7 +80,8 @@ class Tensor:
     """A tensor of a kernel; compared by identity.
 
     ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array
-    of Python numbers and integer :class:`Expr` over dim symbols, shaped like the (then static) tensor.
+    of Python numbers and :class:`Expr` over dim symbols, shaped like the (then static) tensor. ``assumes`` are pairs of
+    dims that must be equal for the definition to hold and that its indices do not show (see :mod:`assumptions`).
     """
 
     name: str
@@ -88,6 +89,7 @@ class Tensor:
     dtype: DType
     op: Placeholder | Compute
     value: np.ndarray | None = None
+    assumes: tuple[tuple[Dim, Dim], ...] = ()
 
     @property
     def rank(self) -> int:
@@ -151,12 +153,13 @@ def compute(
     *,
     name: str = "compute",
     axes: Sequence[str] = (),
+    assumes: Sequence[tuple[Dim, Dim]] = (),
 ) -> Tensor:
     """``T[i0, i1, ...] = body(i0, i1, ...)``; ``axes`` names the loops for schedules and prints (default i0, ...)."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     expr = body(*(a.var for a in own))
-    return Tensor(name, shape, expr.dtype, Compute(own, expr))
+    return Tensor(name, shape, expr.dtype, Compute(own, expr), assumes=tuple(assumes))
 
 
 def reduce(
@@ -168,13 +171,14 @@ def reduce(
     name: str = "reduce",
     axes: Sequence[str] = (),
     reduced: Sequence[str] = (),
+    assumes: Sequence[tuple[Dim, Dim]] = (),
 ) -> Tensor:
     """``T[i...] = op over k... of body(i..., k...)`` with ``k`` ranging over the extents ``over``."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     inner = _axes(tuple(as_dim(d) for d in over), reduced, "k")
     expr = body(*(a.var for a in own), *(a.var for a in inner))
-    return Tensor(name, shape, expr.dtype, Compute(own, expr, Reduction(op, inner)))
+    return Tensor(name, shape, expr.dtype, Compute(own, expr, Reduction(op, inner)), assumes=tuple(assumes))
 
 
 def _axes(shape: tuple[Dim, ...], names: Sequence[str], prefix: str) -> tuple[Axis, ...]:

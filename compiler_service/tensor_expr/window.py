@@ -90,9 +90,11 @@ def windows(
     """
     rank = len(extents)
     strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
-    for name, values, size in (("kernel_shape", kernel, rank), ("strides", strides, rank), ("pads", pads, 2 * rank)):
-        if len(values) != size:
-            raise unsupported_attribute(name, f"{size} numbers", str(tuple(values)))
+    for name, values in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
+        if len(values) != rank or min(values, default=1) < 1:
+            raise unsupported_attribute(name, f"{rank} numbers of at least 1", str(tuple(values)))
+    if len(pads) != 2 * rank:
+        raise unsupported_attribute("pads", f"{2 * rank} numbers", str(tuple(pads)))
     found = []
     for axis, extent in enumerate(extents):
         plain = Window(extent, kernel[axis], strides[axis], dilations[axis], ceil_mode=ceil_mode)

@@ -36,25 +36,34 @@ def conv(
     """
     images = Layout.of(layout, x)
     channels, spatial = images.parts(x.shape)[1:]
-    if w.rank != x.rank or as_dim(w.shape[1] * group) != channels:
-        expected = f"rank {x.rank} and channels {dims_text([channels])} in {group} groups"
+    kernel = _kernel(x, w, kernel_shape)
+    if not _divides(group, w.shape[0]) or not _divides(group, channels):
+        expected = f"channels {dims_text([channels])} in {group} groups"
         raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
-    kernel = kernel_shape or _static(w.shape[2:])
     found = windows(spatial, kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
     image = pad_for(x, images, found, lift(0, x.dtype))
     return _biased(_window_sum(image, w, found, group, images), b, images, x)
 
 
-def _static(kernel: Sequence[Dim]) -> Ints:
-    sizes = tuple(d for d in kernel if isinstance(d, int))
-    if len(sizes) != len(kernel):
-        raise unsupported_attribute("kernel_shape", "numbers", dims_text(kernel))
+def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None) -> Ints:
+    """The spatial extents of the weights, which the attribute may repeat."""
+    sizes = tuple(d for d in w.shape[2:] if isinstance(d, int))
+    if w.rank != x.rank or len(sizes) != w.rank - 2:
+        expected = f"{x.rank} axes, the kernel static"
+        raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
+    if kernel_shape is not None and kernel_shape != sizes:
+        raise unsupported_attribute("kernel_shape", str(sizes), str(kernel_shape))
     return sizes
+
+
+def _divides(group: int, channels: Dim) -> bool:
+    return group > 0 and (not isinstance(channels, int) or channels % group == 0)
 
 
 def _window_sum(image: Tensor, w: Tensor, found: Sequence[Window], group: int, images: Layout) -> Tensor:
     """The sum of products of a convolution over the padded ``image``."""
     out_channels, group_channels = w.shape[:2]
+    channels, expected = images.parts(image.shape)[1], as_dim(group_channels * group)
     rank = len(found)
 
     def body(*index: Expr) -> Expr:
@@ -72,6 +81,7 @@ def _window_sum(image: Tensor, w: Tensor, found: Sequence[Window], group: int, i
         name="conv",
         axes=images.arrange("n", "oc", spatial_names(rank, "o")),
         reduced=(*spatial_names(rank, "k"), "ic"),
+        assumes=[] if channels == expected else [(channels, expected)],
     )
 
 
@@ -107,7 +117,9 @@ def conv_transpose(
     images = Layout.of(layout, x)
     spatial = images.parts(x.shape)[2]
     rank = len(spatial)
-    kernel = kernel_shape or _static(w.shape[2:])
+    kernel = _kernel(x, w, kernel_shape)
+    if not _divides(group, w.shape[0]):
+        raise mismatch("the weights of a convolution do not fit", f"{group} groups", f"[{dims_text(w.shape)}]")
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     output_padding, pads = output_padding or (0,) * rank, pads or (0,) * (2 * rank)
     crops, sizes = [], []

@@ -7,6 +7,7 @@ from functools import reduce as fold
 
 from compiler_service.tensor_expr.broadcast import (
     broadcast_load,
+    broadcast_pairs,
     broadcast_shape,
     common_dim,
     converted,
@@ -35,9 +36,9 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         return widen(broadcast_load(a, (*at, *m, k), left)) * widen(broadcast_load(b, (*at, k, *n), right))
 
     names = (*(f"b{axis}" for axis in range(len(batch))), *("m" for _ in rows), *("n" for _ in columns))
-    total = reduce(
-        ReduceOp.SUM, (*batch, *rows, *columns), [inner], body, name="matmul", axes=names, reduced=["k"]
-    )
+    pairs = [*broadcast_pairs(left, a.shape), *broadcast_pairs(right if b.rank > 1 else (inner,), b.shape)]
+    shape = (*batch, *rows, *columns)
+    total = reduce(ReduceOp.SUM, shape, [inner], body, name="matmul", axes=names, reduced=["k"], assumes=pairs)
     return converted(total, a.dtype)
 
 
@@ -62,9 +63,9 @@ def gemm(
     def body(i: Expr, j: Expr, r: Expr) -> Expr:
         return widen(a[(r, i) if transA else (i, r)]) * widen(b[(j, r) if transB else (r, j)])
 
-    product = reduce(
-        ReduceOp.SUM, (m, n), [common_dim((k, inner))], body, name="matmul", axes=("m", "n"), reduced=["k"]
-    )
+    pairs = [] if k == inner else [(k, inner)]
+    depth, names = [common_dim((k, inner))], ("m", "n")
+    product = reduce(ReduceOp.SUM, (m, n), depth, body, name="matmul", axes=names, reduced=["k"], assumes=pairs)
     if alpha != 1:
         product = elementwise("scale", lambda v: v * alpha, product)
     if c is not None:

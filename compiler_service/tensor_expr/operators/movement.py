@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
-from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_shape, common_dim
+from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_pairs, broadcast_shape, common_dim
 from compiler_service.tensor_expr.known import known_dims, known_ints
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
@@ -30,8 +30,10 @@ _FAR = 2**31 - 1
 
 
 def expand(x: Tensor, shape: Tensor) -> Tensor:
-    full = broadcast_shape(x.shape, known_dims(shape, "shape"))
-    return compute(full, lambda *index: broadcast_load(x, index, full), name="expand")
+    wanted = known_dims(shape, "shape")
+    full = broadcast_shape(x.shape, wanted)
+    pairs = broadcast_pairs(full, x.shape, wanted)
+    return compute(full, lambda *index: broadcast_load(x, index, full), name="expand", assumes=pairs)
 
 
 def tile(x: Tensor, repeats: Tensor) -> Tensor:
@@ -59,7 +61,8 @@ def concat(*tensors: Tensor, axis: int) -> Tensor:
 
         return between(0, len(tensors))
 
-    return compute(shape, body, name="concat")
+    pairs = [(d, s) for t in tensors for a, (d, s) in enumerate(zip(t.shape, shape, strict=True)) if a != axis and d != s]
+    return compute(shape, body, name="concat", assumes=pairs)
 
 
 def split(
@@ -75,21 +78,14 @@ def split(
         parts = (part,) * (num_outputs - 1) + (as_dim(extent - part * (num_outputs - 1)),)
     else:
         raise unsupported_attribute("num_outputs", "a number, or the input split", "neither")
-    outputs: list[Tensor] = []
-    offset: Dim = 0
-    for size in parts:
-        outputs.append(_window(x, axis, offset, 1, size, "split"))
-        offset = as_dim(offset + size)
-    return tuple(outputs)
+    offsets = [as_dim(sum(parts[:part], lift(0))) for part in range(len(parts) + 1)]
+    assumes = [] if offsets[-1] == extent else [(extent, offsets[-1])]
 
+    def window(offset: Dim, size: Dim) -> Tensor:
+        shape = replaced(x.shape, axis, size)
+        return compute(shape, lambda *i: x[replaced(i, axis, i[axis] + offset)], name="split", assumes=assumes)
 
-def _window(x: Tensor, axis: int, start: Dim, step: int, count: Dim, name: str) -> Tensor:
-    """``count`` elements along one axis."""
-
-    def body(*index: Expr) -> Expr:
-        return x[replaced(index, axis, index[axis] * step + start)]
-
-    return compute(replaced(x.shape, axis, count), body, name=name)
+    return tuple(window(offset, size) for offset, size in zip(offsets, parts, strict=False))
 
 
 def slice_(
@@ -163,7 +159,7 @@ def pad(
 
     def body(*index: Expr) -> Expr:
         inside = zip(index, before, after, x.shape, strict=True)
-        return x[tuple(i if low == 0 and high == 0 else border(i - low, d) for i, low, high, d in inside)]
+        return x[tuple(i if low == high == 0 else border(i - low, d) for i, low, high, d in inside)]
 
     return compute([low + d + high for low, d, high in zip(before, x.shape, after, strict=True)], body, name="pad")
 
@@ -189,9 +185,10 @@ def padded(
 
 
 def _reflect(i: Expr, extent: Dim) -> Expr:
-    """Mirrored at the first and the last element, once."""
-    from_first = maximum(i, 0 - i)
-    return minimum(from_first, (lift(extent) - 1) * 2 - from_first)
+    """Mirrored at the first and the last element, as often as it takes."""
+    period = maximum((lift(extent) - 1) * 2, 1)
+    from_first = i % period
+    return minimum(from_first, period - from_first)
 
 
 _BORDERS: dict[str, Callable[[Expr, Dim], Expr]] = {
@@ -231,7 +228,8 @@ def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:
         chosen, then, otherwise = (broadcast_load(t, index, shape) for t in (condition, x, y))
         return select(chosen, then, otherwise)
 
-    return compute(shape, body, name="where")
+    pairs = broadcast_pairs(shape, condition.shape, x.shape, y.shape)
+    return compute(shape, body, name="where", assumes=pairs)
 
 
 OPERATORS = (

@@ -173,6 +173,8 @@ def group_normalization(
 ) -> Tensor:
     """Every group of channels of every image by its own mean and deviation; scale and bias are per channel."""
     n, channels, *spatial = x.shape
+    if num_groups < 1 or (isinstance(channels, int) and channels % num_groups):
+        raise unsupported_attribute("num_groups", f"a divisor of {channels}", str(num_groups))
     grouped = reshaped(converted(x, stash_type), (n, num_groups, channels // num_groups, *spatial))
     standard, _, _ = _standardised(grouped, range(2, grouped.rank), epsilon)
     return _per_channel(reshaped(standard, x.shape), scale, bias, x, channel=1)

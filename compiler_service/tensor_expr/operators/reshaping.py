@@ -20,8 +20,10 @@ def reshaped(x: Tensor, shape: Sequence[Dim], name: str = "reshape") -> Tensor:
 
     The two shapes are cut where their leading products agree, so that ``[n, 12, 64] -> [n, 768]`` divides by 64 only.
     """
-    if isinstance(product(x.shape), int) and isinstance(product(shape), int) and product(x.shape) != product(shape):
+    before, after = product(x.shape), product(shape)
+    if before != after and isinstance(before, int) and isinstance(after, int):
         raise mismatch("a reshape changes the number of elements", f"[{dims_text(x.shape)}]", f"[{dims_text(shape)}]")
+    assumes = [] if before == after else [(before, after)]
 
     def body(*index: Expr) -> Expr:
         source: list[Expr] = []
@@ -30,7 +32,7 @@ def reshaped(x: Tensor, shape: Sequence[Dim], name: str = "reshape") -> Tensor:
             source += _unravel(flat, x.shape[inner])
         return x[tuple(source)]
 
-    return compute(shape, body, name=name)
+    return compute(shape, body, name=name, assumes=assumes)
 
 
 def _segments(source: Sequence[Dim], target: Sequence[Dim]) -> Iterator[tuple[slice, slice]]:
@@ -130,6 +132,7 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str 
     """
     images, pixels = Layout.of(layout, x), blocksize * blocksize
     n, channels, (height, width) = images.parts(x.shape)
+    _check_divides(pixels, channels)
     depth = channels // pixels
 
     def body(*index: Expr) -> Expr:
@@ -142,10 +145,16 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str 
     return compute(shape, body, name="depth_to_space")
 
 
+def _check_divides(block: int, *extents: Dim) -> None:
+    if block < 1 or any(isinstance(extent, int) and extent % block for extent in extents):
+        raise mismatch("blocks do not come out even", f"multiples of {block}", dims_text(extents))
+
+
 def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str = "NCHW") -> Tensor:
     """The inverse of :func:`depth_to_space`."""
     images, pixels = Layout.of(layout, x), blocksize * blocksize
     n, depth, (height, width) = images.parts(x.shape)
+    _check_divides(blocksize, height, width)
 
     def body(*index: Expr) -> Expr:
         i, c, (h, w) = images.parts(index)
