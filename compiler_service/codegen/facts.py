@@ -5,8 +5,6 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-import numpy as np
-
 from compiler_service.loop_ir.ir import Broadcast, BufferLoad, Ramp
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var
@@ -66,10 +64,12 @@ def is_not_nan(expr: Expr) -> bool:
 
 def fits_integer(expr: Expr, dtype: DType) -> bool:
     """Whether a float expression is clamped to the range of an integer type (NaN apart)."""
-    info = np.iinfo(dtype.numpy)
+    least, largest = (
+        (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
+    )
     low, high = _clamped(expr)
     # bounds are compared as floats of 24 bits: the ends of wider types are not among them
-    return dtype.bits <= 16 and low >= float(info.min) and high <= float(info.max)
+    return dtype.bits <= 16 and low >= least and high <= largest
 
 
 def _clamped(expr: Expr) -> tuple[float, float]:

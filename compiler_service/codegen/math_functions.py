@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from compiler_service.codegen import math_exponential, math_power, math_trigonometric
 from compiler_service.codegen.builder import FunctionBuilder, Module, Value
 from compiler_service.codegen.llvm_types import REGISTER, suffix, vector
-from compiler_service.codegen.terms import Term
+from compiler_service.codegen.terms import Term, absolute, copysign
 from shared_ir.expr import BinaryOp, UnaryOp
 
 Formula = Callable[..., Term]
@@ -41,6 +41,10 @@ _DOUBLE: Mapping[UnaryOp | BinaryOp, Formula] = {
     BinaryOp.ATAN2: math_trigonometric.atan2,
 }
 """Written for double; floats are widened, which makes them correct to half a unit."""
+
+_ODD = frozenset({UnaryOp.ASIN, UnaryOp.ATAN, UnaryOp.SINH, UnaryOp.ASINH, UnaryOp.ATANH})
+"""f(-x) = -f(x): narrowed without their sign. LLVM moves a final copysign past the narrowing, and then turns a double that is
+narrowed to float and on to half into one conversion, which x86 does not have."""
 
 MATH_UNARY = frozenset(op for op in (*_BOTH, *_DOUBLE) if isinstance(op, UnaryOp))
 MATH_BINARY = frozenset(op for op in _DOUBLE if isinstance(op, BinaryOp))
@@ -74,4 +78,10 @@ def _formula(op: UnaryOp | BinaryOp, element: str) -> Formula:
     if op is BinaryOp.POW:
         return math_power.power_single
     wide = _DOUBLE[op]
-    return lambda *xs: wide(*(x.convert("fpext", "double") for x in xs)).convert("fptrunc", "float")
+    if op in _ODD:
+        return lambda x: copysign(_narrowed(wide, absolute(x)), x)
+    return lambda *xs: _narrowed(wide, *xs)
+
+
+def _narrowed(wide: Formula, *xs: Term) -> Term:
+    return wide(*(x.convert("fpext", "double") for x in xs)).convert("fptrunc", "float")
