@@ -83,8 +83,9 @@ def plain_value(attribute: onnx.AttributeProto, where: str = "") -> AttributeVal
 
 def _guess_type(attribute: onnx.AttributeProto) -> int:
     """Files of the first IR versions leave the type out."""
+    fields = attribute.DESCRIPTOR.fields_by_name
     for kind, field in _FIELDS.items():
-        if attribute.HasField(field) if field in ("f", "i", "s", "t", "g") else len(getattr(attribute, field, ())) > 0:
+        if getattr(attribute, field) if fields[field].is_repeated else attribute.HasField(field):
             return int(kind)
     return 0
 

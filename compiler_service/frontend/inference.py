@@ -109,6 +109,8 @@ def infer_outputs(
         outputs = inference.infer(op, operands, attributes)
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise _inapplicable(op, str(error)) from error
+    except (MemoryError, RecursionError) as error:
+        raise exceeded(f"{op} is too large to type", "expressions of a bounded size", type(error).__name__) from error
     for output in outputs:
         for dim in () if output is None else output.shape:
             _check_dim(op, dim, known.limits)

@@ -58,6 +58,8 @@ def evaluate_symbolic(tensor: Tensor) -> np.ndarray | None:
     if len(shape) != tensor.rank or math.prod(shape) > MAX_ELEMENTS:
         return None
     result = np.empty(shape, object)
+    if result.size == 0:  # NOTE: ndindex would list the other axes, however long
+        return result
     evaluator = _Symbolic()
     try:
         for index in np.ndindex(*shape):
