@@ -7,11 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import llvmlite.binding as llvm
 import numpy as np
 
 from compiler_service.codegen.entry import emit_entry
 from compiler_service.codegen.link import link_library
+from compiler_service.codegen.machine import compile_ir
 from compiler_service.codegen.zig import min_glibc, run_zig, zig_target
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest
 from shared_ir.dim import parse_dim, symbol
@@ -101,19 +101,6 @@ def toy_reference(feeds: dict[str, np.ndarray[Any, Any]]) -> dict[str, np.ndarra
     odd = np.zeros_like(total[0::2])
     odd[: len(total[1::2])] = total[1::2]
     return {"sum": total, "pairs": total[0::2] + odd}
-
-
-def compile_ir(text: str, target: Target) -> bytes:
-    """An object from LLVM IR, unoptimised."""
-    llvm.initialize_all_targets()
-    llvm.initialize_all_asmprinters()
-    machine = llvm.Target.from_triple(target.triple).create_target_machine(
-        cpu=target.cpu, features=",".join(target.features), reloc="pic", codemodel="default", opt=1
-    )
-    module = llvm.parse_assembly(text)
-    module.data_layout = str(machine.target_data)
-    module.verify()
-    return bytes(machine.emit_object(module))
 
 
 def compile_c(source: str, target: Target, *, static: bool = False) -> bytes:

@@ -205,6 +205,7 @@ void ingot_destroy(ingot_model *model) {
 
 /* Takes the model for one call. The workers of a pool do not survive fork(): waiting for them would never end. */
 static ingot_status enter(ingot_model *model) {
+  if (!model) return ingot_fail(create_error, INGOT_INVALID_ARGUMENT, "model: expected a handle, received NULL");
   if (model->own_pool && model->pool.threads > 1 && model->process != getpid()) {
     return ingot_fail(model->error, INGOT_INTERNAL,
                       "model '%s' was created before fork() and its threads stayed in the parent; create it again here",

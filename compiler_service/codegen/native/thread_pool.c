@@ -11,6 +11,7 @@
 #include "thread_pool.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <signal.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +22,7 @@
 
 #define CACHE_LINE 128 /* two 64-byte lines: adjacent lines are prefetched in pairs */
 #define SPIN_NS 80000
+#define YIELD_NS 5000
 #define SPINS_PER_CLOCK 32
 #define STACK_BYTES (1 << 20)
 
@@ -65,15 +67,18 @@ static void relax(void) {
 #endif
 }
 
-/* Whether `word` became `value` within `limit` nanoseconds. */
+/* Whether `word` became `value` within `limit` nanoseconds. After YIELD_NS the CPU is offered to others at every look:
+ * on a busy machine the thread that is waited for may be queued behind this very loop. */
 static int spin_until(const uint32_t *word, uint32_t value, int64_t limit) {
-  int64_t start = limit > 0 ? now_ns() : 0;
+  int64_t start = limit > 0 ? now_ns() : 0, waited = 0;
   do {
     for (int i = 0; i < SPINS_PER_CLOCK; i++) {
       if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) return 1;
       relax();
     }
-  } while (limit > 0 && now_ns() - start < limit);
+    if (waited > YIELD_NS) sched_yield();
+    if (limit > 0) waited = now_ns() - start;
+  } while (waited < limit);
   return 0;
 }
 

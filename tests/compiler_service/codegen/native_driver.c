@@ -203,6 +203,8 @@ static void test_options(void) {
   CHECK(!ingot_create(&older, &model)); /* a caller built with fewer fields */
   ingot_destroy(model);
   ingot_destroy(NULL);
+  CHECK(ingot_run(NULL, NULL, 0, NULL, 0) == INGOT_INVALID_ARGUMENT);
+  expect(ingot_last_error(NULL), "expected a handle, received NULL");
 }
 
 /* A child of fork() has no workers: it must be told, not hang. */
