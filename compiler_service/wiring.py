@@ -1,8 +1,7 @@
-"""Puts the parts of the service together from settings. The API server and the worker start here."""
+"""Puts together, from settings, what the API server and the worker both have."""
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -15,7 +14,6 @@ from compiler_service.sandbox import STAGE_COMMAND, Limits, StageRunner
 from compiler_service.settings import Settings
 from compiler_service.sources import SourceStore
 from compiler_service.tuning_store import TuningStore
-from compiler_service.worker.stages import StageWorker
 from shared_ir.repository import ArtifactRepository
 from shared_ir.signature import SigningKey, TrustStore, add_trusted
 from shared_ir.store import open_store
@@ -47,20 +45,6 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     limits = Limits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache)
     return Parts(service, counters, repository, sources, tuning, runner, signer)
-
-
-def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Event) -> StageWorker:
-    return StageWorker(
-        service=parts.service,
-        counters=parts.counters,
-        repository=parts.repository,
-        sources=parts.sources,
-        tuning=parts.tuning,
-        runner=parts.runner,
-        work=settings.home / "work",
-        lease_seconds=settings.lease_seconds,
-        stopping=stopping,
-    )
 
 
 def _keys(settings: Settings) -> tuple[SigningKey, TrustStore]:

@@ -12,8 +12,9 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.service import Compiler, JobService
 from compiler_service.sandbox import STAGE_COMMAND
 from compiler_service.settings import Settings
-from compiler_service.wiring import make_parts, make_stage_worker
+from compiler_service.wiring import Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
+from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from shared_ir.errors import IngotError
 
@@ -41,6 +42,20 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     app.worker_main(["worker", "--loglevel=INFO", f"--concurrency={settings.workers}", "--pool=threads", *quiet])
     return 0
+
+
+def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Event) -> StageWorker:
+    return StageWorker(
+        service=parts.service,
+        counters=parts.counters,
+        repository=parts.repository,
+        sources=parts.sources,
+        tuning=parts.tuning,
+        runner=parts.runner,
+        work=settings.home / "work",
+        lease_seconds=settings.lease_seconds,
+        stopping=stopping,
+    )
 
 
 def reap_forever(service: JobService, settings: Settings, stopping: threading.Event) -> None:
