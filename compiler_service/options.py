@@ -21,12 +21,14 @@ class CompileOptions:
         shapes: input name -> shape, to pin dims (numbers) or name them; ``None`` leaves a dim as the model says.
         disabled_passes: names of graph passes to leave out.
         name: name of the model in the artifact; empty: the graph's own.
+        tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
     """
 
     opt_level: int = 3
     shapes: Mapping[str, ShapeOverride] = field(default_factory=dict)
     disabled_passes: tuple[str, ...] = ()
     name: str = ""
+    tune: int = 0
 
     def __post_init__(self) -> None:
         if self.opt_level not in OPT_LEVELS:

@@ -7,6 +7,7 @@ from concurrent.futures import Future
 
 from compiler_service.codegen.emit import emit_kernel, scratch_size
 from compiler_service.codegen.entry import emit_entry
+from compiler_service.codegen.host import host_target
 from compiler_service.codegen.link import link_library, min_glibc
 from compiler_service.codegen.machine import assembly
 from compiler_service.codegen.objects import ObjectCompiler
@@ -20,23 +21,22 @@ from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.pass_manager import Instrument, PassContext
 from compiler_service.graph_passes.pipelines import default_pipeline
 from compiler_service.graph_passes.plan_memory import plan_memory
-from compiler_service.kernels import BuiltKernel, Kernel, ScheduleSource, build_kernels, distinct_kernels
+from compiler_service.kernels import BuiltKernel, build_kernels, distinct_kernels
 from compiler_service.loop_ir.text import print_function
 from compiler_service.options import CompileOptions
 from compiler_service.program import build_program
 from compiler_service.progress import Log, Progress, silent
-from compiler_service.schedule.steps import Schedule, to_text
+from compiler_service.schedule.steps import to_text
 from compiler_service.tensor_expr.group import KernelDefinition, group_kernels
 from compiler_service.tensor_expr.registry import OPERATORS, infer
+from compiler_service.tune.records import merge, read_records, write_records
+from compiler_service.tuning import Records, tune_kernels
 from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import GROUP_OP, Module
 from shared_ir.target import Target
-
-
-def untuned(kernel: Kernel) -> Schedule | None:
-    """No tuning records: every kernel takes its default schedule."""
-    return None
 
 
 def compile_model(
@@ -44,14 +44,12 @@ def compile_model(
     target: Target,
     options: CompileOptions | None = None,
     progress: Progress = silent,
-    tuned: ScheduleSource = untuned,
-    records_digest: str = "",
+    records: bytes = b"",
 ) -> Artifact:
     """Compile ``source`` for ``target``.
 
     Args:
-        tuned: schedules found by the tuner; None of a kernel means its default schedule.
-        records_digest: digest of the tuning records behind ``tuned``, for the artifact key.
+        records: tuning records (:mod:`compiler_service.tune.records`); kernels without one take the default schedule.
 
     Raises:
         IngotError: of the model (blame user) or COMPILER_FAULT.
@@ -70,6 +68,7 @@ def compile_model(
     with log.stage("kernels"):
         definitions = define_kernels(module)
         kernels, numbers = distinct_kernels(definitions, module.graph.constants)
+        tuned = Records(read_records(records), target)
 
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers=os.cpu_count() or 1) as compiler:
         built: list[BuiltKernel] = []
@@ -93,7 +92,9 @@ def compile_model(
     model_sha256 = source.sha256()
     manifest = Manifest(
         name=name,
-        key=artifact_key(model_sha256, target, options.to_dict(), records_digest, compiler_version()),
+        key=artifact_key(
+            model_sha256, target, options.to_dict(), sha256_hex(records) if records else "", compiler_version()
+        ),
         abi_version=ABI_VERSION,
         compiler_version=compiler_version(),
         triple=target.triple,
@@ -111,6 +112,41 @@ def compile_model(
         "weights_bytes": len(weights),
     }
     return Artifact(manifest, program.plan, library, weights, report_data)
+
+
+def tune_model(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions,
+    progress: Progress = silent,
+    records: bytes = b"",
+) -> bytes:
+    """Measure schedules of the heavy kernels on this machine; the records, those in ``records`` included.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
+    """
+    if options.tune < 2:
+        return records
+    if target.triple != host_target().triple or not target.required_features <= host_target().required_features:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "tuning measures on the machine that compiles, which cannot run code for the target",
+            field="tune",
+            expected=f"a target that {host_target().cpu} can run",
+            received=str(target),
+            remedy="Tune on a machine of the target's kind, or compile without tuning.",
+        )
+    log = Log.from_environment(progress)
+    with log.stage("import"):
+        module = import_model(source, options.import_options, inference())
+    with log.stage("passes"):
+        module = optimize(module, options, log)
+    definitions = define_kernels(module)
+    kernels, _ = distinct_kernels(definitions, module.graph.constants)
+    old = read_records(records)
+    found = tune_kernels(kernels, definitions, Records(old, target), target, options.tune, progress)
+    return write_records(merge(old, found))
 
 
 def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:
@@ -157,4 +193,4 @@ def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
         log.show(6, f"{name}.assembly", assembly(text, target))
 
 
-__all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "untuned"]
+__all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model"]

@@ -8,7 +8,7 @@ from typing import Any
 from compiler_service.frontend.report import CheckReport, Obstacle
 from compiler_service.frontend.source import ModelSource
 from compiler_service.options import CompileOptions
-from compiler_service.pipeline import check_model, compile_model
+from compiler_service.pipeline import check_model, compile_model, tune_model
 from compiler_service.stage import Progress, SourceFiles
 from shared_ir.artifact import Artifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -24,12 +24,12 @@ class PipelineStages:
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
     ) -> bytes:
-        return records
+        return tune_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
 
     def build(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
     ) -> Artifact:
-        return compile_model(model_source(source), target, CompileOptions.from_dict(options), progress)
+        return compile_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
 
     def verify(
         self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress

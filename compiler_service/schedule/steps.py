@@ -12,7 +12,6 @@ from typing import Any, TypeAlias
 
 from shared_ir.errors import ErrorCode, IngotError
 
-
 ROOT = ""
 """In place of a loop: outside of all loops of the consumer, inside the task."""
 

@@ -9,7 +9,9 @@ scratch, a chunk of rows at a time; epilogues read the accumulators.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Iterator
+from copy import copy
+from dataclasses import dataclass, replace
 
 from compiler_service.schedule.analysis import KernelView, bound_axes, depends, inlined, reductions
 from compiler_service.schedule.rules.packing import packed_order
@@ -37,6 +39,8 @@ from shared_ir.target import Target
 _UNROLLED_REDUCTION = 4
 """A reduction axis of at most this extent is unrolled."""
 _ROW_CHUNK = 4
+_TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
+"""Register tiles (rows, vectors) that a tuner may try."""
 _WINDOW_CHUNK_TILES = 4
 
 
@@ -60,6 +64,20 @@ class Contraction:
 
 
 def contraction_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    plan = _plan(kernel, target)
+    return None if plan is None else plan.steps()
+
+
+def contraction_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
+    """Other schedules worth measuring, the default first: register tiles and chunk sizes around the model's choice."""
+    plan = _plan(kernel, target)
+    if plan is None:
+        return ()
+    found = dict.fromkeys(plan.with_blocking(b).steps() for b in plan.neighbours())
+    return tuple(dict.fromkeys((plan.steps(), *found)))
+
+
+def _plan(kernel: KernelView, target: Target) -> _Plan | None:
     found = reductions(kernel.state)
     if len(found) != 1 or match_contraction(found[0]) is None:
         return None
@@ -74,7 +92,7 @@ def contraction_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     match = match_contraction(reduction)
     if match is None or not _same_axes(state, reduction):
         return None
-    return (*steps, *_Plan(kernel, state, match, local, target).steps())
+    return _Plan(kernel, state, match, local, target, steps)
 
 
 def match_contraction(stage: Stage) -> Contraction | None:
@@ -175,9 +193,16 @@ class _Plan:
     """
 
     def __init__(
-        self, kernel: KernelView, state: State, match: Contraction, local: Stage | None, target: Target
+        self,
+        kernel: KernelView,
+        state: State,
+        match: Contraction,
+        local: Stage | None,
+        target: Target,
+        before: Schedule,
     ) -> None:
         self._kernel, self._match, self._local, self._target = kernel, match, local, target
+        self._before = before
         self._output = state.output
         self._axes = {s.name: o for s, o in zip(match.stage.compute.axes, self._output.compute.axes, strict=True)}
         self._columns = self._axes[match.columns]
@@ -190,6 +215,32 @@ class _Plan:
         self._blocking = self._choose_blocking()
 
     # -- sizes
+
+    def with_blocking(self, blocking: Blocking) -> _Plan:
+        other = copy(self)
+        other._blocking = blocking
+        return other
+
+    def neighbours(self) -> Iterator[Blocking]:
+        """Other register tiles that fit, and halved or doubled chunks of the default."""
+        own = self._blocking
+        if not self._match.groups:
+            rows = 1 if self._rows is None else self._rows.extent
+            for height, vectors in _TILES:
+                fits = height * vectors + vectors + 1 <= self._target.vector_registers
+                if fits and (not isinstance(rows, int) or height <= rows):
+                    tile = vectors * self._width
+                    chunks = [c if c % tile == 0 else 0 for c in (own.column_chunk,)]
+                    row_chunk = -(-own.row_chunk // height) * height
+                    yield replace(
+                        own, height=height, vectors=vectors, tile=tile, column_chunk=chunks[0], row_chunk=row_chunk
+                    )
+        for name in ("window_chunk", "row_chunk", "column_chunk"):
+            size = getattr(own, name)
+            unit = {"window_chunk": 1, "row_chunk": own.height, "column_chunk": own.tile}[name]
+            for other in (size // 2 // unit * unit, size * 2):
+                if other > 0 and other != size:
+                    yield replace(own, **{name: other})
 
     def _choose_blocking(self) -> Blocking:
         columns: Dim = self._match.groups or self._columns.extent
@@ -276,7 +327,7 @@ class _Plan:
     def steps(self) -> Schedule:
         tasks, split_tasks = self._task_loops()
         blocks, split_blocks = self._block_loops(tasks)
-        steps: list[Step] = [*split_tasks, *split_blocks]
+        steps: list[Step] = [*self._before, *split_tasks, *split_blocks]
         order = (*tasks, *blocks, *self._tile_loops(self._output))
         steps.append(Reorder(self._output.name, order))
         if tasks:
