@@ -12,6 +12,7 @@ import onnx.defs
 from compiler_service.frontend.attributes import DTYPE_ATTRIBUTES, plain_value
 from compiler_service.frontend.node import AttributeValue, SourceNode
 from compiler_service.frontend.source import NEWEST_OPSET
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 Schema = Any
@@ -79,8 +80,32 @@ def check_form(node: SourceNode, schema: Schema) -> None:
                 remedy="Export the model again, or import the opset in which the operator has this attribute.",
             )
     for key, attribute in schema.attributes.items():
-        if attribute.required and key not in node.attributes:
-            raise _invalid(f"{node.op} lacks its attribute {key!r}", node, f"a value for {key}", "none")
+        if key not in node.attributes:
+            if attribute.required:
+                raise _invalid(f"{node.op} lacks its attribute {key!r}", node, f"a value for {key}", "none")
+        elif not _is_of_kind(node.attributes[key], attribute.type.name):
+            received = type(node.attributes[key]).__name__
+            raise _invalid(f"{node.op} has the attribute {key!r} in another kind", node, attribute.type.name, received)
+
+
+_KINDS: Mapping[str, type] = {
+    "INT": int,
+    "FLOAT": float,
+    "STRING": str,
+    "TENSOR": onnx.TensorProto,
+    "GRAPH": onnx.GraphProto,
+    "SPARSE_TENSOR": onnx.SparseTensorProto,
+    "TYPE_PROTO": onnx.TypeProto,
+}
+"""OpSchema.AttrType -> what :func:`plain_value` makes of it; the plural is a tuple of these."""
+
+
+def _is_of_kind(value: AttributeValue, kind: str) -> bool:
+    if isinstance(value, DType):
+        return kind == "INT"
+    if kind in _KINDS:
+        return isinstance(value, _KINDS[kind])
+    return isinstance(value, tuple) and all(isinstance(v, _KINDS[kind.removesuffix("S")]) for v in value)
 
 
 def _check_count(what: str, found: int, least: int, most: int, node: SourceNode) -> None:
