@@ -1,0 +1,146 @@
+{{/* Name of the release's objects, at most 63 characters. */}}
+{{- define "ingot.fullname" -}}
+{{- if .Values.fullnameOverride -}}
+{{- .Values.fullnameOverride | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- $name := default .Chart.Name .Values.nameOverride -}}
+{{- if contains $name .Release.Name -}}
+{{- .Release.Name | trunc 50 | trimSuffix "-" -}}
+{{- else -}}
+{{- printf "%s-%s" .Release.Name $name | trunc 50 | trimSuffix "-" -}}
+{{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{/* Labels that never change, for selectors. Takes (dict "root" . "component" "runtime"). */}}
+{{- define "ingot.selector" -}}
+app.kubernetes.io/name: {{ default .root.Chart.Name .root.Values.nameOverride }}
+app.kubernetes.io/instance: {{ .root.Release.Name }}
+app.kubernetes.io/component: {{ .component }}
+{{- end -}}
+
+{{- define "ingot.labels" -}}
+{{ include "ingot.selector" . }}
+app.kubernetes.io/version: {{ .root.Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .root.Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .root.Chart.Name .root.Chart.Version }}
+{{- end -}}
+
+{{/* Takes (dict "root" . "image" "runtime"). */}}
+{{- define "ingot.image" -}}
+{{- $image := .root.Values.image -}}
+{{- $path := printf "%s/%s:%s" $image.repository .image (default .root.Chart.AppVersion $image.tag) -}}
+{{- if $image.registry }}{{ printf "%s/%s" $image.registry $path }}{{ else }}{{ $path }}{{ end -}}
+{{- end -}}
+
+{{- define "ingot.serviceAccountName" -}}
+{{- if .Values.serviceAccount.create -}}
+{{- default (include "ingot.fullname" .) .Values.serviceAccount.name -}}
+{{- else -}}
+{{- default "default" .Values.serviceAccount.name -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What every pod has in common. Service links are off: for a service named `ingot-compiler` Kubernetes would set
+     INGOT_COMPILER_PORT=tcp://..., which is the name of a setting. */}}
+{{- define "ingot.pod" -}}
+{{- $values := index .root.Values .values -}}
+serviceAccountName: {{ include "ingot.serviceAccountName" .root }}
+automountServiceAccountToken: false
+enableServiceLinks: false
+{{- with .root.Values.image.pullSecrets }}
+imagePullSecrets:
+  {{- range . }}
+  - name: {{ . }}
+  {{- end }}
+{{- end }}
+securityContext:
+  runAsNonRoot: true
+  runAsUser: 10001
+  runAsGroup: 10001
+  fsGroup: 10001
+  seccompProfile:
+    type: RuntimeDefault
+{{- with $values.nodeSelector }}
+nodeSelector:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.tolerations }}
+tolerations:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with $values.affinity }}
+affinity:
+  {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end -}}
+
+{{- define "ingot.containerSecurity" -}}
+allowPrivilegeEscalation: false
+readOnlyRootFilesystem: true
+capabilities:
+  drop: ["ALL"]
+{{- end -}}
+
+{{/* Variables of the object store, then those of `extraEnv`. Takes (dict "root" . "values" "runtime"). */}}
+{{- define "ingot.storeEnv" -}}
+- name: INGOT_STORE_URL
+  value: {{ .root.Values.store.url | quote }}
+{{- range $name, $value := .root.Values.store.env }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- range $name, $value := (index .root.Values .values).extraEnv }}
+- name: {{ $name }}
+  value: {{ $value | quote }}
+{{- end }}
+{{- end -}}
+
+{{- define "ingot.storeEnvFrom" -}}
+{{- with .Values.store.existingSecret }}
+envFrom:
+  - secretRef:
+      name: {{ . }}
+{{- end }}
+{{- end -}}
+
+{{- define "ingot.compilerEnv" -}}
+- name: INGOT_REDIS_URL
+  valueFrom:
+    secretKeyRef:
+      name: {{ .root.Values.redis.existingSecret }}
+      key: {{ .root.Values.redis.key }}
+- name: INGOT_SIGNING_KEY
+  value: /keys/signing.pem
+- name: INGOT_TRUST
+  value: /keys/trust
+{{ include "ingot.storeEnv" . }}
+{{- end -}}
+
+{{/* The signing key must be readable by its owner alone, which a mounted secret cannot be for a user other than root:
+     it is copied into memory first. */}}
+{{- define "ingot.keyCopy" -}}
+- name: keys
+  image: {{ include "ingot.image" . }}
+  imagePullPolicy: {{ .root.Values.image.pullPolicy }}
+  command: ["/bin/sh", "-ec"]
+  args:
+    - install -m 0600 /secret/signing.pem /keys/signing.pem && install -d -m 0700 /keys/trust && cp /secret/*.pub /keys/trust/
+  securityContext:
+    {{- include "ingot.containerSecurity" . | nindent 4 }}
+  resources:
+    requests: {cpu: 10m, memory: 16Mi}
+    limits: {memory: 64Mi}
+  volumeMounts:
+    - {name: signing, mountPath: /secret, readOnly: true}
+    - {name: keys, mountPath: /keys}
+{{- end -}}
+
+{{- define "ingot.keyVolumes" -}}
+- name: signing
+  secret:
+    secretName: {{ .Values.signing.existingSecret }}
+    defaultMode: 0440
+- name: keys
+  emptyDir: {medium: Memory, sizeLimit: 1Mi}
+{{- end -}}

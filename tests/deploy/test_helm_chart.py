@@ -1,0 +1,208 @@
+"""The chart: lints, renders valid Kubernetes objects for every switch, refuses wrong values, sets known settings."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+import compiler_service.settings
+import runtime_service.settings
+from tests.deploy.lint_tools import CHART, extract_helm, render, run, tool
+
+pytestmark = pytest.mark.slow
+OLDEST, NEWEST = "1.27", "1.34"
+CUSTOM = {"ServiceMonitor", "PrometheusRule"}
+"""Kinds that Kubernetes itself does not know; the validator only warns of them."""
+
+EVERYTHING: dict[str, Any] = {
+    "image": {"registry": "registry.example", "pullSecrets": ["pull"]},
+    "store": {"env": {"AWS_ENDPOINT_URL": "https://s3.example"}},
+    "auth": {"existingSecret": "token"},
+    "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:x"}},
+    "api": {"podDisruptionBudget": {"enabled": True}, "extraEnv": {"INGOT_MAX_WATCHERS": 10}},
+    "worker": {
+        "autoscaling": {"enabled": True},
+        "podDisruptionBudget": {"enabled": True},
+        "nodeSelector": {"kubernetes.io/arch": "amd64"},
+        "tolerations": [{"key": "compile", "operator": "Exists"}],
+    },
+    "runtime": {
+        "autoscaling": {"enabled": True},
+        "modelSettings": {"resnet": {"policy": "stable+canary", "max_batch_size": 16, "warmup": {"h": 224}}},
+        "service": {"type": "LoadBalancer", "annotations": {"a": "b"}},
+        "podAnnotations": {"c": "d"},
+    },
+    "networkPolicy": {"enabled": True, "monitoring": [{"namespaceSelector": {"matchLabels": {"n": "m"}}}]},
+    "monitoring": {
+        "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+        "prometheusRule": {"enabled": True},
+        "dashboard": {"enabled": True},
+    },
+}
+VARIANTS: dict[str, dict[str, Any]] = {
+    "defaults": {},
+    "everything": EVERYTHING,
+    "runtime alone": {"api": {"enabled": False}, "worker": {"enabled": False}, "store": {"existingSecret": ""}},
+    "compiler alone": {"runtime": {"enabled": False}, "serviceAccount": {"create": False}},
+}
+
+
+@pytest.fixture(scope="session")
+def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return extract_helm(tmp_path_factory.mktemp("helm"))
+
+
+@pytest.fixture(params=VARIANTS)
+def objects(request: pytest.FixtureRequest, helm: Path, tmp_path: Path) -> list[dict[str, Any]]:
+    return render(helm, VARIANTS[request.param], tmp_path)
+
+
+def test_lint(helm: Path, tmp_path: Path) -> None:
+    values = tmp_path / "values.yaml"
+    values.write_text(yaml.safe_dump(EVERYTHING))
+    assert "WARNING" not in run(helm, "lint", "--strict", CHART)
+    assert "WARNING" not in run(helm, "lint", "--strict", CHART, "--values", values)
+
+
+@pytest.mark.parametrize("version", [OLDEST, NEWEST])
+def test_objects_are_valid(objects: list[dict[str, Any]], version: str, tmp_path: Path) -> None:
+    kinds = {document["kind"] for document in objects}
+    known = [document for document in objects if document["kind"] not in CUSTOM]
+    assert kinds - CUSTOM
+    file = tmp_path / "objects.yaml"
+    file.write_text(yaml.safe_dump_all(known))
+    output = run(tool("kubernetes-validate"), "--strict", "-k", version, file)
+    assert "WARN" not in output, output
+
+
+def test_names_are_unique_and_selectors_match(objects: list[dict[str, Any]]) -> None:
+    names = [(document["kind"], document["metadata"]["name"]) for document in objects]
+    assert len(set(names)) == len(names)
+    pods = [o["spec"]["template"]["metadata"]["labels"] for o in objects if o["kind"] == "Deployment"]
+    for document in objects:
+        if document["kind"] == "Service":
+            selector = document["spec"]["selector"]
+        elif document["kind"] in ("PodDisruptionBudget", "ServiceMonitor"):
+            selector = document["spec"]["selector"]["matchLabels"]
+        elif document["kind"] == "NetworkPolicy" and "worker" not in document["metadata"]["name"]:
+            selector = document["spec"]["podSelector"]["matchLabels"]
+        else:
+            continue
+        assert any(selector.items() <= labels.items() for labels in pods), names
+
+
+def test_every_container_is_confined(objects: list[dict[str, Any]]) -> None:
+    for document in objects:
+        if document["kind"] not in ("Deployment", "Pod"):
+            continue
+        pod = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
+        assert pod["securityContext"]["runAsNonRoot"] is True
+        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["automountServiceAccountToken"] is False
+        assert pod["enableServiceLinks"] is False
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            security = container["securityContext"]
+            assert security["readOnlyRootFilesystem"] is True
+            assert security["allowPrivilegeEscalation"] is False
+            assert security["capabilities"] == {"drop": ["ALL"]}
+            assert "memory" in container["resources"]["limits"]
+            assert not container["image"].endswith((":", ":latest"))
+
+
+def test_every_deployment_has_probes(objects: list[dict[str, Any]]) -> None:
+    for document in objects:
+        if document["kind"] == "Deployment":
+            (container,) = document["spec"]["template"]["spec"]["containers"]
+            assert {"startupProbe", "livenessProbe"} <= container.keys()
+            assert "readinessProbe" in container or "ports" not in container
+
+
+def test_volumes_and_mounts_agree(objects: list[dict[str, Any]]) -> None:
+    for document in objects:
+        if document["kind"] != "Deployment":
+            continue
+        pod = document["spec"]["template"]["spec"]
+        mounted = {m["name"] for c in [*pod["containers"], *pod.get("initContainers", [])] for m in c["volumeMounts"]}
+        assert mounted == {volume["name"] for volume in pod["volumes"]}
+
+
+def test_only_known_settings_are_set(objects: list[dict[str, Any]]) -> None:
+    runtime = {
+        runtime_service.settings.variable(name) for name in runtime_service.settings.Settings.__dataclass_fields__
+    }
+    compiler = {f"INGOT_{name.upper()}" for name in compiler_service.settings.Settings.__dataclass_fields__}
+    checked = 0
+    for document in objects:
+        if document["kind"] != "Deployment":
+            continue
+        for container in document["spec"]["template"]["spec"]["containers"]:
+            known = runtime if container["name"] == "runtime" else compiler
+            for variable in container["env"]:
+                if variable["name"].startswith("INGOT_"):
+                    assert variable["name"] in known
+                    checked += 1
+    assert checked > 4
+
+
+def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> None:
+    for values in (VARIANTS["defaults"], EVERYTHING):
+        objects = {(o["kind"], o["metadata"]["name"]): o for o in render(helm, values, tmp_path)}
+        pod = objects["Deployment", "release-ingot-runtime"]["spec"]["template"]["spec"]
+        environment = {v["name"]: v["value"] for v in pod["containers"][0]["env"] if "value" in v}
+        models = objects.get(("ConfigMap", "release-ingot-models"))
+        if models is not None:
+            (tmp_path / "models.json").write_text(models["data"]["models.json"])
+            environment["INGOT_RUNTIME_MODELS_FILE"] = str(tmp_path / "models.json")
+        settings = runtime_service.settings.Settings.from_environment(environment)
+        assert settings.model_settings()
+        assert pod["terminationGracePeriodSeconds"] > settings.drain_delay + settings.drain_timeout
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"store": {"url": "/data"}},
+        {"runtime": {"replica": 3}},
+        {"runtime": {"replicas": "3"}},
+        {"runtime": {"modelControl": "poll"}},
+        {"runtime": {"modelSettings": {"m": {"max_batch": 3}}}},
+        {"worker": {"concurrency": 0}},
+        {"signing": {"existingSecret": ""}},
+        {"image": {"pullPolicy": "Sometimes"}},
+        {"unknown": True},
+    ],
+)
+def test_wrong_values_are_refused(helm: Path, tmp_path: Path, values: dict[str, Any]) -> None:
+    file = tmp_path / "values.yaml"
+    file.write_text(yaml.safe_dump(values))
+    done = subprocess.run([helm, "template", "r", CHART, "--values", file], capture_output=True, text=True)
+    assert done.returncode != 0
+    assert "values" in done.stderr
+
+
+def test_every_value_is_in_the_schema() -> None:
+    schema = json.loads((CHART / "values.schema.json").read_text())
+
+    def missing(values: dict[str, Any], schema: dict[str, Any], path: str) -> list[str]:
+        found = []
+        for name, value in values.items():
+            inner = schema.get("properties", {}).get(name)
+            if inner is None:
+                found += [] if schema.get("additionalProperties") else [f"{path}{name}"]
+            elif isinstance(value, dict):
+                found += missing(value, inner, f"{path}{name}.") if "properties" in inner else []
+        return found
+
+    assert missing(yaml.safe_load((CHART / "values.yaml").read_text()), schema, "") == []
+
+
+def test_notes_name_what_has_to_be_made_first(helm: Path) -> None:
+    notes = run(helm, "install", "release", CHART, "--dry-run=client", "--hide-notes=false")
+    for secret in ("ingot-store", "ingot-redis", "ingot-signing"):
+        assert secret in notes
+    assert "No token is set" in notes
