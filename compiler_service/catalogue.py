@@ -16,6 +16,7 @@ from compiler_service.tensor_expr.registry import OPERATORS
 from compiler_service.version import compiler_version
 from shared_ir.artifact import artifact_key
 from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.target import PRESETS, Target, parse_target
 
 
@@ -71,7 +72,13 @@ class PipelineCompiler:
         return host_target() if text.strip() == "host" else parse_target(text)
 
     def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        return CompileOptions.from_dict(options).to_dict()
+        try:
+            return CompileOptions.from_dict(options).to_dict()
+        except (TypeError, ValueError) as error:
+            message = f"an option is of the wrong kind: {error}"
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, message, field="options", received=str(options)[:200]
+            ) from error
 
     def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:
         digest = sha256_hex(records) if records else ""

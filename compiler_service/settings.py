@@ -31,6 +31,7 @@ class Settings:
         max_model_bytes: largest uploaded file.
         max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
         max_watchers: open WatchJob streams.
+        liveness_file: touched by a worker every 5 seconds while its loop turns; by default ``home/worker.alive``.
         workers: stages that one worker process runs at once.
         job_memory, job_seconds, job_threads: limits of each stage's process.
         lease_seconds: after this time without a sign of life a worker counts as lost.
@@ -55,6 +56,7 @@ class Settings:
     max_model_bytes: int = 8 * 1024**3
     max_jobs: int = 1000
     max_watchers: int = 48
+    liveness_file: str = ""
     workers: int = 1
     job_memory: int = 16 * 1024**3
     job_seconds: float = 3600.0
@@ -91,6 +93,10 @@ class Settings:
     @property
     def signing_key_file(self) -> Path:
         return Path(self.signing_key) if self.signing_key else self.home / "signing.pem"
+
+    @property
+    def liveness(self) -> Path:
+        return Path(self.liveness_file) if self.liveness_file else self.home / "worker.alive"
 
     @property
     def broker_url(self) -> str:

@@ -31,7 +31,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     app, stopping = make_app(settings), threading.Event()
     parts = make_parts(settings, compiler, CeleryQueue(app), command)
     register(app, make_stage_worker(parts, settings, stopping))
-    add_liveness(app, settings.home / "worker.alive")
+    add_liveness(app, settings.liveness)
 
     def stop(**_: object) -> None:
         stopping.set()
