@@ -35,7 +35,8 @@ def main() -> int:
         for path in sorted(Path(temporary).rglob("*.py*")):
             target = OUTPUT / path.relative_to(temporary)
             target.parent.mkdir(parents=True, exist_ok=True)
-            target.write_text(rewrite(path.read_text()))
+            header = "# mypy: ignore-errors\n" if path.suffix == ".pyi" else ""
+            target.write_text(header + rewrite(path.read_text()))
     for directory in [p for p in OUTPUT.rglob("*") if p.is_dir() and p.name != "__pycache__"]:
         (directory / "__init__.py").touch()
     return 0

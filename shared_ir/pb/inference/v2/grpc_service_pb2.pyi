@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 from shared_ir.pb.inference.v2 import model_config_pb2 as _model_config_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor

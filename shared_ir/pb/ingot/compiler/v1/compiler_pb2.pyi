@@ -1,3 +1,4 @@
+# mypy: ignore-errors
 import datetime
 
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
