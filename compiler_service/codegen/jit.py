@@ -10,7 +10,7 @@ import llvmlite.binding as llvm
 import numpy as np
 
 from compiler_service.codegen.emit import emit_kernel, scratch_size
-from compiler_service.codegen.machine import compile_ir
+from compiler_service.codegen.machine import compile_ir, initialize_llvm
 from compiler_service.loop_ir.ir import Function
 from shared_ir.dim import evaluate
 from shared_ir.target import Target
@@ -23,6 +23,7 @@ class LoadedObject:
     """An object file linked into this process; :meth:`close` unmaps it."""
 
     def __init__(self, data: bytes, symbols: Sequence[str]) -> None:
+        initialize_llvm()
         self._session = llvm.create_lljit_compiler(suppress_errors=True)
         builder = llvm.JITLibraryBuilder().add_object_img(data)
         for symbol in symbols:

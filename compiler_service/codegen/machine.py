@@ -13,7 +13,8 @@ _ABI = {"riscv64": "lp64d"}
 
 
 @cache
-def _initialize() -> None:
+def initialize_llvm() -> None:
+    """Registers every target with LLVM; once per process."""
     llvm.initialize_all_targets()
     llvm.initialize_all_asmprinters()
     llvm.initialize_native_asmparser()
@@ -26,7 +27,7 @@ def target_machine(target: Target) -> llvm.TargetMachine:
     Raises:
         IngotError: INVALID_TARGET, LLVM does not know the triple.
     """
-    _initialize()
+    initialize_llvm()
     try:
         backend = llvm.Target.from_triple(target.triple)
     except RuntimeError as error:
@@ -86,7 +87,7 @@ def parse(text: str) -> llvm.ModuleRef:
     Raises:
         IngotError: COMPILER_FAULT, with LLVM's message.
     """
-    _initialize()
+    initialize_llvm()
     try:
         module = llvm.parse_assembly(text)
         module.verify()
