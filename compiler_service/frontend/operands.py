@@ -42,6 +42,14 @@ class Operands:
             return None
         return tuple(elements.reshape(-1).tolist())
 
+    def numbers(self, name: str) -> tuple[float, ...] | None:
+        """The elements of the value called ``name`` where they are known numbers."""
+        found = self.frame.lookup(name)
+        elements = self.context.known.get(found) if isinstance(found, Value) else None
+        if elements is None or not all(isinstance(e, int | float) for e in elements.reshape(-1).tolist()):
+            return None
+        return tuple(float(e) for e in elements.reshape(-1).tolist())
+
     def int64s(self, label: str, values: Sequence[int]) -> str:
         """A new 1-D int64 constant; the name to read it by."""
         return self.constant(label, np.array(values, dtype=np.int64))

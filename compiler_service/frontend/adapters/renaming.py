@@ -29,6 +29,11 @@ def scatter(node: SourceNode, operands: Operands) -> Nodes:
     return (node.with_(op="ScatterElements"),)
 
 
+def concat(node: SourceNode, operands: Operands) -> Nodes:
+    """Concat before 4 has the axis 1 where none is given."""
+    return (node.with_(attributes={"axis": 1, **node.attributes}),)
+
+
 def grid_sample(node: SourceNode, operands: Operands) -> Nodes:
     """GridSample before 20 called its modes bilinear and bicubic."""
     names = {"bilinear": "linear", "bicubic": "cubic"}

@@ -61,6 +61,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "GroupNormalization": Adaptation(21, normalization.group_normalization),
         "Upsample": Adaptation(NEWEST_OPSET + 1, resize.upsample),
         "Resize": Adaptation(11, resize.resize_10),
+        "Concat": Adaptation(4, renaming.concat),
         "Cast": Adaptation(6, renaming.cast_1),
         "Scatter": Adaptation(NEWEST_OPSET + 1, renaming.scatter),
         "GridSample": Adaptation(20, renaming.grid_sample),
