@@ -45,16 +45,19 @@ def compile_model(
     options: CompileOptions | None = None,
     progress: Progress = silent,
     records: bytes = b"",
+    workers: int | None = None,
 ) -> Artifact:
     """Compile ``source`` for ``target``.
 
     Args:
         records: tuning records (:mod:`compiler_service.tune.records`); kernels without one take the default schedule.
+        workers: child processes that LLVM runs in, by default one per core; 0 runs it in this process.
 
     Raises:
         IngotError: of the model (blame user) or COMPILER_FAULT.
     """
     options = options or CompileOptions()
+    workers = (os.cpu_count() or 1) if workers is None else workers
     log = Log.from_environment(progress)
 
     with log.stage("import"):
@@ -70,7 +73,7 @@ def compile_model(
         kernels, numbers = distinct_kernels(definitions, module.graph.constants)
         tuned = Records(read_records(records), target)
 
-    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers=os.cpu_count() or 1) as compiler:
+    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
         for item in build_kernels(kernels, target, tuned):
