@@ -46,11 +46,9 @@ def read_attributes(
     for attribute in attributes:
         if attribute.name in found:
             raise _invalid("an attribute is given twice", attribute.name, where, "one value", "two")
-        if attribute.ref_attr_name:
-            if attribute.ref_attr_name in bound:
-                found[attribute.name] = bound[attribute.ref_attr_name]
+        if attribute.ref_attr_name and attribute.ref_attr_name not in bound:
             continue
-        value = plain_value(attribute, where)
+        value = bound[attribute.ref_attr_name] if attribute.ref_attr_name else plain_value(attribute, where)
         if attribute.name in DTYPE_ATTRIBUTES and isinstance(value, int) and not isinstance(value, DType):
             if value == 0:
                 continue

@@ -88,7 +88,8 @@ class GraphImporter:
         """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
         self.context.budget.spend_node()
         domain = domain_name(proto.domain)
-        name = f"{frame.prefix}{proto.name}" if proto.name else ""
+        own = proto.name or next(filter(None, proto.output), "")
+        name = f"{frame.prefix}{own}" if frame.prefix else proto.name
         opset = frame.opsets.get(domain, 0)
         inputs, outputs = tuple(proto.input), tuple(proto.output)
         source = SourceNode(proto.op_type, inputs, outputs, {}, domain, name, opset, proto.overload)

@@ -107,10 +107,15 @@ def infer_outputs(
     operands = tuple(None if v is None else placeholder(v.name, v.shape, v.dtype, known.get(v)) for v in inputs)
     try:
         outputs = inference.infer(op, operands, attributes)
+    except IngotError:
+        raise
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise _inapplicable(op, str(error)) from error
     except (MemoryError, RecursionError) as error:
         raise exceeded(f"{op} is too large to type", "expressions of a bounded size", type(error).__name__) from error
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise IngotError(ErrorCode.COMPILER_FAULT, f"the definition of {op} failed", received=why) from error
     for output in outputs:
         for dim in () if output is None else output.shape:
             _check_dim(op, dim, known.limits)
