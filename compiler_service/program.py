@@ -13,12 +13,13 @@ from compiler_service.schedule.packing import pack_array
 from compiler_service.schedule.steps import Pack, to_json
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tensor_expr.tensor import Tensor
-from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dim import Dim, as_dim, dim_text, product
 from shared_ir.expr import Var, lift
 from shared_ir.graph import Module, Value
 from shared_ir.plan import (
     ALIGNMENT,
     BufferSpec,
+    Constraint,
     KernelSpec,
     Launch,
     Plan,
@@ -90,7 +91,7 @@ def build_program(
         inputs=_specs(module.input_names, graph.inputs),
         outputs=_specs(module.output_names, graph.outputs),
         symbols=_symbol_sources(graph.inputs),
-        constraints=(),
+        constraints=_constraints(definitions),
         buffers=tuple(buffers.specs),
         kernels=tuple(
             KernelSpec(b.kernel.name, tuple(s.name for s in b.function.symbols), size, tuple(to_json(b.schedule)))
@@ -164,6 +165,17 @@ def _bytes(value: Value) -> Dim:
 def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
     names = names or [v.name for v in values]
     return tuple(TensorSpec(n, v.dtype, v.shape) for n, v in zip(names, values, strict=True))
+
+
+def _constraints(definitions: Sequence[KernelDefinition]) -> tuple[Constraint, ...]:
+    """What the definitions take for granted about extents, for the run to check; each once."""
+    found: dict[tuple[Dim, Dim, bool], Constraint] = {}
+    for definition in definitions:
+        where = ", ".join(n for n in definition.nodes if n) or definition.label
+        for a in definition.assumptions:
+            message = f"node '{where}': {dim_text(a.actual)} must be {'at least ' if a.lower else ''}{dim_text(a.expected)}"
+            found.setdefault((a.actual, a.expected, a.lower), Constraint(a.actual, a.expected, message, a.lower))
+    return tuple(found.values())
 
 
 def _symbol_sources(inputs: Sequence[Value]) -> tuple[SymbolSource, ...]:

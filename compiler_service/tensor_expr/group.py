@@ -13,6 +13,7 @@ from functools import cached_property
 
 import numpy as np
 
+from compiler_service.tensor_expr.assumptions import Assumption, assumptions
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.registry import infer
 from compiler_service.tensor_expr.tensor import (
@@ -31,6 +32,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.expr import Cast, Const, Expr, Var, equal, lift, select, transform, walk
 from shared_ir.graph import Graph, Node, Value
+from shared_ir.simplify import simplify
 
 Known = Mapping[Value, np.ndarray]
 """Elements known at compile time, as object arrays of numbers and Expr."""
@@ -48,6 +50,7 @@ class KernelDefinition:
         parameters: the dims of the model that the symbols ``d0, d1, ...`` stand for, in order.
         nodes: names of the ONNX nodes that it computes.
         flops: floating-point operations, over the symbols of the model.
+        assumptions: what must hold for the symbols of the model before the kernel may run.
     """
 
     output: Tensor
@@ -58,6 +61,7 @@ class KernelDefinition:
     nodes: tuple[str, ...]
     label: str
     flops: Dim
+    assumptions: tuple[Assumption, ...] = ()
 
     @cached_property
     def text(self) -> str:
@@ -114,14 +118,21 @@ def _kernel(
     if isinstance(tensor.op, Placeholder):  # a copy
         source = tensor
         tensor = compute(source.shape, lambda *i: source[i], name="copy")
-    flops = _flops(tensor)
+    flops, assumed = _flops(tensor), _assumptions(tensor)
     known = _with_known_elements(tensor)
     output, shrunk = coalesce(known)
     original = {new: old for old, new in shrunk.items()}
     arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
     values = tuple(operands[original[a]] for a in arguments)
     output, arguments, parameters = _canonical(output, arguments)
-    return KernelDefinition(output, arguments, values, result, parameters, nodes, label, flops)
+    return KernelDefinition(output, arguments, values, result, parameters, nodes, label, flops, assumed)
+
+
+def _assumptions(output: Tensor) -> tuple[Assumption, ...]:
+    """What the definitions take for granted, and that no computed extent is negative."""
+    extents = dict.fromkeys(d for t in topological(output) if isinstance(t.op, Compute) for d in t.shape)
+    negative = [d for d in extents if isinstance(d, Expr) and simplify(d >= 0) != Const(True, DType.BOOL)]
+    return (*assumptions([output]), *(Assumption(d, 0, lower=True) for d in negative))
 
 
 # -- known operands
