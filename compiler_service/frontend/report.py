@@ -48,7 +48,7 @@ class Obstacle:
     @classmethod
     def of(cls, error: IngotError, node: SourceNode | None = None) -> Obstacle:
         return cls(
-            node=node.title if node else "",
+            node=node.title if node else error.node,
             operator=node.op if node else "",
             domain=(node.domain or "ai.onnx") if node else "",
             opset=node.opset if node else 0,
@@ -66,6 +66,7 @@ class Obstacle:
 
     def __str__(self) -> str:
         where = f"{self.node} ({self.operator}, {self.domain} {self.opset}): " if self.operator else ""
+        where = where or (f"{self.node}: " if self.node else "")
         return f"{where}{self.reason} {self.remedy}".rstrip()
 
 

@@ -110,3 +110,10 @@ def test_loops_are_looked_into() -> None:
 def test_files_that_are_no_model_raise() -> None:
     with pytest.raises(IngotError, match="no protobuf"):
         check_model(b"\xff" * 20, ImportOptions(), INFERENCE)
+
+
+def test_a_cycle_is_an_obstacle_of_the_graph() -> None:
+    nodes = [node("Add", ["x", "b"], ["a"], name="first"), node("Relu", ["a"], ["b"], name="second")]
+    (obstacle,) = check(model(nodes, [X], ["b"])).obstacles
+    assert (obstacle.node, obstacle.code) == ("first (Add)", ErrorCode.INVALID_MODEL)
+    assert "first (Add) -> second (Relu) -> first (Add)" in str(obstacle)
