@@ -29,8 +29,12 @@ MOST_KNOWN_INTEGERS = 4096
 MOST_KNOWN_FLOATS = 64
 
 
-def run_graph(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
+def run_graph(graph: Graph, feeds: Mapping[str, Array], symbols: Mapping[str, int] | None = None) -> list[Array]:
     """The outputs of ``graph`` in order, given its inputs by name.
+
+    Args:
+        symbols: sizes that the inputs do not tell: a group's body may mention symbols of the model that none of its own
+            inputs has as an extent.
 
     Raises:
         IngotError: INVALID_ARGUMENT for a missing input or a wrong shape; what the operator definitions raise, with the node.
@@ -42,7 +46,7 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array]) -> list[Array]:
                 ErrorCode.INVALID_ARGUMENT, "an input is missing", tensor=value.name, expected=str(value.type)
             )
         inputs.append(np.asarray(feeds[value.name]))
-    return _Interpreter().call(graph, inputs, {})
+    return _Interpreter(dict(symbols or {})).call(graph, inputs, {})
 
 
 @dataclass

@@ -92,7 +92,8 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
             body = absorb_output_identities(eliminate_dead_code(swept))
         raise IngotError(ErrorCode.COMPILER_FAULT, f"rewriting {body.name!r} did not end after {MOST_SWEEPS} sweeps")
 
-    return map_graphs(graph, to_rest)
+    result = map_graphs(graph, to_rest)
+    return graph if result is graph else eliminate_dead_code(result)  # a body may have been the last reader
 
 
 @dataclass

@@ -115,8 +115,7 @@ MOVEMENT = {
         ["ingot.Dims", "Reshape", "Relu"],
     ),
     "transpose of unit axes is a reshape": (
-        "%a: float32[batch, 1, 4] = Unsqueeze(%x, %one)\n"
-        "%y: float32[1, batch, 4] = Transpose(%a) {perm=(1, 0, 2)}",
+        "%a: float32[batch, 1, 4] = Unsqueeze(%x, %one)\n%y: float32[1, batch, 4] = Transpose(%a) {perm=(1, 0, 2)}",
         ["ingot.Dims", "Reshape"],
     ),
     "slice of everything": (
@@ -202,7 +201,10 @@ PATTERNS = {
         'Gelu(%x) {approximate="tanh"}',
     ),
     "swish": ("%s: T = Sigmoid(%x)\n%y: T = Mul(%x, %s)", "Swish(%x)"),
-    "quick gelu": ("%m: T = Mul(%x, %quick)\n%s: T = Sigmoid(%m)\n%y: T = Mul(%x, %s)", "Swish(%x) {alpha=1.7020000219345093}"),
+    "quick gelu": (
+        "%m: T = Mul(%x, %quick)\n%s: T = Sigmoid(%m)\n%y: T = Mul(%x, %s)",
+        "Swish(%x) {alpha=1.7020000219345093}",
+    ),
     "hard swish": (
         "%a: T = Add(%x, %three)\n%c: T = Clip(%a, %zero, %six)\n%m: T = Mul(%x, %c)\n%y: T = Div(%m, %six)",
         "HardSwish(%x)",
