@@ -1,0 +1,33 @@
+"""Ingot compiles ONNX models to native code and serves them.
+
+``compile`` and ``load`` work in this process; ``Client`` talks to a compiler service, ``Endpoint`` to a runtime service.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from ingot.artifact import Artifact, compile
+from ingot.model import load
+from shared_ir.errors import IngotError
+
+if TYPE_CHECKING:
+    from ingot.client import Client
+    from ingot.endpoint import Endpoint
+    from runtime_service.model import Model
+
+__all__ = ["Artifact", "Client", "Endpoint", "IngotError", "Model", "compile", "load"]
+
+
+def __getattr__(name: str) -> Any:
+    """What needs gRPC or the runtime is imported when it is first used."""
+    match name:
+        case "Client":
+            from ingot.client import Client as found
+        case "Endpoint":
+            from ingot.endpoint import Endpoint as found  # type: ignore[assignment]
+        case "Model":
+            from runtime_service.model import Model as found  # type: ignore[assignment]
+        case _:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return found

@@ -1,0 +1,130 @@
+"""Compile a model in this process, and keep what comes out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any, Self
+
+from ingot.home import home_directory
+from shared_ir.artifact import Artifact as CompiledArtifact
+from shared_ir.errors import ErrorCode, IngotError
+
+Model = str | Path | bytes
+"""A path, or the bytes of an ONNX model."""
+Shapes = Mapping[str, Sequence[int | str | None]]
+"""Input name -> shape: a number pins a dim, a name makes it that symbol, ``None`` leaves what the model says."""
+Progress = Callable[[str, int, int, str], None]
+"""Called with (stage, done, total, message)."""
+
+
+@dataclass(frozen=True)
+class Artifact(CompiledArtifact):
+    """A compiled model: ``manifest``, ``plan``, ``library``, ``weights``, ``report``, ``attachments``."""
+
+    @classmethod
+    def of(cls, artifact: CompiledArtifact) -> Self:
+        return cls(**{own.name: getattr(artifact, own.name) for own in fields(CompiledArtifact)})
+
+    def save(self, directory: str | Path, tag: str = "latest", home: str | Path | None = None) -> str:
+        """Write this artifact as version ``tag`` into the OCI image layout at ``directory``, which need not exist.
+
+        It is signed with the key of the installation at ``home`` (by default ``INGOT_HOME`` or ``~/.ingot``), made at
+        first use. Returns the digest of the version's image index.
+        """
+        return save_artifacts([self], directory, tag, home)
+
+
+def save_artifacts(
+    artifacts: Sequence[CompiledArtifact], directory: str | Path, tag: str = "latest", home: str | Path | None = None
+) -> str:
+    """As :meth:`Artifact.save`, one artifact per target."""
+    # NOTE: imported here because signatures need `cryptography`, which `import ingot` should not wait for.
+    from shared_ir.layout import save_version
+    from shared_ir.signature import local_keys
+
+    signer, _ = local_keys(home_directory(home))
+    return save_version(Path(directory), tag, artifacts, signer)
+
+
+def compile(
+    model: Model,
+    target: str = "host",
+    opt_level: int = 3,
+    shapes: Shapes | None = None,
+    *,
+    external_data: Mapping[str, bytes | Path] | None = None,
+    records: bytes | Path = b"",
+    progress: Progress | None = None,
+    workers: int | None = None,
+    **options: Any,
+) -> Artifact:
+    """Compile an ONNX model to native code, in this process.
+
+    Args:
+        model: a path, the bytes of a model, or anything with ``SerializeToString`` (``onnx.ModelProto``).
+        target: ``host``, a preset such as ``aws/graviton3``, or ``llvm -mtriple=... -mcpu=...``.
+        opt_level: 0 to 3.
+        shapes: dims of inputs to pin or to name.
+        external_data: content of external tensor data by the location that the model names; beside a path, files in the
+            model's own folder are found without this.
+        records: tuning records, or the file that holds them; with ``tune=N`` what is measured is added to that file.
+        progress: told of every step.
+        workers: compiler processes, by default one per core; 0 compiles in this process.
+        options: the other fields of :class:`compiler_service.options.CompileOptions`.
+
+    Raises:
+        IngotError: whatever keeps the model from being compiled; UNAVAILABLE when the compiler is not installed.
+    """
+    pipeline = _pipeline()
+    from compiler_service.codegen.registry import resolve_target
+    from compiler_service.options import CompileOptions
+    from compiler_service.progress import silent
+
+    given = {"opt_level": opt_level, "shapes": {k: tuple(v) for k, v in (shapes or {}).items()}, **options}
+    chosen, compile_options = resolve_target(target), CompileOptions.from_dict(given)
+    source, report = model_source(model, external_data), progress or silent
+    known = records if isinstance(records, bytes) else _read_records(records)
+    measured = pipeline.tune_model(source, chosen, compile_options, report, known)
+    if isinstance(records, Path) and measured != known:
+        from shared_ir.files import write_atomically
+
+        write_atomically(records, measured)
+    return Artifact.of(pipeline.compile_model(source, chosen, compile_options, report, measured, workers))
+
+
+def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = None) -> Any:
+    """The compiler's :class:`ModelSource` for what :func:`compile` accepts."""
+    from compiler_service.frontend.source import ModelSource
+
+    if hasattr(model, "SerializeToString"):
+        model = model.SerializeToString()
+    if not isinstance(model, str | Path | bytes | bytearray | memoryview):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not a model",
+            field="model",
+            expected="a path, bytes, or an onnx.ModelProto",
+            received=type(model).__name__,
+        )
+    return ModelSource(ModelSource.of(model).model, dict(external_data or {}))
+
+
+def _pipeline() -> Any:
+    try:
+        from compiler_service import pipeline
+    except ModuleNotFoundError as error:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE,
+            f"the compiler is not installed here: there is no module {error.name!r}",
+            remedy="Install it with `pip install 'ingot[compiler]'`, or compile on a service with ingot.Client.",
+        ) from error
+    return pipeline
+
+
+def _read_records(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""

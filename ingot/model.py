@@ -1,0 +1,43 @@
+"""Load a compiled model into this process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal
+
+from ingot.home import home_directory
+from shared_ir.artifact import Artifact
+
+if TYPE_CHECKING:
+    from runtime_service.model import Model
+
+
+def load(
+    artifact: str | Path | Artifact,
+    threads: int | None = None,
+    executor: Literal["aot", "graph"] = "aot",
+    *,
+    tag: str | None = None,
+    home: str | Path | None = None,
+) -> Model:
+    """A compiled model, ready to run.
+
+    Args:
+        artifact: what :func:`ingot.compile` returned, or the folder that it was saved in.
+        threads: threads of one inference, by default as many as there are cores.
+        executor: ``aot`` runs the model in one native call; ``graph`` kernel by kernel, for measuring.
+        tag: version in the folder; not needed when it holds only one.
+        home: installation whose ``trust/`` names the keys that may sign what is loaded from a folder.
+
+    Raises:
+        IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
+    """
+    # NOTE: imported here so that `import ingot` loads neither the runtime nor `cryptography`.
+    from runtime_service.loader import load_model, load_version
+
+    if isinstance(artifact, Artifact):
+        return load_model(artifact, threads, executor)
+    from shared_ir.signature import TrustStore
+
+    trust = TrustStore.load(home_directory(home) / "trust")
+    return load_version(Path(artifact), tag, trust, threads, executor)
