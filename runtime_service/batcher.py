@@ -14,7 +14,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import Protocol
 
 from runtime_service.messages import Array, Cancellation
@@ -89,7 +89,13 @@ class _Work:
     key: tuple[tuple[int, ...], ...]
     deadline: float | None
     enqueued: float
-    future: Future[Result] = field(default_factory=Future)
+    waiting: Future[Result] | None = None
+
+    @property
+    def future(self) -> Future[Result]:
+        """What the caller of a queued request waits for; one that runs at once has none."""
+        assert self.waiting is not None
+        return self.waiting
 
 
 class Batcher:
@@ -129,15 +135,16 @@ class Batcher:
         """
         batched = self._options.max_batch_size > 0
         now = self._clock()
-        work = _Work(
-            inputs, row_count(inputs) if batched else 0, group_key(inputs) if batched else (), deadline, now
-        )
         _check_wanted(deadline, cancellation, now)
+        rows, key = (row_count(inputs), group_key(inputs)) if batched else (0, ())
+        work = _Work(inputs, rows, key, deadline, now)
         runner = self._enter(work)
         if runner is not None:
-            reason = ReleaseReason.IDLE if batched else ReleaseReason.UNBATCHED
-            self._execute(runner, [work], reason)
-        elif cancellation is not None:
+            (outcome,) = self._execute(runner, [work], ReleaseReason.IDLE if batched else ReleaseReason.UNBATCHED)
+            if isinstance(outcome, Result):
+                return outcome
+            raise outcome
+        if cancellation is not None:
             cancellation.add_callback(lambda: self._leave(work))
         return self._wait(work)
 
@@ -175,6 +182,7 @@ class Batcher:
                     received=f"{len(self._queue)} waiting",
                     remedy="Retry after a pause, or add replicas.",
                 )
+            work.waiting = Future()
             self._queue.append(work)
             self._observer.pending(len(self._queue))
             self._changed.notify()
@@ -205,7 +213,12 @@ class Batcher:
 
     def _serve(self) -> None:
         while (released := self._release()) is not None:
-            self._execute(*released)
+            runner, batch, reason = released
+            for work, outcome in zip(batch, self._execute(runner, batch, reason), strict=True):
+                if isinstance(outcome, Result):
+                    work.future.set_result(outcome)
+                else:
+                    work.future.set_exception(outcome)
 
     def _release(self) -> tuple[Runner, list[_Work], ReleaseReason] | None:
         """Wait until a batch may run; ``None`` when the batcher is closed and empty."""
@@ -262,24 +275,19 @@ class Batcher:
         if expired:
             self._observer.pending(len(self._queue))
 
-    def _execute(self, runner: Runner, batch: list[_Work], reason: ReleaseReason) -> None:
-        started = self._clock()
-        outcomes: list[Result | BaseException]
+    def _execute(self, runner: Runner, batch: list[_Work], reason: ReleaseReason) -> list[Result | Exception]:
+        """One outcome per request; the runner is given back before anybody learns of theirs."""
         try:
-            outcomes = list(self._outcomes(runner, batch, reason, started))
+            return self._outcomes(runner, batch, reason, self._clock())
         finally:
             with self._changed:
                 self._idle.append(runner)
-                self._changed.notify_all()
-        for work, outcome in zip(batch, outcomes, strict=True):
-            if isinstance(outcome, Result):
-                work.future.set_result(outcome)
-            else:
-                work.future.set_exception(outcome)
+                if self._queue or self._closed:
+                    self._changed.notify_all()
 
     def _outcomes(
         self, runner: Runner, batch: list[_Work], reason: ReleaseReason, started: float
-    ) -> list[Result | BaseException]:
+    ) -> list[Result | Exception]:
         try:
             outputs, execution = self._run(runner, batch, reason)
         except Exception as error:
@@ -287,26 +295,24 @@ class Batcher:
                 return [error]
             return [outcome for work in batch for outcome in self._outcomes(runner, [work], reason, started)]
         self._observer.executed(execution)
-        return [
-            Result(rows, started - work.enqueued, execution) for work, rows in zip(batch, outputs, strict=True)
-        ]
+        return [Result(rows, started - work.enqueued, execution) for work, rows in zip(batch, outputs, strict=True)]
 
     def _run(
         self, runner: Runner, batch: list[_Work], reason: ReleaseReason
     ) -> tuple[list[dict[str, Array]], Execution]:
-        execution = Execution(len(batch), sum(work.rows for work in batch), 0.0, 0.0, 0.0, reason)
+        requests, rows = len(batch), sum(work.rows for work in batch)
         begin = self._clock()
         limit = self._options.max_batch_size
         if limit == 0:
             outputs = runner.run(batch[0].inputs)
-            return [outputs], replace(execution, compute_time=self._clock() - begin)
+            return [outputs], Execution(requests, rows, 0.0, self._clock() - begin, 0.0, reason)
         inputs = concatenate([work.inputs for work in batch])
         merged = self._clock()
-        pieces = [runner.run(piece) for piece in ([inputs] if execution.rows <= limit else chunks(inputs, limit))]
+        pieces = [runner.run(piece) for piece in ([inputs] if rows <= limit else chunks(inputs, limit))]
         computed = self._clock()
         results = split(concatenate(pieces), [work.rows for work in batch])
-        times = (merged - begin, computed - merged, self._clock() - computed)
-        return results, replace(execution, merge_time=times[0], compute_time=times[1], split_time=times[2])
+        ended = self._clock()
+        return results, Execution(requests, rows, merged - begin, computed - merged, ended - computed, reason)
 
 
 def _check_wanted(deadline: float | None, cancellation: Cancellation | None, now: float) -> None:

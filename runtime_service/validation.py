@@ -62,32 +62,27 @@ def check_inputs(request: InferRequest, specs: Sequence[TensorSpec]) -> dict[str
 
 
 def _check_input(spec: TensorSpec, tensor: TensorData | None, symbols: dict[str, tuple[int, str]]) -> Array:
-    expected = signature(spec)
     if tensor is None:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "an input is missing", tensor=spec.name, expected=expected, received="nothing"
-        )
-    received = f"{wire_name(tensor.dtype)}[{', '.join(map(str, tensor.array.shape))}]"
+        raise _misfit("an input is missing", spec, tensor)
     if tensor.dtype is not spec.dtype:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "wrong datatype", tensor=spec.name, expected=expected, received=received
-        )
-    if len(tensor.array.shape) != len(spec.shape):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "wrong rank", tensor=spec.name, expected=expected, received=received
-        )
-    for axis, (dim, extent) in enumerate(zip(spec.shape, tensor.array.shape, strict=True)):
-        if isinstance(dim, int) and dim != extent:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                f"wrong extent of axis {axis}",
-                tensor=spec.name,
-                expected=expected,
-                received=received,
-            )
-        if isinstance(dim, Var):
+        raise _misfit("wrong datatype", spec, tensor)
+    shape = tensor.array.shape
+    if len(shape) != len(spec.shape):
+        raise _misfit("wrong rank", spec, tensor)
+    for axis, (dim, extent) in enumerate(zip(spec.shape, shape, strict=True)):
+        if isinstance(dim, int):
+            if dim != extent:
+                raise _misfit(f"wrong extent of axis {axis}", spec, tensor)
+        elif isinstance(dim, Var):
             _check_symbol(dim.name, extent, spec.name, symbols)
     return tensor.array
+
+
+def _misfit(message: str, spec: TensorSpec, tensor: TensorData | None) -> IngotError:
+    received = "nothing" if tensor is None else f"{wire_name(tensor.dtype)}{list(tensor.array.shape)}"
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT, message, tensor=spec.name, expected=signature(spec), received=received
+    )
 
 
 def _check_symbol(symbol: str, extent: int, tensor: str, symbols: dict[str, tuple[int, str]]) -> None:
