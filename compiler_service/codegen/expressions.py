@@ -9,7 +9,16 @@ from compiler_service.codegen import arithmetic
 from compiler_service.codegen.arithmetic import Knowledge
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.casts import cast
-from compiler_service.codegen.facts import Facts, as_linear, constant_of, fits_integer, is_not_nan
+from compiler_service.codegen.facts import (
+    LANE_BOUNDS,
+    Facts,
+    LaneBound,
+    as_linear,
+    constant_of,
+    fits_integer,
+    is_not_nan,
+    lane_bound,
+)
 from compiler_service.codegen.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.codegen.memory import Memory, Place
 from compiler_service.codegen.reduction import reduce_lanes
@@ -125,6 +134,10 @@ class Expressions:
             exponent = constant_of(rhs)
             if exponent in arithmetic.SIMPLE_POWERS and (lhs.dtype.is_float or exponent in (1, 2, 3)):
                 return arithmetic.simple_power(self.builder, self.emit(lhs), float(exponent))
+        if op in LANE_BOUNDS and lhs.dtype is DType.INT64:
+            bound = lane_bound(op, lhs, rhs)
+            if bound is not None and not self.facts.has_loads(bound.limit):
+                return self._lane_mask_of(bound)
         if op in _DIVISIONS and lhs.dtype.is_integer:
             divisor = constant_of(rhs)
             known = Knowledge(
@@ -136,6 +149,18 @@ class Expressions:
         else:
             known = arithmetic.NOTHING_KNOWN
         return arithmetic.binary(self.builder, op, self.emit(lhs), self.emit(rhs), known=known)
+
+    def _lane_mask_of(self, bound: LaneBound) -> Value:
+        """Lanes below (or from) a number of lanes, compared as int32: half the work of comparing int64 indices."""
+        builder, lanes = self.builder, bound.lanes
+        count = self.emit(bound.limit).text
+        count = builder.call("llvm.smax", "i64", 1, [count, "0"])
+        count = builder.call("llvm.smin", "i64", 1, [count, str(lanes)])
+        limit = builder.splat(builder.emit(f"trunc i64 {count} to i32"), "i32", lanes)
+        steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
+        predicate = "ugt" if bound.below else "ule"
+        text = builder.emit(f"icmp {predicate} {vector('i32', lanes)} {limit}, <{steps}>")
+        return Value(text, DType.BOOL, lanes)
 
     def _broadcast(self, expr: Broadcast) -> Value:
         x, lanes = expr.x, expr.lanes
@@ -157,6 +182,9 @@ class Expressions:
 
     def _linear(self, base: str, stride: str, lanes: int) -> Value:
         builder, kind = self.builder, vector("i64", lanes)
+        if base.lstrip("-").isdigit() and stride.lstrip("-").isdigit():
+            numbers = (int(base) + int(stride) * i for i in range(lanes))
+            return Value(f"<{', '.join(f'i64 {n}' for n in numbers)}>", DType.INT64, lanes)
         steps = f"<{', '.join(f'i64 {i}' for i in range(lanes))}>"
         if stride != "1":
             steps = builder.emit(f"mul {kind} {builder.splat(stride, 'i64', lanes)}, {steps}")
@@ -177,7 +205,8 @@ class Expressions:
             then, otherwise = self.emit(expr.then), self.emit(expr.otherwise)
         else:
             then = self._under(condition, expr.then)
-            otherwise = self._under(self._negate(condition), expr.otherwise) if loads else self.emit(expr.otherwise)
+            guarded = self.facts.has_loads(expr.otherwise)
+            otherwise = self._under(self._negate(condition), expr.otherwise) if guarded else self.emit(expr.otherwise)
         text = f"select {condition.type} {condition.text}, {then.type} {then.text}, {otherwise.type} {otherwise.text}"
         return then._replace(text=self.builder.emit(text))
 
@@ -199,6 +228,8 @@ class Expressions:
 
     def _under(self, mask: Value, expr: Expr) -> Value:
         """``expr`` with the loads outside ``mask`` switched off."""
+        if not self.facts.has_loads(expr):
+            return self.emit(expr)
         outer = self._guard
         self._guard = mask if outer is None else self._both(outer, mask)
         try:

@@ -42,6 +42,43 @@ def as_linear(index: Expr) -> Linear | None:
     return None
 
 
+class LaneBound(NamedTuple):
+    """The lanes below ``limit``, or those from it on."""
+
+    limit: Expr
+    below: bool
+    lanes: int
+
+
+LANE_BOUNDS = frozenset({BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE})
+
+
+def lane_bound(op: BinaryOp, lhs: Expr, rhs: Expr) -> LaneBound | None:
+    """A comparison of ``base + lane`` with a number that all lanes share: the bounds checks of vectorised loops.
+
+    The indices compared are those of memory, whose differences do not overflow.
+    """
+    match lhs, rhs:
+        case Ramp(base=base, stride=Const(value=1), lanes=lanes), Broadcast(x=limit):
+            count = limit - base
+            match op:
+                case BinaryOp.LT | BinaryOp.GE:  # base + lane < limit
+                    return LaneBound(count, op is BinaryOp.LT, lanes)
+                case BinaryOp.LE | BinaryOp.GT:  # base + lane <= limit
+                    return LaneBound(count + 1, op is BinaryOp.LE, lanes)
+        case Broadcast(), Ramp(stride=Const(value=1)):
+            return lane_bound(_MIRRORED[op], rhs, lhs)
+    return None
+
+
+_MIRRORED = {
+    BinaryOp.LT: BinaryOp.GT,
+    BinaryOp.LE: BinaryOp.GE,
+    BinaryOp.GT: BinaryOp.LT,
+    BinaryOp.GE: BinaryOp.LE,
+}
+
+
 def uniform(expr: Expr) -> Expr:
     """The scalar that every lane of a broadcast holds; other expressions as they are."""
     return expr.x if isinstance(expr, Broadcast) else expr

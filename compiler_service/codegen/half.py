@@ -50,12 +50,13 @@ def double_to_odd_float(x: Term) -> Term:
 
 
 def _extend_half(pattern: Term) -> Term:
-    """Exponent and fraction moved into place; one multiplication by 2^112 makes normal and subnormal numbers right."""
+    """Exponent rebiased by 112; subnormals as multiples of 2^-24, so that no subnormal float is met (NEON flushes them)."""
     wide = pattern.convert("zext", "i32")
     magnitude = (wide & 0x7FFF) << 13
-    scaled = exact(from_bits(magnitude)) * 2.0**112
     special = magnitude | 0x7F800000  # infinities and NaN
-    value = select(magnitude.compare("", "uge", 0x0F800000), special, bits(scaled))
+    value = select(magnitude.compare("", "uge", 0x0F800000), special, magnitude + (112 << 23))
+    subnormal = bits((wide & 0x3FF).convert("uitofp", "float") * 2.0**-24)
+    value = select(magnitude.compare("", "ult", 1 << 23), subnormal, value)
     return from_bits(value | ((wide & 0x8000) << 16))
 
 

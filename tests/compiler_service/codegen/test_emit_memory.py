@@ -310,6 +310,33 @@ def test_symbols_and_task_ranges(host: Target) -> None:
     np.testing.assert_array_equal(y, 2 * x)
 
 
+@pytest.mark.parametrize("lanes", [4, 16])
+@pytest.mark.parametrize("op", [BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE])
+def test_bounds_of_lanes(op: BinaryOp, lanes: int, host: Target) -> None:
+    """Both ways round, on both sides of zero, with bounds inside the vector and far from it."""
+    out = Buffer("out", DType.BOOL, (1,))
+    ramp, bound = Ramp(TASK * 3 - 20, Const(1), lanes), Broadcast(COUNT - 7, lanes)
+    body = Block(
+        (
+            Store(out, (lane_index(lanes, TASK * 2 * lanes),), Binary(op, ramp, bound)),
+            Store(out, (lane_index(lanes, (TASK * 2 + 1) * lanes),), Binary(op, bound, ramp)),
+        )
+    )
+    function = kernel(body, out, tasks=20)
+    numpy_op = {
+        BinaryOp.LT: np.less,
+        BinaryOp.LE: np.less_equal,
+        BinaryOp.GT: np.greater,
+        BinaryOp.GE: np.greater_equal,
+    }[op]
+    index = np.arange(20)[:, None] * 3 - 20 + np.arange(lanes)
+    for n in (0, 7, 12, 100, 1 << 40):
+        result = np.zeros((20, 2, lanes), bool)
+        run(function, host, result, n=n)
+        np.testing.assert_array_equal(result[:, 0], numpy_op(index, n - 7))
+        np.testing.assert_array_equal(result[:, 1], numpy_op(n - 7, index))
+
+
 def test_maximum_with_a_constant_keeps_nan(host: Target) -> None:
     zero = Broadcast(Const(0.0, F32), 16)
     index = lane_index(16)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import ml_dtypes
@@ -121,14 +122,14 @@ def test_operators_without_fma_and_half_conversion(dtype: DType, host: Target) -
     check_operators(dtype, 4, parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"))
 
 
-def check_operators(dtype: DType, lanes: int, target: Target) -> None:
+def check_operators(dtype: DType, lanes: int, target: Target, build: Callable[..., Any] = JitKernel) -> None:
     unary, binary = operators(dtype)
     outputs: dict[str, Any] = {op.value: (lambda a, b, op=op: Unary(op, a)) for op in unary}
     outputs |= {f"{op.value}2": (lambda a, b, op=op: Binary(op, a, b)) for op in binary}
     x, y = operands(dtype, 256)
     function = elementwise({"x": dtype, "y": dtype}, outputs, lanes)
     results = [np.zeros(x.shape, storage_dtype(b.dtype)) for b in function.buffers[2:]]
-    JitKernel(function, target)([x, y, *results], {"n": len(x)})
+    build(function, target)([x, y, *results], {"n": len(x)})
     with np.errstate(all="ignore"):
         for op, got in zip(unary, results, strict=False):
             assert_same(op, got, expected_unary(op, x), x, y, tolerance(op, dtype))
@@ -167,7 +168,7 @@ def test_casts_without_half_conversion(source: DType, host: Target) -> None:
     check_casts(source, 4, parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"))
 
 
-def check_casts(source: DType, lanes: int, target: Target) -> None:
+def check_casts(source: DType, lanes: int, target: Target, build: Callable[..., Any] = JitKernel) -> None:
     x, _ = operands(source, 256)
     if source.is_float:
         rng = np.random.default_rng(3)
@@ -177,7 +178,7 @@ def check_casts(source: DType, lanes: int, target: Target) -> None:
     outputs: dict[str, Any] = {t.value: (lambda a, t=t: Cast(t, a)) for t in TYPES}
     function = elementwise({"x": source}, outputs, lanes)
     results = [np.zeros(x.shape, storage_dtype(t)) for t in TYPES]
-    JitKernel(function, target)([x, *results], {"n": len(x)})
+    build(function, target)([x, *results], {"n": len(x)})
     for dtype, got in zip(TYPES, results, strict=True):
         assert_same(f"to {dtype}", got, expected_cast(x, source, dtype), x, x, 0.0)
 

@@ -7,11 +7,14 @@ import time
 
 import numpy as np
 import pytest
-from loop_kernels import matmul
+from loop_kernels import elementwise, matmul
 
 from compiler_service.codegen.emit import emit_kernel
 from compiler_service.codegen.jit import JitKernel
 from compiler_service.codegen.machine import assembly
+from compiler_service.loop_ir.ir import Broadcast
+from shared_ir.dtype import DType
+from shared_ir.expr import Binary, BinaryOp, Const
 from shared_ir.target import Target, parse_target
 
 
@@ -79,3 +82,12 @@ def _seconds_to_emit(target: Target) -> float:
     start = time.perf_counter()
     emit_kernel(function, target, "kernel")
     return time.perf_counter() - start
+
+
+def test_relu_is_one_instruction() -> None:
+    target = parse_target("x86-64-v4")
+    zero = Broadcast(Const(0.0, DType.FLOAT32), 16)
+    function = elementwise({"x": DType.FLOAT32}, {"y": lambda x: Binary(BinaryOp.MAX, x, zero)}, 16)
+    text = assembly(emit_kernel(function, target, "kernel"), target)
+    assert "vmaxps" in text
+    assert "vcmp" not in text

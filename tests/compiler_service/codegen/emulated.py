@@ -1,0 +1,73 @@
+"""Kernels for other machines, run under Debian's ``qemu-user-static``."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from compiler_service.codegen.emit import emit_kernel
+from compiler_service.codegen.machine import compile_ir
+from compiler_service.codegen.zig import run_zig, zig_target
+from compiler_service.loop_ir.ir import Function
+from shared_ir.dim import evaluate
+from shared_ir.target import Target
+
+EMULATORS = {"aarch64": "qemu-aarch64-static", "armv7": "qemu-arm-static", "riscv64": "qemu-riscv64-static"}
+
+# argv: file, tasks, symbol; the file is: buffer count, byte counts, bytes. The bytes are written back.
+DRIVER = """
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+void kernel(void *const *, const int64_t *, int64_t, int64_t, void *);
+static int64_t sizes[256];
+static void *buffers[256];
+static char scratch[1 << 20] __attribute__((aligned(64)));
+int main(int argc, char **argv) {
+  FILE *f = fopen(argv[1], "r+b");
+  int64_t count, symbol = atoll(argv[3]);
+  if (argc != 4 || !f || fread(&count, 8, 1, f) != 1 || fread(sizes, 8, count, f) != (size_t)count) return 1;
+  long start = ftell(f);
+  for (int64_t i = 0; i < count; i++) {
+    buffers[i] = aligned_alloc(64, (sizes[i] + 127) / 64 * 64);
+    if (fread(buffers[i], 1, sizes[i], f) != (size_t)sizes[i]) return 2;
+  }
+  kernel(buffers, &symbol, 0, atoll(argv[2]), scratch);
+  fseek(f, start, SEEK_SET);
+  for (int64_t i = 0; i < count; i++) fwrite(buffers[i], 1, sizes[i], f);
+  return fclose(f);
+}
+"""
+
+
+class EmulatedKernel:
+    """``kernel(arrays, {symbol: value})``: like a JitKernel of at most one symbol, on an emulated machine."""
+
+    def __init__(self, function: Function, target: Target, folder: Path, cpu: str = "max") -> None:
+        self._function = function
+        self._folder = folder
+        emulator = shutil.which(EMULATORS[target.architecture])
+        if emulator is None:
+            pytest.skip(f"{EMULATORS[target.architecture]} is not installed (Debian package qemu-user-static)")
+        self._command = [emulator, "-cpu", cpu, str(folder / "kernel")]
+        (folder / "kernel.o").write_bytes(compile_ir(emit_kernel(function, target, "kernel"), target))
+        (folder / "driver.c").write_text(DRIVER)
+        run_zig(["cc", *zig_target(target, static=True), "-O1", "-o", "kernel", "driver.c", "kernel.o"], folder)
+
+    def __call__(self, arrays: Sequence[np.ndarray[Any, Any]], symbols: Mapping[str, int]) -> None:
+        exchange = self._folder / "exchange"
+        header = np.array([len(arrays), *(a.nbytes for a in arrays)], np.int64).tobytes()
+        exchange.write_bytes(header + b"".join(a.tobytes() for a in arrays))
+        tasks = evaluate(self._function.tasks, symbols)
+        values = [str(symbols[s.name]) for s in self._function.symbols] or ["0"]
+        subprocess.run([*self._command, str(exchange), str(tasks), *values], check=True, timeout=240)
+        data = exchange.read_bytes()[len(header) :]
+        for array in arrays:
+            array.reshape(-1).view(np.uint8)[:] = np.frombuffer(data[: array.nbytes], np.uint8)
+            data = data[array.nbytes :]

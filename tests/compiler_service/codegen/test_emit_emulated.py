@@ -1,0 +1,45 @@
+"""The operators again, on emulated ARM and RISC-V machines."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import pytest
+from emulated import EmulatedKernel
+from loop_kernels import matmul
+from test_emit_operators import TYPES, check_casts, check_operators
+
+from shared_ir.dtype import DType
+from shared_ir.target import parse_target
+
+FAMILIES = ["aarch64/generic", "armv7/generic", "riscv64/generic", "riscv64/rvv"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_operators_on_other_machines(name: str, dtype: DType, tmp_path: Path) -> None:
+    target = parse_target(name)
+    check_operators(dtype, 4, target, partial(EmulatedKernel, folder=tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("name", FAMILIES)
+def test_casts_on_other_machines(name: str, dtype: DType, tmp_path: Path) -> None:
+    target = parse_target(name)
+    check_casts(dtype, 4, target, partial(EmulatedKernel, folder=tmp_path))
+
+
+@pytest.mark.parametrize("name", FAMILIES)
+def test_matrix_multiplication_on_other_machines(name: str, tmp_path: Path) -> None:
+    target = parse_target(name)
+    m, k, n = 8, 24, 32
+    rng = np.random.default_rng(0)
+    a, b = rng.standard_normal((m, k), np.float32), rng.standard_normal((k, n), np.float32)
+    packed = np.ascontiguousarray(b.reshape(k, n // 8, 8).transpose(1, 0, 2))
+    c = np.zeros((m, n), np.float32)
+    EmulatedKernel(matmul(m, k, n, rows=4, columns=8, lanes=4), target, tmp_path)([a, packed, c], {})
+    np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
