@@ -328,6 +328,23 @@ def test_a_full_queue_is_429_and_resource_exhausted(source: ToySource) -> None:
         wait_until(lambda: server.lifecycle.in_flight == 0)
 
 
+def test_a_flooded_server_still_answers_health_checks(source: ToySource) -> None:
+    with running_server(source, models="scale@1", max_in_flight=4) as server, ThreadPoolExecutor(40) as pool:
+        model = source.model("scale", 1)
+        model.gate.clear()
+        client = triton_grpc.InferenceServerClient(server.addresses["grpc"])
+        inputs = [tensor(triton_grpc, "x", np.ones((1, 4), np.float32), "FP32")]
+        flood = [pool.submit(client.infer, "scale", inputs) for _ in range(40)]
+        wait_until(lambda: sum(future.done() for future in flood) == 36)
+        assert client.is_server_live()
+        assert client.is_server_ready()
+        assert server.lifecycle.in_flight == 4
+        model.gate.set()
+        refused = [future.exception(10) for future in flood]
+        assert sum(error is None for error in refused) == 4
+        assert all(error is None or "RESOURCE_EXHAUSTED" in str(error) for error in refused)
+
+
 def test_a_loading_model_is_503_and_unavailable(source: ToySource) -> None:
     release = threading.Event()
 
