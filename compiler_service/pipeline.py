@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from concurrent.futures import Future
+from typing import Any
 
 from compiler_service.codegen.emit import emit_kernel, scratch_size
 from compiler_service.codegen.entry import emit_entry
@@ -21,6 +22,7 @@ from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.pass_manager import Instrument, PassContext
 from compiler_service.graph_passes.pipelines import default_pipeline
 from compiler_service.graph_passes.plan_memory import plan_memory
+from compiler_service.interpret import run_graph
 from compiler_service.kernels import BuiltKernel, build_kernels, distinct_kernels
 from compiler_service.loop_ir.text import print_function
 from compiler_service.options import CompileOptions
@@ -31,6 +33,7 @@ from compiler_service.tensor_expr.group import KernelDefinition, group_kernels
 from compiler_service.tensor_expr.registry import OPERATORS, infer
 from compiler_service.tune.records import merge, read_records, write_records
 from compiler_service.tuning import Records, tune_kernels
+from compiler_service.verification import Oracle, verify
 from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
@@ -152,6 +155,21 @@ def tune_model(
     return write_records(merge(old, found))
 
 
+def verify_artifact(artifact: Artifact, source: ModelSource, options: CompileOptions) -> dict[str, Any]:
+    """Compare the artifact's answers with an independent oracle's; a report, see :mod:`compiler_service.verification`.
+
+    Raises:
+        IngotError: NUMERIC_MISMATCH.
+    """
+
+    def interpreter() -> Oracle:
+        module = import_model(source, options.import_options, inference())
+        names = [v.name for v in module.graph.inputs]
+        return lambda arrays: run_graph(module.graph, dict(zip(names, arrays, strict=True)))
+
+    return verify(artifact, source, interpreter)
+
+
 def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:
     """Everything that keeps ``source`` from being compiled, without compiling it."""
     return report_model(source, (options or CompileOptions()).import_options, inference())
@@ -196,4 +214,4 @@ def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
         log.show(6, f"{name}.assembly", assembly(text, target))
 
 
-__all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model"]
+__all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]

@@ -8,7 +8,7 @@ from typing import Any
 from compiler_service.frontend.report import CheckReport, Obstacle
 from compiler_service.frontend.source import ModelSource
 from compiler_service.options import CompileOptions
-from compiler_service.pipeline import check_model, compile_model, tune_model
+from compiler_service.pipeline import check_model, compile_model, tune_model, verify_artifact
 from compiler_service.stage import Progress, SourceFiles
 from shared_ir.artifact import Artifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -34,7 +34,7 @@ class PipelineStages:
     def verify(
         self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
-        return {"state": "not verified"}
+        return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options))
 
 
 def model_source(source: SourceFiles) -> ModelSource:

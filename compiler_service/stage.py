@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from compiler_service.exchange import read_artifact, write_artifact
 from compiler_service.sandbox import REQUEST_FILE, RESULT_FILE
 from shared_ir.artifact import Artifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.exchange import read_artifact, write_artifact
 from shared_ir.files import write_atomically
 from shared_ir.target import Target, target_from_dict
 

@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from compiler_service.exchange import read_artifact, write_artifact
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobState, Stage, TargetRecord
 from compiler_service.jobs.service import JobService
@@ -26,6 +25,7 @@ from compiler_service.tuning_store import TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.exchange import read_artifact, write_artifact
 from shared_ir.repository import ArtifactRepository
 from shared_ir.target import target_from_dict
 

@@ -30,9 +30,10 @@ def output_loops(stage: Stage, target: Target) -> Schedule:
     outer = tuple(a.name for a in axes[:-1])
     if outer:
         return (*vectors, *ordered(stage.name, (*outer, *inner), outer))
-    size = chunk(last.extent, width * _UNROLL, 0) if isinstance(last.extent, int) else _TASK_ELEMENTS
-    size = max(width * _UNROLL, min(_TASK_ELEMENTS, size))
-    if isinstance(last.extent, int) and last.extent <= size:
+    if isinstance(last.extent, int) and last.extent <= _TASK_ELEMENTS:
         return vectors
+    size = _TASK_ELEMENTS
+    if isinstance(last.extent, int):
+        size = chunk(last.extent, width * _UNROLL, -(-last.extent // _TASK_ELEMENTS))
     head = (Split(stage.name, last.name, size),)
     return (*head, *vectors, *ordered(stage.name, (f"{last.name}.{size}", *inner), (f"{last.name}.{size}",)))

@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from services.toy_compiler import STAGE_COMMAND
 
-from compiler_service.exchange import read_artifact
 from compiler_service.sandbox import Limits, StageRunner, StoppedError
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.exchange import read_artifact
 from shared_ir.target import PRESETS, target_to_dict
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -1,4 +1,4 @@
-"""An artifact as plain files, the way it travels between a stage's process and the worker. Not signed, not published."""
+"""An artifact as plain files, the way it travels between processes of one machine. Not signed, not published."""
 
 from __future__ import annotations
 
