@@ -66,7 +66,7 @@ def expression_text(expr: Expr) -> str:
 class _Printer:
     """Names given so far, and the expressions in their terms."""
 
-    taken: set[str] = field(default_factory=set)
+    taken: set[str] = field(default_factory=lambda: {"inf", "nan", "true", "false"})
     variables: dict[str, str] = field(default_factory=dict)
     buffers: dict[Buffer, str] = field(default_factory=dict)
 
@@ -209,4 +209,4 @@ def _literal(const: Const) -> str:
     if dtype in (DType.INT64, DType.FLOAT32):
         return value
     kind = dtype.value.rstrip("0123456789")
-    return value + (f"{_SHORT[kind]}{dtype.bits}" if kind in _SHORT else f":{dtype}")
+    return value + (f"{_SHORT[kind]}{dtype.bits}" if kind in _SHORT and value[-1].isdigit() else f":{dtype}")

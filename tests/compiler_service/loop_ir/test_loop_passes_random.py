@@ -144,12 +144,13 @@ def leaf(context: Context, y: Buffer, place: list[Var], number: int) -> Statemen
     context = replace(context, integers=(*context.integers, j), floats=(f,))
     at: list[Expr] = [T, *place]
     finish = elementwise
-    if context.chance(5):  # accumulate along one of the loops, in every branch: lanes must not depend on each other
+    shared = context.chance(5)
+    if shared:  # one location for a whole loop, by one operator: the order of its iterations must not matter
         at[context.draw(st.integers(1, len(place)))] = Const(0)
         finish = accumulate
     body = finish(context, y, at, number)
     if context.chance(3):
-        other = None if context.chance(2) else finish(context, y, at, number)
+        other = None if shared or context.chance(2) else finish(context, y, at, number)
         body = If(context.condition(), body, other)
     return Let(j, named, Let(f, value, body))
 

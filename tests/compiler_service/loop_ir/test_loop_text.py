@@ -103,6 +103,8 @@ def test_names_are_made_distinct() -> None:
         (Cast(DType.FLOAT64, Const(1.0, DType.FLOAT32)), "float64(1.0)"),
         (Const(1.0, DType.FLOAT8E4M3FN), "1.0:float8e4m3fn"),
         (Const(True, DType.BOOL), "true"),
+        (Const(float("-inf"), DType.FLOAT32), "-inf"),
+        (Const(float("nan"), DType.FLOAT64), "nan:float64"),
         (Const(-0.0, DType.FLOAT32), "-0.0"),
         (Unary(UnaryOp.EXP, load(X, A, B)), "exp(x[a, b])"),
         (select(A < B, A, Const(0)), "select(a < b, a, 0)"),
