@@ -68,6 +68,16 @@ PUSHED = {
         "const %pads: int64[8] = [0, 0, 2, 0, 0, 0, 0, 1]",
         ["Transpose", "Conv", "Pad", "Transpose"],
     ),
+    "resizing": (
+        '%y: float32[batch, 3, 2*h, 2*w] = Resize(%c, _, %scales) {mode="nearest"}',
+        "const %scales: float32[4] = [1.0, 1.0, 2.0, 2.0]",
+        ["Transpose", "Conv", "Resize", "Transpose"],
+    ),
+    "transposed convolution": (
+        "%y: float32[batch, 1, h, w] = ConvTranspose(%c, %k) {kernel_shape=(1, 1)}",
+        "const %k: float32[3, 1, 1, 1] = [1.0, 2.0, 3.0]",
+        ["Transpose", "Conv", "ConvTranspose", "ingot.Dims", "Reshape"],
+    ),
     "transpose to channels last": (
         "%y: float32[batch, h, w, 3] = Transpose(%c) {perm=(0, 2, 3, 1)}",
         "",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -9,10 +10,12 @@ from pass_graphs import feeds
 from random_graphs import SIZES, graphs
 from test_pass_memory import run_in_memory
 
+from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.instruments import Verify
-from compiler_service.graph_passes.pass_manager import PassContext
-from compiler_service.graph_passes.pipelines import default_pipeline
+from compiler_service.graph_passes.pass_manager import PassContext, Pipeline
+from compiler_service.graph_passes.pipelines import PASSES, default_pipeline
 from compiler_service.graph_passes.plan_memory import plan_memory
+from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.interpret import run_graph
 from shared_ir.graph import GROUP_OP, Graph
 from shared_ir.graph_text import large_constants, parse_graph, print_graph
@@ -37,6 +40,18 @@ def test_optimised_equals_unoptimised(level: int, before: Graph) -> None:
         _close(found, expected)
     plan = plan_memory(after)
     for found, expected in zip(run_in_memory(after, plan, inputs, SIZES), wanted, strict=True):
+        _close(found, expected)
+
+
+@settings(deadline=None, max_examples=30, suppress_health_check=SLOW_DRAWS)
+@given(
+    before=graphs(), order=st.lists(st.sampled_from(sorted(PASSES.keys() - {"fuse", "separate-outputs"})), max_size=8)
+)
+def test_passes_work_in_any_order(before: Graph, order: list[str]) -> None:
+    passes = (*(PASSES[name]() for name in order), Fuse(), SeparateOutputs())
+    after = Pipeline(passes).run_graph(before, PassContext(3, instruments=(Verify(),)))
+    inputs = feeds(before, SIZES)
+    for found, expected in zip(run_graph(after, inputs), run_graph(before, inputs), strict=True):
         _close(found, expected)
 
 
