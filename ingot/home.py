@@ -6,7 +6,7 @@ import json
 import os
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
@@ -68,7 +68,7 @@ class Addresses:
         return path
 
 
-def _read(path: Path) -> dict[str, str | int]:
+def _read(path: Path) -> dict[str, Any]:
     try:
         data = json.loads(path.read_text())
         return {name: data[name] for name in Addresses.__dataclass_fields__ if name in data}

@@ -1,0 +1,91 @@
+"""gRPC channels, and calls whose failures are :class:`IngotError`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, TypeVar
+
+import grpc
+
+from ingot.messages import error_from_pb
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+
+ERROR_METADATA = "ingot-error-bin"
+MAX_MESSAGE = 256 * 1024 * 1024
+"""Largest gRPC message in bytes, as the runtime service sends them by default."""
+
+_CODES = {
+    grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_ARGUMENT,
+    grpc.StatusCode.NOT_FOUND: ErrorCode.NOT_FOUND,
+    grpc.StatusCode.ALREADY_EXISTS: ErrorCode.ALREADY_EXISTS,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: ErrorCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.DEADLINE_EXCEEDED: ErrorCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.CANCELLED: ErrorCode.CANCELLED,
+    grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
+    grpc.StatusCode.UNAUTHENTICATED: ErrorCode.INVALID_ARGUMENT,
+    grpc.StatusCode.PERMISSION_DENIED: ErrorCode.INVALID_ARGUMENT,
+}
+_T = TypeVar("_T")
+
+
+def open_channel(address: str, ca_certificate: str | Path | None = None) -> grpc.Channel:
+    """Plain, or over TLS with the authorities in the PEM file ``ca_certificate``. Connects at the first call.
+
+    Raises:
+        IngotError: NOT_FOUND, the file cannot be read.
+    """
+    options = [("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", MAX_MESSAGE)]
+    if ca_certificate is None:
+        return grpc.insecure_channel(address, options)
+    try:
+        roots = Path(ca_certificate).read_bytes()
+    except OSError as error:
+        raise IngotError(
+            ErrorCode.NOT_FOUND, f"cannot read the certificate: {error.strerror}", field=str(ca_certificate)
+        ) from error
+    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options)
+
+
+def authorization(token: str) -> tuple[tuple[str, str], ...]:
+    """Metadata of every call."""
+    return (("authorization", f"Bearer {token}"),) if token else ()
+
+
+def call(address: str, function: Callable[[], _T]) -> _T:
+    """``function()``; what gRPC raises becomes an IngotError."""
+    try:
+        return function()
+    except grpc.RpcError as error:
+        raise decode_error(address, error) from error
+
+
+def stream(address: str, responses: Iterator[_T]) -> Iterator[_T]:
+    """As :func:`call`, for a stream of responses; it is cancelled when the caller stops reading."""
+    try:
+        yield from responses
+    except grpc.RpcError as error:
+        raise decode_error(address, error) from error
+    finally:
+        responses.cancel()  # type: ignore[attr-defined]
+
+
+def decode_error(address: str, error: Any) -> IngotError:
+    """The error that the service attached, or the nearest one for the status."""
+    for name, value in error.trailing_metadata() or ():
+        if name == ERROR_METADATA:
+            is_json = value.startswith(b"{")  # the runtime service's form; no ErrorDetail starts with this byte
+            return (
+                IngotError.from_dict(json.loads(value)) if is_json else error_from_pb(pb.ErrorDetail.FromString(value))
+            )
+    status, details = error.code(), str(error.details() or "")
+    if status is grpc.StatusCode.UNAVAILABLE:
+        return IngotError(
+            ErrorCode.UNAVAILABLE,
+            f"the service at {address} cannot be reached ({details[:200]})",
+            remedy="Start it with `ingot up`, or set INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS to where it runs.",
+        )
+    remedy = "Set INGOT_TOKEN to the service's token." if status is grpc.StatusCode.UNAUTHENTICATED else ""
+    return IngotError(_CODES.get(status, ErrorCode.INTERNAL), details[:1000] or str(status), remedy=remedy)

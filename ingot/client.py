@@ -1,0 +1,194 @@
+"""The client of the compiler service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from ingot import messages
+from ingot.channel import authorization, call, open_channel, stream
+from ingot.download import receive_layout
+from ingot.home import Addresses, home_directory
+from ingot.records import (
+    Capabilities,
+    CheckReport,
+    Job,
+    JobEvent,
+    ModelVersion,
+    PublishedModel,
+    Source,
+    TargetInfo,
+)
+from ingot.upload import Progress, Uploader, no_progress
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+
+Model = str | Path | bytes | Source
+"""A path, bytes, or what :meth:`Client.upload` returned."""
+
+
+class Client:
+    """Talks to the compiler service at ``address`` (``host:port``). Every method raises :class:`IngotError`.
+
+    Args:
+        address: by default ``INGOT_COMPILER_ADDRESS``, else what ``ingot up`` wrote, else ``127.0.0.1:8500``.
+        token: bearer token of the service.
+        ca_certificate: PEM file with the authorities that signed the service's certificate; turns TLS on.
+        timeout: seconds for each call but uploads, downloads, checks and watching.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        *,
+        token: str = "",
+        ca_certificate: str | Path | None = None,
+        timeout: float = 30.0,
+    ) -> None:
+        self.address = address or Addresses.find(home_directory()).compiler
+        self._timeout = timeout
+        self._options: dict[str, Any] = {"metadata": authorization(token)}
+        self._channel = open_channel(self.address, ca_certificate)
+        self._stub: Any = compiler_pb2_grpc.CompilerServiceStub(self._channel)
+
+    def close(self) -> None:
+        self._channel.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    # ---- models in
+
+    def upload(
+        self,
+        model: Any,
+        external_data: Mapping[str, bytes | Path] | None = None,
+        progress: Progress = no_progress,
+    ) -> Source:
+        """Send a model in chunks; one that the service has already is not sent again, a broken upload goes on.
+
+        External data in the folder of ``model`` is found and sent too.
+        """
+        if isinstance(model, Source):
+            return model
+        return Uploader(self._stub, self.address, self._timeout, self._options).send_model(
+            model, external_data, progress
+        )
+
+    def check(self, model: Model, **options: Any) -> CheckReport:
+        """Everything that keeps a model from being compiled, at once. Raises when it cannot be read at all."""
+        request = pb.CheckModelRequest(
+            source=messages.source_to_pb(self.upload(model)), options=messages.options_to_pb(options)
+        )
+        return messages.check_from_pb(self._call("CheckModel", request, timeout=600.0))
+
+    # ---- jobs
+
+    def compile(
+        self,
+        model: Model,
+        name: str,
+        targets: Sequence[str] = ("host",),
+        labels: Sequence[str] = (),
+        **options: Any,
+    ) -> Job:
+        """Upload if need be, and queue a compilation; a job whose artifacts all exist has finished already.
+
+        Args:
+            name: of the model that a version is published of.
+            labels: to move to that version.
+            options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
+        """
+        request = pb.CompileRequest(
+            name=name,
+            source=messages.source_to_pb(self.upload(model)),
+            targets=list(targets),
+            options=messages.options_to_pb(options),
+            labels=list(labels),
+        )
+        return messages.job_from_pb(self._call("Compile", request).job)
+
+    def job(self, id: str) -> Job:
+        return messages.job_from_pb(self._call("GetJob", pb.GetJobRequest(id=id)))
+
+    def jobs(self, limit: int = 50, state: str = "", name: str = "") -> tuple[Job, ...]:
+        """Newest first; only those in ``state`` and of model ``name``, when given."""
+        request = pb.ListJobsRequest(limit=limit, state=messages.state_to_pb(state), name=name)
+        return tuple(messages.job_from_pb(job) for job in self._call("ListJobs", request).jobs)
+
+    def watch(self, id: str, after: str = "") -> Iterator[JobEvent]:
+        """What happened to a job since event ``after``, then what happens, until it has finished."""
+        responses = self._stub.WatchJob(pb.WatchJobRequest(id=id, after=after), **self._options)
+        for event in stream(self.address, responses):
+            yield messages.event_from_pb(event)
+
+    def wait(self, id: str) -> Job:
+        """The job once it has finished, however it ended."""
+        for _ in self.watch(id):
+            pass
+        return self.job(id)
+
+    def cancel(self, id: str) -> Job:
+        """Stop a job; one that has finished stays as it is."""
+        return messages.job_from_pb(self._call("CancelJob", pb.CancelJobRequest(id=id)))
+
+    # ---- models out
+
+    def models(self) -> tuple[PublishedModel, ...]:
+        return tuple(messages.model_from_pb(m) for m in self._call("ListModels", pb.ListModelsRequest()).models)
+
+    def model(self, name: str) -> PublishedModel:
+        return messages.model_from_pb(self._call("GetModel", pb.GetModelRequest(name=name)))
+
+    def versions(self, name: str) -> tuple[ModelVersion, ...]:
+        """Oldest first."""
+        response = self._call("ListVersions", pb.ListVersionsRequest(name=name))
+        return tuple(messages.version_from_pb(version) for version in response.versions)
+
+    def labels(self, name: str) -> Mapping[str, int]:
+        """Version by label."""
+        return self.model(name).labels
+
+    def set_label(self, name: str, label: str, version: int) -> PublishedModel:
+        """Point a label at a version that exists; runtimes that follow it load that version."""
+        request = pb.SetLabelRequest(name=name, label=label, version=version)
+        return messages.model_from_pb(self._call("SetLabel", request))
+
+    def delete_label(self, name: str, label: str) -> PublishedModel:
+        return messages.model_from_pb(self._call("DeleteLabel", pb.DeleteLabelRequest(name=name, label=label)))
+
+    def download(self, name: str, directory: str | Path, which: int | str | None = None, artifact_key: str = "") -> str:
+        """Add a version to the OCI image layout at ``directory``; its tag there.
+
+        Args:
+            which: a version, a label, or ``None`` for the newest.
+            artifact_key: one target alone; by default all.
+        """
+        request = pb.DownloadArtifactRequest(name=name, artifact_key=artifact_key)
+        if isinstance(which, int):
+            request.version = which
+        elif which:
+            request.label = which
+        parts = stream(self.address, self._stub.DownloadArtifact(request, **self._options))
+        return receive_layout(parts, Path(directory))
+
+    # ---- the service itself
+
+    def targets(self) -> tuple[TargetInfo, ...]:
+        """Targets that have a name."""
+        response = self._call("ListTargets", pb.ListTargetsRequest())
+        return tuple(messages.target_info_from_pb(info) for info in response.targets)
+
+    def capabilities(self) -> Capabilities:
+        return messages.capabilities_from_pb(self._call("GetCapabilities", pb.GetCapabilitiesRequest()))
+
+    def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
+        function = getattr(self._stub, method)
+        return call(self.address, lambda: function(request, timeout=timeout or self._timeout, **self._options))

@@ -1,0 +1,178 @@
+"""The client of a runtime service: inference over the Open Inference Protocol v2, gRPC or HTTP."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import quote
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ingot.channel import authorization, call, open_channel
+from ingot.home import Addresses, home_directory
+from ingot.records import TensorInfo
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
+from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
+
+Array = NDArray[Any]
+
+WIRE_NAMES: Mapping[DType, str] = {
+    DType.BOOL: "BOOL",
+    DType.UINT8: "UINT8",
+    DType.UINT16: "UINT16",
+    DType.UINT32: "UINT32",
+    DType.UINT64: "UINT64",
+    DType.INT8: "INT8",
+    DType.INT16: "INT16",
+    DType.INT32: "INT32",
+    DType.INT64: "INT64",
+    DType.FLOAT16: "FP16",
+    DType.FLOAT32: "FP32",
+    DType.FLOAT64: "FP64",
+}
+"""Open Inference Protocol v2, "Tensor Data Types", as far as numpy itself has them."""
+_DTYPES = {name: dtype.numpy for dtype, name in WIRE_NAMES.items()}
+_JSON_LENGTH = "Inference-Header-Content-Length"
+
+
+class Endpoint:
+    """Infers at a runtime service. Every method raises :class:`IngotError`.
+
+    Args:
+        address: ``host:port``; by default ``INGOT_RUNTIME_ADDRESS`` (``INGOT_RUNTIME_HTTP_ADDRESS`` for HTTP), else what
+            ``ingot up`` wrote, else the usual port of this machine.
+        protocol: ``grpc`` or ``http``; the latter sends tensors as binary data behind the JSON.
+    """
+
+    def __init__(
+        self,
+        address: str | None = None,
+        protocol: Literal["grpc", "http"] = "grpc",
+        *,
+        token: str = "",
+        timeout: float = 60.0,
+    ) -> None:
+        known = Addresses.find(home_directory())
+        self.address = address or (known.grpc if protocol == "grpc" else known.http)
+        self._timeout = timeout
+        self._token = token
+        self._channel = open_channel(self.address) if protocol == "grpc" else None
+
+    def close(self) -> None:
+        if self._channel is not None:
+            self._channel.close()
+
+    def inputs(self, model: str, version: str = "") -> tuple[TensorInfo, ...]:
+        """Inputs of a model as it is served; ``-1`` stands for an extent that may vary."""
+        if self._channel is None:
+            found = self._get(f"{_path(model, version)}")["inputs"]
+            return tuple(_info(t["name"], t["datatype"], t["shape"]) for t in found)
+        metadata = self._call("ModelMetadata", pb.ModelMetadataRequest(name=model, version=version))
+        return tuple(_info(t.name, t.datatype, t.shape) for t in metadata.inputs)
+
+    def infer(self, model: str, feeds: Mapping[str, Array], version: str = "") -> dict[str, Array]:
+        """Outputs by name."""
+        if self._channel is None:
+            return self._infer_http(model, feeds, version)
+        request = pb.ModelInferRequest(model_name=model, model_version=version)
+        for name, array in feeds.items():
+            request.inputs.add(name=name, datatype=_wire_name(name, array), shape=array.shape)
+            request.raw_input_contents.append(np.ascontiguousarray(array).tobytes())
+        response = self._call("ModelInfer", request)
+        return {
+            output.name: _array(output.datatype, tuple(output.shape), raw, output.name)
+            for output, raw in zip(response.outputs, response.raw_output_contents, strict=True)
+        }
+
+    def _infer_http(self, model: str, feeds: Mapping[str, Array], version: str) -> dict[str, Array]:
+        tensors, blobs = [], []
+        for name, array in feeds.items():
+            data = np.ascontiguousarray(array).tobytes()
+            tensor = {"name": name, "datatype": _wire_name(name, array), "shape": list(array.shape)}
+            tensors.append(tensor | {"parameters": {"binary_data_size": len(data)}})
+            blobs.append(data)
+        document = {"inputs": tensors, "parameters": {"binary_data_output": True}}
+        head = json.dumps(document).encode()
+        length, body = self._exchange("POST", f"{_path(model, version)}/infer", head + b"".join(blobs), len(head))
+        answer, rest = json.loads(body[:length]), memoryview(body)[length:]
+        outputs = {}
+        for tensor in answer["outputs"]:
+            size = tensor["parameters"]["binary_data_size"]
+            outputs[tensor["name"]] = _array(tensor["datatype"], tuple(tensor["shape"]), rest[:size], tensor["name"])
+            rest = rest[size:]
+        return outputs
+
+    def _get(self, path: str) -> Any:
+        return json.loads(self._exchange("GET", path, b"", 0)[1])
+
+    def _exchange(self, method: str, path: str, body: bytes, json_length: int) -> tuple[int, bytes]:
+        """Length of the JSON part of the answer, and the answer."""
+        connection = http.client.HTTPConnection(self.address, timeout=self._timeout)
+        headers = {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(json_length)} if body else {}
+        headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
+        try:
+            connection.request(method, path, body, headers)
+            response = connection.getresponse()
+            data = response.read()
+        except (OSError, http.client.HTTPException) as error:
+            raise IngotError(
+                ErrorCode.UNAVAILABLE,
+                f"the service at {self.address} cannot be reached ({error})",
+                remedy="Start it with `ingot up`, or set INGOT_RUNTIME_HTTP_ADDRESS to where it runs.",
+            ) from error
+        finally:
+            connection.close()
+        if response.status != 200:
+            raise _http_error(response.status, data)
+        return int(response.headers.get(_JSON_LENGTH, len(data))), data
+
+    def _call(self, method: str, request: Any) -> Any:
+        stub: Any = grpc_service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
+        function = getattr(stub, method)
+        return call(self.address, lambda: function(request, timeout=self._timeout, metadata=authorization(self._token)))
+
+
+def _path(model: str, version: str) -> str:
+    path = f"/v2/models/{quote(model, safe='')}"
+    return f"{path}/versions/{quote(version, safe='')}" if version else path
+
+
+def _info(name: str, datatype: str, shape: Any) -> TensorInfo:
+    dtype = next((own.value for own, wire in WIRE_NAMES.items() if wire == datatype), datatype.lower())
+    return TensorInfo(name, dtype, tuple(str(extent) for extent in shape))
+
+
+def _wire_name(name: str, array: Array) -> str:
+    found = next((wire for wire, dtype in _DTYPES.items() if dtype == array.dtype), None)
+    if found is None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            "arrays of this type cannot be sent",
+            tensor=name,
+            expected=", ".join(str(dtype) for dtype in _DTYPES.values()),
+            received=str(array.dtype),
+        )
+    return found
+
+
+def _array(datatype: str, shape: tuple[int, ...], data: bytes | memoryview, name: str) -> Array:
+    if datatype not in _DTYPES:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE, f"no numpy type for {datatype}", tensor=name, remedy="Use another client."
+        )
+    return np.frombuffer(data, _DTYPES[datatype]).reshape(shape)
+
+
+def _http_error(status: int, data: bytes) -> IngotError:
+    try:
+        document = json.loads(data)
+    except ValueError:
+        document = {"error": data[:500].decode(errors="replace")}
+    codes = {400: ErrorCode.INVALID_ARGUMENT, 404: ErrorCode.NOT_FOUND, 429: ErrorCode.RESOURCE_EXHAUSTED}
+    codes |= {401: ErrorCode.INVALID_ARGUMENT, 503: ErrorCode.UNAVAILABLE, 504: ErrorCode.DEADLINE_EXCEEDED}
+    return IngotError(codes.get(status, ErrorCode.INTERNAL), str(document.get("error", document)))

@@ -1,0 +1,224 @@
+"""From protobuf messages of the compiler service to values, and back."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ingot.records import (
+    Capabilities,
+    CheckReport,
+    Job,
+    JobEvent,
+    LogLine,
+    ModelVersion,
+    OptionInfo,
+    Progress,
+    PublishedModel,
+    Source,
+    TargetArtifact,
+    TargetInfo,
+    TargetJob,
+    TensorInfo,
+)
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+
+
+def error_from_pb(detail: pb.ErrorDetail) -> IngotError:
+    """A code that this release does not know becomes INTERNAL or INVALID_ARGUMENT, by who is to blame."""
+    known = {code.value for code in ErrorCode}
+    unknown = ErrorCode.INVALID_ARGUMENT if detail.blame == pb.BLAME_USER else ErrorCode.INTERNAL
+    return IngotError(
+        ErrorCode(detail.code) if detail.code in known else unknown,
+        detail.message,
+        node=detail.node,
+        tensor=detail.tensor,
+        field=detail.field,
+        expected=detail.expected,
+        received=detail.received,
+        remedy=detail.remedy,
+    )
+
+
+def job_from_pb(job: pb.Job) -> Job:
+    return Job(
+        id=job.id,
+        name=job.name,
+        state=state_name(job.state),
+        model_sha256=job.model_sha256,
+        targets=tuple(_target_from_pb(target) for target in job.targets),
+        options=options_from_pb(job.options),
+        labels=tuple(job.labels),
+        created=_seconds(job, "created"),
+        started=_seconds(job, "started"),
+        finished=_seconds(job, "finished"),
+        cache_hit=job.cache_hit,
+        version=job.version,
+        error=_error(job),
+        stage_seconds=dict(job.stage_seconds),
+    )
+
+
+def event_from_pb(event: pb.JobEvent) -> JobEvent:
+    kind = event.WhichOneof("event")
+    progress, log = event.progress, event.log
+    return JobEvent(
+        sequence=event.sequence,
+        time=_seconds(event, "time"),
+        target=event.target,
+        job=job_from_pb(event.job) if kind == "job" else None,
+        progress=Progress(progress.stage, progress.done, progress.total, progress.eta_seconds, progress.message)
+        if kind == "progress"
+        else None,
+        log=LogLine(log.level, log.text) if kind == "log" else None,
+    )
+
+
+def check_from_pb(report: pb.CheckModelResponse) -> CheckReport:
+    return CheckReport(
+        ok=report.ok,
+        opsets=dict(report.opsets),
+        inputs=tuple(_tensor_from_pb(tensor) for tensor in report.inputs),
+        outputs=tuple(_tensor_from_pb(tensor) for tensor in report.outputs),
+        operators=dict(report.operators),
+        issues=tuple(error_from_pb(issue) for issue in report.issues),
+    )
+
+
+def model_from_pb(model: pb.Model) -> PublishedModel:
+    return PublishedModel(model.name, model.latest_version, dict(model.labels))
+
+
+def version_from_pb(version: pb.ModelVersion) -> ModelVersion:
+    return ModelVersion(
+        name=version.name,
+        version=version.version,
+        created=_seconds(version, "created"),
+        model_sha256=version.model_sha256,
+        job_id=version.job_id,
+        digest=version.digest,
+        targets=tuple(_artifact_from_pb(target) for target in version.targets),
+    )
+
+
+def target_info_from_pb(info: pb.TargetInfo) -> TargetInfo:
+    return TargetInfo(info.name, info.description, info.triple, info.cpu, tuple(info.features), info.vector_bits)
+
+
+def capabilities_from_pb(message: pb.Capabilities) -> Capabilities:
+    return Capabilities(
+        compiler_version=message.compiler_version,
+        abi_version=message.abi_version,
+        limits=dict(message.limits),
+        options=tuple(OptionInfo(own.name, own.type, own.default, own.description) for own in message.options),
+        operators=tuple(message.operators),
+        min_opset=message.min_opset,
+        max_opset=message.max_opset,
+        signing_key=message.signing_key,
+        signing_key_id=message.signing_key_id,
+    )
+
+
+def source_to_pb(source: Source) -> pb.ModelSource:
+    return pb.ModelSource(model_sha256=source.model_sha256, external_data=dict(source.external_data))
+
+
+def options_to_pb(options: Mapping[str, Any]) -> dict[str, pb.OptionValue]:
+    """Raises IngotError INVALID_ARGUMENT for an option that cannot travel."""
+    return {name: _option_to_pb(name, value) for name, value in options.items()}
+
+
+def options_from_pb(options: Mapping[str, pb.OptionValue]) -> dict[str, Any]:
+    return {name: _option_from_pb(value) for name, value in options.items()}
+
+
+def state_name(state: int) -> str:
+    return str(pb.JobState.Name(state)).removeprefix("JOB_STATE_")
+
+
+def state_to_pb(state: str) -> Any:
+    """Raises IngotError INVALID_ARGUMENT for an unknown state; an empty one is any."""
+    name = f"JOB_STATE_{state.upper() or 'UNSPECIFIED'}"
+    if name not in pb.JobState.keys():  # noqa: SIM118 - an enum wrapper, not a dict
+        states = ", ".join(key.removeprefix("JOB_STATE_").lower() for key in pb.JobState.keys()[1:])
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "there is no such state of a job",
+            field="state",
+            expected=states,
+            received=state,
+        )
+    return pb.JobState.Value(name)
+
+
+def _option_to_pb(name: str, value: Any) -> pb.OptionValue:
+    match value:
+        case bool():
+            return pb.OptionValue(bool_value=value)
+        case int():
+            return pb.OptionValue(int_value=value)
+        case float():
+            return pb.OptionValue(double_value=value)
+        case str():
+            return pb.OptionValue(string_value=value)
+        case None:
+            return pb.OptionValue(string_value="")
+        case Mapping():
+            items = {str(key): _option_to_pb(f"{name}.{key}", item) for key, item in value.items()}
+            return pb.OptionValue(map_value=pb.OptionMap(values=items))
+        case Sequence():
+            return pb.OptionValue(list_value=pb.OptionList(values=[_option_to_pb(name, item) for item in value]))
+    raise IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "an option has a value that cannot be sent",
+        field=name,
+        expected="a bool, number, string, list or mapping",
+        received=type(value).__name__,
+    )
+
+
+def _option_from_pb(value: pb.OptionValue) -> Any:
+    kind = value.WhichOneof("kind")
+    if kind == "list_value":
+        return [_option_from_pb(item) for item in value.list_value.values]
+    if kind == "map_value":
+        return {key: _option_from_pb(item) for key, item in value.map_value.values.items()}
+    return getattr(value, kind) if kind else None
+
+
+def _target_from_pb(target: pb.TargetJob) -> TargetJob:
+    return TargetJob(
+        target=target.target,
+        state=state_name(target.state),
+        stage=target.stage,
+        done=target.done,
+        total=target.total,
+        artifact_key=target.artifact_key,
+        cache_hit=target.cache_hit,
+        error=_error(target),
+    )
+
+
+def _tensor_from_pb(tensor: pb.TensorInfo) -> TensorInfo:
+    return TensorInfo(tensor.name, tensor.dtype, tuple(tensor.shape))
+
+
+def _artifact_from_pb(target: pb.TargetArtifact) -> TargetArtifact:
+    return TargetArtifact(
+        key=target.key,
+        triple=target.triple,
+        cpu=target.cpu,
+        features=tuple(target.features),
+        abi_version=target.abi_version,
+        min_glibc=target.min_glibc,
+        compiler_version=target.compiler_version,
+    )
+
+
+def _error(message: pb.Job | pb.TargetJob) -> IngotError | None:
+    return error_from_pb(message.error) if message.HasField("error") else None
+
+
+def _seconds(message: Any, name: str) -> float:
+    return float(getattr(message, name).ToNanoseconds() / 1e9) if message.HasField(name) else 0.0

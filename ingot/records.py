@@ -1,0 +1,205 @@
+"""What the compiler service answers, as values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any
+
+from shared_ir.errors import IngotError
+
+FINISHED = ("SUCCEEDED", "FAILED", "CANCELLED")
+
+
+@dataclass(frozen=True)
+class Source:
+    """An uploaded model: hexadecimal sha256 of the model file, and of its external data by location."""
+
+    model_sha256: str
+    external_data: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class TargetJob:
+    """Work of a job on one target; ``done`` of ``total`` steps of ``stage``."""
+
+    target: str
+    state: str
+    stage: str
+    done: int
+    total: int
+    artifact_key: str
+    cache_hit: bool
+    error: IngotError | None
+
+
+@dataclass(frozen=True)
+class Job:
+    """A compilation. Times are in seconds since the epoch, 0 for not yet.
+
+    Attributes:
+        state: QUEUED, RUNNING, SUCCEEDED, FAILED or CANCELLED.
+        cache_hit: every artifact existed already.
+        version: the published version, 0 until then.
+        stage_seconds: by stage, over all targets.
+    """
+
+    id: str
+    name: str
+    state: str
+    model_sha256: str
+    targets: tuple[TargetJob, ...]
+    options: Mapping[str, Any]
+    labels: tuple[str, ...]
+    created: float
+    started: float
+    finished: float
+    cache_hit: bool
+    version: int
+    error: IngotError | None
+    stage_seconds: Mapping[str, float]
+
+    @property
+    def is_finished(self) -> bool:
+        return self.state in FINISHED
+
+
+@dataclass(frozen=True)
+class Progress:
+    """Where a stage is; ``eta_seconds`` is negative when unknown."""
+
+    stage: str
+    done: int
+    total: int
+    eta_seconds: float
+    message: str
+
+
+@dataclass(frozen=True)
+class LogLine:
+    """``level`` is DEBUG, INFO, WARNING or ERROR."""
+
+    level: str
+    text: str
+
+
+@dataclass(frozen=True)
+class JobEvent:
+    """Something that happened to a job; exactly one of ``job``, ``progress`` and ``log`` is there.
+
+    ``target`` is empty for what concerns the whole job; ``time`` is in seconds since the epoch.
+    """
+
+    sequence: str
+    time: float
+    target: str
+    job: Job | None = None
+    progress: Progress | None = None
+    log: LogLine | None = None
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """An input or output of a model; extents as text: ``3``, ``batch``, ``(w + 1) // 2``."""
+
+    name: str
+    dtype: str
+    shape: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """Everything that keeps a model from being compiled: ``issues``, none when ``ok``."""
+
+    ok: bool
+    opsets: Mapping[str, int]
+    inputs: tuple[TensorInfo, ...]
+    outputs: tuple[TensorInfo, ...]
+    operators: Mapping[str, int]
+    issues: tuple[IngotError, ...]
+
+
+@dataclass(frozen=True)
+class PublishedModel:
+    """A model with its newest version, and the versions that labels point at."""
+
+    name: str
+    latest_version: int
+    labels: Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class TargetArtifact:
+    """One target of a version."""
+
+    key: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    abi_version: int
+    min_glibc: str
+    compiler_version: str
+
+
+@dataclass(frozen=True)
+class ModelVersion:
+    """A published version; ``digest`` is that of its image index."""
+
+    name: str
+    version: int
+    created: float
+    model_sha256: str
+    job_id: str
+    digest: str
+    targets: tuple[TargetArtifact, ...]
+
+
+@dataclass(frozen=True)
+class TargetInfo:
+    """A target that the service knows by name."""
+
+    name: str
+    description: str
+    triple: str
+    cpu: str
+    features: tuple[str, ...]
+    vector_bits: int
+
+
+@dataclass(frozen=True)
+class OptionInfo:
+    """An option of a compilation."""
+
+    name: str
+    type: str
+    default: str
+    description: str
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What the service can do; ``signing_key`` (PEM) is what its artifacts are signed with."""
+
+    compiler_version: str
+    abi_version: int
+    limits: Mapping[str, int]
+    options: tuple[OptionInfo, ...]
+    operators: tuple[str, ...]
+    min_opset: int
+    max_opset: int
+    signing_key: str
+    signing_key_id: str
+
+
+def to_json(value: Any) -> Any:
+    """JSON values of a record; errors become objects, absent parts are left out."""
+    if isinstance(value, IngotError):
+        return value.to_dict()
+    if is_dataclass(value) and not isinstance(value, type):
+        own = {item.name: getattr(value, item.name) for item in fields(value)}
+        return {name: to_json(item) for name, item in own.items() if item is not None}
+    if isinstance(value, Mapping):
+        return {str(name): to_json(item) for name, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [to_json(item) for item in value]
+    return value

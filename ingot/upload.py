@@ -1,0 +1,173 @@
+"""Sending a model to the compiler service: in chunks, resumed where the service says, external data included."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Any
+
+from ingot.channel import call
+from ingot.records import Source
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+
+CHUNK = 1024 * 1024
+"""Bytes of one message."""
+ATTEMPTS = 4
+"""How often an upload is taken up again after the connection broke."""
+
+Progress = Callable[[str, int, int], None]
+"""Called with the name of the file, bytes sent, bytes in total."""
+
+
+def no_progress(name: str, sent: int, total: int) -> None:
+    """Reports nothing."""
+
+
+@dataclass(frozen=True)
+class Upload:
+    """One file to send."""
+
+    name: str
+    content: bytes | Path
+
+    @property
+    def size(self) -> int:
+        return self.content.stat().st_size if isinstance(self.content, Path) else len(self.content)
+
+    def sha256(self) -> str:
+        if not isinstance(self.content, Path):
+            return hashlib.sha256(self.content).hexdigest()
+        with self.content.open("rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def chunks(self, offset: int) -> Iterator[bytes]:
+        if isinstance(self.content, Path):
+            with self.content.open("rb") as file:
+                file.seek(offset)
+                while chunk := file.read(CHUNK):
+                    yield chunk
+        else:
+            for start in range(offset, len(self.content), CHUNK):
+                yield self.content[start : start + CHUNK]
+
+
+class Uploader:
+    """Sends files through ``stub``; ``options`` (metadata) go with every call."""
+
+    def __init__(self, stub: Any, address: str, timeout: float, options: Mapping[str, Any]) -> None:
+        self._stub = stub
+        self._address = address
+        self._timeout = timeout
+        self._options = dict(options)
+
+    def send_model(
+        self, model: Any, external_data: Mapping[str, bytes | Path] | None, progress: Progress = no_progress
+    ) -> Source:
+        """Send a model (path, bytes, or ``onnx.ModelProto``) and its external data; what is there already is not sent.
+
+        Raises:
+            IngotError: NOT_FOUND, EXTERNAL_DATA, LIMIT_EXCEEDED, CHECKSUM_MISMATCH, UNAVAILABLE.
+        """
+        main = model_upload(model)
+        files: dict[str, bytes | Path] = dict(external_data or {})
+        if isinstance(main.content, Path):
+            files = {**external_files(main.content), **files}
+        digests = {location: self.send(Upload(location, files[location]), progress) for location in sorted(files)}
+        return Source(self.send(main, progress), digests)
+
+    def send(self, upload: Upload, progress: Progress = no_progress) -> str:
+        """The sha256 of the file, once the service has all of it."""
+        sha256 = upload.sha256()
+        for attempt in range(ATTEMPTS):
+            try:
+                return self._send(upload, sha256, progress)
+            except IngotError as error:
+                if error.code is not ErrorCode.UNAVAILABLE or attempt == ATTEMPTS - 1:
+                    raise
+                time.sleep(0.25 * 2**attempt)
+        raise AssertionError("the loop returns or raises")
+
+    def _send(self, upload: Upload, sha256: str, progress: Progress) -> str:
+        query = pb.QueryUploadRequest(sha256=sha256)
+        known = call(self._address, lambda: self._stub.QueryUpload(query, timeout=self._timeout, **self._options))
+        total = upload.size
+        if known.complete:
+            progress(upload.name, total, total)
+            return sha256
+        offset = known.received if known.received <= total else 0
+        requests = _requests(upload, sha256, offset, progress)
+        call(self._address, lambda: self._stub.UploadModel(requests, **self._options))
+        return sha256
+
+
+def _requests(upload: Upload, sha256: str, offset: int, progress: Progress) -> Iterator[pb.UploadModelRequest]:
+    total, sent = upload.size, offset
+    header = pb.UploadHeader(name=upload.name, size=total, sha256=sha256, offset=offset)
+    yield pb.UploadModelRequest(header=header)
+    for chunk in upload.chunks(offset):
+        yield pb.UploadModelRequest(chunk=chunk)
+        sent += len(chunk)
+        progress(upload.name, sent, total)
+
+
+def model_upload(model: Any) -> Upload:
+    """Raises IngotError: NOT_FOUND, no such file; INVALID_ARGUMENT, not a model."""
+    if hasattr(model, "SerializeToString"):
+        model = model.SerializeToString()
+    if isinstance(model, bytes | bytearray | memoryview):
+        return Upload("model", bytes(model))
+    if not isinstance(model, str | Path):
+        received = type(model).__name__
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a model", expected="a path or bytes", received=received)
+    path = Path(model)
+    if not path.is_file():
+        remedy = "Give the path of an ONNX file."
+        raise IngotError(ErrorCode.NOT_FOUND, "there is no such model file", field=str(path), remedy=remedy)
+    return Upload(path.name, path)
+
+
+def external_files(model: Path) -> dict[str, Path]:
+    """Location -> file of the external data that a model names, all of them in the model's own folder.
+
+    Empty when ``onnx`` is not installed or the file cannot be read as a model: the service says what it misses then.
+
+    Raises:
+        IngotError: EXTERNAL_DATA, a location leaves the folder or its file is missing.
+    """
+    try:
+        import onnx
+        from onnx.external_data_helper import _get_all_tensors, uses_external_data
+    except ModuleNotFoundError:
+        return {}
+    try:
+        proto = onnx.load(str(model), load_external_data=False)
+    except Exception:  # protobuf's own errors: the service refuses the file with a sentence about it
+        return {}
+    found = {}
+    for tensor in _get_all_tensors(proto):
+        if uses_external_data(tensor):
+            location = next((e.value for e in tensor.external_data if e.key == "location"), "")
+            if location not in found:
+                found[location] = _beside(model, location, tensor.name)
+    return found
+
+
+def _beside(model: Path, location: str, tensor: str) -> Path:
+    name = PurePosixPath(location)
+    path = model.parent / name
+    inside = bool(location) and not name.is_absolute() and ".." not in name.parts
+    if not inside or path.resolve() != model.parent.resolve() / name or not path.is_file():
+        raise IngotError(
+            ErrorCode.EXTERNAL_DATA,
+            "external data is not a file beside the model",
+            tensor=tensor,
+            field=str(model),
+            expected=f"a plain file under {model.parent}",
+            received=repr(location),
+            remedy="Copy the external data into the folder of the model, or give it as external_data.",
+        )
+    return path
