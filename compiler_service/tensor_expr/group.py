@@ -30,7 +30,7 @@ from compiler_service.tensor_expr.text import print_tensors, topological
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Cast, Const, Expr, Var, equal, lift, select, transform, walk
+from shared_ir.expr import Cast, Const, Expr, Var, equal, lift, select, transform
 from shared_ir.graph import Graph, Node, Value
 from shared_ir.simplify import simplify
 
@@ -202,31 +202,23 @@ def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, t
     for extent in (d for a in arguments for d in a.shape):
         if isinstance(extent, Expr) and extent not in parameters:
             parameters[extent] = Var(f"d{len(parameters)}")
-    for tensor in topological(output):
-        for symbol in _symbols(tensor):
-            if symbol not in parameters:
-                parameters[symbol] = Var(f"d{len(parameters)}")
 
     def renamed(expr: Expr) -> Expr:
         found = parameters.get(expr)
         if found is not None:
             return found
         kids = expr.children()
-        return expr.with_children(tuple(renamed(k) for k in kids)) if kids else expr
+        if kids:
+            return expr.with_children(tuple(renamed(k) for k in kids))
+        if isinstance(expr, Var) and not expr.name.startswith("$"):  # a symbol that no argument has as an extent
+            return parameters.setdefault(expr, Var(f"d{len(parameters)}"))
+        return expr
 
     def dim(value: Dim) -> Dim:
         return value if isinstance(value, int) else as_dim(renamed(value))
 
     rebuilt = _renamed_tensors(output, renamed, dim)
     return rebuilt[output], tuple(rebuilt[a] for a in arguments), tuple(parameters)
-
-
-def _symbols(tensor: Tensor) -> list[Var]:
-    """Dim symbols that ``tensor`` mentions outside of whole extents of arguments."""
-    exprs = [d for d in tensor.shape if isinstance(d, Expr)]
-    if isinstance(tensor.op, Compute):
-        exprs += [tensor.op.body, *(a.extent for a in tensor.op.all_axes if isinstance(a.extent, Expr))]
-    return [e for x in exprs for e in walk(x) if isinstance(e, Var) and not e.name.startswith("$")]
 
 
 def _renamed_tensors(
