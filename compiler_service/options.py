@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 from compiler_service.frontend.options import ImportOptions, ShapeOverride
 from shared_ir.errors import ErrorCode, IngotError
 
 OPT_LEVELS = (0, 1, 2, 3)
+BUNDLES = ("", "executable", "shared")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,8 @@ class CompileOptions:
         shapes: input name -> shape, to pin dims (numbers) or name them; ``None`` leaves a dim as the model says.
         disabled_passes: names of graph passes to leave out.
         name: name of the model in the artifact; empty: the graph's own.
+        bundle: a further file in the artifact that holds the weights too: ``executable``, a static program for a device
+            with nothing installed, or ``shared``, a library for C; empty for none.
         tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
     """
 
@@ -29,6 +32,7 @@ class CompileOptions:
     disabled_passes: tuple[str, ...] = ()
     name: str = ""
     tune: int = 0
+    bundle: Literal["", "executable", "shared"] = ""
 
     def __post_init__(self) -> None:
         if self.opt_level not in OPT_LEVELS:
@@ -38,6 +42,14 @@ class CompileOptions:
                 field="opt_level",
                 expected="0, 1, 2 or 3",
                 received=str(self.opt_level),
+            )
+        if self.bundle not in BUNDLES:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "no such kind of bundle",
+                field="bundle",
+                expected=", ".join(BUNDLES[1:]),
+                received=str(self.bundle),
             )
 
     @classmethod
@@ -59,7 +71,8 @@ class CompileOptions:
                 )
         values = dict(data)
         if "shapes" in values:
-            values["shapes"] = {str(k): tuple(v) for k, v in dict(values["shapes"]).items()}
+            shapes = dict(values["shapes"]).items()  # an empty string stands for None where that cannot travel
+            values["shapes"] = {str(k): tuple(None if d == "" else d for d in v) for k, v in shapes}
         if "disabled_passes" in values:
             values["disabled_passes"] = tuple(values["disabled_passes"])
         return cls(**values)

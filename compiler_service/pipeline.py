@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from compiler_service.codegen.bundle import link_bundle
 from compiler_service.codegen.emit import emit_kernel, scratch_size
 from compiler_service.codegen.entry import emit_entry
 from compiler_service.codegen.host import host_target
@@ -94,6 +96,7 @@ def compile_model(
 
     with log.stage("link"):
         library = link_library(objects, target)
+        attachments = link_attachments(objects, weights, target, options)
 
     model_sha256 = source.sha256()
     manifest = Manifest(
@@ -117,7 +120,7 @@ def compile_model(
         "library_bytes": len(library),
         "weights_bytes": len(weights),
     }
-    return Artifact(manifest, program.plan, library, weights, report_data)
+    return Artifact(manifest, program.plan, library, weights, report_data, attachments)
 
 
 def tune_model(
@@ -198,6 +201,16 @@ def define_kernels(module: Module) -> tuple[KernelDefinition, ...]:
     known = known_values(module.graph)
     groups = [n for n in module.graph.nodes if n.op == GROUP_OP and not n.attributes.get("view", False)]
     return tuple(d for node in groups for d in group_kernels(node, known))
+
+
+def link_attachments(
+    objects: Mapping[str, bytes], weights: bytes, target: Target, options: CompileOptions
+) -> dict[str, bytes]:
+    """The bundle that was asked for, by its file name in the artifact."""
+    if not options.bundle:
+        return {}
+    name = "program" if options.bundle == "executable" else "bundle.so"
+    return {name: link_bundle(objects, weights, target, options.bundle)}
 
 
 def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
