@@ -1,0 +1,40 @@
+"""The house's budgets: files and functions that a reader can hold in mind."""
+
+from __future__ import annotations
+
+import ast
+import statistics
+from pathlib import Path
+
+from tests.house.test_imports import ROOT, modules
+
+LONGEST_FILE = 500
+LONGEST_FUNCTION = 70
+
+
+def test_files_are_short() -> None:
+    lengths = {p.relative_to(ROOT): p.read_text().count("\n") for p in modules()}
+    too_long = {str(p): n for p, n in lengths.items() if n > LONGEST_FILE}
+    assert not too_long
+    assert statistics.median(n for n in lengths.values() if n > 5) <= 150
+
+
+def test_functions_are_short() -> None:
+    too_long = {
+        f"{p.relative_to(ROOT)}:{node.lineno} {node.name}": node.end_lineno - node.lineno + 1
+        for p in modules()
+        if p.name != "pipeline.py"
+        for node in ast.walk(ast.parse(p.read_text()))
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+        and node.end_lineno is not None
+        and node.end_lineno - node.lineno >= LONGEST_FUNCTION
+    }
+    assert not too_long
+
+
+def test_no_path_of_a_machine_in_the_project() -> None:
+    """The project speaks of itself alone."""
+    strangers = ("/" + "work/", "/" + "tmp/bash_jobs")
+    for path in [*modules(), *ROOT.glob("docs/*.md"), ROOT / "README.md", ROOT / "Makefile"]:
+        if Path(path).exists():
+            assert not any(s in path.read_text() for s in strangers), path
