@@ -18,7 +18,11 @@ from compiler_service.loop_ir.ir import Function
 from shared_ir.dim import evaluate
 from shared_ir.target import Target
 
-EMULATORS = {"aarch64": "qemu-aarch64-static", "armv7": "qemu-arm-static", "riscv64": "qemu-riscv64-static"}
+EMULATORS = {
+    "aarch64": ("qemu-aarch64-static", "max"),
+    "armv7": ("qemu-arm-static", "max"),
+    "riscv64": ("qemu-riscv64-static", "rv64,v=true,vext_spec=v1.0"),
+}
 
 # argv: file, tasks, symbol; the file is: buffer count, byte counts, bytes. The bytes are written back.
 DRIVER = """
@@ -49,12 +53,13 @@ int main(int argc, char **argv) {
 class EmulatedKernel:
     """``kernel(arrays, {symbol: value})``: like a JitKernel of at most one symbol, on an emulated machine."""
 
-    def __init__(self, function: Function, target: Target, folder: Path, cpu: str = "max") -> None:
+    def __init__(self, function: Function, target: Target, folder: Path) -> None:
         self._function = function
         self._folder = folder
-        emulator = shutil.which(EMULATORS[target.architecture])
+        name, cpu = EMULATORS[target.architecture]
+        emulator = shutil.which(name)
         if emulator is None:
-            pytest.skip(f"{EMULATORS[target.architecture]} is not installed (Debian package qemu-user-static)")
+            pytest.skip(f"{name} is not installed (Debian package qemu-user-static)")
         self._command = [emulator, "-cpu", cpu, str(folder / "kernel")]
         (folder / "kernel.o").write_bytes(compile_ir(emit_kernel(function, target, "kernel"), target))
         (folder / "driver.c").write_text(DRIVER)

@@ -15,19 +15,19 @@ from shared_ir.dtype import DType
 from shared_ir.target import parse_target
 
 FAMILIES = ["aarch64/generic", "armv7/generic", "riscv64/generic", "riscv64/rvv"]
+# qemu before 8.0 aborts (decode_save_opc) on the vector conversions between floats and integers
+CASES = [(name, dtype) for name in FAMILIES for dtype in TYPES if name != "riscv64/rvv" or not dtype.is_float]
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_operators_on_other_machines(name: str, dtype: DType, tmp_path: Path) -> None:
     target = parse_target(name)
     check_operators(dtype, 4, target, partial(EmulatedKernel, folder=tmp_path))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dtype", TYPES)
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize(("name", "dtype"), CASES)
 def test_casts_on_other_machines(name: str, dtype: DType, tmp_path: Path) -> None:
     target = parse_target(name)
     check_casts(dtype, 4, target, partial(EmulatedKernel, folder=tmp_path))
