@@ -1,7 +1,7 @@
 """Keeps the registry at what the version policies ask for: loads, swaps, retires, retries.
 
-A version that answers is taken away only when everything that shall replace it is loaded and warm, so a failed load,
-a half-written store or an unreachable one changes nothing for the clients.
+A version that answers is taken away only when what replaces it is loaded and warm, so a failed load, a half-written
+store or an unreachable one changes nothing for the clients.
 """
 
 from __future__ import annotations
@@ -169,16 +169,10 @@ class Follower:
         errors = [
             error
             for version in selection.versions
-            if version not in self._registry.loaded(model.name)
-            and (error := self._load(model, version)) is not None
+            if version not in self._registry.loaded(model.name) and (error := self._load(model, version)) is not None
         ]
-        complete = set(selection.versions) <= set(self._registry.loaded(model.name))
-        if complete or not self._registry.is_active(model.name):
-            self._registry.activate(model.name, selection)
-        if complete:
-            for version in self._registry.loaded(model.name):
-                if version not in selection.versions:
-                    self._close(model.name, version)
+        for version in self._registry.activate(model.name, selection):
+            self._close(model.name, version)
         if errors:
             raise errors[0]
 

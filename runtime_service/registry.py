@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 import threading
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from runtime_service.metrics import Metrics
 from runtime_service.policies import Selection
@@ -135,29 +135,27 @@ class ModelRegistry:
             model.served[served.version] = served
             self._set(model, VersionStatus(served.name, served.version, VersionState.READY))
 
-    def activate(self, name: str, selection: Selection) -> None:
-        """Send unversioned and labelled requests to the versions of ``selection`` that are loaded."""
+    def activate(self, name: str, selection: Selection) -> tuple[int, ...]:
+        """Send requests to the versions of ``selection`` that are loaded; what is not loaded yet keeps its old version.
+
+        So a label moves as soon as its own version is there, and a broken canary does not hold up the stable one.
+
+        Returns:
+            Loaded versions that nothing points at any more.
+        """
         with self._lock:
             model = self._models[name]
-            loaded = tuple(version for version in selection.versions if version in model.served)
-            if not loaded:
-                return
-            model.complete = model.complete or loaded == selection.versions
-            model.active = replace(
-                selection,
-                versions=loaded,
-                default=selection.default if selection.default in loaded else loaded[-1],
-                labels={label: v for label, v in selection.labels.items() if v in loaded},
-            )
+            if not model.served:
+                return ()
+            model.complete = model.complete or set(selection.versions) <= model.served.keys()
+            model.active = _merge(selection, model.active, frozenset(model.served))
+            if selection.default not in model.served:
+                return ()
+            return tuple(version for version in sorted(model.served) if version not in model.active.versions)
 
     def loaded(self, name: str) -> tuple[int, ...]:
         with self._lock:
             return tuple(sorted(self._models[name].served))
-
-    def is_active(self, name: str) -> bool:
-        """Whether some version of the model answers unversioned requests."""
-        with self._lock:
-            return self._models[name].active is not None
 
     def retire(self, name: str, version: int) -> ServedModel:
         """Take a version out of service; the caller closes it (which waits for its requests)."""
@@ -193,6 +191,19 @@ class ModelRegistry:
             for state in VersionState:
                 with suppress(KeyError):
                     self._metrics.model_state.remove(status.name, str(version), state.value)
+
+
+def _merge(wanted: Selection, old: Selection | None, loaded: frozenset[int]) -> Selection:
+    """``wanted`` where its versions are loaded, ``old`` where they are not."""
+    labels = {label: version for label, version in wanted.labels.items() if version in loaded}
+    default = wanted.default
+    if old is not None:
+        kept = {label: version for label, version in old.labels.items() if label in wanted.labels and version in loaded}
+        labels = kept | labels
+    if default not in loaded:
+        default = old.default if old is not None and old.default in loaded else max(loaded)
+    versions = (loaded & set(wanted.versions)) | {default, *labels.values()}
+    return Selection(tuple(sorted(versions)), default, labels)
 
 
 def _resolve(name: str, model: _Model, version: str) -> int:

@@ -5,11 +5,9 @@ from __future__ import annotations
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 from pathlib import Path
-from types import FrameType
 
 from prometheus_client import CollectorRegistry
 
@@ -26,6 +24,7 @@ from runtime_service.metrics import Metrics
 from runtime_service.registry import ModelRegistry
 from runtime_service.repository import StoreSource
 from runtime_service.settings import Settings
+from runtime_service.signals import StopSignals
 from runtime_service.source import ModelSource
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
@@ -135,16 +134,15 @@ def serve(server: RuntimeServer) -> None:
 
     Ends the process with status 1 when requests were still unfinished after the drain timeout.
     """
-    leave, hurry = threading.Event(), threading.Event()
-
-    def on_signal(number: int, _frame: FrameType | None) -> None:
-        _LOG.info("received %s", signal.Signals(number).name)
-        (hurry if leave.is_set() else leave).set()
-
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, on_signal)
+    signals, hurry = StopSignals(), threading.Event()
     server.start()
-    leave.wait()
+    _LOG.info("received %s, draining", signals.wait().name)
+
+    def watch() -> None:
+        _LOG.info("received %s, hurrying", signals.wait().name)
+        hurry.set()
+
+    threading.Thread(target=watch, name="signals", daemon=True).start()
     if not server.drain(hurry):
         logging.shutdown()
         os._exit(1)  # an ordinary exit would wait for the threads of the requests that are stuck

@@ -209,6 +209,37 @@ def test_what_is_late_is_not_computed(rig: Rig) -> None:
     assert rig.model.runs == [1, 1]
 
 
+def test_a_deadline_that_passes_in_the_queue_is_seen_before_computing() -> None:
+    now = [0.0]
+    model, observer = scale_model(), Recorder()
+    batcher = Batcher([model], BatchOptions(8), observer, clock=lambda: now[0])
+    model.gate.clear()
+    inputs = {"x": np.ones((1, 4), np.float32)}
+    with ThreadPoolExecutor(2) as pool:
+        first = pool.submit(batcher.run, inputs)
+        wait_until(lambda: not batcher._idle)
+        late = pool.submit(batcher.run, inputs, 60.0)  # its own clock would let it wait for a minute
+        wait_until(lambda: observer.queue == [1])
+        now[0] = 61.0
+        model.gate.set()
+        with pytest.raises(IngotError) as caught:
+            late.result(10)
+        assert caught.value.code is ErrorCode.DEADLINE_EXCEEDED
+        first.result(10)
+    batcher.close()
+    assert model.runs == [1]
+
+
+def test_other_shapes_are_left_for_a_batch_of_their_own(rig: Rig) -> None:
+    rig.block()
+    futures = [rig.send_queued(1.0, width=w) for w in (4, 3, 4, 3, 3)]
+    rig.model.gate.set()
+    for future in futures:
+        future.result(10)
+    assert [e.requests for e in rig.observer.executions] == [1, 2, 3]
+    assert rig.model.runs == [1, 2, 3]  # nothing was tried that had to be repeated
+
+
 def test_a_deadline_that_has_passed_computes_nothing(rig: Rig) -> None:
     with pytest.raises(IngotError) as caught:
         rig.batcher.run({"x": np.zeros((1, 4), np.float32)}, deadline=time.monotonic() - 1)

@@ -176,6 +176,55 @@ def test_several_versions_and_labels(source: ToySource) -> None:
         assert service.code(lambda v=unknown: service.infer(version=v)) is ErrorCode.NOT_FOUND
 
 
+def test_a_broken_canary_does_not_hold_up_the_stable_version(source: ToySource) -> None:
+    source.publish("m", 2, factor(20.0), "canary")
+    service = Service(source, models="m@stable+canary")
+    service.follower.reconcile()
+    source.publish("m", 3, factor(30.0), "stable")
+    source.publish("m", 4, broken, "canary")
+    service.follower.reconcile()
+    assert service.infer() == (30.0, "3")
+    assert service.infer(version="stable") == (30.0, "3")
+    assert service.infer(version="canary") == (20.0, "2")  # the old canary stays
+    assert service.index() == [("m", 2, "READY"), ("m", 3, "READY"), ("m", 4, "FAILED")]
+    source.publish("m", 4, factor(40.0))
+    service.now = 10
+    service.follower.reconcile()
+    assert service.infer(version="canary") == (40.0, "4")
+    assert service.index() == [("m", 3, "READY"), ("m", 4, "READY")]
+    del source.marks["m"]["canary"]
+    service.follower.reconcile()
+    assert service.code(lambda: service.infer(version="canary")) is ErrorCode.NOT_FOUND
+    assert service.index() == [("m", 3, "READY")]
+
+
+def test_a_failed_default_keeps_everything(source: ToySource) -> None:
+    source.publish("m", 2, factor(20.0))
+    service = Service(source, models="m@latest:2")
+    service.follower.reconcile()
+    source.publish("m", 3, broken)
+    service.follower.reconcile()
+    assert service.infer() == (20.0, "2")
+    assert service.infer(version="1") == (10.0, "1")
+    assert service.dataplane.ready()
+
+
+def test_a_version_is_not_closed_while_someone_holds_it(source: ToySource) -> None:
+    service = Service(source, models="m")
+    service.follower.reconcile()
+    served = service.dataplane._registry.acquire("m")
+    closing = threading.Thread(target=served.close)
+    closing.start()
+    closing.join(0.2)
+    assert closing.is_alive()
+    assert not source.model("m", 1).closed
+    x = {"x": np.ones((1, 4), np.float32)}
+    assert served.run(x, None, None).outputs["y"][0, 0] == 10.0
+    served.release()
+    closing.join(10)
+    assert source.model("m", 1).closed
+
+
 def test_latest_serves_what_loads_of_a_first_start(source: ToySource) -> None:
     source.publish("m", 2, broken)
     service = Service(source, models="m@latest:2")

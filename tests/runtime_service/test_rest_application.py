@@ -209,6 +209,16 @@ def test_the_error_names_tensor_expected_and_received(application: RestApplicati
     assert "FP32[1, 5]" in body["error"]
 
 
+def test_one_symbol_has_one_size(application: RestApplication) -> None:
+    inputs = [
+        {"name": "a", "shape": [2, 3], "datatype": "FP32", "data": [0] * 6},
+        {"name": "b", "shape": [2, 1], "datatype": "INT64", "data": [0] * 2},
+    ]
+    status, body, _ = post(application, {"inputs": inputs}, "sum")
+    assert status == 400
+    assert "width = 3 as in 'a'" in body["error"]
+
+
 @pytest.mark.parametrize("data", [[1.5, 0], [300, 0], [-1, 0], [2**70, 0]])
 def test_values_that_do_not_fit_the_datatype_are_refused(application: RestApplication, data: list[float]) -> None:
     document = {"inputs": [{"name": "x", "shape": [1, 2], "datatype": "UINT8", "data": data}]}
