@@ -65,9 +65,7 @@ class Snapshot:
 class ModelObserver:
     """Records the requests and executions of one version of a model."""
 
-    def __init__(
-        self, metrics: Metrics, model: str, version: str, wall_clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, metrics: Metrics, model: str, version: str, wall_clock: Callable[[], float] = time.time) -> None:
         self._lock = threading.Lock()
         self._totals = Snapshot()
         self._wall_clock = wall_clock

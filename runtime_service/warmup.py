@@ -56,9 +56,7 @@ def rows_independent(
         together = split(model.run(concatenate(rows)), [1, 1])
     except IngotError:
         return Independence.REFUTED
-    equal = all(
-        _close(a[name], t[name]) for a, t in zip(apart, together, strict=True) for name in a
-    )
+    equal = all(_close(a[name], t[name]) for a, t in zip(apart, together, strict=True) for name in a)
     return Independence.PROVEN if equal else Independence.REFUTED
 
 
