@@ -24,7 +24,7 @@ EMULATORS = {
     "riscv64": ("qemu-riscv64-static", "rv64,v=true,vext_spec=v1.0"),
 }
 
-# argv: file, tasks, symbol; the file is: buffer count, byte counts, bytes. The bytes are written back.
+# argv: file, tasks, symbols; the file is: buffer count, byte counts, bytes. The bytes are written back.
 DRIVER = """
 #include <stdint.h>
 #include <stdio.h>
@@ -35,14 +35,15 @@ static void *buffers[256];
 static char scratch[1 << 20] __attribute__((aligned(64)));
 int main(int argc, char **argv) {
   FILE *f = fopen(argv[1], "r+b");
-  int64_t count, symbol = atoll(argv[3]);
-  if (argc != 4 || !f || fread(&count, 8, 1, f) != 1 || fread(sizes, 8, count, f) != (size_t)count) return 1;
+  int64_t count, symbols[16];
+  for (int i = 3; i < argc && i < 19; i++) symbols[i - 3] = atoll(argv[i]);
+  if (!f || fread(&count, 8, 1, f) != 1 || fread(sizes, 8, count, f) != (size_t)count) return 1;
   long start = ftell(f);
   for (int64_t i = 0; i < count; i++) {
     buffers[i] = aligned_alloc(64, (sizes[i] + 127) / 64 * 64);
     if (fread(buffers[i], 1, sizes[i], f) != (size_t)sizes[i]) return 2;
   }
-  kernel(buffers, &symbol, 0, atoll(argv[2]), scratch);
+  kernel(buffers, symbols, 0, atoll(argv[2]), scratch);
   fseek(f, start, SEEK_SET);
   for (int64_t i = 0; i < count; i++) fwrite(buffers[i], 1, sizes[i], f);
   return fclose(f);
@@ -51,7 +52,7 @@ int main(int argc, char **argv) {
 
 
 class EmulatedKernel:
-    """``kernel(arrays, {symbol: value})``: like a JitKernel of at most one symbol, on an emulated machine."""
+    """``kernel(arrays, {symbol: value})``: like a JitKernel, on an emulated machine."""
 
     def __init__(self, function: Function, target: Target, folder: Path) -> None:
         self._function = function
@@ -70,7 +71,7 @@ class EmulatedKernel:
         header = np.array([len(arrays), *(a.nbytes for a in arrays)], np.int64).tobytes()
         exchange.write_bytes(header + b"".join(a.tobytes() for a in arrays))
         tasks = evaluate(self._function.tasks, symbols)
-        values = [str(symbols[s.name]) for s in self._function.symbols] or ["0"]
+        values = [str(symbols[s.name]) for s in self._function.symbols]
         subprocess.run([*self._command, str(exchange), str(tasks), *values], check=True, timeout=240)
         data = exchange.read_bytes()[len(header) :]
         for array in arrays:
