@@ -1,0 +1,86 @@
+"""Options that several commands have, and how their values are read."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ingot.client import Client
+from ingot.endpoint import Endpoint
+from ingot.home import Addresses, home_directory
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def add_common(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="print JSON, for programs")
+    parser.add_argument("--home", type=Path, help="folder of the installation (default: INGOT_HOME or ~/.ingot)")
+
+
+def add_service(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--address", help="host:port of the service (default: where `ingot up` started it)")
+    parser.add_argument(
+        "--token", default=os.environ.get("INGOT_TOKEN", ""), help="bearer token (default: INGOT_TOKEN)"
+    )
+
+
+def make_client(arguments: argparse.Namespace) -> Client:
+    address = arguments.address or Addresses.find(home_directory(arguments.home)).compiler
+    certificate = os.environ.get("INGOT_CA_CERTIFICATE") or None
+    return Client(address, token=arguments.token, ca_certificate=certificate)
+
+
+def make_endpoint(arguments: argparse.Namespace) -> Endpoint:
+    addresses = Addresses.find(home_directory(arguments.home))
+    address = arguments.address or (addresses.http if arguments.http else addresses.grpc)
+    return Endpoint(address, "http" if arguments.http else "grpc", token=arguments.token)
+
+
+def add_model_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--shape",
+        action="append",
+        default=[],
+        metavar="INPUT=1,3,h,w",
+        help="dims of an input: a number pins one, a name makes it that symbol, ? leaves it; may be repeated",
+    )
+    parser.add_argument("--opt-level", type=int, default=3, choices=(0, 1, 2, 3), help="default 3")
+
+
+def model_options(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Options of a compilation.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a malformed shape.
+    """
+    shapes = dict(_shape(text) for text in arguments.shape)
+    return {"opt_level": arguments.opt_level, **({"shapes": shapes} if shapes else {})}
+
+
+def _shape(text: str) -> tuple[str, list[int | str | None]]:
+    name, equals, dims = text.rpartition("=")
+    parts = [part.strip() for part in dims.split(",")] if dims.strip() else []
+    if not equals or not name or "" in parts:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, "not a shape", field="--shape", expected="INPUT=1,3,h,w", received=text
+        )
+    return name, [None if part == "?" else int(part) if part.isdigit() else part for part in parts]
+
+
+def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
+    """``NAME=VALUE`` each.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT.
+    """
+    found = {}
+    for text in texts:
+        name, equals, value = text.partition("=")
+        if not equals or not name or not value:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, f"not a value for {option}", expected="NAME=VALUE", received=text
+            )
+        found[name] = value
+    return found

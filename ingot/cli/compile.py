@@ -1,0 +1,178 @@
+"""``ingot compile``: a model to a published version, or to a folder."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ingot.artifact import Artifact, model_source, save_artifacts
+from ingot.artifact import compile as compile_here
+from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options
+from ingot.cli.output import SUCCESS, Output, size_text
+from ingot.cli.progress import ProgressBars
+from ingot.client import Client
+from ingot.home import home_directory
+from ingot.records import Job
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("compile", help="compile an ONNX model", description=__doc__)
+    parser.add_argument("model", type=Path, help="an ONNX file")
+    parser.add_argument("--name", help="name of the model (default: that of the file)")
+    parser.add_argument("--target", nargs="+", action="extend", metavar="TARGET", help="default: host")
+    parser.add_argument("--label", action="append", default=[], help="label to move to the new version: stable, ...")
+    parser.add_argument("--tune", type=int, default=0, metavar="N", help="measure N schedules per heavy kernel")
+    parser.add_argument("--out", type=Path, metavar="DIR", help="also put the version into this folder (OCI layout)")
+    parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
+    parser.add_argument("--local", action="store_true", help="compile in this process, without a service")
+    parser.add_argument("--no-wait", action="store_true", help="print the job and leave")
+    add_model_options(parser)
+    add_service(parser)
+    add_common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    name = arguments.name or model_name(arguments.model)
+    options = model_options(arguments)
+    options |= {"tune": arguments.tune} if arguments.tune else {}
+    options |= {"bundle": "executable"} if arguments.bundle else {}
+    targets = arguments.target or ["host"]
+    if arguments.local:
+        return _compile_here(arguments, output, name, targets, options)
+    with make_client(arguments) as client:
+        return _compile_there(client, arguments, output, name, targets, options)
+
+
+def model_name(path: Path) -> str:
+    """A name that the service accepts, from that of the file."""
+    return re.sub(r"[^A-Za-z0-9]+", "-", path.stem).strip("-") or "model"
+
+
+# ---- on the service
+
+
+def _compile_there(
+    client: Client,
+    arguments: argparse.Namespace,
+    output: Output,
+    name: str,
+    targets: Sequence[str],
+    options: dict[str, Any],
+) -> int:
+    with ProgressBars(output) as bars:
+        source = client.upload(arguments.model, progress=bars.upload)
+        job = client.compile(source, name, targets, arguments.label, **options)
+        if arguments.no_wait:
+            output.document(job)
+            output.say(job.id)
+            return SUCCESS
+        if not job.is_finished:
+            for event in client.watch(job.id):
+                bars.event(event)
+            job = client.job(job.id)
+    if job.error is not None:
+        output.document(job)
+        return output.error(job.error)
+    files: list[Path] = []
+    if arguments.out:
+        tag = client.download(name, arguments.out, job.version)
+        files = _write_programs(arguments.out, tag, arguments.home, client) if arguments.bundle else []
+    output.document(job)
+    show_job(job, output)
+    for file in files:
+        output.say(f"program: {file}")
+    if not job.labels:
+        output.note(f"No label points at it yet: `ingot models {name} --set-label stable={job.version}`.")
+    return SUCCESS
+
+
+def show_job(job: Job, output: Output) -> None:
+    """A finished job in a few lines."""
+    labels = f" ({', '.join(job.labels)})" if job.labels else ""
+    how = "cache hit" if job.cache_hit else f"{max(0.0, job.finished - job.created):.1f} s"
+    output.say(f"{job.name} version {job.version}{labels}: {how}")
+    rows = [(t.target, t.state.lower(), "hit" if t.cache_hit else "", t.artifact_key[:16]) for t in job.targets]
+    output.table(("target", "state", "cache", "artifact"), rows)
+    if job.stage_seconds:
+        output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
+
+
+def _write_programs(directory: Path, tag: str, home: Path | None, client: Client) -> list[Path]:
+    from shared_ir.layout import list_targets, open_version
+    from shared_ir.signature import TrustStore
+
+    trust = TrustStore.load(home_directory(home) / "trust")
+    files = []
+    for manifest in list_targets(directory, tag, trust):
+        opened = open_version(directory, tag, trust, lambda _, chosen=manifest: chosen)  # type: ignore[misc]
+        files += [
+            _write_program(directory, manifest.name, manifest.triple, manifest.cpu, path.read_bytes())
+            for path in opened.attachments.values()
+        ]
+    return files
+
+
+# ---- in this process
+
+
+def _compile_here(
+    arguments: argparse.Namespace, output: Output, name: str, targets: Sequence[str], options: dict[str, Any]
+) -> int:
+    home = home_directory(arguments.home)
+    directory = arguments.out or Path(f"{name}.ingot")
+    digest = model_source(arguments.model).sha256()
+    artifacts = []
+    with ProgressBars(output) as bars:
+        for target in targets:
+            records = home / "tuning" / f"{digest[:16]}-{sha256_hex(target.encode())[:16]}.jsonl"
+            artifact = compile_here(arguments.model, target, name=name, records=records, progress=bars.stage, **options)
+            artifacts.append(artifact)
+    _refuse_equal(artifacts)
+    index = save_artifacts(artifacts, directory, home=home)
+    programs = [
+        _write_program(directory, name, own.manifest.triple, own.manifest.cpu, data)
+        for own in artifacts
+        for data in own.attachments.values()
+    ]
+    output.document(
+        {
+            "directory": str(directory),
+            "digest": index,
+            "programs": [str(path) for path in programs],
+            "targets": [own.manifest.to_dict() | {"report": dict(own.report)} for own in artifacts],
+        }
+    )
+    output.say(f"{name}: written to {directory}")
+    output.table(
+        ("target", ">seconds", ">kernels", ">code", ">weights"),
+        [(target, *_numbers(own)) for target, own in zip(targets, artifacts, strict=True)],
+    )
+    for path in programs:
+        output.say(f"program: {path}")
+    return SUCCESS
+
+
+def _numbers(artifact: Artifact) -> tuple[str, ...]:
+    report = artifact.report
+    seconds = sum(report.get("stages", {}).values())
+    weights = report.get("weights_bytes", 0)
+    return f"{seconds:.2f}", str(report.get("kernels", "")), size_text(len(artifact.library)), size_text(weights)
+
+
+def _write_program(directory: Path, name: str, triple: str, cpu: str, data: bytes) -> Path:
+    path = directory / f"{name}.{triple.split('-')[0]}.{cpu}"
+    path.write_bytes(data)
+    path.chmod(0o755)
+    return path
+
+
+def _refuse_equal(artifacts: Sequence[Artifact]) -> None:
+    keys = {artifact.manifest.key for artifact in artifacts}
+    if len(keys) < len(artifacts):
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "two of the targets are the same", field="--target")

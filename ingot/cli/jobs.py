@@ -1,0 +1,85 @@
+"""``ingot jobs``: compilations of the service."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from typing import Any
+
+from ingot.cli.arguments import add_common, add_service, make_client
+from ingot.cli.compile import show_job
+from ingot.cli.output import SUCCESS, Output
+from ingot.cli.progress import ProgressBars
+from ingot.client import Client
+from ingot.records import Job
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("jobs", help="list, follow or cancel compilations", description=__doc__)
+    parser.add_argument("id", nargs="?", help="one job; without it, the newest ones are listed")
+    parser.add_argument("--watch", action="store_true", help="follow the job until it has finished")
+    parser.add_argument("--cancel", action="store_true", help="stop the job")
+    parser.add_argument("--limit", type=int, default=20, help="how many to list (default 20)")
+    parser.add_argument("--state", default="", help="only jobs in this state")
+    parser.add_argument("--name", default="", help="only jobs of this model")
+    add_service(parser)
+    add_common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    if (arguments.watch or arguments.cancel) and not arguments.id:
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "which job?", field="ID", remedy="`ingot jobs` lists them.")
+    with make_client(arguments) as client:
+        if arguments.id is None:
+            return _list(client.jobs(arguments.limit, arguments.state, arguments.name), output)
+        if arguments.cancel:
+            job = client.cancel(arguments.id)
+        elif arguments.watch:
+            return _watch(client, arguments.id, output)
+        else:
+            job = client.job(arguments.id)
+    output.document(job)
+    _show(job, output)
+    return SUCCESS
+
+
+def _list(jobs: tuple[Job, ...], output: Output) -> int:
+    output.document(jobs)
+    columns = ("job", "model", ">version", "state", "targets", "created", ">seconds", "error")
+    output.table(columns, [_row(job) for job in jobs])
+    return SUCCESS
+
+
+def _row(job: Job) -> tuple[Any, ...]:
+    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.created))
+    seconds = f"{job.finished - job.created:.1f}" if job.finished else ""
+    targets = ", ".join(target.target for target in job.targets)
+    state = "hit" if job.cache_hit and job.state == "SUCCEEDED" else job.state.lower()
+    error = job.error.code.value if job.error else ""
+    return job.id, job.name, job.version or "", state, targets, created, seconds, error
+
+
+def _watch(client: Client, id: str, output: Output) -> int:
+    with ProgressBars(output) as bars:
+        for event in client.watch(id):
+            output.line(event)
+            bars.event(event)
+    job = client.job(id)
+    if job.error is not None:
+        return output.error(job.error)
+    if not output.json:
+        show_job(job, output)
+    return SUCCESS
+
+
+def _show(job: Job, output: Output) -> None:
+    if job.state == "SUCCEEDED":
+        show_job(job, output)
+        return
+    output.say(f"{job.id}: {job.name}, {job.state.lower()}")
+    rows = [(t.target, t.state.lower(), t.stage, f"{t.done}/{t.total}") for t in job.targets]
+    output.table(("target", "state", "stage", ">steps"), rows)
+    if job.error is not None:
+        output.say(str(job.error))

@@ -1,0 +1,45 @@
+"""The `ingot` command: one subcommand for each thing that people do."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+
+from ingot.cli import compile, infer, inspect, jobs, models, up
+from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
+from shared_ir.errors import IngotError
+from shared_ir.versions import package_version
+
+_EXIT_STATUS = "Exit status: 0 done, 1 your input is at fault, 2 wrong usage, 3 the service is at fault or away."
+
+
+def make_parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="ingot", description="Compile ONNX models to native code and serve them.", epilog=_EXIT_STATUS
+    )
+    parser.add_argument("--version", action="version", version=f"ingot {package_version()}")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    for module in (up, compile, models, jobs, infer, inspect):
+        module.add_parser(commands)
+    return parser
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status of the command."""
+    given = make_parser().parse_args(arguments)  # exits with USAGE_ERROR by itself
+    output = Output(given.json)
+    try:
+        return int(given.run(given, output))
+    except IngotError as error:
+        return output.error(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:  # the reader left: `ingot jobs | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return USAGE_ERROR
+
+
+if __name__ == "__main__":
+    sys.exit(main())

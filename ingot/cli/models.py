@@ -1,0 +1,147 @@
+"""``ingot models``, ``targets``, ``check`` and ``trust``: what the compiler service knows."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from pathlib import Path
+from typing import Any
+
+from ingot.artifact import model_source
+from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options, pairs
+from ingot.cli.output import SUCCESS, USER_ERROR, Output
+from ingot.client import Client
+from ingot.home import home_directory
+from ingot.records import CheckReport
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def add_parser(commands: Any) -> None:
+    models = commands.add_parser("models", help="published models, their versions and labels")
+    models.add_argument("name", nargs="?", help="one model; without it, all are listed")
+    models.add_argument("--set-label", action="append", default=[], metavar="LABEL=VERSION")
+    models.add_argument("--delete-label", action="append", default=[], metavar="LABEL")
+    models.add_argument("--out", type=Path, metavar="DIR", help="put a version into this folder (OCI layout)")
+    models.add_argument("--version", default="", help="version or label for --out (default: the newest)")
+    models.set_defaults(run=run_models)
+
+    targets = commands.add_parser("targets", help="machines that have a name")
+    targets.set_defaults(run=run_targets)
+
+    check = commands.add_parser("check", help="list everything that keeps a model from being compiled")
+    check.add_argument("model", type=Path)
+    check.add_argument("--local", action="store_true", help="in this process, without a service")
+    add_model_options(check)
+    check.set_defaults(run=run_check)
+
+    trust = commands.add_parser("trust", help="let models of a compiler service run on this machine")
+    trust.set_defaults(run=run_trust)
+    for parser in (models, targets, check, trust):
+        add_service(parser)
+        add_common(parser)
+
+
+def run_models(arguments: argparse.Namespace, output: Output) -> int:
+    with make_client(arguments) as client:
+        if arguments.name is None:
+            found = client.models()
+            output.document(found)
+            rows = [(m.name, m.latest_version, _labels(m.labels)) for m in found]
+            output.table(("model", ">newest", "labels"), rows)
+            return SUCCESS
+        for label, version in pairs("--set-label", arguments.set_label).items():
+            client.set_label(arguments.name, label, _number(version))
+        for label in arguments.delete_label:
+            client.delete_label(arguments.name, label)
+        if arguments.out:
+            which = int(arguments.version) if arguments.version.isdigit() else arguments.version or None
+            output.note(f"version {client.download(arguments.name, arguments.out, which)} is in {arguments.out}")
+        return _show_model(client, arguments.name, output)
+
+
+def _show_model(client: Client, name: str, output: Output) -> int:
+    model, versions = client.model(name), client.versions(name)
+    output.document({"model": model, "versions": versions})
+    by_version: dict[int, list[str]] = {}
+    for label, number in model.labels.items():
+        by_version.setdefault(number, []).append(label)
+    rows = [
+        (
+            version.version,
+            ", ".join(sorted(by_version.get(version.version, []))),
+            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(version.created)),
+            ", ".join(f"{t.triple}/{t.cpu}" for t in version.targets),
+            version.digest,
+        )
+        for version in versions
+    ]
+    output.table((">version", "labels", "created", "targets", "digest"), rows)
+    return SUCCESS
+
+
+def run_targets(arguments: argparse.Namespace, output: Output) -> int:
+    with make_client(arguments) as client:
+        targets = client.targets()
+    output.document(targets)
+    rows = [(t.name, t.triple, t.cpu, t.vector_bits, t.description) for t in targets]
+    output.table(("target", "triple", "cpu", ">vector", "description"), rows)
+    return SUCCESS
+
+
+def run_check(arguments: argparse.Namespace, output: Output) -> int:
+    options = model_options(arguments)
+    if arguments.local:
+        report = check_here(arguments.model, options)
+    else:
+        with make_client(arguments) as client:
+            report = client.check(arguments.model, **options)
+    output.document(report)
+    count = sum(report.operators.values())
+    opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(report.opsets.items()))
+    verdict = "can be compiled" if report.ok else f"cannot be compiled: {len(report.issues)} obstacles"
+    output.say(f"{arguments.model}: {count} nodes, {opsets}: {verdict}")
+    rows = [
+        (issue.node or issue.tensor or issue.field, issue.code, issue.message, issue.remedy) for issue in report.issues
+    ]
+    if rows:
+        output.table(("where", "code", "what", "remedy"), rows)
+    return SUCCESS if report.ok else USER_ERROR
+
+
+def check_here(model: Path, options: dict[str, Any]) -> CheckReport:
+    """As :meth:`ingot.Client.check`, in this process."""
+    from compiler_service.api.converters import check_to_pb
+    from compiler_service.options import CompileOptions
+    from compiler_service.pipeline import check_model
+    from compiler_service.pipeline_stages import check_to_dict
+    from ingot.messages import check_from_pb
+
+    report = check_model(model_source(model), CompileOptions.from_dict(options))
+    return check_from_pb(check_to_pb(check_to_dict(report)))
+
+
+def run_trust(arguments: argparse.Namespace, output: Output) -> int:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+    from cryptography.hazmat.primitives.serialization import load_pem_public_key
+
+    from shared_ir.signature import add_trusted
+
+    with make_client(arguments) as client:
+        capabilities = client.capabilities()
+    key = load_pem_public_key(capabilities.signing_key.encode())
+    if not isinstance(key, Ed25519PublicKey):
+        raise IngotError(ErrorCode.INTERNAL, "the service signs with a key of another kind", expected="ed25519")
+    path = add_trusted(home_directory(arguments.home) / "trust", key)
+    output.document({"key_id": capabilities.signing_key_id, "file": str(path)})
+    output.say(f"models signed by key {capabilities.signing_key_id} may run here now ({path})")
+    return SUCCESS
+
+
+def _labels(labels: Any) -> str:
+    return ", ".join(f"{label}={version}" for label, version in sorted(labels.items()))
+
+
+def _number(text: str) -> int:
+    if not text.isdigit():
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a version", expected="a number", received=text)
+    return int(text)

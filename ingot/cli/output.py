@@ -1,0 +1,84 @@
+"""What a command prints: tables and sentences for people, JSON for programs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from ingot.records import to_json
+from shared_ir.errors import Blame, IngotError
+
+SUCCESS, USER_ERROR, USAGE_ERROR, SERVICE_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+@dataclass(frozen=True)
+class Output:
+    """Results go to stdout; errors, notes and progress bars to stderr. With ``json`` stdout holds JSON alone."""
+
+    json: bool = False
+    out: Console = field(default_factory=Console)
+    err: Console = field(default_factory=lambda: Console(stderr=True))
+
+    @property
+    def shows_progress(self) -> bool:
+        return not self.json and self.err.is_terminal
+
+    def document(self, value: Any) -> None:
+        """One JSON document; nothing unless ``json``."""
+        if self.json:
+            print(json.dumps(to_json(value), indent=2, ensure_ascii=False, default=str))
+
+    def line(self, value: Any) -> None:
+        """One line of JSON, for streams; nothing unless ``json``."""
+        if self.json:
+            print(json.dumps(to_json(value), ensure_ascii=False, default=str), flush=True)
+
+    def say(self, text: str) -> None:
+        """A result in words; nothing with ``json``."""
+        if not self.json:
+            self.out.print(escape(text), highlight=False, soft_wrap=True)
+
+    def note(self, text: str) -> None:
+        """Beside the result; nothing with ``json``."""
+        if not self.json:
+            self.err.print(escape(text), highlight=False, soft_wrap=True, style="dim")
+
+    def table(self, columns: Sequence[str], rows: Iterable[Sequence[Any]], title: str = "") -> None:
+        """Columns that start with ``>`` are flush right; nothing with ``json``."""
+        if self.json:
+            return
+        table = Table(title=escape(title) or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
+        for column in columns:
+            right = column.startswith(">")
+            table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+        for row in rows:
+            table.add_row(*(escape(str(cell)) for cell in row))
+        if not self.out.is_terminal:  # a pipe has no width: never cut a line
+            Console(file=sys.stdout, width=500).print(table, soft_wrap=True)
+        else:
+            self.out.print(table)
+
+    def error(self, error: IngotError) -> int:
+        """Say what went wrong; the exit status for it."""
+        if self.json:
+            print(json.dumps({"error": error.to_dict()}, ensure_ascii=False), file=sys.stderr)
+        else:
+            self.err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        return USER_ERROR if error.blame is Blame.USER else SERVICE_ERROR
+
+
+def size_text(size: int) -> str:
+    """``46.6 MB``."""
+    amount = float(size)
+    for unit in ("B", "kB", "MB"):
+        if amount < 1000:
+            return f"{amount:.0f} {unit}" if unit == "B" else f"{amount:.1f} {unit}"
+        amount /= 1000
+    return f"{amount:.1f} GB"

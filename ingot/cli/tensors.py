@@ -1,0 +1,94 @@
+"""Input tensors from the command line."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ingot.cli.arguments import pairs
+from ingot.endpoint import Array
+from ingot.records import TensorInfo
+from shared_ir.errors import ErrorCode, IngotError
+
+HELP = "NAME=file.npy, or NAME=random:1x3x48x192; may be repeated; inputs of fixed shape are random without it"
+
+
+def read_inputs(texts: Sequence[str], expected: Sequence[TensorInfo], seed: int = 0) -> dict[str, Array]:
+    """Arrays for the inputs of a model; those that are not given are random where their shape is fixed.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT naming the input.
+    """
+    given, random = pairs("--input", texts), np.random.default_rng(seed)
+    by_name = {info.name: info for info in expected}
+    for name in given:
+        if name not in by_name:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, "the model has no such input", tensor=name, expected=", ".join(by_name)
+            )
+    return {name: _array(info, given.get(name), random) for name, info in by_name.items()}
+
+
+def _array(info: TensorInfo, text: str | None, random: np.random.Generator) -> Array:
+    if text is None:
+        if not all(extent.isdigit() for extent in info.shape):
+            shape = ", ".join(info.shape)
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "an input of variable shape is not given",
+                tensor=info.name,
+                expected=f"{info.dtype}[{shape}]",
+                remedy=f"Add --input {info.name}=file.npy or --input {info.name}=random:1x3x224x224.",
+            )
+        return random_array(info.dtype, tuple(int(extent) for extent in info.shape), random)
+    if text.startswith("random:"):
+        return random_array(info.dtype, _extents(info.name, text.removeprefix("random:")), random)
+    try:
+        return np.asarray(np.load(Path(text), allow_pickle=False))
+    except (OSError, ValueError) as error:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, f"cannot read the array: {error}", tensor=info.name, field=text
+        ) from error
+
+
+def random_array(dtype: str, shape: tuple[int, ...], random: np.random.Generator) -> Array:
+    """Normally distributed floats, integers from 0 to 9, or bools."""
+    kind = np.dtype(dtype)
+    if kind.kind == "b":
+        return random.integers(0, 2, shape).astype(np.bool_)
+    if kind.kind in "iu":
+        return random.integers(0, 10, shape).astype(kind)
+    return random.standard_normal(shape).astype(kind)
+
+
+def describe(outputs: Mapping[str, Array]) -> list[dict[str, Any]]:
+    """Name, dtype, shape and range of each array."""
+    return [
+        {
+            "name": name,
+            "dtype": str(array.dtype),
+            "shape": list(array.shape),
+            **({"min": array.min().item(), "max": array.max().item()} if array.size else {}),
+            **({"mean": float(array.mean(dtype=np.float64))} if array.size else {}),
+        }
+        for name, array in outputs.items()
+    ]
+
+
+def save_outputs(outputs: Mapping[str, Array], directory: Path) -> None:
+    """One ``.npy`` per output."""
+    directory.mkdir(parents=True, exist_ok=True)
+    for name, array in outputs.items():
+        np.save(directory / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
+
+
+def _extents(name: str, text: str) -> tuple[int, ...]:
+    parts = text.split("x") if text else []
+    if not all(part.isdigit() for part in parts):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, "not a shape", tensor=name, expected="numbers such as 1x3x48x192", received=text
+        )
+    return tuple(int(part) for part in parts)

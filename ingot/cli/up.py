@@ -1,0 +1,62 @@
+"""``ingot up``: every service on this machine, until Ctrl-C."""
+
+from __future__ import annotations
+
+import argparse
+import signal
+import threading
+from types import FrameType
+from typing import Any
+
+from ingot.cli.arguments import add_common
+from ingot.cli.output import SUCCESS, Output
+from ingot.embedded.installation import running
+from ingot.embedded.ports import Ports
+from ingot.home import home_directory
+
+_LOOK = 0.25
+"""Seconds between two looks at the services."""
+
+
+def add_parser(commands: Any) -> None:
+    parser = commands.add_parser("up", help="start all services on this machine", description=__doc__)
+    usual = "the usual one if free"
+    parser.add_argument("--compiler-port", type=int, help=f"gRPC of the compiler service (default: {usual}; 0: any)")
+    parser.add_argument("--grpc-port", type=int, help=f"gRPC of the runtime service (default: {usual}; 0: any)")
+    parser.add_argument("--http-port", type=int, help=f"HTTP of the runtime service (default: {usual}; 0: any)")
+    parser.add_argument("--free-ports", action="store_true", help="a free port for every server")
+    parser.add_argument("--models", default="*@stable", help="what to serve (default: *@stable)")
+    add_common(parser)
+    parser.set_defaults(run=run)
+
+
+def run(arguments: argparse.Namespace, output: Output) -> int:
+    home = home_directory(arguments.home)
+    ports = Ports(compiler=arguments.compiler_port, grpc=arguments.grpc_port, http=arguments.http_port)
+    stop = threading.Event()
+
+    def on_signal(number: int, frame: FrameType | None) -> None:
+        if stop.is_set() or not started.is_set():
+            raise KeyboardInterrupt  # a second one, or one while things start: leave at once, taking everything down
+        stop.set()
+
+    started = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, on_signal)
+    with running(home, Ports.free() if arguments.free_ports else ports, arguments.models, output.note) as installation:
+        started.set()
+        addresses = installation.addresses
+        output.line({"home": home} | {name: getattr(addresses, name) for name in addresses.__dataclass_fields__})
+        rows = [
+            ("compiler service", "gRPC", addresses.compiler),
+            ("", "metrics", f"http://{addresses.compiler_metrics}/metrics"),
+            ("runtime service", "gRPC", addresses.grpc),
+            ("", "HTTP", f"http://{addresses.http}"),
+            ("", "metrics", f"http://{addresses.metrics}/metrics"),
+            ("files", "", str(home)),
+        ]
+        output.table(("service", "", "address"), rows)
+        output.note("Ctrl-C stops everything.")
+        while not stop.wait(_LOOK):
+            installation.check()
+    return SUCCESS
