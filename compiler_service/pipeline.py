@@ -8,12 +8,11 @@ from concurrent.futures import Future
 from typing import Any
 
 from compiler_service.codegen.bundle import link_bundle
-from compiler_service.codegen.emit import emit_kernel, scratch_size
 from compiler_service.codegen.entry import emit_entry
 from compiler_service.codegen.host import host_target
 from compiler_service.codegen.link import link_library, min_glibc
-from compiler_service.codegen.machine import assembly
 from compiler_service.codegen.objects import ObjectCompiler
+from compiler_service.codegen.registry import backend_of
 from compiler_service.frontend.inference import Inference
 from compiler_service.frontend.load import import_model
 from compiler_service.frontend.report import CheckReport
@@ -63,7 +62,7 @@ def compile_model(
     """
     options = options or CompileOptions()
     workers = (os.cpu_count() or 1) if workers is None else workers
-    log = Log.from_environment(progress)
+    log, backend = Log.from_environment(progress), backend_of(target)
 
     with log.stage("import"):
         module = import_model(source, options.import_options, inference())
@@ -82,12 +81,12 @@ def compile_model(
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
         for item in build_kernels(kernels, target, tuned):
-            text = emit_kernel(item.function, target, item.kernel.name)
+            text = backend.emit(item.function, target, item.kernel.name)
             show_kernel(log, item, text, target)
             pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
             built.append(item)
             report(len(built), item.kernel.definition.label)
-        scratch = [scratch_size(b.function) for b in built]
+        scratch = [backend.scratch_size(b.function) for b in built]
         program = build_program(module, memory, definitions, numbers, built, scratch, name)
         entry = emit_entry(program.plan, target, [k.name for k in kernels], compiler_version())
         pending["entry"] = compiler.submit("entry", entry)
@@ -224,7 +223,7 @@ def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
     if log.wants(5):
         log.show(5, f"{name}.llvm", text)
     if log.wants(6):
-        log.show(6, f"{name}.assembly", assembly(text, target))
+        log.show(6, f"{name}.assembly", backend_of(target).assembly(text, target))
 
 
 __all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]
