@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import json
 import logging
-import signal
 import sys
 import threading
 from collections.abc import Sequence
@@ -32,6 +31,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
+from shared_ir.signals import StopSignals
 
 SERVICE = "ingot.compiler.v1.CompilerService"
 MAX_MESSAGE = 8 * 1024 * 1024
@@ -129,9 +129,7 @@ def serve(
     """Serve until SIGTERM or SIGINT. ``ready_file`` gets the addresses as JSON once the server listens."""
     parts = make_parts(settings, catalogue, queue, command)
     running = start_server(settings, catalogue, parts)
-    stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    signals = StopSignals()
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
     logger.info("compiler service on %s:%d", settings.compiler_host, running.port)
@@ -139,7 +137,7 @@ def serve(
         address = f"{settings.compiler_host}:{running.port}"
         metrics = f"{settings.compiler_host}:{running.metrics_port}" if running.metrics_port >= 0 else ""
         write_atomically(ready_file, json.dumps({"address": address, "metrics": metrics}).encode())
-    stop.wait()
+    signals.wait()
     logger.info("stopping")
     running.stop(settings.drain_seconds)
     return 0

@@ -24,11 +24,11 @@ from runtime_service.metrics import Metrics
 from runtime_service.registry import ModelRegistry
 from runtime_service.repository import StoreSource
 from runtime_service.settings import Settings
-from runtime_service.signals import StopSignals
 from runtime_service.source import ModelSource
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
 from shared_ir.repository import ArtifactRepository
+from shared_ir.signals import StopSignals
 from shared_ir.signature import TrustStore
 from shared_ir.store import open_store
 from shared_ir.versions import package_version
