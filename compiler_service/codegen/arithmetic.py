@@ -8,7 +8,7 @@ from compiler_service.codegen import terms
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import round_to
 from compiler_service.codegen.integer_helpers import float_remainder, integer_power, wide_division
-from compiler_service.codegen.llvm_types import HALF_TYPES, REGISTER, constant, register_type, splat
+from compiler_service.codegen.llvm_types import NARROW_FLOATS, REGISTER, constant, register_type, splat
 from compiler_service.codegen.math_functions import MATH_BINARY, MATH_UNARY, call_math
 from compiler_service.codegen.terms import Term
 from shared_ir.dtype import DType
@@ -153,7 +153,7 @@ def _integer_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
 
 def _rounded(builder: FunctionBuilder, value: Value) -> Value:
     """16-bit floats are computed in float32; their results are rounded back."""
-    if value.dtype not in HALF_TYPES:
+    if value.dtype not in NARROW_FLOATS:
         return value
     return value._replace(text=round_to(builder, value.text, value.dtype, value.lanes))
 

@@ -8,7 +8,17 @@ from __future__ import annotations
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import double_to_odd_float, round_to
 from compiler_service.codegen.integer_helpers import double_to_wide_integer, wide_integer_to_double
-from compiler_service.codegen.llvm_types import HALF_TYPES, REGISTER, float_bits, register_type, splat, suffix, vector
+from compiler_service.codegen.llvm_types import (
+    NARROW_FLOATS,
+    REGISTER,
+    SUB_BYTE_INTEGERS,
+    float_bits,
+    register_type,
+    splat,
+    suffix,
+    vector,
+)
+from compiler_service.codegen.narrow import decode_integer
 from compiler_service.codegen.terms import Term
 from shared_ir.dtype import DType
 
@@ -29,6 +39,12 @@ def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, in_range: bool = F
 def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, in_range: bool) -> str:
     if target is DType.BOOL:
         return x.differs(0).text
+    if target in SUB_BYTE_INTEGERS:  # the low bits of the integer
+        whole = x.text if source.bits == 8 else _convert(builder, x, source, DType.INT8, in_range)
+        if source.is_float:
+            wide = Term(builder, _convert(builder, x, source, DType.INT32, in_range), "i32", x.lanes)
+            whole = wide.convert("trunc", "i8").text
+        return decode_integer(builder, whole, target, x.lanes)
     if source.is_float:
         if target.is_float:
             return _float_to_float(builder, x, source, target)
@@ -36,7 +52,7 @@ def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, in
     if target.is_float:
         return _integer_to_float(builder, x, source, target)
     element = REGISTER[target]
-    if source.bits == target.bits and source is not DType.BOOL:
+    if x.element == element:
         return x.text
     if source is not DType.BOOL and source.bits > target.bits:
         return x.convert("trunc", element).text
@@ -50,7 +66,7 @@ def _float_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DT
         if target is DType.FLOAT32:
             return x.convert("fptrunc", "float").text
         x = double_to_odd_float(x)
-    return round_to(builder, x.text, target, x.lanes) if target in HALF_TYPES else x.text
+    return round_to(builder, x.text, target, x.lanes) if target in NARROW_FLOATS else x.text
 
 
 def _integer_to_float(builder: FunctionBuilder, x: Term, source: DType, target: DType) -> str:
@@ -60,7 +76,7 @@ def _integer_to_float(builder: FunctionBuilder, x: Term, source: DType, target: 
         result = wide if element == "double" else wide.convert("fptrunc", element)
     else:
         result = x.convert("sitofp" if source.is_signed else "uitofp", element)
-    return round_to(builder, result.text, target, x.lanes) if target in HALF_TYPES else result.text
+    return round_to(builder, result.text, target, x.lanes) if target in NARROW_FLOATS else result.text
 
 
 def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, in_range: bool) -> str:

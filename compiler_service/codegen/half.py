@@ -1,14 +1,18 @@
-"""float16 and bfloat16 patterns to float and back; by integer arithmetic where the target has no instruction for it."""
+"""Patterns of narrow floats to float and back: float16 and bfloat16 here, by integer arithmetic where the target has no
+instruction for it; float8 and float4 by :mod:`narrow`."""
 
 from __future__ import annotations
 
 from compiler_service.codegen.builder import FunctionBuilder
+from compiler_service.codegen.narrow import decode, encode
 from compiler_service.codegen.terms import Term, absolute, bits, exact, from_bits, is_nan, select
 from shared_ir.dtype import DType
 
 
 def pattern_to_float(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
-    """``i16`` patterns of ``dtype`` -> ``float``."""
+    """``i16`` or ``i8`` patterns of ``dtype`` -> ``float``."""
+    if dtype.bits < 16:
+        return decode(builder, text, dtype, lanes)
     pattern = Term(builder, text, "i16", lanes)
     if dtype is DType.BFLOAT16:
         return from_bits(pattern.convert("zext", "i32") << 16).text
@@ -18,7 +22,9 @@ def pattern_to_float(builder: FunctionBuilder, text: str, dtype: DType, lanes: i
 
 
 def float_to_pattern(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> str:
-    """``float`` -> ``i16`` patterns of ``dtype``, rounded to nearest even."""
+    """``float`` -> ``i16`` or ``i8`` patterns of ``dtype``, rounded to nearest even."""
+    if dtype.bits < 16:
+        return encode(builder, text, dtype, lanes)
     x = Term(builder, text, "float", lanes)
     if dtype is DType.BFLOAT16:
         return _truncate_bfloat(x).text

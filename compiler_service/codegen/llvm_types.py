@@ -1,7 +1,7 @@
 """How element types look in LLVM: in registers, in memory, and as constants.
 
-float16 and bfloat16 values are held in registers as the ``float`` of the same value and in memory as 16-bit patterns;
-bool is ``i1`` in registers and one byte in memory.
+Floats of 16 bits and less are held in registers as the ``float`` of the same value and in memory as patterns of 16 or 8
+bits; integers of 2 and 4 bits as ``i8`` of the same value, one to a byte. bool is ``i1`` in registers and one byte in memory.
 """
 
 from __future__ import annotations
@@ -9,6 +9,9 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Mapping
+
+import ml_dtypes
+import numpy as np
 
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -27,12 +30,16 @@ REGISTER: Mapping[DType, str] = {
     DType.BFLOAT16: "float",
     DType.FLOAT32: "float",
     DType.FLOAT64: "double",
+    **{t: "float" for t in DType if t.is_float and t.bits < 16},
+    **{t: "i8" for t in DType if t.is_integer and t.bits < 8},
 }
-MEMORY: Mapping[DType, str] = {**REGISTER, DType.BOOL: "i8", DType.FLOAT16: "i16", DType.BFLOAT16: "i16"}
+NARROW_FLOATS = frozenset(t for t in DType if t.is_float and t.bits < 32)
+"""Floats that registers hold as ``float``."""
+SUB_BYTE_INTEGERS = frozenset(t for t in DType if t.is_integer and t.bits < 8)
 STACK: Mapping[DType, str] = {**REGISTER, DType.BOOL: "i8"}
-"""In stack buffers, which become registers, half-width floats are kept as ``float``."""
+"""In stack buffers, which become registers, narrow floats are kept as ``float``."""
+MEMORY: Mapping[DType, str] = {**STACK, **{t: "i16" if t.bits == 16 else "i8" for t in NARROW_FLOATS}}
 
-HALF_TYPES = frozenset({DType.FLOAT16, DType.BFLOAT16})
 SUFFIX: Mapping[str, str] = {
     **{f"i{n}": f"i{n}" for n in (1, 8, 16, 32, 64)},
     "half": "f16",
@@ -88,20 +95,22 @@ def _as_float32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-def _as_float16(value: float) -> float:
-    try:
-        return float(struct.unpack("<e", struct.pack("<e", value))[0])
-    except OverflowError:
-        return math.copysign(math.inf, value)
+_EXTENSIONS: Mapping[DType, type] = {
+    DType.FLOAT16: np.float16,
+    DType.BFLOAT16: ml_dtypes.bfloat16,
+    DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
+    DType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
+    DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
+    DType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
+    DType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
+    DType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
+}
 
 
-def _as_bfloat16(value: float) -> float:
-    single = _as_float32(value)
-    if not math.isfinite(single):
-        return single
-    bits = struct.unpack("<I", struct.pack("<f", single))[0]
-    bits = (bits + 0x7FFF + (bits >> 16 & 1)) & 0xFFFF0000
-    return float(struct.unpack("<f", struct.pack("<I", bits))[0])
+def _rounded(value: float, dtype: DType) -> float:
+    """``value`` rounded to a narrow float."""
+    with np.errstate(over="ignore"):
+        return float(np.asarray(value, np.float64).astype(_EXTENSIONS[dtype]).item())
 
 
 def constant(value: float, dtype: DType) -> str:
@@ -109,12 +118,10 @@ def constant(value: float, dtype: DType) -> str:
     match dtype:
         case DType.BOOL:
             return "true" if value else "false"
-        case DType.FLOAT16:
-            return float_bits(_as_float16(float(value)), "float")
-        case DType.BFLOAT16:
-            return float_bits(_as_bfloat16(float(value)), "float")
         case DType.FLOAT32 | DType.FLOAT64:
             return float_bits(float(value), REGISTER[dtype])
+        case _ if dtype in NARROW_FLOATS:
+            return float_bits(_rounded(float(value), dtype), "float")
     bits = dtype.bits
     wrapped = int(value) & ((1 << bits) - 1)
     return str(wrapped - (1 << bits) if wrapped >> (bits - 1) else wrapped)

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import float_to_pattern, pattern_to_float
-from compiler_service.codegen.llvm_types import HALF_TYPES, MEMORY, STACK, splat, suffix, vector
+from compiler_service.codegen.llvm_types import MEMORY, NARROW_FLOATS, STACK, SUB_BYTE_INTEGERS, splat, suffix, vector
+from compiler_service.codegen.narrow import decode_integer, encode_integer
 from compiler_service.loop_ir.ir import Buffer, Scope
 from shared_ir.dtype import DType
 
@@ -28,8 +29,8 @@ class Place(NamedTuple):
 
     @property
     def is_packed(self) -> bool:
-        """16-bit floats are stored as bit patterns, not as the floats that registers hold."""
-        return self.dtype in HALF_TYPES and self.element == "i16"
+        """Narrow floats are stored as bit patterns, not as the floats that registers hold."""
+        return self.dtype in NARROW_FLOATS and self.element != "float"
 
 
 def place_of(buffer: Buffer, pointer: str) -> Place:
@@ -194,6 +195,8 @@ class Memory:
             return Value(self._builder.emit(f"icmp ne {vector('i8', lanes)} {raw}, {zero}"), DType.BOOL, lanes)
         if place.is_packed:
             return Value(pattern_to_float(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
+        if place.dtype in SUB_BYTE_INTEGERS:
+            return Value(decode_integer(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
         return Value(raw, place.dtype, lanes)
 
     def _encode(self, place: Place, value: Value) -> str:
@@ -201,6 +204,8 @@ class Memory:
             return self._builder.emit(f"zext {value.type} {value.text} to {vector('i8', value.lanes)}")
         if place.is_packed:
             return float_to_pattern(self._builder, value.text, place.dtype, value.lanes)
+        if place.dtype in SUB_BYTE_INTEGERS:
+            return encode_integer(self._builder, value.text, place.dtype, value.lanes)
         return value.text
 
 

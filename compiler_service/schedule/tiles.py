@@ -17,7 +17,7 @@ FMA_LATENCY = 4
 
 def lanes(target: Target, dtype: DType) -> int:
     """Elements of one SIMD register; at least 1. Storage-only floats compute as float32."""
-    bits = 32 if dtype in (DType.FLOAT16, DType.BFLOAT16) else max(8, dtype.bits)
+    bits = 32 if dtype.is_float and dtype.bits < 32 else max(8, dtype.bits)
     return max(1, target.vector_bits // bits)
 
 

@@ -32,7 +32,7 @@ def default_schedule(output: Tensor, constants: frozenset[Tensor], target: Targe
     """The schedule of the first rule that applies.
 
     Raises:
-        IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel that has an output axis).
+        IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
     for _, rule in RULES:
