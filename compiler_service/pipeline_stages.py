@@ -1,7 +1,8 @@
-"""The stages of a job, done by the compiler. Runs in the stage's own process."""
+"""The stages of a job, done by the compiler: ``python -m compiler_service.pipeline_stages`` is the process of one stage."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from compiler_service.frontend.report import CheckReport, Obstacle
 from compiler_service.frontend.source import ModelSource
 from compiler_service.options import CompileOptions
 from compiler_service.pipeline import check_model, compile_model, tune_model, verify_artifact
-from compiler_service.stage import Progress, SourceFiles
+from compiler_service.stage import Progress, SourceFiles, main
 from shared_ir.artifact import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.target import Target
@@ -62,3 +63,7 @@ def _error(obstacle: Obstacle) -> IngotError:
         field=obstacle.field,
         remedy=obstacle.remedy,
     )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], PipelineStages()))

@@ -22,7 +22,7 @@ from typing import IO, Any
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import write_atomically
 
-STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stage")
+STAGE_COMMAND = (sys.executable, "-m", "compiler_service.pipeline_stages")
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
 MAX_LINE = 4000

@@ -1,4 +1,4 @@
-"""The process of one compile stage: ``python -m compiler_service.stage DIRECTORY PROGRESS_FD``.
+"""The process of one compile stage: arguments ``DIRECTORY PROGRESS_FD``, the stages passed in.
 
 Reads ``request.json`` from the directory, limits itself, calls the compiler, writes ``result.json``. Progress goes to the
 descriptor as JSON lines, logs to stdout. See :mod:`compiler_service.sandbox` for the other side.
@@ -11,7 +11,6 @@ import json
 import os
 import resource
 import signal
-import sys
 import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -141,9 +140,3 @@ def _fault(error: Exception) -> IngotError:
         f"the compiler failed: {type(error).__name__}: {error}"[:500],
         remedy="This is a bug in the compiler: please report it with the job's log.",
     )
-
-
-if __name__ == "__main__":
-    from compiler_service.pipeline_stages import PipelineStages
-
-    sys.exit(main(sys.argv[1:], PipelineStages()))
