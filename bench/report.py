@@ -1,0 +1,148 @@
+"""What a comparison says: the ratios, the closing line, the table on screen and in Markdown, the JSON file."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from rich.table import Table
+
+from bench.machine import Machine
+from bench.measurement import ENGINES, OURS, PEERS, EngineResult, ModelResult
+from bench.timing import Timing, geometric_mean
+
+SHORT = {"ingot": "ingot", "onnxruntime": "ort", "openvino": "openvino"}
+_NONE = "n/a"
+
+
+@dataclass(frozen=True)
+class Report:
+    """A comparison: which machine, how, and every model."""
+
+    machine: Machine
+    threads: int
+    rounds: int
+    dynamic: bool
+    models: tuple[ModelResult, ...]
+
+    def closing_line(self) -> str:
+        """Geometric means of peer's latency over ours, and the model where the fastest peer comes closest to us."""
+        parts = [f"{_times(self.mean_ratio(peer))} {SHORT[peer]}" for peer in PEERS]
+        best = [(m.best_ratio, m.model) for m in self.models if m.best_ratio is not None]
+        parts.append(f"{_times(geometric_mean([r for r, _ in best]))} best-of-peers")
+        worst = min(best, default=None)
+        return f"geomean: {', '.join(parts)}; worst: " + (f"{worst[1]} {_times(worst[0])}" if worst else _NONE)
+
+    def mean_ratio(self, peer: str) -> float | None:
+        """Over the models that both the peer and Ingot run."""
+        return geometric_mean([r for m in self.models if (r := m.ratio(peer)) is not None])
+
+    def failures(self) -> tuple[str, ...]:
+        """Engines that are left out of a model, and answers that differ, one line each."""
+        lines = []
+        for model in self.models:
+            for result in model.engines.values():
+                if result.error:
+                    lines.append(f"{model.model}: {result.engine} fails and is left out: {_one_line(result.error)}")
+                elif result.accuracy is not None and not result.accuracy.agrees:
+                    lines.append(
+                        f"{model.model}: {result.engine} differs from {model.reference} by {result.accuracy.max_rel:.2g}"
+                        f" of the largest element of {result.accuracy.output!r}"
+                    )
+        return tuple(lines)
+
+    @property
+    def ours_failed(self) -> bool:
+        """Whether Ingot fails or differs on any model."""
+        ours = [m.engines[OURS] for m in self.models if OURS in m.engines]
+        return any(r.error or (r.accuracy is not None and not r.accuracy.agrees) for r in ours)
+
+    def to_json(self) -> str:
+        data = asdict(self)
+        for model, entry in zip(self.models, data["models"], strict=True):
+            entry["ratios"] = {SHORT[p]: model.ratio(p) for p in PEERS} | {"best_of_peers": model.best_ratio}
+        return json.dumps(_finite(data | {"closing_line": self.closing_line()}), indent=1) + "\n"
+
+
+HEADER = (
+    "model",
+    "ingot ms",
+    "ort ms",
+    "openvino ms",
+    "x ort",
+    "x openvino",
+    "x best",
+    "difference",
+    "compile s",
+    "peak MB",
+    "MB",
+)
+"""Times are medians with half the distance between the quartiles; the difference is Ingot's, relative to the largest element."""
+
+
+def rows(report: Report) -> list[tuple[str, ...]]:
+    """The cells under :data:`HEADER`, one tuple per model."""
+    return [_row(m) for m in report.models]
+
+
+def _row(model: ModelResult) -> tuple[str, ...]:
+    ours = model.engines.get(OURS)
+    facts = ours.facts if ours is not None else {}
+    accuracy = ours.accuracy if ours is not None else None
+    return (
+        model.model,
+        *(_latency(model.engines.get(e)) for e in ENGINES),
+        *(_times(model.ratio(p)) for p in PEERS),
+        _times(model.best_ratio),
+        f"{accuracy.max_rel:.1e}" if accuracy is not None else "",
+        f"{facts['compile_seconds']:.1f}" if "compile_seconds" in facts else "",
+        f"{facts['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in facts else "",
+        f"{facts['artifact_bytes'] / 1e6:.1f}" if "artifact_bytes" in facts else "",
+    )
+
+
+def _latency(result: EngineResult | None) -> str:
+    if result is None:
+        return ""
+    return "fails" if result.timing is None else _milliseconds(result.timing)
+
+
+def _milliseconds(timing: Timing) -> str:
+    digits = 3 if timing.median < 1e-3 else 2 if timing.median < 0.1 else 1
+    return f"{timing.median * 1e3:.{digits}f} ±{timing.spread * 50:.0f}%"
+
+
+def screen_table(report: Report) -> Table:
+    """For a terminal."""
+    table = Table(title=f"{report.threads} thread{'s' * (report.threads != 1)}, median of {report.rounds} rounds")
+    for number, name in enumerate(HEADER):
+        table.add_column(name, justify="right" if number else "left", no_wrap=True)
+    for cells in rows(report):
+        table.add_row(*cells)
+    return table
+
+
+def markdown_table(header: Sequence[str], cells: Sequence[Sequence[str]]) -> str:
+    """A GitHub table; the first column to the left, all others to the right."""
+    lines = [header, ["---", *["---:"] * (len(header) - 1)], *cells]
+    return "\n".join("| " + " | ".join(c.replace("|", "\\|") for c in line) + " |" for line in lines) + "\n"
+
+
+def _times(ratio: float | None) -> str:
+    return _NONE if ratio is None else f"{ratio:.2f}x"
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.split())[:400] or "no reason given"
+
+
+def _finite(value: Any) -> Any:
+    """NOTE: JSON has no infinity; an infinite difference is written as null."""
+    if isinstance(value, dict):
+        return {k: _finite(v) for k, v in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_finite(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
