@@ -3,7 +3,7 @@
 Grammar (every node is frozen and hashable; ``dtype`` is the element type of the value)::
 
     Expr   = Const(value, dtype) | Var(name, dtype)
-           | Unary(op, x) | Binary(op, lhs, rhs) | Cast(dtype, x) | Select(cond, then, otherwise)
+           | Unary(op, x) | Binary(op, lhs, rhs) | Cast(dtype, x) | Reinterpret(dtype, x) | Select(cond, then, otherwise)
            | <extensions: Load of tensor_expr and loop_ir, vector nodes of loop_ir>
 
 Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the divisor (ONNX ``Div`` and
@@ -246,6 +246,24 @@ class Cast(Expr):
 
 
 @dataclass(frozen=True, eq=False)
+class Reinterpret(Expr):
+    """The bit pattern of ``x`` read as another element type of the same width."""
+
+    type: DType
+    x: Expr
+
+    @property
+    def dtype(self) -> DType:
+        return self.type
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.x,)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Expr:
+        return reinterpret(children[0], self.type)
+
+
+@dataclass(frozen=True, eq=False)
 class Select(Expr):
     """``then`` where ``cond`` holds, else ``otherwise``; loads in the branch not taken are not performed."""
 
@@ -339,6 +357,11 @@ def _integer(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
 def cast(x: Expr, dtype: DType) -> Expr:
     """``x`` converted to ``dtype``; no node when it already has it."""
     return x if x.dtype is dtype else Cast(dtype, x)
+
+
+def reinterpret(x: Expr, dtype: DType) -> Expr:
+    """The bits of ``x`` as ``dtype``; no node when it already has it."""
+    return x if x.dtype is dtype else Reinterpret(dtype, x)
 
 
 def select(cond: Expr, then: Expr | Scalar, otherwise: Expr | Scalar) -> Expr:
@@ -437,6 +460,8 @@ def to_text(expr: Expr, precedence: int = 0) -> str:
             name = op.value
         case Cast(type=dtype):
             name = dtype.value
+        case Reinterpret(type=dtype):
+            name = f"bits_{dtype}"
         case Select():
             name = "select"
         case _:

@@ -25,7 +25,7 @@ from compiler_service.codegen.reduction import reduce_lanes
 from compiler_service.loop_ir.ir import Broadcast, Buffer, BufferLoad, Ramp, Store, VectorReduce, VectorVar
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, Var
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var
 
 _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
 
@@ -122,6 +122,8 @@ class Expressions:
             case Cast(type=dtype, x=x):
                 in_range = x.dtype.is_float and dtype.is_integer and fits_integer(x, dtype)
                 return cast(self.builder, self.emit(x), dtype, in_range=in_range)
+            case Reinterpret(type=dtype, x=x):
+                return self.memory.reinterpret(self.emit(x), dtype)
             case Select():
                 return self._select(expr)
             case VectorReduce(op=op, x=x):
@@ -328,7 +330,7 @@ def _lanes_hint(expr: Expr) -> int:
             return lanes
         case Const() | Var() | VectorReduce():
             return 1
-        case Unary(x=x) | Cast(x=x):
+        case Unary(x=x) | Cast(x=x) | Reinterpret(x=x):
             return _lanes_hint(x)
         case BufferLoad(indices=indices):
             return max(_lanes_hint(i) for i in indices)

@@ -150,6 +150,15 @@ class Memory:
 
     # -- parts
 
+    def reinterpret(self, value: Value, dtype: DType) -> Value:
+        """The bit pattern of ``value`` as ``dtype`` of the same width."""
+        source, target = (Place("", d, MEMORY[d]) for d in (value.dtype, dtype))
+        raw = self._encode(source, value)
+        if source.element != target.element:
+            kinds = (vector(place.element, value.lanes) for place in (source, target))
+            raw = self._builder.emit("bitcast {} {raw} to {}".format(*kinds, raw=raw))
+        return self._decode(target, raw, value.lanes)
+
     def reverse(self, text: str, element: str, lanes: int) -> str:
         kind = vector(element, lanes)
         order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))

@@ -13,7 +13,20 @@ from compiler_service.graph_passes.values import define_node
 from compiler_service.tensor_expr.tensor import Compute, Load, Tensor, loads
 from shared_ir.dim import Dim
 from shared_ir.errors import IngotError
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var, substitute, walk
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Reinterpret,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    substitute,
+    walk,
+)
 from shared_ir.graph import Graph, Node, Value
 from shared_ir.simplify import simplify
 
@@ -129,7 +142,7 @@ def _calculates(stage: Tensor) -> bool:
         node = stack.pop()
         if isinstance(node, (Unary, Binary)) and _reads(node):
             return True
-        if isinstance(node, (Select, Cast)):
+        if isinstance(node, (Select, Cast, Reinterpret)):
             stack.extend(node.children())
     return False
 

@@ -32,12 +32,12 @@ from compiler_service.loop_ir.ir import (
     walk_statements,
 )
 from compiler_service.loop_ir.text import statement_head
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, reinterpret, storage_dtype
 from compiler_service.tensor_expr.tensor import ReduceOp
 from shared_ir.dim import evaluate
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, Var, variables
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var, variables
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Value: TypeAlias = Any
@@ -338,8 +338,9 @@ def _operation(expr: Expr, parts: list[Thunk]) -> Thunk:
             return _binary(op, lhs.dtype, *parts)
         case Unary(op=op, x=x):
             return _unary(UNARY[op], x.dtype, *parts)
-        case Cast(type=dtype, x=x):
-            return _unary(lambda array: cast(array, dtype), x.dtype, *parts)
+        case Cast(type=dtype, x=x) | Reinterpret(type=dtype, x=x):
+            convert = cast if isinstance(expr, Cast) else reinterpret
+            return _unary(lambda array: convert(array, dtype), x.dtype, *parts)
         case Ramp(lanes=lanes):
             steps = np.arange(lanes)
             base, stride = parts

@@ -40,7 +40,7 @@ from compiler_service.loop_ir.ir import (
 )
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
-from shared_ir.expr import COMPARISONS, INFIX, Binary, Cast, Const, Expr, Select, Unary, Var, lift
+from shared_ir.expr import COMPARISONS, INFIX, Binary, Cast, Const, Expr, Reinterpret, Select, Unary, Var, lift
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
 _NOT_IN_NAMES = re.compile(r"\W")
@@ -190,6 +190,8 @@ def _call_name(expr: Expr) -> str:
             return op.value
         case Cast(type=dtype):
             return dtype.value
+        case Reinterpret(type=dtype):
+            return f"bits.{dtype}"
         case Select():
             return "select"
         case Ramp():

@@ -26,7 +26,7 @@ from compiler_service.loop_ir.ir import (
 from compiler_service.loop_ir.text import expression_text, statement_head
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var, lift
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var, lift
 
 _LOGICAL = frozenset({BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR})
 _ON_INTEGERS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.SHL, BinaryOp.SHR})
@@ -202,7 +202,7 @@ class _Verifier:
                 return 1
             case Var():
                 return expr.lanes if isinstance(expr, VectorVar) else 1
-            case Unary() | Cast():
+            case Unary() | Cast() | Reinterpret():
                 self.unary(expr)
                 return children[0]
             case Binary():
@@ -216,7 +216,7 @@ class _Verifier:
                 return self.vector(expr, children)
         return self.fault(f"{type(expr).__name__} does not belong in loop IR")
 
-    def unary(self, expr: Unary | Cast) -> None:
+    def unary(self, expr: Unary | Cast | Reinterpret) -> None:
         if isinstance(expr, Unary) and (expr.op is UnaryOp.NOT) != (expr.x.dtype is DType.BOOL):
             self.fault(f"operand of {expr.op} in {expression_text(expr)}", "bool for not alone", expr.x.dtype)
 

@@ -14,12 +14,12 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler_service.tensor_expr.contraction import contract
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, reinterpret, storage_dtype
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.dim import Dim
 from shared_ir.dim import evaluate as evaluate_dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, Var, variables
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var, variables
 
 BLOCK = 1 << 22
 """Elements that one step of a reduction may touch at once."""
@@ -191,6 +191,8 @@ class _Body:
                 return BINARY[op](self.value(lhs, guarded), self.value(rhs, guarded))
             case Cast(type=dtype, x=x):
                 return cast(self.value(x, guarded), dtype)
+            case Reinterpret(type=dtype, x=x):
+                return reinterpret(self.value(x, guarded), dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
                 chosen = self.value(cond, guarded)
                 return np.where(chosen, self.value(then, True), self.value(otherwise, True))

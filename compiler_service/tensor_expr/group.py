@@ -30,7 +30,7 @@ from compiler_service.tensor_expr.text import print_tensors, topological
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Cast, Const, Expr, Var, equal, lift, select, transform
+from shared_ir.expr import Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform
 from shared_ir.graph import Graph, Node, Value
 from shared_ir.simplify import simplify
 
@@ -245,7 +245,7 @@ def _renamed_tensors(
 
 # -- cost
 
-_FREE = (Const, Var, Load, Cast)
+_FREE = (Const, Var, Load, Cast, Reinterpret)
 
 
 def _flops(output: Tensor) -> Dim:

@@ -64,6 +64,13 @@ def cast(array: Array, dtype: DType) -> Array:
         return array.astype(target)
 
 
+def reinterpret(array: Array, dtype: DType) -> Array:
+    """The bit patterns of ``array`` as ``dtype`` of the same width; any pattern but 0 is true."""
+    if dtype is DType.BOOL:
+        return np.not_equal(np.ascontiguousarray(array).view(np.uint8), 0)
+    return np.ascontiguousarray(array).view(storage_dtype(dtype)).reshape(np.shape(array))
+
+
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_service.tensor_expr.ratio import Ratio, ratio_of
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, reinterpret, storage_dtype
 from compiler_service.tensor_expr.scalar_semantics import cast as cast_array
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.dim import as_dim
@@ -23,6 +23,7 @@ from shared_ir.expr import (
     Cast,
     Const,
     Expr,
+    Reinterpret,
     Select,
     Unary,
     UnaryOp,
@@ -124,6 +125,8 @@ class _Symbolic:
                 return _binary(op, lhs.dtype, self._scalar(lhs, own), self._scalar(rhs, own))
             case Cast(type=dtype, x=x):
                 return _cast(self._scalar(x, own), x.dtype, dtype)
+            case Reinterpret(type=dtype, x=x):
+                return _reinterpret(self._scalar(x, own), x.dtype, dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
                 return self._scalar(then if self._scalar(cond, own) else otherwise, own)
         raise _Unknown
@@ -242,6 +245,12 @@ def _ratio_binary(op: BinaryOp, dtype: DType, a: Ratio, b: Ratio) -> Element:
         case _:
             raise _Unknown
     return _ratio_element(result, dtype)
+
+
+def _reinterpret(x: Element, source: DType, target: DType) -> Element:
+    if isinstance(x, Expr):
+        raise _Unknown
+    return _number(reinterpret(_array(x, source), target)[()])
 
 
 def _cast(x: Element, source: DType, target: DType) -> Element:

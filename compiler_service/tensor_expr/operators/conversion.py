@@ -5,12 +5,24 @@ from __future__ import annotations
 from compiler_service.tensor_expr.axes import normal_axis
 from compiler_service.tensor_expr.broadcast import arithmetic_dtype, widen
 from compiler_service.tensor_expr.operator import Operator
-from compiler_service.tensor_expr.refusal import unsupported_attribute, unsupported_dtype
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute, unsupported_dtype
 from compiler_service.tensor_expr.scalar import is_nan, rounded
 from compiler_service.tensor_expr.scalar_semantics import largest_finite
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, maximum, minimum, select
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Expr,
+    equal,
+    lift,
+    logical_and,
+    logical_or,
+    maximum,
+    minimum,
+    reinterpret,
+    select,
+)
 from shared_ir.expr import cast as convert
 
 _DIGITS = {DType.FLOAT32: 24, DType.FLOAT64: 53}
@@ -21,17 +33,49 @@ def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up") -> 
     """Floats become integers by truncation; float8 saturates at its largest number unless told not to."""
     if to in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
         raise unsupported_attribute("to", "a number type or bool", to)
-    if to is DType.FLOAT8E8M0:
-        raise unsupported_attribute("to", "a type with a sign", f"{to} ({round_mode})")
 
     def body(*index: Expr) -> Expr:
         element = x[index]
+        if to is DType.FLOAT8E8M0 and x.dtype is not to:
+            return _power_of_two(convert(element, DType.FLOAT32), round_mode, bool(saturate))
         if to not in _FLOAT8 or not saturate or x.dtype is to:
             return convert(element, to)
         wide = convert(element, DType.FLOAT64 if x.dtype is DType.FLOAT64 else DType.FLOAT32)
         return convert(clamped(wide, -largest_finite(to), largest_finite(to)), to)
 
     return compute(x.shape, body, name="cast")
+
+
+def _power_of_two(x: Expr, round_mode: str, saturate: bool) -> Expr:
+    """The exponent of a float32, rounded; the sign is dropped. Infinities and NaN become NaN (ONNX Cast, float8e8m0)."""
+    pattern = reinterpret(x, DType.UINT32)
+    exponent = shifted_right(pattern, 23) % 256
+    fraction = pattern % (1 << 23)
+    half = 1 << 22
+    match round_mode:
+        case "up":
+            ups = fraction > 0
+        case "nearest":
+            tie = logical_and(equal(fraction, half), exponent > 0)
+            ups = logical_or(fraction > half, tie)
+        case "down":
+            ups = lift(False, DType.BOOL)
+        case _:
+            raise unsupported_attribute("round_mode", "up, down or nearest", round_mode)
+    last = 253 if saturate else 254
+    rounded_up = select(logical_and(ups, exponent <= last), exponent + 1, exponent)
+    return reinterpret(convert(rounded_up, DType.UINT8), DType.FLOAT8E8M0)
+
+
+def shifted_right(x: Expr, count: int) -> Expr:
+    return Binary(BinaryOp.SHR, x, lift(count, x.dtype))
+
+
+def bit_cast(x: Tensor, *, to: DType) -> Tensor:
+    """The bits of every element as another type of the same width."""
+    if to.bits != x.dtype.bits or to.bits < 8:
+        raise mismatch("BitCast keeps the width of the elements", f"a type of {x.dtype.bits} bits, at least 8", to)
+    return compute(x.shape, lambda *index: reinterpret(x[index], to), name="bit_cast")
 
 
 def clamped(x: Expr, low: float, high: float) -> Expr:
@@ -119,6 +163,7 @@ def saturated(x: Expr, kind: DType) -> Expr:
 OPERATORS = (
     Operator("Cast", cast),
     Operator("CastLike", cast_like),
+    Operator("BitCast", bit_cast),
     Operator("QuantizeLinear", quantize_linear),
     Operator("DequantizeLinear", dequantize_linear),
 )

@@ -132,20 +132,24 @@ def position_of(op: ReduceOp) -> Callable[..., Tensor]:
     return define
 
 
-def cumulative_sum(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-    """A sum over a triangle: every element adds those before it."""
-    (number,) = known_ints(axis, "axis")
-    along = normal_axis(number, x.rank)
+def cumulative(op: ReduceOp, name: str) -> Callable[..., Tensor]:
+    """A reduction over a triangle: every element combines those before it."""
+    start = 1 if op is ReduceOp.PROD else 0
 
-    def body(*index: Expr) -> Expr:
-        *own, k = index
-        i = own[along]
-        first, second = (i, k) if reverse else (k, i)
-        included = first < second if exclusive else first <= second
-        return select(included, widen(x[replaced(own, along, k)]), 0)
+    def define(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
+        (number,) = known_ints(axis, "axis")
+        along = normal_axis(number, x.rank)
 
-    total = reduce(ReduceOp.SUM, x.shape, [x.shape[along]], body, name="cumulative_sum")
-    return converted(total, x.dtype)
+        def body(*index: Expr) -> Expr:
+            *own, k = index
+            i = own[along]
+            first, second = (i, k) if reverse else (k, i)
+            included = first < second if exclusive else first <= second
+            return select(included, widen(x[replaced(own, along, k)]), start)
+
+        return converted(reduce(op, x.shape, [x.shape[along]], body, name=name), x.dtype)
+
+    return define
 
 
 def _real(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
@@ -166,5 +170,6 @@ OPERATORS = (
     Operator("ReduceLogSumExp", reduce_log_sum_exp),
     Operator("ArgMax", position_of(ReduceOp.MAX)),
     Operator("ArgMin", position_of(ReduceOp.MIN)),
-    Operator("CumSum", cumulative_sum),
+    Operator("CumSum", cumulative(ReduceOp.SUM, "cumulative_sum")),
+    Operator("CumProd", cumulative(ReduceOp.PROD, "cumulative_product")),
 )
