@@ -115,6 +115,8 @@ def _pipeline() -> Any:
     try:
         from compiler_service import pipeline
     except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] in ("compiler_service", "shared_ir"):
+            raise  # a part of this tree is missing: nothing that an extra would bring
         raise IngotError(
             ErrorCode.UNAVAILABLE,
             f"the compiler is not installed here: there is no module {error.name!r}",

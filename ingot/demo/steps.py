@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import tritonclient.grpc as triton_grpc
 import tritonclient.http as triton_http
+from tritonclient.utils import InferenceServerException
 
 from ingot.cli.output import Output
 from ingot.cli.progress import ProgressBars
@@ -69,12 +70,21 @@ def wait_ready(addresses: Addresses, models: Sequence[DemoModel]) -> float:
     """Seconds until the runtime service serves version 1 of every model."""
     start = time.monotonic()
     client = triton_grpc.InferenceServerClient(addresses.grpc)
-    while not all(client.is_model_ready(model.name, "1") for model in models):
+    while not all(_is_ready(client, model.name) for model in models):
         require(time.monotonic() - start < READY_SECONDS, "the runtime service did not load the models")
         time.sleep(0.05)
     require(client.is_server_ready(), "the runtime service has its models but is not ready")
     client.close()
     return time.monotonic() - start
+
+
+def _is_ready(client: Any, name: str) -> bool:
+    try:
+        return bool(client.is_model_ready(name, "1"))
+    except InferenceServerException as error:
+        if error.status() == "StatusCode.NOT_FOUND":  # the runtime has not looked at the store again yet
+            return False
+        raise
 
 
 def compare(addresses: Addresses, model: DemoModel) -> list[tuple[str, tuple[int, ...], float]]:
