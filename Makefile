@@ -1,0 +1,55 @@
+# `make demo` shows everything, `make test` proves it. Both set up what they need under .venv and may be run again.
+SHELL := /bin/sh
+MAKEFLAGS += --no-print-directory
+VENV ?= .venv
+BIN := $(VENV)/bin
+JOBS ?= auto
+
+.PHONY: help demo test quick lint format proto conformance up clean
+
+help: ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
+
+demo: $(VENV)/.demo ## compile, serve, infer, compare and measure two models; under 3 minutes
+	@$(BIN)/python -m ingot.demo
+
+test: $(VENV)/.test system ## every test
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
+
+quick: $(VENV)/.test ## the fast tests; under a minute
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not services"
+
+lint: $(VENV)/.test ## ruff and mypy
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check -q .
+	@$(BIN)/mypy
+
+format: $(VENV)/.test ## let ruff write the code as it should be
+	@$(BIN)/ruff check -q --fix .
+	@$(BIN)/ruff format -q .
+
+proto: $(VENV)/.test ## stubs from proto/
+	@$(BIN)/python proto/generate.py
+
+conformance: $(VENV)/.test ## onnx's own node tests; writes conformance.json
+	@$(BIN)/python -m ingot.conformance --out conformance.json
+
+up: $(VENV)/.demo ## all services on this machine, until Ctrl-C
+	@$(BIN)/ingot up
+
+clean: ## remove what make made
+	@rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis conformance.json *.egg-info build
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: system
+system:
+	@sh scripts/system_packages.sh
+
+# The stamps tell which extras are installed; they are older than pyproject.toml when that has changed since.
+$(VENV)/.demo: pyproject.toml scripts/environment.sh
+	@test -e $(VENV)/.test -a $(VENV)/.test -nt pyproject.toml || sh scripts/environment.sh $(VENV) demo
+	@touch $@
+
+$(VENV)/.test: pyproject.toml scripts/environment.sh
+	@sh scripts/environment.sh $(VENV) test,lint
+	@touch $@

@@ -1,0 +1,35 @@
+#!/bin/sh
+# Makes the virtual environment VENV and installs this project with EXTRAS into it. Quiet unless something is missing.
+#   environment.sh VENV EXTRAS
+set -eu
+venv=$1 extras=$2
+
+fail() {
+  echo "ingot: $1" >&2
+  exit 1
+}
+
+find_python() {
+  for candidate in ${PYTHON:-} python3 python3.13 python3.12 python3.11; do
+    if command -v "$candidate" >/dev/null 2>&1 &&
+      "$candidate" -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null; then
+      echo "$candidate"
+      return
+    fi
+  done
+  fail "Python 3.11 or newer is missing; on Debian: apt-get install python3 python3-venv."
+}
+
+if [ ! -x "$venv/bin/python" ]; then
+  python=$(find_python)
+  if ! "$python" -c 'import venv, ensurepip' 2>/dev/null; then
+    fail "the venv module of $python is missing; on Debian: apt-get install python3-venv."
+  fi
+  "$python" -m venv "$venv" || fail "the virtual environment $venv cannot be made."
+fi
+"$venv/bin/python" -c 'import sys; sys.exit(sys.version_info < (3, 11))' ||
+  fail "$venv holds a Python older than 3.11; remove it (make clean) and try again."
+
+export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1
+"$venv/bin/python" -m pip install -q --retries 5 -e ".[$extras]" ||
+  fail "the packages could not be installed; pip says why above (is PyPI reachable?)."
