@@ -2,14 +2,30 @@
 
 The graph executor interprets these steps one by one; the AOT entry of ``model.so`` is generated from the same steps.
 Every size, offset and task count is a :data:`shared_ir.dim.Dim` over the symbols of the model, kept as text in JSON.
+
+Grammar of a program::
+
+    Step = Launch(kernel, buffers, symbols, tasks)    run a kernel
+         | Copy(source, target)                       bytes of one buffer to another
+         | Reserve(buffer, keep)                      the slot of a buffer holds it from now on
+         | Swap(first, second)                        two slots exchange their memory
+         | Define(symbols, values)                    give symbols the values of dims, all at once
+         | Read(symbol, buffer, index)                give a symbol the value of an element in memory
+         | Check(constraint)                          end the run with an error unless it holds
+         | Branch(condition, then, otherwise)         steps by a dim: 0 is false
+         | Repeat(counter, limit, condition, body)    for (counter = 0; counter < limit && condition; counter++)
+
+Symbols of inputs keep their value throughout a run; Plan.run_symbols are defined by Define, Read and Repeat, and may change.
+Control flow depends on symbols alone: Read is the one way from memory to them.
 """
 
 from __future__ import annotations
 
 import enum
 import json
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 from shared_ir.dim import Dim, dim_text, parse_dim
 from shared_ir.dtype import DType
@@ -26,6 +42,7 @@ class Storage(enum.StrEnum):
     OUTPUT = "output"  # `index` is the position in Plan.outputs
     WEIGHT = "weight"  # `offset` bytes into weights.bin
     ARENA = "arena"  # `offset` bytes into the arena of the run
+    SLOT = "slot"  # `offset` bytes into slot `index`: memory that the run sizes and the model keeps for later runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +56,10 @@ class TensorSpec:
 
 @dataclass(frozen=True, slots=True)
 class BufferSpec:
-    """Memory that launches read and write. ``size`` and ``offset`` are in bytes."""
+    """Memory that launches read and write. ``size`` and ``offset`` are in bytes.
+
+    An offset counts from the start of the input, output, weights, arena or slot; it may change as symbols do.
+    """
 
     storage: Storage
     dtype: DType
@@ -104,9 +124,102 @@ class Constraint:
     lower: bool = False
 
 
+@dataclass(frozen=True, slots=True)
+class Copy:
+    """Copy the bytes of ``buffers[target].size`` from ``source`` to ``target``; they do not overlap."""
+
+    source: int
+    target: int
+
+
+@dataclass(frozen=True, slots=True)
+class Reserve:
+    """Make the slot of ``buffer`` large enough for ``offset + size`` bytes; with ``keep`` what is in the slot stays."""
+
+    buffer: int
+    keep: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Swap:
+    """The slots ``first`` and ``second`` exchange their memory."""
+
+    first: int
+    second: int
+
+
+@dataclass(frozen=True, slots=True)
+class Define:
+    """``symbols[i] = values[i]`` for all i at once: values are computed before any symbol changes."""
+
+    symbols: tuple[str, ...]
+    values: tuple[Dim, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """``symbol`` is element ``index`` of ``buffer``, whose dtype is bool, int32 or int64."""
+
+    symbol: str
+    buffer: int
+    index: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """Unless ``constraint`` holds now, the run ends with its message."""
+
+    constraint: Constraint
+
+
+@dataclass(frozen=True, slots=True)
+class Branch:
+    """Run ``then`` where ``condition`` is not 0, else ``otherwise``."""
+
+    condition: Dim
+    then: tuple[Step, ...]
+    otherwise: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Repeat:
+    """Run ``body`` for ``counter`` = 0, 1, ... while ``counter < limit`` and the symbol ``condition`` is not 0.
+
+    ``limit`` is evaluated once, before the first iteration; an empty ``condition`` always holds. Afterwards ``counter`` is
+    the number of iterations.
+    """
+
+    counter: str
+    limit: Dim
+    condition: str
+    body: tuple[Step, ...]
+
+
+Step: TypeAlias = Launch | Copy | Reserve | Swap | Define | Read | Check | Branch | Repeat
+
+
+def walk_steps(steps: Iterable[Step]) -> Iterator[Step]:
+    """Every step, those inside branches and loops after the step that holds them."""
+    for step in steps:
+        yield step
+        if isinstance(step, Branch):
+            yield from walk_steps((*step.then, *step.otherwise))
+        elif isinstance(step, Repeat):
+            yield from walk_steps(step.body)
+
+
+def launches(steps: Iterable[Step]) -> tuple[Launch, ...]:
+    """Every launch, in the order of the text of the program."""
+    return tuple(s for s in walk_steps(steps) if isinstance(s, Launch))
+
+
 @dataclass(frozen=True)
 class Plan:
-    """A compiled model, but for its code and weights."""
+    """A compiled model, but for its code and weights.
+
+    ``output_slots[i]`` is the slot of output i where only the run knows its extents, else -1; the tuple is empty when all
+    extents follow from the inputs. ``run_symbols`` are the symbols that the run defines, ``slots`` the number of slots.
+    """
 
     name: str
     inputs: tuple[TensorSpec, ...]
@@ -115,11 +228,18 @@ class Plan:
     constraints: tuple[Constraint, ...]
     buffers: tuple[BufferSpec, ...]
     kernels: tuple[KernelSpec, ...]
-    steps: tuple[Launch, ...]
+    steps: tuple[Step, ...]
     arena_size: Dim = 0
     weights_size: int = 0
     version: int = PLAN_VERSION
     metadata: dict[str, str] = field(default_factory=dict)
+    run_symbols: tuple[str, ...] = ()
+    output_slots: tuple[int, ...] = ()
+    slots: int = 0
+
+    def output_slot(self, output: int) -> int:
+        """The slot of an output whose extents only the run knows, else -1."""
+        return self.output_slots[output] if self.output_slots else -1
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces; equal plans give equal bytes."""
@@ -141,34 +261,42 @@ class Plan:
                 inputs=tuple(_tensor(t) for t in data["inputs"]),
                 outputs=tuple(_tensor(t) for t in data["outputs"]),
                 symbols=tuple(SymbolSource(**s) for s in data["symbols"]),
-                constraints=tuple(
-                    Constraint(_dim(c["actual"]), _dim(c["expected"]), c["message"], c["lower"])
-                    for c in data["constraints"]
-                ),
+                constraints=tuple(_constraint(c) for c in data["constraints"]),
                 buffers=tuple(_buffer(b) for b in data["buffers"]),
                 kernels=tuple(
                     KernelSpec(k["name"], tuple(k["symbols"]), k["scratch"], tuple(k["schedule"]))
                     for k in data["kernels"]
                 ),
-                steps=tuple(_launch(s) for s in data["steps"]),
+                steps=_steps(data["steps"]),
                 arena_size=_dim(data["arena_size"]),
                 weights_size=data["weights_size"],
                 metadata=data["metadata"],
+                run_symbols=tuple(data.get("run_symbols", ())),
+                output_slots=tuple(data.get("output_slots", ())),
+                slots=data.get("slots", 0),
             )
-        except (KeyError, TypeError, json.JSONDecodeError) as error:
+        except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"malformed plan: {error}") from error
 
 
-_DIM_FIELDS = frozenset({"size", "offset", "tasks", "flops", "bytes", "arena_size", "actual", "expected"})
-_DIMS_FIELDS = {(TensorSpec, "shape"), (BufferSpec, "shape"), (Launch, "symbols")}
+_DIM_FIELDS = frozenset(
+    {"size", "offset", "tasks", "flops", "bytes", "arena_size", "actual", "expected", "limit", "condition"}
+)
+_DIMS_FIELDS = {(TensorSpec, "shape"), (BufferSpec, "shape"), (Launch, "symbols"), (Define, "values")}
+_CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat)
+_RECORDS = (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint, *_CONTROL)
+_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots"})
+"""Fields of Plan that the JSON of a plan without control flow and run-defined sizes does not have."""
 
 
 def _encode(value: Any) -> Any:
-    if isinstance(value, (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint)):
-        encoded: dict[str, Any] = {}
+    if isinstance(value, _RECORDS):
+        encoded: dict[str, Any] = {"step": type(value).__name__.lower()} if isinstance(value, _CONTROL) else {}
         for name in value.__dataclass_fields__:
             item = getattr(value, name)
-            if name in _DIM_FIELDS:
+            if name in _WHERE_USED and not item:
+                continue
+            if name in _DIM_FIELDS and not isinstance(item, str):
                 encoded[name] = item if isinstance(item, int) else dim_text(item)
             elif (type(value), name) in _DIMS_FIELDS:
                 encoded[name] = [d if isinstance(d, int) else dim_text(d) for d in item]
@@ -182,6 +310,37 @@ def _encode(value: Any) -> Any:
 
 def _dim(value: int | str) -> Dim:
     return value if isinstance(value, int) else parse_dim(value)
+
+
+def _steps(data: list[dict[str, Any]]) -> tuple[Step, ...]:
+    return tuple(_step(d) for d in data)
+
+
+def _step(data: dict[str, Any]) -> Step:
+    match data.get("step", "launch"):
+        case "launch":
+            return _launch(data)
+        case "copy":
+            return Copy(data["source"], data["target"])
+        case "reserve":
+            return Reserve(data["buffer"], data["keep"])
+        case "swap":
+            return Swap(data["first"], data["second"])
+        case "define":
+            return Define(tuple(data["symbols"]), tuple(_dim(d) for d in data["values"]))
+        case "read":
+            return Read(data["symbol"], data["buffer"], data["index"])
+        case "check":
+            return Check(_constraint(data["constraint"]))
+        case "branch":
+            return Branch(_dim(data["condition"]), _steps(data["then"]), _steps(data["otherwise"]))
+        case "repeat":
+            return Repeat(data["counter"], _dim(data["limit"]), data["condition"], _steps(data["body"]))
+    raise ValueError(f"malformed plan: unknown step {data['step']!r}")
+
+
+def _constraint(data: dict[str, Any]) -> Constraint:
+    return Constraint(_dim(data["actual"]), _dim(data["expected"]), data["message"], data["lower"])
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:

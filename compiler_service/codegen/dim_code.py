@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
-from shared_ir.dim import Dim
+from shared_ir.dim import Dim, dim_symbols
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, to_text
@@ -30,17 +30,23 @@ DECLARATIONS = tuple(
 
 
 class Body:
-    """Lines of one straight-line function body. Register numbers are unique within it."""
+    """Lines of one function body. Registers and labels are unique within it."""
 
     def __init__(self) -> None:
         self.lines: list[str] = []
         self._registers = 0
+        self._labels = 0
 
     def add(self, line: str) -> None:
         self.lines.append(f"  {line}")
 
     def label(self, name: str) -> None:
         self.lines.append(f"{name}:")
+
+    def fresh_label(self, name: str) -> str:
+        """A label that nothing else is called: ``name``, numbered."""
+        self._labels += 1
+        return f"{name}{self._labels}"
 
     def value(self, instruction: str) -> str:
         """Append ``%new = instruction`` and return ``%new``."""
@@ -58,7 +64,8 @@ class Body:
 
 
 class DimCode:
-    """Emits dims into a :class:`Body`. Every line dominates the later ones, so a value once computed stays usable.
+    """Emits dims into a :class:`Body`. A value once computed is used again: while every line dominates the later ones that
+    is right; around branches :attr:`known` is to be saved and restored, and what changes is to be forgotten.
 
     ``load_symbol`` gives the operand of a symbol. With ``checked``, ``overflows`` collects an i1 per operation that may
     leave the range of int64.
@@ -68,8 +75,13 @@ class DimCode:
         self._body = body
         self._load_symbol = load_symbol
         self._checked = checked
-        self._known: dict[Expr, str] = {}
+        self.known: dict[Expr, str] = {}
         self.overflows: list[str] = []
+
+    def forget(self, symbols: Collection[str]) -> None:
+        """``symbols`` have new values from here on."""
+        if symbols:
+            self.known = {e: v for e, v in self.known.items() if dim_symbols([e]).isdisjoint(symbols)}
 
     def operand(self, dim: Dim) -> str:
         """A constant or a register with the value of ``dim``.
@@ -79,9 +91,9 @@ class DimCode:
         """
         if isinstance(dim, int):
             return str(dim)
-        found = self._known.get(dim)
+        found = self.known.get(dim)
         if found is None:
-            self._known[dim] = found = self._emit(dim)
+            self.known[dim] = found = self._emit(dim)
         return found
 
     def _emit(self, expr: Expr) -> str:

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from compiler_service.codegen.dim_code import DECLARATIONS, Body, DimCode
-from shared_ir.dim import Dim, dim_text
+from compiler_service.codegen.entry_steps import EXECUTE_TYPES, emit_execute
+from shared_ir.dim import Dim, dim_symbols, dim_text
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
-from shared_ir.plan import BufferSpec, Launch, Plan, Storage, TensorSpec
+from shared_ir.plan import Check, Constraint, Plan, TensorSpec, walk_steps
 from shared_ir.target import Target
 from shared_ir.versions import ABI_VERSION
 
@@ -30,10 +31,7 @@ ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.sp
 _TYPES = """\
 %tensor_info = type { ptr, i32, i32, ptr, ptr }
 %kernel = type { ptr, ptr, i64 }
-%frame = type { ptr, ptr, ptr, ptr, ptr, ptr }
-%module = type { i32, ptr, ptr, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr }"""
-
-_FRAME_INPUTS, _FRAME_OUTPUTS, _FRAME_WEIGHTS, _FRAME_ARENA, _FRAME_SYMBOLS, _FRAME_LAUNCH = range(6)
+%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }"""
 
 
 def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str) -> str:
@@ -43,13 +41,18 @@ def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compil
     """
     constants = _Constants()
     checks = _checks(plan)
+    in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
+    execute = Body()
+    emit_execute(execute, plan, len(checks))
     functions = [
         _resolve(plan, checks),
         _arena_size(plan),
         _output_shapes(plan),
-        _execute(plan),
+        _function("i32 @execute(ptr %frame)", execute),
     ]
-    messages = constants.table("ptr", [constants.text(check.message) for check in checks])
+    texts = [*(check.message for check in checks), *(_message(c) for c in in_run)]
+    messages = constants.table("ptr", [constants.text(text) for text in texts])
+    slots = constants.table("i32", [str(plan.output_slot(i)) for i in range(len(plan.outputs))])
     fields = [
         f"i32 {ABI_VERSION}",
         f"ptr {constants.text(compiler_version)}",
@@ -57,7 +60,8 @@ def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compil
         f"i32 {len(plan.inputs)}",
         f"i32 {len(plan.outputs)}",
         f"i32 {len(plan.kernels)}",
-        f"i32 {len(plan.symbols)}",
+        f"i32 {len(plan.symbols) + len(plan.run_symbols)}",
+        f"i32 {plan.slots}",
         f"ptr {_tensor_table(constants, plan.inputs)}",
         f"ptr {_tensor_table(constants, plan.outputs)}",
         f"ptr {_kernel_table(constants, plan, kernel_symbols)}",
@@ -68,12 +72,14 @@ def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compil
         "ptr @arena_size",
         "ptr @output_shapes",
         "ptr @execute",
+        f"ptr {slots}",
         f"ptr {constants.text(','.join(sorted(target.required_features)))}",
     ]
     return "\n".join(
         [
             f'target triple = "{target.triple}"',
             _TYPES,
+            EXECUTE_TYPES,
             f"@{BUNDLED_WEIGHTS} = extern_weak hidden constant i8",
             *(f"declare hidden void {_global(s)}(ptr, ptr, i64, i64, ptr)" for s in dict.fromkeys(kernel_symbols)),
             *DECLARATIONS,
@@ -154,11 +160,12 @@ def _checks(plan: Plan) -> list[_Check]:
         for axis, dim in enumerate(tensor.shape)
         if isinstance(dim, Expr) and (i, axis) not in sources
     ]
-    stated = [
-        _Check(c.actual, c.expected, c.lower, f"{c.message.rstrip('.')}: expected{' at least' if c.lower else ''}")
-        for c in plan.constraints
-    ]
+    stated = [_Check(c.actual, c.expected, c.lower, _message(c)) for c in plan.constraints]
     return implied + stated
+
+
+def _message(constraint: Constraint) -> str:
+    return f"{constraint.message.rstrip('.')}: expected{' at least' if constraint.lower else ''}"
 
 
 def _symbol_loader(body: Body, plan: Plan, table: str) -> Callable[[str], str]:
@@ -207,84 +214,20 @@ def _arena_size(plan: Plan) -> str:
 
 def _output_shapes(plan: Plan) -> str:
     body = Body()
-    code = DimCode(body, _symbol_loader(body, plan, "%symbols"))
+    positions = [*(s.name for s in plan.symbols), *plan.run_symbols]
+    code = DimCode(body, lambda name: body.element("%symbols", positions.index(name)))
     for i, tensor in enumerate(plan.outputs):
         if not tensor.shape:
             continue
         shape = body.element("%shapes", i, "ptr")
         for axis, dim in enumerate(tensor.shape):
             extent = code.operand(dim)
+            if not dim_symbols([dim]).isdisjoint(plan.run_symbols):
+                known = body.value("icmp ne i32 %after, 0")
+                extent = body.value(f"select i1 {known}, i64 {extent}, i64 -1")
             body.add(f"store i64 {extent}, ptr {body.address(shape, axis)}")
     body.add("ret void")
-    return _function("void @output_shapes(ptr %symbols, ptr %shapes)", body)
-
-
-class _Execute:
-    """Body of ``execute``: pointers of buffers and slots of the argument arrays are kept between launches."""
-
-    def __init__(self, plan: Plan) -> None:
-        self.body = Body()
-        self._plan = plan
-        self._fields: dict[int, str] = {}
-        self._pointers: dict[int, str] = {}
-        self._stored: dict[tuple[str, int], str] = {}
-        self._code = DimCode(self.body, lambda name: self._load_symbol(name))
-        self._loader: Callable[[str], str] | None = None
-        most_buffers = max((len(s.buffers) for s in plan.steps), default=0)
-        most_symbols = max((len(s.symbols) for s in plan.steps), default=0)
-        self.body.add(f"%buffers = alloca [{max(most_buffers, 1)} x ptr]")
-        self.body.add(f"%arguments = alloca [{max(most_symbols, 1)} x i64]")
-
-    def launch(self, step: Launch) -> None:
-        for slot, buffer in enumerate(step.buffers):
-            self._store("%buffers", slot, "ptr", self._pointer(buffer))
-        for slot, dim in enumerate(step.symbols):
-            self._store("%arguments", slot, "i64", self._code.operand(dim))
-        tasks = self._code.operand(step.tasks)
-        function = self._field(_FRAME_LAUNCH)
-        arguments = f"ptr %frame, i32 {step.kernel}, ptr %buffers, ptr %arguments, i64 {tasks}"
-        self.body.add(f"call void {function}({arguments})")
-
-    def _store(self, base: str, slot: int, kind: str, operand: str) -> None:
-        if self._stored.get((base, slot)) == operand:
-            return  # kernels read these arrays and never write them
-        self._stored[base, slot] = operand
-        self.body.add(f"store {kind} {operand}, ptr {self.body.address(base, slot, kind)}")
-
-    def _field(self, index: int) -> str:
-        if index not in self._fields:
-            address = self.body.value(f"getelementptr inbounds %frame, ptr %frame, i32 0, i32 {index}")
-            self._fields[index] = self.body.value(f"load ptr, ptr {address}")
-        return self._fields[index]
-
-    def _load_symbol(self, name: str) -> str:
-        if self._loader is None:
-            self._loader = _symbol_loader(self.body, self._plan, self._field(_FRAME_SYMBOLS))
-        return self._loader(name)
-
-    def _pointer(self, index: int) -> str:
-        if index not in self._pointers:
-            self._pointers[index] = self._address(self._plan.buffers[index])
-        return self._pointers[index]
-
-    def _address(self, buffer: BufferSpec) -> str:
-        match buffer.storage:
-            case Storage.INPUT:
-                return self.body.element(self._field(_FRAME_INPUTS), buffer.index, "ptr")
-            case Storage.OUTPUT:
-                return self.body.element(self._field(_FRAME_OUTPUTS), buffer.index, "ptr")
-        base = self._field(_FRAME_WEIGHTS if buffer.storage is Storage.WEIGHT else _FRAME_ARENA)
-        if buffer.offset == 0:
-            return base
-        return self.body.value(f"getelementptr i8, ptr {base}, i64 {self._code.operand(buffer.offset)}")
-
-
-def _execute(plan: Plan) -> str:
-    execute = _Execute(plan)
-    for step in plan.steps:
-        execute.launch(step)
-    execute.body.add("ret void")
-    return _function("void @execute(ptr %frame)", execute.body)
+    return _function("void @output_shapes(ptr %symbols, ptr %shapes, i32 %after)", body)
 
 
 def _function(signature: str, body: Body) -> str:

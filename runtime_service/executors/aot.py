@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 from runtime_service.executors.executor import Array
-from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate
+from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate, copy_memory
 from runtime_service.library import Handle
 
 
@@ -22,10 +23,14 @@ class AotExecutor:
         outputs = allocate(call.output_shapes, self._signature.output_dtypes)
         for row, array in zip(call.inputs, inputs, strict=True):
             row.data = array.ctypes.data
-        for row, array in zip(call.outputs, outputs, strict=True):
-            row.data = array.ctypes.data
+        for row, result in zip(call.outputs, outputs, strict=True):
+            row.data = None if result is None else result.ctypes.data
         self._handle.run(call.inputs, call.outputs)
-        return outputs
+        for index in call.owned:
+            row = call.outputs[index]
+            shape = tuple(row.shape[axis] for axis in range(row.rank))
+            outputs[index] = copy_memory(row.data, shape, self._signature.output_dtypes[index])
+        return cast(list[Array], outputs)
 
     def close(self) -> None:
         self._handle.close()

@@ -2,44 +2,42 @@
 
 from __future__ import annotations
 
-import ctypes
 import statistics
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from runtime_service.executors.executor import Array, LaunchProfile, aligned_bytes
-from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate
+from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate, copy_memory
 from runtime_service.executors.sizes import Sizes
+from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
 from runtime_service.library import Handle
+from shared_ir.dim import dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import ALIGNMENT, Plan, Storage
-
-
-@dataclass(frozen=True)
-class _LaunchCall:
-    """A launch with every size known; ``buffers`` still wants its addresses."""
-
-    kernel: int
-    buffers: ctypes.Array[Any]
-    sources: tuple[int, ...]
-    symbols: ctypes.Array[Any]
-    tasks: int
-    flops: int
-    bytes: int
+from shared_ir.plan import ALIGNMENT, Launch, Plan, Storage, launches
 
 
 @dataclass(frozen=True)
 class _Call:
+    """What is known of a run from the shapes of its inputs. ``prepared`` launches still want their addresses."""
+
     shapes: CallShapes
-    launches: tuple[_LaunchCall, ...]
-    offsets: tuple[int, ...]  # of each buffer, in its storage
+    symbols: Mapping[str, int]
     arena_size: int
+    prepared: Mapping[int, tuple[Launch, Resolved]]
+
+
+@dataclass
+class _Measured:
+    """Executions of one launch in one run, added up."""
+
+    nanoseconds: int = 0
+    flops: int = 0
+    bytes: int = 0
 
 
 class GraphExecutor:
-    """Runs the launches of a plan in order, each over the threads of the library's pool."""
+    """Runs the steps of a plan in order, each launch over the threads of the library's pool."""
 
     def __init__(self, plan: Plan, signature: Signature, handle: Handle, weights_address: int) -> None:
         self._plan = plan
@@ -47,75 +45,92 @@ class GraphExecutor:
         self._handle = handle
         self._weights = weights_address
         self._arena = aligned_bytes(0, ALIGNMENT)
+        self._slots = Slots.of(plan)
         self._calls = ShapeCache(self._prepare)
 
     def run(self, inputs: Sequence[Array]) -> list[Array]:
-        call, outputs = self._bind(inputs)
-        for launch in call.launches:
-            self._handle.run_kernel(launch.kernel, launch.buffers, launch.symbols, launch.tasks)
-        return outputs
+        return self._execute(inputs, self._launch)
 
     def profile(self, inputs: Sequence[Array], repeat: int) -> tuple[LaunchProfile, ...]:
-        """Run ``repeat`` times and give every launch its median time, in the order of the plan."""
-        call, _outputs = self._bind(inputs)
-        times: list[list[int]] = [[] for _ in call.launches]
+        """Run ``repeat`` times and give every launch its median time, in the order of the plan.
+
+        A launch inside a loop has the time of all its executions in a run; one in a branch not taken has 0.
+        """
+        runs: list[dict[int, _Measured]] = []
         for _ in range(max(1, repeat)):
-            for launch, seen in zip(call.launches, times, strict=True):
+            seen: dict[int, _Measured] = {}
+
+            def measure(step: Launch, resolved: Resolved, seen: dict[int, _Measured] = seen) -> None:
                 start = time.perf_counter_ns()
-                self._handle.run_kernel(launch.kernel, launch.buffers, launch.symbols, launch.tasks)
-                seen.append(time.perf_counter_ns() - start)
+                self._launch(step, resolved)
+                found = seen.setdefault(id(step), _Measured())
+                found.nanoseconds += time.perf_counter_ns() - start
+                found.flops += resolved.flops
+                found.bytes += resolved.bytes
+
+            self._execute(inputs, measure)
+            runs.append(seen)
         return tuple(
-            LaunchProfile(
-                label=step.label or self._plan.kernels[step.kernel].name,
-                kernel=self._plan.kernels[step.kernel].name,
-                seconds=statistics.median(seen) / 1e9,
-                flops=launch.flops,
-                bytes=launch.bytes,
-                nodes=step.nodes,
-            )
-            for step, launch, seen in zip(self._plan.steps, call.launches, times, strict=True)
+            self._profile(step, [r.get(id(step), _Measured()) for r in runs]) for step in launches(self._plan.steps)
         )
 
     def close(self) -> None:
         self._handle.close()
 
-    def _bind(self, inputs: Sequence[Array]) -> tuple[_Call, list[Array]]:
-        """The prepared call with the addresses of this run's arrays in every launch."""
-        call = self._calls.of(inputs)
+    def _profile(self, step: Launch, runs: Sequence[_Measured]) -> LaunchProfile:
+        kernel = self._plan.kernels[step.kernel].name
+        return LaunchProfile(
+            label=step.label or kernel,
+            kernel=kernel,
+            seconds=statistics.median(r.nanoseconds for r in runs) / 1e9,
+            flops=runs[-1].flops,
+            bytes=runs[-1].bytes,
+            nodes=step.nodes,
+        )
+
+    def _launch(self, step: Launch, resolved: Resolved) -> None:
+        self._handle.run_kernel(step.kernel, resolved.buffers, resolved.symbols, resolved.tasks)
+
+    def _execute(self, inputs: Sequence[Array], run_launch: Runner) -> list[Array]:
+        plan, call = self._plan, self._calls.of(inputs)
         outputs = allocate(call.shapes.output_shapes, self._signature.output_dtypes)
         self._reserve(call.arena_size)
-        addresses = self._addresses(call, inputs, outputs)
-        for launch in call.launches:
-            for slot, source in enumerate(launch.sources):
-                launch.buffers[slot] = addresses[source]
-        return call, outputs
+        bases: dict[Storage, Sequence[int]] = {
+            Storage.INPUT: [a.ctypes.data for a in inputs],
+            Storage.OUTPUT: [0 if a is None else a.ctypes.data for a in outputs],
+            Storage.WEIGHT: [self._weights],
+            Storage.ARENA: [self._arena.ctypes.data],
+        }
+        prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
+        run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch)
+        for step, resolved in call.prepared.values():
+            for slot, buffer in enumerate(step.buffers):
+                resolved.buffers[slot] = run.address(buffer)
+        run.run(plan.steps)
+        return [self._owned(run, i) if array is None else array for i, array in enumerate(outputs)]
 
-    def _addresses(self, call: _Call, inputs: Sequence[Array], outputs: Sequence[Array]) -> list[int]:
-        arrays = {Storage.INPUT: inputs, Storage.OUTPUT: outputs}
-        bases = {Storage.WEIGHT: self._weights, Storage.ARENA: self._arena.ctypes.data}
-        return [
-            bases[buffer.storage] + offset
-            if buffer.storage in bases
-            else arrays[buffer.storage][buffer.index].ctypes.data
-            for buffer, offset in zip(self._plan.buffers, call.offsets, strict=True)
-        ]
+    def _owned(self, run: StepInterpreter, index: int) -> Array:
+        """A copy of an output whose extents the run has defined."""
+        shape = tuple(run.value(d) for d in self._plan.outputs[index].shape)
+        address = run.slots.blocks[self._plan.output_slot(index)].ctypes.data
+        return copy_memory(address, shape, self._signature.output_dtypes[index])
 
     def _prepare(self, shapes: Shapes) -> _Call:
         plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes)
-        value = Sizes({s.name: shapes[s.input][s.axis] for s in plan.symbols}).value
-        launches = tuple(
-            _LaunchCall(
-                kernel=step.kernel,
-                buffers=(ctypes.c_void_p * max(1, len(step.buffers)))(),
-                sources=step.buffers,
-                symbols=(ctypes.c_int64 * max(1, len(step.symbols)))(*(value(d) for d in step.symbols)),
-                tasks=value(step.tasks),
-                flops=value(step.flops),
-                bytes=value(step.bytes),
-            )
-            for step in plan.steps
-        )
-        return _Call(call, launches, tuple(value(b.offset) for b in plan.buffers), value(plan.arena_size))
+        symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
+        value = Sizes(symbols).value
+        no_address: Mapping[Storage, Sequence[int]] = {s: [0] * (1 + len(plan.buffers)) for s in Storage}
+        resolver = StepInterpreter(plan, Slots([]), no_address, dict(symbols), {}, self._launch)
+        prepared = {id(s): (s, resolver.resolve(s)) for s in launches(plan.steps) if self._is_fixed(s)}
+        return _Call(call, symbols, value(plan.arena_size), prepared)
+
+    def _is_fixed(self, step: Launch) -> bool:
+        """Whether sizes and addresses follow from the inputs."""
+        buffers = [self._plan.buffers[b] for b in step.buffers]
+        if any(b.storage is Storage.SLOT for b in buffers):
+            return False
+        dims = [*step.symbols, step.tasks, step.flops, step.bytes, *(b.offset for b in buffers)]
+        return dim_symbols(dims).isdisjoint(self._plan.run_symbols)
 
     def _reserve(self, size: int) -> None:
         """One arena for all shapes, as large as the largest so far."""

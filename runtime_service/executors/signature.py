@@ -98,11 +98,15 @@ def _free_axes(tensor: TensorSpec) -> str:
 
 @dataclass(frozen=True)
 class CallShapes:
-    """Arguments of one native call for given input shapes; only data pointers are missing."""
+    """Arguments of one native call for given input shapes; only data pointers are missing.
+
+    ``output_shapes[i]`` is None where only the run knows extents of output i; ``owned`` lists those outputs.
+    """
 
     inputs: ctypes.Array[CTensor]
     outputs: ctypes.Array[CTensor]
-    output_shapes: Shapes
+    output_shapes: tuple[tuple[int, ...] | None, ...]
+    owned: tuple[int, ...] = ()
 
     @classmethod
     def resolve(cls, signature: Signature, handle: Handle, shapes: Shapes) -> CallShapes:
@@ -114,8 +118,9 @@ class CallShapes:
         for row in inputs:
             row.data = some_address  # shapes do not depend on data, but NULL is refused
         handle.output_shapes(inputs, outputs)
-        found = tuple(tuple(row.shape[axis] for axis in range(row.rank)) for row in outputs)
-        return cls(inputs, outputs, found)
+        shapes = tuple(tuple(row.shape[axis] for axis in range(row.rank)) for row in outputs)
+        owned = tuple(i for i, shape in enumerate(shapes) if any(extent < 0 for extent in shape))
+        return cls(inputs, outputs, tuple(None if i in owned else s for i, s in enumerate(shapes)), owned)
 
 
 class ShapeCache(Generic[_T]):
@@ -136,14 +141,21 @@ class ShapeCache(Generic[_T]):
         return call
 
 
-def allocate(shapes: Shapes, dtypes: Sequence[np.dtype[Any]]) -> list[Array]:
-    """Uninitialised arrays.
+def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """An array with a copy of what the model owns at ``address``."""
+    array = np.empty(shape, dtype)
+    ctypes.memmove(array.ctypes.data, address, array.nbytes)
+    return array
+
+
+def allocate(shapes: Sequence[tuple[int, ...] | None], dtypes: Sequence[np.dtype[Any]]) -> list[Array | None]:
+    """Uninitialised arrays; None for a shape that is not known yet.
 
     Raises:
         IngotError: RESOURCE_EXHAUSTED.
     """
     try:
-        return [np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
+        return [None if shape is None else np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     except (MemoryError, ValueError) as error:
         raise IngotError(
             ErrorCode.RESOURCE_EXHAUSTED,

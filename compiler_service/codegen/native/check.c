@@ -112,10 +112,17 @@ ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t
 }
 
 static ingot_status check_output(char *error, const ingot_tensor *tensor, const ingot_tensor_info *info,
-                                 const int64_t *shape, int with_data) {
+                                 const int64_t *shape, int owned, int with_data) {
   char expected[SHAPE_BYTES], received[SHAPE_BYTES];
   ingot_status status = check_type(error, "output", tensor, info);
   if (status || !with_data) return status;
+  if (owned) {
+    if (!tensor->data) return INGOT_OK;
+    return ingot_fail(error, INGOT_INVALID_ARGUMENT,
+                      "output '%s': expected data to be NULL, since only the run knows the size and the model owns the "
+                      "memory, received a pointer",
+                      info->name);
+  }
   for (int32_t axis = 0; axis < info->rank; axis++) {
     if (tensor->shape[axis] == shape[axis]) continue;
     return ingot_fail(error, INGOT_INVALID_ARGUMENT, "output '%s': expected shape %s for these inputs, received %s",
@@ -133,7 +140,7 @@ ingot_status ingot_check_outputs(char *error, const ingot_tensor *outputs, int32
                       (int)module->output_count, (int)(outputs ? count : 0));
   }
   for (int32_t i = 0; i < count; i++) {
-    ingot_status status = check_output(error, &outputs[i], &module->outputs[i], shapes[i], with_data);
+    ingot_status status = check_output(error, &outputs[i], &module->outputs[i], shapes[i], module->output_slots[i] >= 0, with_data);
     if (status) return status;
   }
   return INGOT_OK;

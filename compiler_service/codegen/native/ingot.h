@@ -10,6 +10,10 @@
  *   if (ingot_run(model, inputs, 1, outputs, 1)) puts(ingot_last_error(model));
  *   ingot_destroy(model);
  *
+ * Where only the run knows the extents of an output (after NonZero, or a Loop that ends early), ingot_output_shapes gives
+ * -1 for them, outputs[i].data must be NULL, and ingot_run fills in shape and data: memory of the model, valid until the
+ * next call on this handle.
+ *
  * One ingot_model runs one inference at a time (a second concurrent call waits). Handles that share a library and
  * weights cost only their arena and threads; create them after fork(), threads stay behind. Data pointers should be 64-byte aligned for full speed; any element alignment works.
  */
@@ -86,11 +90,13 @@ const char *ingot_kernel_name(int32_t index);
 ingot_status ingot_create(const ingot_options *options, ingot_model **model);
 void ingot_destroy(ingot_model *model);
 
-/* Writes the extents of every output into outputs[i].shape (capacity outputs[i].rank on entry must be the model's rank). */
+/* Writes the extents of every output into outputs[i].shape (capacity outputs[i].rank on entry must be the model's rank);
+ * -1 where only the run knows them. */
 ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
                                  ingot_tensor *outputs, int32_t output_count);
 
-/* Runs the whole model. Every outputs[i].data is written; shapes are checked. */
+/* Runs the whole model. Every outputs[i].data is written; shapes are checked. Outputs whose extents only the run knows come
+ * with data NULL and get their shape, and data that belongs to the model. */
 ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t input_count, ingot_tensor *outputs,
                        int32_t output_count);
 

@@ -18,6 +18,13 @@ typedef struct {
   int64_t scratch; /* bytes per thread */
 } ingot_kernel;
 
+/* Memory that a run sizes. Generated code exchanges slots; `reserve` makes one at least `bytes` large, with its contents
+ * where `keep`, and returns 0 when there is no memory. */
+typedef struct {
+  void *data;
+  int64_t size; /* bytes */
+} ingot_slot;
+
 /* One run in progress. Generated code calls `launch` for every step. */
 typedef struct ingot_frame ingot_frame;
 struct ingot_frame {
@@ -25,16 +32,22 @@ struct ingot_frame {
   void *const *outputs; /* data pointers, by output index */
   const char *weights;
   char *arena;
-  const int64_t *symbols; /* by symbol index */
+  int64_t *symbols; /* by symbol index: first those that `resolve` gives, then those that the run defines */
   void (*launch)(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks);
+  ingot_slot *slots; /* by slot index */
+  int32_t (*reserve)(ingot_slot *slot, int64_t bytes, int32_t keep);
+  int64_t expected, received; /* of the constraint that `execute` found broken */
 };
 
-/* A dimension of an input as the compiler knows it: a fixed extent, or (extent < 0) checked by `resolve`. */
+/* What `execute` returns besides the index of a broken constraint. */
+#define INGOT_EXECUTED (-1)
+#define INGOT_EXECUTE_NO_MEMORY (-2)
+
 typedef struct {
   uint32_t abi_version;
   const char *compiler_version;
   const char *name;
-  int32_t input_count, output_count, kernel_count, symbol_count;
+  int32_t input_count, output_count, kernel_count, symbol_count, slot_count;
   const ingot_tensor_info *inputs;
   const ingot_tensor_info *outputs;
   const ingot_kernel *kernels;
@@ -47,8 +60,10 @@ typedef struct {
   const char *const *constraint_messages; /* each ends so that " EXPECTED, received RECEIVED" may follow */
 
   int64_t (*arena_size)(const int64_t *symbols);                              /* bytes; -1: more than an int64 holds */
-  void (*output_shapes)(const int64_t *symbols, int64_t *const *output_shapes); /* extents of every output */
-  void (*execute)(ingot_frame *frame);                                        /* every launch, in order */
+  /* Extents of every output; before the run -1 for those that the run defines. */
+  void (*output_shapes)(const int64_t *symbols, int64_t *const *output_shapes, int32_t after);
+  int32_t (*execute)(ingot_frame *frame); /* every step, in order */
+  const int32_t *output_slots;            /* where an output is whose extents the run defines, else -1 */
 
   const char *features; /* LLVM names of the CPU features that the kernels use, "avx2,fma"; checked by ingot_create */
 } ingot_module;

@@ -23,6 +23,7 @@ struct ingot_model {
   char *arena;
   size_t arena_size;
   int64_t *symbols;
+  ingot_slot *slots;
   const int64_t **input_shapes;
   int64_t **output_shapes;
   void **input_data, **output_data;
@@ -122,7 +123,7 @@ static ingot_status check_options(const ingot_options *options, const void *weig
   return INGOT_OK;
 }
 
-/* Threads, scratch and the tables of one run. Nothing here is allocated again, but for a growing arena. */
+/* Threads, scratch and the tables of one run. Nothing here is allocated again, but for a growing arena and slots. */
 static int allocate_model(ingot_model *model, const ingot_options *options) {
   const ingot_module *module = &ingot_this_module;
   size_t inputs = (size_t)module->input_count, outputs = (size_t)module->output_count, extents = 0;
@@ -131,7 +132,8 @@ static int allocate_model(ingot_model *model, const ingot_options *options) {
   model->input_shapes = calloc(inputs + 1, sizeof(int64_t *));
   model->output_shapes = calloc(outputs + 1, sizeof(int64_t *));
   model->input_data = calloc(inputs + outputs + 1, sizeof(void *));
-  if (!model->symbols || !model->input_shapes || !model->output_shapes || !model->input_data) return 0;
+  model->slots = calloc((size_t)module->slot_count + 1, sizeof(ingot_slot));
+  if (!model->symbols || !model->input_shapes || !model->output_shapes || !model->input_data || !model->slots) return 0;
   model->output_data = model->input_data + inputs;
   int64_t *next = model->symbols + module->symbol_count;
   for (size_t i = 0; i < outputs; i++) {
@@ -193,6 +195,8 @@ void ingot_destroy(ingot_model *model) {
   ingot_pool_destroy(model->own_pool);
   ingot_free(model->scratch, model->scratch_stride * (size_t)model->pool.threads);
   ingot_free(model->arena, model->arena_size);
+  ingot_free_slots(model->slots, ingot_this_module.slot_count);
+  free(model->slots);
   free(model->symbols);
   free((void *)model->input_shapes);
   free((void *)model->output_shapes);
@@ -221,29 +225,36 @@ static ingot_status leave(ingot_model *model, ingot_status status) {
   return status;
 }
 
-/* Checks the inputs, then fills in symbols and output shapes. */
-static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int32_t input_count) {
+static ingot_status broken_constraint(ingot_model *model, int32_t index, int64_t expected, int64_t received) {
+  return ingot_fail(model->error, INGOT_INVALID_ARGUMENT, "%s %lld, received %lld",
+                    ingot_this_module.constraint_messages[index], (long long)expected, (long long)received);
+}
+
+/* Fills in the extents of the outputs, as far as they are known before or `after` the run. */
+static ingot_status shape_outputs(ingot_model *model, int32_t after) {
   const ingot_module *module = &ingot_this_module;
-  ingot_status status = ingot_check_inputs(model->error, inputs, input_count);
-  if (status) return status;
-  for (int32_t i = 0; i < input_count; i++) model->input_shapes[i] = inputs[i].shape;
-  int64_t expected = 0, received = 0;
-  int32_t broken = module->resolve(model->input_shapes, model->symbols, &expected, &received);
-  if (broken >= 0) {
-    return ingot_fail(model->error, INGOT_INVALID_ARGUMENT, "%s %lld, received %lld",
-                      module->constraint_messages[broken], (long long)expected, (long long)received);
-  }
-  module->output_shapes(model->symbols, model->output_shapes);
+  module->output_shapes(model->symbols, model->output_shapes, after);
   for (int32_t i = 0; i < module->output_count; i++) {
+    if (!after && module->output_slots[i] >= 0) continue;
     for (int32_t axis = 0; axis < module->outputs[i].rank; axis++) {
       int64_t extent = model->output_shapes[i][axis];
       if (extent >= 0) continue;
       return ingot_fail(model->error, INGOT_INVALID_ARGUMENT,
-                        "output '%s' axis %d (%s): these input shapes give the impossible extent %lld",
+                        "output '%s' axis %d (%s): these inputs give the impossible extent %lld",
                         module->outputs[i].name, (int)axis, module->outputs[i].shape_symbols[axis], (long long)extent);
     }
   }
   return INGOT_OK;
+}
+
+/* Checks the inputs, then fills in symbols and output shapes. */
+static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int32_t input_count) {
+  ingot_status status = ingot_check_inputs(model->error, inputs, input_count);
+  if (status) return status;
+  for (int32_t i = 0; i < input_count; i++) model->input_shapes[i] = inputs[i].shape;
+  int64_t expected = 0, received = 0;
+  int32_t broken = ingot_this_module.resolve(model->input_shapes, model->symbols, &expected, &received);
+  return broken >= 0 ? broken_constraint(model, broken, expected, received) : shape_outputs(model, 0);
 }
 
 static ingot_status reserve_arena(ingot_model *model) {
@@ -264,16 +275,43 @@ static ingot_status reserve_arena(ingot_model *model) {
                     ingot_this_module.name);
 }
 
+static void copy_shape(const ingot_model *model, int32_t output, ingot_tensor *tensor) {
+  size_t bytes = (size_t)tensor->rank * sizeof(int64_t);
+  if (bytes) memcpy(tensor->shape, model->output_shapes[output], bytes);
+}
+
+/* Hands out the outputs whose extents the run has defined. */
+static ingot_status give_owned(ingot_model *model, ingot_tensor *outputs, int32_t output_count) {
+  const int32_t *slots = ingot_this_module.output_slots;
+  int32_t owned = 0;
+  for (int32_t i = 0; i < output_count; i++) owned += slots[i] >= 0;
+  ingot_status status = owned ? shape_outputs(model, 1) : INGOT_OK;
+  for (int32_t i = 0; !status && i < output_count; i++) {
+    if (slots[i] < 0) continue;
+    copy_shape(model, i, &outputs[i]);
+    outputs[i].data = model->slots[slots[i]].data;
+  }
+  return status;
+}
+
+static ingot_status execute(ingot_model *model) {
+  run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
+                    model->slots, ingot_reserve, 0, 0},
+                   model};
+  int32_t result = ingot_this_module.execute(&run.frame);
+  if (result == INGOT_EXECUTED) return INGOT_OK;
+  if (result >= 0) return broken_constraint(model, result, run.frame.expected, run.frame.received);
+  return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more memory than there is for these inputs",
+                    ingot_this_module.name);
+}
+
 ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
                                  ingot_tensor *outputs, int32_t output_count) {
   ingot_status status = enter(model);
   if (status) return status;
   status = resolve(model, inputs, input_count);
   if (!status) status = ingot_check_outputs(model->error, outputs, output_count, model->output_shapes, 0);
-  for (int32_t i = 0; !status && i < output_count; i++) {
-    size_t bytes = (size_t)outputs[i].rank * sizeof(int64_t);
-    if (bytes) memcpy(outputs[i].shape, model->output_shapes[i], bytes);
-  }
+  for (int32_t i = 0; !status && i < output_count; i++) copy_shape(model, i, &outputs[i]);
   return leave(model, status);
 }
 
@@ -287,10 +325,9 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
   if (status) return leave(model, status);
   for (int32_t i = 0; i < input_count; i++) model->input_data[i] = inputs[i].data;
   for (int32_t i = 0; i < output_count; i++) model->output_data[i] = outputs[i].data;
-  run_frame run = {
-      {model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch}, model};
-  ingot_this_module.execute(&run.frame);
-  return leave(model, INGOT_OK);
+  status = execute(model);
+  if (!status) status = give_owned(model, outputs, output_count);
+  return leave(model, status);
 }
 
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,

@@ -20,13 +20,18 @@ const char *ingot_dtype_name(ingot_dtype dtype);
 /* Checks count, dtype, rank, extents and data pointers of the inputs against the module. */
 ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t count);
 
-/* The same for outputs; `shapes[i]` are the extents that this run gives output i. Data pointers only when `with_data`. */
+/* The same for outputs; `shapes[i]` are the extents that this run gives output i. Data pointers and extents only when
+ * `with_data`; outputs that the model owns must come without a pointer. */
 ingot_status ingot_check_outputs(char *error, const ingot_tensor *outputs, int32_t count, int64_t *const *shapes,
                                  int with_data);
 
 /* Memory aligned for any kernel, or NULL. Blocks of INGOT_HUGE_PAGE and more are mapped, so that freeing returns them. */
 void *ingot_allocate(size_t bytes);
 void ingot_free(void *block, size_t bytes);
+
+/* Makes a slot at least `bytes` large; with `keep` its contents stay. 0 when there is no memory: the slot is as it was. */
+int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep);
+void ingot_free_slots(ingot_slot *slots, int32_t count);
 
 /* NULL when this CPU has every feature of the comma-separated list of LLVM names, else the first that it lacks.
  * `name` holds it. Features that cannot be asked for on this architecture count as present. */

@@ -1,0 +1,30 @@
+/* slots.c - memory of buffers whose sizes only the run knows: each slot grows as needed and is kept for later runs. */
+#include "runtime.h"
+
+#include <string.h>
+
+#define FIRST_KEPT 4096 /* bytes of a slot that has begun to grow step by step */
+
+static int grow(ingot_slot *slot, size_t bytes, int keep) {
+  char *block = ingot_allocate(bytes);
+  if (!block) return 0;
+  if (keep && slot->size) memcpy(block, slot->data, (size_t)slot->size);
+  ingot_free(slot->data, (size_t)slot->size);
+  slot->data = block;
+  slot->size = (int64_t)bytes;
+  return 1;
+}
+
+int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep) {
+  if (bytes < 0 || (uint64_t)bytes > SIZE_MAX / 2) return 0;
+  if (bytes <= slot->size && slot->data) return 1;
+  /* What grows row by row doubles, so that copying stays linear in the final size. */
+  size_t wanted = (size_t)bytes, doubled = (size_t)slot->size * 2;
+  if (keep && doubled < FIRST_KEPT) doubled = FIRST_KEPT;
+  if (keep && doubled > wanted && grow(slot, doubled, keep)) return 1;
+  return grow(slot, wanted, keep);
+}
+
+void ingot_free_slots(ingot_slot *slots, int32_t count) {
+  for (int32_t i = 0; slots && i < count; i++) ingot_free(slots[i].data, (size_t)slots[i].size);
+}

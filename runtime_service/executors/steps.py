@@ -1,0 +1,173 @@
+"""The steps of a plan as the graph executor runs them: symbols, memory that the run sizes, branches and loops."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runtime_service.executors.executor import aligned_bytes
+from runtime_service.executors.sizes import Sizes
+from shared_ir.dim import Dim
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import (
+    ALIGNMENT,
+    Branch,
+    Check,
+    Constraint,
+    Copy,
+    Define,
+    Launch,
+    Plan,
+    Read,
+    Repeat,
+    Reserve,
+    Step,
+    Storage,
+    Swap,
+)
+
+_READ: Mapping[DType, Any] = {DType.BOOL: ctypes.c_bool, DType.INT32: ctypes.c_int32, DType.INT64: ctypes.c_int64}
+_LARGEST = 1 << 63
+
+
+@dataclass
+class Slots:
+    """Memory that runs size; kept between runs."""
+
+    blocks: list[Any]
+
+    @classmethod
+    def of(cls, plan: Plan) -> Slots:
+        return cls([aligned_bytes(0, ALIGNMENT) for _ in range(plan.slots)])
+
+    def reserve(self, slot: int, size: int, keep: bool) -> None:
+        """Raises IngotError RESOURCE_EXHAUSTED."""
+        old = self.blocks[slot]
+        if 0 <= size <= old.nbytes:
+            return
+        try:
+            if not 0 <= size < _LARGEST:
+                raise MemoryError(f"{size} bytes")
+            self.blocks[slot] = aligned_bytes(max(size, 2 * old.nbytes) if keep else size, ALIGNMENT)
+        except (MemoryError, ValueError) as error:
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                "the model needs more memory than there is for these inputs",
+                remedy="Send a smaller batch or give the process more memory.",
+            ) from error
+        if keep:
+            self.blocks[slot][: old.nbytes] = old
+
+
+@dataclass(frozen=True)
+class Resolved:
+    """A launch with every size known."""
+
+    buffers: ctypes.Array[Any]
+    symbols: ctypes.Array[Any]
+    tasks: int
+    flops: int
+    bytes: int
+
+
+Runner = Callable[[Launch, Resolved], None]
+
+
+@dataclass
+class StepInterpreter:
+    """One run.
+
+    Attributes:
+        bases: address of the memory of each storage; for inputs and outputs, of each index.
+        symbols: by name; those of the inputs to begin with.
+        prepared: launches whose sizes and addresses do not change during the run, by identity.
+        run_launch: does the work of a launch.
+    """
+
+    plan: Plan
+    slots: Slots
+    bases: Mapping[Storage, Sequence[int]]
+    symbols: dict[str, int]
+    prepared: Mapping[int, Resolved]
+    run_launch: Runner
+    _sizes: Sizes = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._sizes = Sizes(self.symbols)
+
+    def run(self, steps: Iterable[Step]) -> None:
+        """Raises IngotError INVALID_ARGUMENT (a constraint does not hold), RESOURCE_EXHAUSTED."""
+        for step in steps:
+            match step:
+                case Launch():
+                    self.run_launch(step, self.prepared.get(id(step)) or self.resolve(step))
+                case Copy(source=source, target=target):
+                    size = self.value(self.plan.buffers[target].size)
+                    ctypes.memmove(self.address(target), self.address(source), size)
+                case Reserve(buffer=number, keep=keep):
+                    buffer = self.plan.buffers[number]
+                    self.slots.reserve(buffer.index, self.value(buffer.offset) + self.value(buffer.size), keep)
+                case Swap(first=a, second=b):
+                    blocks = self.slots.blocks
+                    blocks[a], blocks[b] = blocks[b], blocks[a]
+                case Define(symbols=names, values=values):
+                    self.assign(dict(zip(names, [self.value(v) for v in values], strict=True)))
+                case Read():
+                    self.assign({step.symbol: self.element(step)})
+                case Check(constraint=constraint):
+                    self.check(constraint)
+                case Branch(condition=condition, then=then, otherwise=otherwise):
+                    self.run(then if self.value(condition) else otherwise)
+                case Repeat():
+                    self.repeat(step)
+
+    def resolve(self, step: Launch) -> Resolved:
+        """Sizes and addresses of a launch as they are now."""
+        return Resolved(
+            (ctypes.c_void_p * max(1, len(step.buffers)))(*(self.address(b) for b in step.buffers)),
+            (ctypes.c_int64 * max(1, len(step.symbols)))(*(self.value(d) for d in step.symbols)),
+            self.value(step.tasks),
+            self.value(step.flops),
+            self.value(step.bytes),
+        )
+
+    def value(self, dim: Dim) -> int:
+        return self._sizes.value(dim)
+
+    def assign(self, values: Mapping[str, int]) -> None:
+        self.symbols.update(values)
+        self._sizes = Sizes(self.symbols)
+
+    def address(self, number: int) -> int:
+        buffer = self.plan.buffers[number]
+        if buffer.storage is Storage.SLOT:
+            base = int(self.slots.blocks[buffer.index].ctypes.data)
+        else:
+            base = self.bases[buffer.storage][buffer.index]
+        return base + self.value(buffer.offset)
+
+    def element(self, step: Read) -> int:
+        kind = _READ[self.plan.buffers[step.buffer].dtype]
+        return int(kind.from_address(self.address(step.buffer) + step.index * ctypes.sizeof(kind)).value)
+
+    def check(self, constraint: Constraint) -> None:
+        actual, expected = self.value(constraint.actual), self.value(constraint.expected)
+        if actual == expected or (constraint.lower and actual > expected):
+            return
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            constraint.message.rstrip("."),
+            expected=f"at least {expected}" if constraint.lower else str(expected),
+            received=str(actual),
+        )
+
+    def repeat(self, step: Repeat) -> None:
+        limit, counter = self.value(step.limit), 0
+        self.assign({step.counter: 0})
+        while counter < limit and (not step.condition or self.symbols[step.condition]):
+            self.run(step.body)
+            counter += 1
+            self.assign({step.counter: counter})
