@@ -63,6 +63,11 @@ def broadcast_pairs(shape: Sequence[Dim], *shapes: Sequence[Dim]) -> Pairs:
     ]
 
 
+def must_equal(*pairs: tuple[Dim, Dim]) -> Pairs:
+    """The pairs, for a definition to assume, that are not equal as they stand."""
+    return [(a, b) for a, b in pairs if a != b]
+
+
 def common_dim(dims: Iterable[Dim]) -> Dim:
     """The extent that several tensors share along an axis: a number where one of them has a number.
 

@@ -14,15 +14,19 @@ from compiler_service.tensor_expr.operators import (
     comparison,
     conversion,
     convolution,
+    folding,
     gathering,
     generation,
+    interpolation,
     matmul,
     movement,
     normalization,
     pooling,
+    quantized,
     reduction,
     reshaping,
     resize,
+    scattering,
 )
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
@@ -50,6 +54,10 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             gathering.OPERATORS,
             generation.OPERATORS,
             resize.OPERATORS,
+            scattering.OPERATORS,
+            interpolation.OPERATORS,
+            folding.OPERATORS,
+            quantized.OPERATORS,
         )
         for operator in family
     }

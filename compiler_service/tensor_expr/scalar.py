@@ -42,6 +42,14 @@ def rounded(x: Expr) -> Expr:
     return Unary(UnaryOp.ROUND, x)
 
 
+def floored(x: Expr) -> Expr:
+    return Unary(UnaryOp.FLOOR, x)
+
+
+def ceiling(x: Expr) -> Expr:
+    return Unary(UnaryOp.CEIL, x)
+
+
 def tanh(x: Expr) -> Expr:
     return Unary(UnaryOp.TANH, x)
 

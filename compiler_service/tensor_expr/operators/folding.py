@@ -1,0 +1,56 @@
+"""Col2Im: the sum of overlapping windows, the inverse of taking an image apart."""
+
+from __future__ import annotations
+
+from functools import reduce as fold
+
+from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
+from compiler_service.tensor_expr.known import known_dims
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, reduce
+from shared_ir.dim import as_dim, product
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, equal, lift, logical_and, select
+
+Ints = tuple[int, ...]
+
+
+def col2im(
+    x: Tensor,
+    image_shape: Tensor,
+    block_shape: Tensor,
+    *,
+    dilations: Ints | None = None,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """``x`` is ``[n, channels * block elements, blocks]``; element k of block o lies at ``o * stride + k * dilation - pad``."""
+    image, block = known_dims(image_shape, "image_shape"), known_dims(block_shape, "block_shape")
+    rank = len(image)
+    dilations, strides, pads = dilations or (1,) * rank, strides or (1,) * rank, pads or (0,) * (2 * rank)
+    size = product(block)
+    blocks = [
+        as_dim((lift(extent) + low + high - (lift(k) - 1) * d - 1) // s + 1)
+        for extent, k, d, s, low, high in zip(image, block, dilations, strides, pads[:rank], pads[rank:], strict=True)
+    ]
+
+    def body(*index: Expr) -> Expr:
+        n, c, *i = index[: rank + 2]
+        k = index[rank + 2 :]
+        inside = lift(True, DType.BOOL)
+        number = lift(0)
+        for axis in range(rank):
+            start = i[axis] + pads[axis] - k[axis] * dilations[axis]
+            o = start // strides[axis]
+            inside = logical_and(inside, equal(start % strides[axis], 0))
+            inside = logical_and(inside, logical_and(start >= 0, o < lift(blocks[axis])))
+            number = number * blocks[axis] + o
+        element = fold(lambda flat, axis: flat * axis[1] + axis[0], zip(k, block, strict=True), lift(0))
+        return select(inside, widen(x[(n, c * size + element, number)]), 0)
+
+    shape = (x.shape[0], as_dim(lift(x.shape[1]) // lift(size)), *image)
+    pairs = must_equal((x.shape[2], product(blocks)))
+    return converted(reduce(ReduceOp.SUM, shape, block, body, name="col2im", assumes=pairs), x.dtype)
+
+
+OPERATORS = (Operator("Col2Im", col2im),)

@@ -1,0 +1,278 @@
+"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+
+from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.operators.gathering import position
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.scalar import absolute, ceiling, floored, rounded
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
+from shared_ir.dim import Dim, as_dim, dims_text, product
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, maximum, minimum, select
+
+Ints = tuple[int, ...]
+Tap = tuple[Expr, Expr, Expr]
+"""A pixel along one axis: its position (in bounds), whether it is in the image, and its weight."""
+
+
+@dataclass(frozen=True)
+class _Border:
+    """What lies beyond an axis of ``extent`` pixels; ``aligned``: its ends are the centres of the outer pixels."""
+
+    mode: str
+    extent: Dim
+    aligned: bool
+
+    def coordinate(self, x: Expr) -> Expr:
+        """A coordinate brought into the image, unless what is outside counts as zero."""
+        last = cast(lift(self.extent) - 1, x.dtype)
+        if self.mode == "border":
+            return minimum(maximum(x, 0), last)
+        if self.mode == "reflection":
+            low = 0.0 if self.aligned else -0.5
+            span = last - 2 * low
+            distance = absolute(x - low)
+            turns = floored(distance / span)
+            rest = distance - turns * span
+            is_even = equal(turns, floored(turns * 0.5) * 2)
+            reflected = select(is_even, rest + low, span - rest + low)
+            outside = logical_or(x < low, x > span + low)
+            return select(outside, select(span > 0, reflected, lift(low, x.dtype)), x)
+        return x
+
+    def pixel(self, i: Expr) -> tuple[Expr, Expr]:
+        """A pixel number as a position in bounds, and whether it is in the image."""
+        last = lift(self.extent) - 1
+        clamped = minimum(maximum(i, 0), last)
+        if self.mode == "zeros":
+            return clamped, logical_and(i >= 0, i <= last)
+        if self.mode == "reflection":
+            period = last * 2 if self.aligned else lift(self.extent) * 2
+            within = i % maximum(period, 1)
+            mirrored = period - within if self.aligned else period - 1 - within
+            clamped = minimum(maximum(minimum(within, mirrored), 0), last)
+        return clamped, lift(True, DType.BOOL)
+
+
+def _nearest_taps(x: Expr, border: _Border) -> list[Tap]:
+    i, inside = border.pixel(cast(border.coordinate(rounded(x)), DType.INT64))
+    return [(i, inside, lift(1, x.dtype))]
+
+
+def _linear_taps(x: Expr, border: _Border) -> list[Tap]:
+    x = border.coordinate(x)
+    first = floored(x)
+    part = x - first
+    start = cast(first, DType.INT64)
+    return [(*border.pixel(start), 1 - part), (*border.pixel(start + 1), part)]
+
+
+def _cubic_taps(x: Expr, border: _Border) -> list[Tap]:
+    """Keys, Cubic convolution interpolation for digital image processing (1981), with a = -0.75."""
+    x = border.coordinate(x)
+    first = floored(x)
+    part, start, a = x - first, cast(first, DType.INT64), -0.75
+
+    def far(t: Expr) -> Expr:
+        return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+
+    def near(t: Expr) -> Expr:
+        return (t * (a + 2) - (a + 3)) * t * t + 1
+
+    weights = (far(part + 1), near(part), near(1 - part), far(2 - part))
+    return [(*border.pixel(start + k), weight) for k, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+
+
+_TAPS: Mapping[str, Callable[[Expr, _Border], list[Tap]]] = {
+    "nearest": _nearest_taps,
+    "linear": _linear_taps,
+    "cubic": _cubic_taps,
+}
+
+
+def _blend(read: Callable[[tuple[Expr, ...]], Expr], axes: Sequence[Sequence[Tap]]) -> Expr:
+    """The weighted sum over one tap of each axis; ``read`` takes their positions."""
+    terms = []
+    for taps in itertools.product(*axes):
+        inside = fold(logical_and, (tap[1] for tap in taps))
+        weight = fold(lambda a, b: a * b, (tap[2] for tap in taps))
+        terms.append(cast(select(inside, read(tuple(tap[0] for tap in taps)), 0), weight.dtype) * weight)
+    return fold(lambda a, b: a + b, terms)
+
+
+def grid_sample(
+    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+) -> Tensor:
+    """``y[n, c, o] = x[n, c]`` at ``grid[n, o]``: coordinates from -1 to 1, the last axis of ``x`` first.
+
+    Jaderberg et al., Spatial Transformer Networks (2015).
+    """
+    if mode not in _TAPS:
+        raise unsupported_attribute("mode", ", ".join(_TAPS), mode)
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise unsupported_attribute("padding_mode", "zeros, border or reflection", padding_mode)
+    spatial = x.shape[2:]
+    if grid.rank != x.rank or grid.shape[-1] != len(spatial):
+        raise mismatch("the grid does not fit the image", f"{len(spatial)} coordinates", f"[{dims_text(grid.shape)}]")
+
+    def body(n: Expr, c: Expr, *o: Expr) -> Expr:
+        axes = []
+        for axis, extent in enumerate(spatial):
+            normal = widen(grid[(n, *o, lift(len(spatial) - 1 - axis))])
+            size = cast(lift(extent), normal.dtype)
+            at = (normal + 1) * 0.5 * (size - 1) if align_corners else ((normal + 1) * size - 1) * 0.5
+            axes.append(_TAPS[mode](at, _Border(padding_mode, extent, bool(align_corners))))
+        if mode == "nearest":
+            return _blend_nearest(x, n, c, axes)
+        return cast(_blend(lambda at: widen(x[(n, c, *at)]), axes), x.dtype)
+
+    shape = (*x.shape[:2], *grid.shape[1:-1])
+    return compute(shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], x.shape[0])))
+
+
+def _blend_nearest(x: Tensor, n: Expr, c: Expr, axes: Sequence[Sequence[Tap]]) -> Expr:
+    taps = [taps[0] for taps in axes]
+    inside = fold(logical_and, (tap[1] for tap in taps))
+    return select(inside, x[(n, c, *(tap[0] for tap in taps))], lift(0, x.dtype))
+
+
+def roi_align(
+    x: Tensor,
+    rois: Tensor,
+    batch_indices: Tensor,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+) -> Tensor:
+    """Each region of interest resampled to ``output_height x output_width`` bins (He et al., Mask R-CNN, 2017).
+
+    ``sampling_ratio`` 0 takes ``ceil(bin size)`` samples per bin and axis, at most as many as the image has pixels.
+    """
+    if mode not in ("avg", "max"):
+        raise unsupported_attribute("mode", "avg or max", mode)
+    half_pixel = coordinate_transformation_mode == "half_pixel"
+    sizes = (output_height, output_width)
+    extents = x.shape[2:]
+    most: list[Dim] = [sampling_ratio or as_dim(lift(e) // size + 2) for e, size in zip(extents, sizes, strict=True)]
+
+    def bins(r: Expr) -> list[tuple[Expr, Expr, Expr]]:
+        """(first coordinate, bin size, samples per bin) of each axis."""
+        found = []
+        for axis, size in enumerate(sizes):
+            start, end = (
+                widen(rois[(r, lift(column))]) * spatial_scale - (0.5 if half_pixel else 0.0)
+                for column in (1 - axis, 3 - axis)
+            )
+            length = end - start if half_pixel else maximum(end - start, 1)
+            bin_size = length / float(size)
+            count = lift(sampling_ratio, bin_size.dtype) if sampling_ratio else ceiling(bin_size)
+            limit = cast(lift(most[axis]), bin_size.dtype)
+            found.append((start, bin_size, minimum(count, limit)))
+        return found
+
+    def sample(r: Expr, c: Expr, *rest: Expr) -> Expr:
+        o, k = rest[:2], rest[2:]
+        taken = lift(True, DType.BOOL)
+        axes: list[list[Tap]] = []
+        for (start, bin_size, count), i, j, extent in zip(bins(r), o, k, extents, strict=True):
+            number = cast(j, bin_size.dtype)
+            taken = logical_and(taken, number < count)
+            at = start + cast(i, bin_size.dtype) * bin_size + (number + 0.5) * bin_size / count
+            inside = logical_and(at >= -1, at <= cast(lift(extent), at.dtype))
+            axes.append(_edge_taps(at, extent, inside))
+        n = position(batch_indices, (r,), x.shape[0])
+        if mode == "avg":
+            return select(taken, _blend(lambda at: widen(x[(n, c, *at)]), axes), 0)
+        terms = [widen(x[(n, c, a[0], b[0])]) * (a[2] * b[2]) for a, b in itertools.product(*axes)]
+        inside = logical_and(axes[0][0][1], axes[1][0][1])
+        largest = select(inside, fold(maximum, terms), 0)
+        return select(taken, largest, lift(identity_of(ReduceOp.MAX, largest.dtype), largest.dtype))
+
+    pairs = must_equal((batch_indices.shape[0], rois.shape[0]))
+    op = ReduceOp.SUM if mode == "avg" else ReduceOp.MAX
+    shape = (rois.shape[0], x.shape[1], *sizes)
+    total = reduce(op, shape, most, sample, name="roi_align", assumes=pairs)
+    if mode == "max":
+        return converted(total, x.dtype)
+
+    def mean(r: Expr, c: Expr, *o: Expr) -> Expr:
+        counts = [count for _, _, count in bins(r)]
+        return cast(total[(r, c, *o)] / maximum(counts[0] * counts[1], 1), x.dtype)
+
+    return compute(shape, mean, name="mean")
+
+
+def _edge_taps(at: Expr, extent: Dim, inside: Expr) -> list[Tap]:
+    """Linear interpolation between pixels, with the outer pixels continued to where ``inside`` ends."""
+    last = cast(lift(extent) - 1, at.dtype)
+    at = minimum(maximum(at, 0), last)
+    first = floored(at)
+    part, start = at - first, minimum(cast(first, DType.INT64), lift(extent) - 1)
+    return [(start, inside, 1 - part), (minimum(start + 1, lift(extent) - 1), inside, part)]
+
+
+def deform_conv(
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    b: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    offset_group: int = 1,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """A convolution whose window elements are displaced by ``offset`` and weighted by ``mask``.
+
+    Dai et al., Deformable Convolutional Networks (2017); Zhu et al., Deformable ConvNets v2 (2018).
+    """
+    kernel = tuple(d for d in w.shape[2:] if isinstance(d, int))
+    rank = x.rank - 2
+    if len(kernel) != rank or (kernel_shape is not None and kernel_shape != kernel):
+        raise mismatch("the weights do not fit", f"a static kernel of {rank} axes", f"[{dims_text(w.shape)}]")
+    strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
+    out_channels, group_channels = w.shape[:2]
+    taps = product(kernel)
+
+    def body(*index: Expr) -> Expr:
+        n, oc, *o = index[: rank + 2]
+        *k, ic = index[rank + 2 :]
+        channel = ic if group == 1 else oc // (lift(out_channels) // group) * group_channels + ic
+        own = channel // (lift(x.shape[1]) // offset_group)
+        tap = fold(lambda flat, axis: flat * axis[1] + axis[0], zip(k, kernel, strict=True), lift(0))
+        axes = []
+        for axis in range(rank):
+            start = o[axis] * strides[axis] - pads[axis] + k[axis] * dilations[axis]
+            moved = widen(offset[(n, (own * taps + tap) * rank + axis, *o)])
+            axes.append(_linear_taps(cast(start, moved.dtype) + moved, _Border("zeros", x.shape[2 + axis], True)))
+        value = _blend(lambda at: widen(x[(n, channel, *at)]), axes)
+        if mask is not None:
+            value = value * cast(mask[(n, own * taps + tap, *o)], value.dtype)
+        return value * cast(w[(oc, ic, *k)], value.dtype)
+
+    shape = (x.shape[0], out_channels, *offset.shape[2:])
+    total = reduce(ReduceOp.SUM, shape, [*kernel, group_channels], body, name="deform_conv")
+    if b is None:
+        return converted(total, x.dtype)
+    return compute(shape, lambda *i: cast(total[i] + cast(b[i[1]], total.dtype), x.dtype), name="bias")
+
+
+OPERATORS = (
+    Operator("GridSample", grid_sample),
+    Operator("RoiAlign", roi_align),
+    Operator("DeformConv", deform_conv),
+)

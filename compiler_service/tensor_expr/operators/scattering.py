@@ -1,0 +1,204 @@
+"""Operators that write at positions given by data, as what every element of the result reads: the updates that hit it.
+
+Where several updates hit one element without a reduction, the last one in row-major order wins.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce as fold
+
+from compiler_service.tensor_expr.axes import normal_axis, replaced
+from compiler_service.tensor_expr.broadcast import widen
+from compiler_service.tensor_expr.known import known_dims
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch, unknown_value, unsupported_attribute
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
+from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, cast, equal, lift, logical_and, maximum, minimum, select
+
+_REDUCTIONS: Mapping[str, tuple[ReduceOp, Callable[[Expr, Expr], Expr]]] = {
+    "add": (ReduceOp.SUM, lambda a, b: a + b),
+    "mul": (ReduceOp.PROD, lambda a, b: a * b),
+    "max": (ReduceOp.MAX, maximum),
+    "min": (ReduceOp.MIN, minimum),
+}
+
+Updates = Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, tuple[Expr, ...]]]
+"""(index of the result, number of an update) -> (whether the update hits it, index of the update)."""
+
+
+def _scattered(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, reduction: str, name: str) -> Tensor:
+    """``data`` with every element combined with the updates, numbered by ``over``, that hit it."""
+    if updates.dtype is not data.dtype:
+        raise mismatch("data and updates have different element types", data.dtype, updates.dtype)
+    if reduction == "none":
+        return _overwritten(data, updates, over, hits, name)
+    if reduction not in _REDUCTIONS:
+        raise unsupported_attribute("reduction", f"none, {', '.join(_REDUCTIONS)}", reduction)
+    op, combine = _REDUCTIONS[reduction]
+
+    def term(*index: Expr) -> Expr:
+        hit, at = hits(index[: data.rank], index[data.rank :])
+        element = widen(updates[at])
+        return select(hit, element, lift(identity_of(op, element.dtype), element.dtype))
+
+    total = reduce(op, data.shape, over, term, name=name)
+
+    def body(*index: Expr) -> Expr:
+        return cast(combine(widen(data[index]), total[index]), data.dtype)
+
+    return compute(data.shape, body, name=name)
+
+
+def _overwritten(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, name: str) -> Tensor:
+    """The last update that hits, found by its number."""
+    last = _last_hit(data.shape, over, hits, name)
+
+    def body(*index: Expr) -> Expr:
+        number = last[index]
+        _, at = hits(index, _unravelled(maximum(number, 0), over))
+        return select(number >= 0, updates[at], data[index])
+
+    return compute(data.shape, body, name=name)
+
+
+def _last_hit(shape: Sequence[Dim], over: Sequence[Dim], hits: Updates, name: str) -> Tensor:
+    """The largest row-major number of an update that hits an element, -1 where there is none."""
+    rank = len(shape)
+
+    def number(*index: Expr) -> Expr:
+        hit, _ = hits(index[:rank], index[rank:])
+        return select(hit, _ravelled(index[rank:], over), -1)
+
+    return reduce(ReduceOp.MAX, shape, over, number, name=f"{name}_last")
+
+
+def _ravelled(index: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
+    return fold(lambda flat, axis: flat * axis[1] + axis[0], zip(index, shape, strict=True), lift(0))
+
+
+def _unravelled(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
+    found: list[Expr] = []
+    for axis in range(len(shape)):
+        inner = product(shape[axis + 1 :])
+        i = flat if inner == 1 else flat // lift(inner)
+        found.append(i if axis == 0 else i % lift(shape[axis]))
+    return tuple(found)
+
+
+def _position(indices: Tensor, at: tuple[Expr, ...], extent: Dim) -> Expr:
+    i = cast(indices[at], DType.INT64)
+    return select(i < 0, i + extent, i)
+
+
+def scatter_elements(
+    data: Tensor, indices: Tensor, updates: Tensor, *, axis: int = 0, reduction: str = "none"
+) -> Tensor:
+    """``y[.., indices[.., k, ..], ..] = updates[.., k, ..]`` along ``axis``."""
+    axis = normal_axis(axis, data.rank)
+    if indices.rank != data.rank or updates.rank != data.rank:
+        raise mismatch("data, indices and updates have different ranks", str(data.rank), str(indices.rank))
+    partial = [a for a in range(data.rank) if a != axis and indices.shape[a] != data.shape[a]]
+
+    def hits(index: tuple[Expr, ...], number: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:
+        at = replaced(index, axis, number[0])
+        hit = lift(True, DType.BOOL)
+        for a in partial:
+            hit = logical_and(hit, index[a] < lift(indices.shape[a]))
+        inside = tuple(minimum(i, lift(indices.shape[a]) - 1) if a in partial else i for a, i in enumerate(at))
+        return logical_and(hit, equal(_position(indices, inside, data.shape[axis]), index[axis])), inside
+
+    return _scattered(data, updates, [indices.shape[axis]], hits, reduction, "scatter_elements")
+
+
+def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
+    """The last axis of ``indices`` holds positions along the first axes of ``data``."""
+    depth = indices.shape[-1]
+    if not isinstance(depth, int):
+        raise unknown_value("indices.shape[-1]", indices.name)
+    over = indices.shape[:-1]
+
+    def hits(index: tuple[Expr, ...], number: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:
+        hit = lift(True, DType.BOOL)
+        for axis in range(depth):
+            position = _position(indices, (*number, lift(axis)), data.shape[axis])
+            hit = logical_and(hit, equal(position, index[axis]))
+        return hit, (*number, *index[depth:])
+
+    return _scattered(data, updates, over, hits, reduction, "scatter_nd")
+
+
+def tensor_scatter(
+    past_cache: Tensor,
+    update: Tensor,
+    write_indices: Tensor | None = None,
+    *,
+    mode: str = "linear",
+    axis: int = -2,
+) -> Tensor:
+    """A cache with ``update`` written along ``axis`` from ``write_indices[batch]`` on; ``circular``: modulo its length."""
+    if mode not in ("linear", "circular"):
+        raise unsupported_attribute("mode", "linear or circular", mode)
+    axis = normal_axis(axis, past_cache.rank)
+    length = past_cache.shape[axis]
+
+    def body(*index: Expr) -> Expr:
+        start = lift(0) if write_indices is None else cast(write_indices[index[0]], DType.INT64)
+        offset = index[axis] - start
+        if mode == "circular":
+            offset = offset % lift(length)
+        inside = logical_and(offset >= 0, offset < lift(update.shape[axis]))
+        return select(inside, update[replaced(index, axis, offset)], past_cache[index])
+
+    return compute(past_cache.shape, body, name="tensor_scatter")
+
+
+def max_unpool(
+    x: Tensor,
+    indices: Tensor,
+    output_shape: Tensor | None = None,
+    *,
+    kernel_shape: tuple[int, ...],
+    pads: tuple[int, ...] | None = None,
+    strides: tuple[int, ...] | None = None,
+) -> Tensor:
+    """The inverse of MaxPool: elements go to their row-major positions in the whole image batch, the rest is 0.
+
+    Positions are those of the shape that the window implies; ``output_shape`` may be larger. An element stays in its own
+    image and channel.
+    """
+    rank = len(kernel_shape)
+    pads, strides = pads or (0,) * (2 * rank), strides or (1,) * rank
+    spatial = [
+        as_dim((lift(d) - 1) * s - (low + high) + k)
+        for d, s, low, high, k in zip(x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True)
+    ]
+    own = (*x.shape[:2], *spatial)
+    shape = own if output_shape is None else known_dims(output_shape, "output_shape")
+    over = x.shape[2:]
+
+    def hits(index: tuple[Expr, ...], number: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:
+        at = (*index[:2], *number)
+        return equal(cast(indices[at], DType.INT64), _ravelled(index, own)), at
+
+    last = _last_hit(shape, over, hits, "max_unpool")
+
+    def body(*index: Expr) -> Expr:
+        number = last[index]
+        _, at = hits(index, _unravelled(maximum(number, 0), over))
+        inside = number >= 0
+        for i, extent, full in zip(index[2:], spatial, shape[2:], strict=True):
+            inside = inside if extent == full else logical_and(inside, i < lift(extent))
+        return select(inside, x[at], lift(0, x.dtype))
+
+    return compute(shape, body, name="max_unpool")
+
+
+OPERATORS = (
+    Operator("ScatterElements", scatter_elements),
+    Operator("ScatterND", scatter_nd),
+    Operator("TensorScatter", tensor_scatter),
+    Operator("MaxUnpool", max_unpool),
+)
