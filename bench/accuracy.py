@@ -54,6 +54,6 @@ def _difference(output: Array | None, expected: Array) -> tuple[float, float]:
     finite = np.isfinite(b)
     if not np.array_equal(finite, np.isfinite(a)) or not np.array_equal(a[~finite], b[~finite], equal_nan=True):
         return math.inf, math.inf
-    difference = float(np.abs(a - b)[finite].max(initial=0.0))
+    difference = float(np.abs(a[finite] - b[finite]).max(initial=0.0))
     scale = float(np.abs(b[finite]).max(initial=0.0))
     return difference, difference / scale if scale else difference

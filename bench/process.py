@@ -25,8 +25,7 @@ class EngineProcess:
 
     def __init__(self, engine: str) -> None:
         self.engine = engine
-        self._stack = contextlib.ExitStack()
-        self._errors = self._stack.enter_context(tempfile.TemporaryFile())
+        self._errors = tempfile.TemporaryFile()  # noqa: SIM115  closed in __exit__
         self._child = subprocess.Popen(
             [sys.executable, "-m", "bench.worker", engine],
             stdin=subprocess.PIPE,
@@ -88,4 +87,4 @@ class EngineProcess:
     ) -> None:
         self._child.kill()
         self._child.communicate()
-        self._stack.close()
+        self._errors.close()

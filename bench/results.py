@@ -1,0 +1,133 @@
+"""Write ``bench/RESULTS.md``: ``python -m bench.results --models ZOO REAL``.
+
+Runs :mod:`bench.peers` over all models at every thread count, then :mod:`bench.roofline` over the models where Ingot's
+lead is smallest and those named by ``--roofline``. Everything measured is kept as JSON beside the page. The machine should
+be idle: the page says what its load was.
+"""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+
+from bench.inputs import find_models, parse_shape
+from bench.machine import Machine, describe_machine
+from bench.measurement import Say, Settings
+from bench.peaks import Peaks, measure_peaks
+from bench.peers import compare_models
+from bench.report import HEADER, Report, markdown_table, rows
+from bench.roofline import HEADER as ROOFLINE_HEADER
+from bench.roofline import Roofline, draw, measure_roofline, peaks_line
+from bench.roofline import rows as roofline_rows
+from shared_ir.errors import IngotError
+from shared_ir.files import write_atomically
+
+_PAGE = Path(__file__).parent / "RESULTS.md"
+_ALWAYS = ("resnet50", "bert_base_seq128")
+_CLOSEST = 3
+_KERNELS = 12
+
+_HOW = """\
+Latency of one inference in ms: the median over rounds of the median of each round, with half the distance between the rounds'
+quartiles. The engines take turns, each in a process of its own, and only one computes at a time; same seeded float32
+inputs, shapes fixed when the model is loaded. `x` columns are the peer's latency over Ingot's: above 1 Ingot is faster.
+`difference` is Ingot's largest deviation from ONNX Runtime, relative to the largest element of the output. `compile s` is a
+cold `ingot.compile` in a fresh process, `peak MB` its memory with all child processes, `MB` the artifact."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    console = Console(stderr=True, highlight=False)
+    models, shapes = find_models(options.models), dict(options.shape)
+    machine = describe_machine()
+    folder = options.out.parent / "results"
+    folder.mkdir(exist_ok=True)
+
+    def say(text: str) -> None:
+        console.print(text, style="dim", soft_wrap=True)
+
+    reports = []
+    for threads in options.threads:
+        settings = Settings(threads=threads, rounds=options.rounds, slice_seconds=options.slice, shapes=shapes)
+        report = compare_models(models, settings, machine, say)
+        write_atomically(folder / f"peers-{threads}.json", report.to_json().encode())
+        reports.append(report)
+    names = (*options.roofline, *_ALWAYS, *closest(reports[0], _CLOSEST))
+    chosen = [path for path in models if path.stem in names]
+    peaks = measure_peaks(1)
+    rooflines = measure_rooflines(chosen, peaks, shapes, folder, say)
+    write_atomically(options.out, page(machine, reports, peaks, rooflines).encode())
+    for report in reports:
+        print(report.closing_line())
+    return int(any(r.ours_failed for r in reports))
+
+
+def closest(report: Report, count: int) -> tuple[str, ...]:
+    """The models where the fastest peer comes closest to Ingot."""
+    known = [(m.best_ratio, m.model) for m in report.models if m.best_ratio is not None]
+    return tuple(model for _, model in sorted(known)[:count])
+
+
+def measure_rooflines(
+    models: Sequence[Path], peaks: Peaks, shapes: dict[str, tuple[int, ...]], folder: Path, say: Say
+) -> tuple[Roofline, ...]:
+    """One per model that Ingot compiles, each with its plot in ``folder``."""
+    found = []
+    for path in models:
+        say(f"{path.stem}: roofline")
+        try:
+            roofline = measure_roofline(path, peaks, shapes)
+        except IngotError as error:
+            say(f"{path.stem}: {error}")
+            continue
+        draw(roofline, peaks, folder / f"roofline-{roofline.model}.png")
+        found.append(roofline)
+    return tuple(found)
+
+
+def page(machine: Machine, reports: Sequence[Report], peaks: Peaks, rooflines: Sequence[Roofline]) -> str:
+    """The whole of RESULTS.md."""
+    lines = ["# Results", "", "Written by `python -m bench.results`; do not edit.", "", "## Machine", ""]
+    lines += [f"- {line}" for line in machine.lines()]
+    lines += ["", "## Against ONNX Runtime and OpenVINO", "", _HOW, ""]
+    for report in reports:
+        lines += _comparison(report)
+    lines += ["## Against the machine", "", f"Measured roofs, {peaks_line(peaks)}.", ""]
+    lines += [
+        "`reached` is the share of the bound: arithmetic at the peak, or bytes moved at least once at the bandwidth of the level",
+        "that they fit in. Times are of all launches of a kernel in one run, called one by one from Python.",
+        "",
+    ]
+    for roofline in rooflines:
+        lines += [f"### {roofline.model}", "", roofline.summary() + ".", ""]
+        lines += [markdown_table(ROOFLINE_HEADER, roofline_rows(roofline, _KERNELS))]
+        lines += [f"![roofline of {roofline.model}](results/roofline-{roofline.model}.png)", ""]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _comparison(report: Report) -> list[str]:
+    lines = [f"### {report.threads} thread{'s' * (report.threads != 1)}, {report.rounds} rounds", ""]
+    lines += [markdown_table(HEADER, rows(report)), f"`{report.closing_line()}`", ""]
+    failures = report.failures()
+    return lines + [f"- {line}" for line in failures] + [""] * bool(failures)
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.results", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", type=Path, nargs="+", required=True, help="ONNX files, and folders of them")
+    parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts (default 1 2)")
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--slice", type=float, default=0.25, metavar="SECONDS", help="length of a turn")
+    parser.add_argument("--shape", type=parse_shape, action="append", default=[], metavar="NAME=DIMS")
+    parser.add_argument("--roofline", nargs="*", default=[], metavar="MODEL", help="further models to profile")
+    parser.add_argument("--out", type=Path, default=_PAGE, help="the page (default bench/RESULTS.md)")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,154 @@
+"""Every kernel against the machine: ``python -m bench.roofline --models FILES``.
+
+Measures the peak of fused multiply-adds and the bandwidths of caches and memory, compiles each model for this machine, profiles
+it launch by launch with the graph executor, and says of every kernel what bounds it, how much of the bound it reaches and how
+much time is lost. Without ``--models`` only the machine's peaks are shown. A launch from Python costs about a microsecond,
+which its time includes: kernels of a few microseconds look slower here than they are in a run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+import ingot
+from bench.bounds import KernelBound, bounds, shares
+from bench.inputs import choose_shapes, find_models, make_inputs, parse_shape, read_inputs
+from bench.machine import describe_machine
+from bench.peaks import Peaks, measure_peaks
+from bench.plot import draw_roofline
+from shared_ir.files import write_atomically
+
+_REPEAT = 15
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """One model; ``kernels`` with the one that loses the most time first."""
+
+    model: str
+    kernels: tuple[KernelBound, ...]
+
+    @property
+    def seconds(self) -> float:
+        return sum(k.seconds for k in self.kernels)
+
+    def summary(self) -> str:
+        """One line: each bound's share of the time, and what its kernels reach together."""
+        parts = [
+            f"{s.bound} {s.seconds / self.seconds:.0%} of the time at {s.reached:.0%}" for s in shares(self.kernels)
+        ]
+        least = sum(k.least_seconds for k in self.kernels)
+        return f"{self.model}: {self.seconds * 1e3:.2f} ms, bound {least * 1e3:.2f} ms; " + "; ".join(parts)
+
+
+def measure_roofline(path: Path, peaks: Peaks, shapes: dict[str, tuple[int, ...]], repeat: int = _REPEAT) -> Roofline:
+    """Compile, load, profile.
+
+    Raises:
+        IngotError: the model cannot be compiled or run.
+    """
+    specs = read_inputs(path)
+    chosen = choose_shapes(path.stem, specs, shapes)
+    with ingot.load(ingot.compile(path, shapes=chosen), threads=peaks.threads) as model:
+        profile = model.profile(make_inputs(specs, chosen), repeat)
+    return Roofline(path.stem, bounds(profile, peaks))
+
+
+HEADER = ("kernel", "launches", "us", "%", "GFLOP/s", "GB/s", "bound", "reached", "lost us", "computes", "for")
+
+_TEXT = ("kernel", "bound", "computes", "for")
+
+
+def rows(roofline: Roofline, limit: int | None = None) -> list[tuple[str, ...]]:
+    """The cells under :data:`HEADER`: time and time lost are of all launches of the kernel."""
+    return [_row(k, roofline.seconds) for k in roofline.kernels[:limit]]
+
+
+def _row(kernel: KernelBound, total: float) -> tuple[str, ...]:
+    return (
+        kernel.kernel,
+        str(kernel.launches),
+        f"{kernel.seconds * 1e6:.1f}",
+        f"{kernel.seconds / total:.1%}",
+        f"{kernel.flops_per_second / 1e9:.1f}",
+        f"{kernel.bytes_per_second / 1e9:.1f}",
+        kernel.bound,
+        f"{kernel.reached:.0%}",
+        f"{kernel.lost_seconds * 1e6:.1f}",
+        kernel.label,
+        kernel.nodes[0] if kernel.nodes else "",
+    )
+
+
+def peaks_line(peaks: Peaks) -> str:
+    """The roofs in one line."""
+    levels = ", ".join(f"{n} {b.roof / 1e9:.0f} GB/s" for n, b in peaks.bandwidth.items())
+    return f"{peaks.threads} thread{'s' * (peaks.threads != 1)}: {peaks.flops / 1e9:.0f} GFLOP/s fused multiply-add; {levels}"
+
+
+def screen_table(roofline: Roofline, limit: int) -> Table:
+    """For a terminal."""
+    table = Table(title=roofline.summary())
+    for name in HEADER:
+        table.add_column(name, justify="left" if name in _TEXT else "right", no_wrap=True, max_width=48)
+    for cells in rows(roofline, limit):
+        table.add_row(*cells)
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(arguments)
+    console = Console()
+    for line in describe_machine().lines():
+        console.print(line, highlight=False, soft_wrap=True)
+    peaks = measure_peaks(options.threads)
+    console.print(peaks_line(peaks), highlight=False, soft_wrap=True)
+    models = find_models(options.models)
+    found = []
+    for path in models:
+        roofline = measure_roofline(path, peaks, dict(options.shape), options.repeat)
+        found.append(roofline)
+        Console(width=max(console.width, 180)).print(screen_table(roofline, options.limit))
+        if options.png is not None:
+            draw_roofline(
+                png_path(options.png, roofline.model, len(models)), roofline.summary(), roofline.kernels, peaks
+            )
+    if options.json is not None:
+        data = {"peaks": asdict(peaks) | {"capacity": None}, "models": [asdict(r) for r in found]}
+        write_atomically(options.json, (json.dumps(data, indent=1) + "\n").encode())
+    return 0
+
+
+def draw(roofline: Roofline, peaks: Peaks, path: Path) -> None:
+    title = f"{roofline.model}, {peaks.threads} thread{'s' * (peaks.threads != 1)}, {roofline.seconds * 1e3:.2f} ms"
+    draw_roofline(path, title, roofline.kernels, peaks)
+
+
+def png_path(path: Path, model: str, models: int) -> Path:
+    """``path`` for one model; for several, its name with the model's."""
+    return path if models == 1 else path.with_stem(f"{path.stem}-{model}")
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="python -m bench.roofline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--models", type=Path, nargs="+", default=[], help="ONNX files, and folders of them")
+    parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--png", type=Path, metavar="FILE", help="draw the roofline plot; one file per model")
+    parser.add_argument("--json", type=Path, metavar="FILE")
+    parser.add_argument("--shape", type=parse_shape, action="append", default=[], metavar="NAME=DIMS")
+    parser.add_argument("--repeat", type=int, default=_REPEAT, help=f"profiled runs (default {_REPEAT})")
+    parser.add_argument("--limit", type=int, default=25, help="kernels to list per model (default 25)")
+    return parser
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

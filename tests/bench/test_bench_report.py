@@ -1,0 +1,93 @@
+"""What a comparison says of measured numbers."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+
+from bench.accuracy import Accuracy
+from bench.machine import Machine
+from bench.measurement import EngineResult, ModelResult
+from bench.report import HEADER, Report, markdown_table, rows
+from bench.timing import Slice, summarize
+
+MACHINE = Machine("cpu", ("fma",), 2, (1, 2, 3), 4, "unknown", True, "Linux", 0.0, {"ingot": "1"})
+CLOSING = re.compile(r"geomean: \d+\.\d\dx ort, \d+\.\d\dx openvino, \d+\.\d\dx best-of-peers; worst: \S+ \d+\.\d\dx\Z")
+
+
+def ran(engine: str, seconds: float, accuracy: Accuracy | None = None) -> EngineResult:
+    return EngineResult(engine, timing=summarize([Slice((seconds,))]), accuracy=accuracy)
+
+
+def model(name: str, **engines: float | str | EngineResult) -> ModelResult:
+    results = {}
+    for engine, value in engines.items():
+        match value:
+            case str():
+                results[engine] = EngineResult(engine, error=value)
+            case EngineResult():
+                results[engine] = value
+            case _:
+                results[engine] = ran(engine, value)
+    return ModelResult(name, {"x": (1, 3)}, results, "onnxruntime")
+
+
+def report(*models: ModelResult) -> Report:
+    return Report(MACHINE, 1, 3, False, models)
+
+
+def test_closing_line() -> None:
+    line = report(
+        model("a", ingot=1.0, onnxruntime=4.0, openvino=2.0), model("b", ingot=2.0, onnxruntime=2.0, openvino=4.0)
+    ).closing_line()
+    assert line == "geomean: 2.00x ort, 2.00x openvino, 1.41x best-of-peers; worst: b 1.00x"
+    assert CLOSING.match(line)
+
+
+def test_engines_that_fail_are_left_out_and_named() -> None:
+    found = report(
+        model("a", ingot=1.0, onnxruntime=2.0, openvino="RuntimeError:\n  no such operator"),
+        model("b", ingot="IngotError: LSTM", onnxruntime=1.0, openvino=1.0),
+        model("c", ingot=1.0, onnxruntime=8.0, openvino=3.0),
+    )
+    assert found.closing_line() == "geomean: 4.00x ort, 3.00x openvino, 2.45x best-of-peers; worst: a 2.00x"
+    assert found.failures() == (
+        "a: openvino fails and is left out: RuntimeError: no such operator",
+        "b: ingot fails and is left out: IngotError: LSTM",
+    )
+    assert found.ours_failed
+    assert rows(found)[1][1] == "fails"
+
+
+def test_a_wrong_answer_is_a_failure_of_ours() -> None:
+    wrong = ran("ingot", 1.0, Accuracy(0.5, 0.1, "y"))
+    found = report(model("a", ingot=wrong, onnxruntime=2.0))
+    assert found.ours_failed
+    assert found.failures() == ("a: ingot differs from onnxruntime by 0.1 of the largest element of 'y'",)
+
+
+def test_nothing_to_compare_with() -> None:
+    assert (
+        report(model("a", ingot=1.0)).closing_line() == "geomean: n/a ort, n/a openvino, n/a best-of-peers; worst: n/a"
+    )
+
+
+def test_json_holds_ratios_and_no_infinities() -> None:
+    odd = ran("ingot", 1.0, Accuracy(math.inf, math.inf, "y"))
+    found = report(model("a", ingot=odd, onnxruntime=2.0, openvino=3.0))
+
+    def refuse(text: str) -> None:
+        raise AssertionError(text)
+
+    data = json.loads(found.to_json(), parse_constant=refuse)
+    assert data["models"][0]["ratios"] == {"ort": 2.0, "openvino": 3.0, "best_of_peers": 2.0}
+    assert data["closing_line"] == found.closing_line()
+
+
+def test_tables_have_a_cell_per_column() -> None:
+    cells = rows(report(model("a", ingot=1.0, onnxruntime=2.0), model("b", ingot="broken")))
+    assert all(len(c) == len(HEADER) for c in cells)
+    lines = markdown_table(HEADER, cells).splitlines()
+    assert len({line.count("|") for line in lines}) == 1
+    assert lines[1].startswith("| --- | ---: |")

@@ -1,0 +1,32 @@
+"""The page of results."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.bounds import bounds
+from tests.bench.test_bench_bounds import PEAKS, launch
+from tests.bench.test_bench_report import MACHINE, model, report
+
+pytest.importorskip("matplotlib", reason="plots need the extra `bench`")
+
+from bench.results import closest, page
+from bench.roofline import Roofline
+
+
+def test_the_page_holds_machine_ratios_failures_and_kernels() -> None:
+    found = report(model("a", ingot=1.0, onnxruntime=2.0, openvino="Error: no"), model("b", ingot=1.0, onnxruntime=1.5))
+    text = page(MACHINE, [found], PEAKS, [Roofline("a", bounds([launch("matmul", 2e-5, 1000000, 30000)], PEAKS))])
+    assert all(line in text for line in MACHINE.lines())
+    assert f"`{found.closing_line()}`" in text
+    assert "- a: openvino fails and is left out: Error: no" in text
+    assert "| matmul | 1 | 20.0 | 100.0% |" in text
+    assert "(results/roofline-a.png)" in text
+
+
+def test_the_models_that_need_a_look() -> None:
+    found = report(
+        *(model(n, ingot=1.0, onnxruntime=t) for n, t in (("a", 3.0), ("b", 1.0), ("c", 2.0))),
+        model("d", ingot="broken", onnxruntime=1.0),
+    )
+    assert closest(found, 2) == ("b", "c")
