@@ -7,7 +7,9 @@ from collections.abc import Callable
 from compiler_service.loop_ir.ir import Function
 from compiler_service.loop_ir.passes.flatten import flatten
 from compiler_service.loop_ir.passes.hoist import hoist
+from compiler_service.loop_ir.passes.partition import partition
 from compiler_service.loop_ir.passes.simplify import simplify
+from compiler_service.loop_ir.passes.skip import skip
 from compiler_service.loop_ir.passes.unroll import unroll
 from compiler_service.loop_ir.passes.vectorize import vectorize
 
@@ -16,6 +18,8 @@ Listener = Callable[[str, Function], None]
 """Called with the name of a pass and its result: verify, time, dump."""
 
 LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
+    ("skip", skip),
+    ("partition", partition),
     ("unroll", unroll),
     ("vectorize", vectorize),
     ("flatten", flatten),
