@@ -14,19 +14,24 @@ from compiler_service.tensor_expr.operators import (
     comparison,
     conversion,
     convolution,
+    dynamic,
+    elimination,
     folding,
     gathering,
     generation,
     interpolation,
     matmul,
     movement,
+    ngrams,
     normalization,
     pooling,
     quantized,
+    ranking,
     reduction,
     reshaping,
     resize,
     scattering,
+    signal,
 )
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
@@ -58,6 +63,11 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             interpolation.OPERATORS,
             folding.OPERATORS,
             quantized.OPERATORS,
+            dynamic.OPERATORS,
+            ranking.OPERATORS,
+            elimination.OPERATORS,
+            signal.OPERATORS,
+            ngrams.OPERATORS,
         )
         for operator in family
     }

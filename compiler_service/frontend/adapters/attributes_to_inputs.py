@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler_service.frontend.adapters import decomposition
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
 
@@ -65,9 +66,10 @@ def dropout(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def top_k(node: SourceNode, operands: Operands) -> Nodes:
-    """TopK before 10: ``k`` becomes an input."""
-    k = operands.int64s("k", (node.attributes["k"],))
-    return (node.with_(inputs=(node.inputs[0], k), attributes=node.without("k")),)
+    """TopK before 10 has ``k`` as an attribute, before 11 neither ``largest`` nor ``sorted``."""
+    if "k" in node.attributes:
+        node = node.with_(inputs=(node.inputs[0], operands.int64s("k", (node.attributes["k"],))))
+    return decomposition.top_k(node.with_(attributes={"axis": -1, "largest": 1, **node.attributes}), operands)
 
 
 def reshape(node: SourceNode, operands: Operands) -> Nodes:
@@ -88,6 +90,7 @@ def tile(node: SourceNode, operands: Operands) -> Nodes:
 
 def dft(node: SourceNode, operands: Operands) -> Nodes:
     """DFT before 20: ``axis`` becomes an input."""
-    axis = operands.constant("axis", np.array(node.attributes.get("axis", 1), dtype=np.int64))
-    inputs = (node.inputs[0], node.input(1), axis)
-    return (node.with_(inputs=inputs, attributes=node.without("axis")),)
+    if node.opset < 20:
+        axis = operands.constant("axis", np.array(node.attributes.get("axis", 1), dtype=np.int64))
+        node = node.with_(inputs=(node.inputs[0], node.input(1), axis))
+    return decomposition.dft(node, operands)

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from compiler_service.frontend.adapters import (
     attributes_to_inputs,
     broadcasting,
+    decomposition,
     normalization,
     renaming,
     resize,
@@ -34,6 +35,7 @@ class Adaptation:
 _REDUCTIONS = tuple(
     f"Reduce{kind}" for kind in ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "SumSquare")
 )
+_ALWAYS = NEWEST_OPSET + 1
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
 
 ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
@@ -51,19 +53,22 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "Pad": Adaptation(11, attributes_to_inputs.pad),
         "Clip": Adaptation(11, attributes_to_inputs.clip),
         "Dropout": Adaptation(12, attributes_to_inputs.dropout),
-        "TopK": Adaptation(10, attributes_to_inputs.top_k),
+        "TopK": Adaptation(_ALWAYS, attributes_to_inputs.top_k),
         "Reshape": Adaptation(5, attributes_to_inputs.reshape),
         "Tile": Adaptation(6, attributes_to_inputs.tile),
-        "DFT": Adaptation(20, attributes_to_inputs.dft),
+        "DFT": Adaptation(_ALWAYS, attributes_to_inputs.dft),
+        "STFT": Adaptation(_ALWAYS, decomposition.stft),
+        "Det": Adaptation(_ALWAYS, decomposition.determinant),
+        "TfIdfVectorizer": Adaptation(_ALWAYS, decomposition.tf_idf),
         "PRelu": Adaptation(7, broadcasting.prelu),
         "Gemm": Adaptation(7, broadcasting.gemm),
         "BatchNormalization": Adaptation(14, normalization.batch_normalization),
         "GroupNormalization": Adaptation(21, normalization.group_normalization),
-        "Upsample": Adaptation(NEWEST_OPSET + 1, resize.upsample),
+        "Upsample": Adaptation(_ALWAYS, resize.upsample),
         "Resize": Adaptation(11, resize.resize_10),
         "Concat": Adaptation(4, renaming.concat),
         "Cast": Adaptation(6, renaming.cast_1),
-        "Scatter": Adaptation(NEWEST_OPSET + 1, renaming.scatter),
+        "Scatter": Adaptation(_ALWAYS, renaming.scatter),
         "GridSample": Adaptation(20, renaming.grid_sample),
         "RoiAlign": Adaptation(16, renaming.roi_align),
         "Scan": Adaptation(9, renaming.scan_8),
@@ -71,11 +76,21 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
 )
 
 
-_RENAMED = MappingProxyType({"Upsample": "Resize", "Scatter": "ScatterElements"})
+_RENAMED = MappingProxyType(
+    {
+        "Upsample": "Resize",
+        "Scatter": "ScatterElements",
+        "TopK": "ingot.Ranks",
+        "DFT": "ingot.Fourier",
+        "STFT": "ingot.Fourier",
+        "Det": "ingot.Pivot",
+        "TfIdfVectorizer": "ingot.NgramCounts",
+    }
+)
 
 
 def newest_name(node: SourceNode) -> str:
-    """The operator that ``node`` becomes."""
+    """The operator that ``node`` becomes, or the main one of several."""
     return node.op if node.domain else _RENAMED.get(node.op, node.op)
 
 

@@ -1,0 +1,129 @@
+"""Operators that are made of several: internal ones of the domain ``ingot`` and standard ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from compiler_service.frontend.node import AttributeValue, SourceNode
+from compiler_service.frontend.operands import Operands
+
+Nodes = tuple[SourceNode, ...]
+
+INTERNAL_DOMAIN = "ingot"
+
+
+def internal(node: SourceNode, op: str, inputs: Sequence[str], output: str, **attributes: AttributeValue) -> SourceNode:
+    """A node of an operator that only this compiler has."""
+    return SourceNode(op, tuple(inputs), (output,), attributes, INTERNAL_DOMAIN, node.name, node.opset)
+
+
+def top_k(node: SourceNode, operands: Operands) -> Nodes:
+    """The rank of every element, the positions of the first k ranks, the elements there."""
+    x, k = node.inputs
+    values, indices = (*node.outputs, "")[:2]
+    axis = node.attributes["axis"]
+    ranks, indices = operands.fresh("ranks"), indices or operands.fresh("indices")
+    found = [
+        internal(node, "Ranks", (x,), ranks, axis=axis, largest=node.attributes["largest"]),
+        internal(node, "RankedPositions", (ranks, k), indices, axis=axis),
+    ]
+    if values:
+        found.append(node.sibling("GatherElements", (x, indices), values, axis=axis))
+    return tuple(found)
+
+
+def determinant(node: SourceNode, operands: Operands) -> Nodes:
+    """Gaussian elimination with partial pivoting: the product of the pivots, negated for every exchange of rows."""
+    matrix, output = node.inputs[0], node.outputs[0]
+    size = operands.shape(matrix)[-1]
+    if not isinstance(size, int) or size < 1:
+        raise operands.unsupported("size", "matrices of a static size", str(size))
+    found: list[SourceNode] = []
+    product = ""
+    for step in range(size):
+        pivot, rest = operands.fresh(f"pivot_{step}"), operands.fresh(f"rest_{step}")
+        found.append(internal(node, "Pivot", (matrix,), pivot))
+        if step < size - 1:
+            found.append(internal(node, "Eliminated", (matrix,), rest))
+            matrix = rest
+        if product:
+            total = output if step == size - 1 else operands.fresh(f"product_{step}")
+            found.append(node.sibling("Mul", (product, pivot), total))
+            pivot = total
+        product = pivot
+    if size == 1:
+        found.append(node.sibling("Identity", (product,), output))
+    return tuple(found)
+
+
+def dft(node: SourceNode, operands: Operands) -> Nodes:
+    """A product with the matrix of roots of unity, which is a constant where the length is."""
+    x, length, axis_name = node.input(0), node.input(1), node.input(2)
+    axis = -2 if not axis_name else operands.scalar_integer(axis_name, "axis")
+    rank = operands.rank(x)
+    inverse, onesided = node.attributes["inverse"], node.attributes["onesided"]
+    roots = operands.fresh("roots")
+    inputs = (x, length) if length else (x,)
+    options = {"axis": axis % rank, "inverse": inverse, "onesided": onesided}
+    return (
+        internal(node, "FourierMatrix", inputs, roots, **options),
+        internal(node, "Fourier", (x, roots), node.outputs[0], axis=axis % rank),
+    )
+
+
+def stft(node: SourceNode, operands: Operands) -> Nodes:
+    """Frames of the signal, weighted by the window, times the matrix of roots of unity."""
+    signal, step, window, length = (node.input(i) for i in range(4))
+    frames, roots = operands.fresh("frames"), operands.fresh("roots")
+    onesided = node.attributes["onesided"]
+    return (
+        internal(node, "Frames", (signal, step, window, length), frames),
+        internal(node, "FourierMatrix", (frames,), roots, axis=2, inverse=0, onesided=onesided),
+        internal(node, "Fourier", (frames, roots), node.outputs[0], axis=2),
+    )
+
+
+def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
+    """Counts of the n-grams of each output column, then weights."""
+    get = node.attributes.get
+    if get("pool_strings"):
+        raise operands.unsupported("pool_strings", "pool_int64s", "strings")
+    table, sizes = _ngram_table(node)
+    counts = node.outputs[0] if get("mode") == "TF" else operands.fresh("counts")
+    names = [operands.constant(label, array) for label, array in (("ngrams", table), ("sizes", sizes))]
+    skips = get("max_skip_count")
+    found = [internal(node, "NgramCounts", (node.inputs[0], *names), counts, max_skip_count=skips)]
+    if get("mode") == "TF":
+        return tuple(found)
+    columns = table.shape[0]
+    weights = np.array(get("weights") or [1.0] * columns, dtype=np.float32)[:columns]
+    factor = counts
+    if get("mode") == "IDF":
+        factor = operands.fresh("presence")
+        found.append(node.sibling("Sign", (counts,), factor))
+    found.append(node.sibling("Mul", (factor, operands.constant("weights", weights)), node.outputs[0]))
+    return tuple(found)
+
+
+def _ngram_table(node: SourceNode) -> tuple[np.ndarray, np.ndarray]:
+    """int64 ``[columns, n-grams of a column, longest]`` and their lengths ``[columns, n-grams]``, 0 where there is none."""
+    pool, starts = node.attributes["pool_int64s"], node.attributes["ngram_counts"]
+    least, most = node.attributes["min_gram_length"], node.attributes["max_gram_length"]
+    grams: list[tuple[int, ...]] = []
+    for size, (start, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
+        grams += [tuple(pool[i : i + size]) for i in range(start, end, size)]
+    columns = node.attributes["ngram_indexes"]
+    of_column: dict[int, list[tuple[int, ...]]] = {c: [] for c in range(max(columns) + 1)}
+    for gram, column in zip(grams, columns, strict=True):
+        if least <= len(gram) <= most:
+            of_column[column].append(gram)
+    width = max(1, *(len(g) for g in of_column.values()))
+    table = np.zeros((len(of_column), width, max(1, most)), np.int64)
+    sizes = np.zeros((len(of_column), width), np.int64)
+    for column, found in of_column.items():
+        for number, gram in enumerate(found):
+            table[column, number, : len(gram)] = gram
+            sizes[column, number] = len(gram)
+    return table, sizes
