@@ -17,10 +17,11 @@ from compiler_service.tensor_expr import registry
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import dims_text
+from shared_ir.dim import evaluate as dim_value
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Var
-from shared_ir.graph import GROUP_OP, Graph, Node, Value
+from shared_ir.expr import Expr, Var
+from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Environment: TypeAlias = dict[Value, Array]
@@ -95,6 +96,10 @@ class _Interpreter:
                 return self._loop(node, operands, known)
             case "Scan":
                 return self._scan(node, operands, known)
+            case _ if node.op == REPEAT_OP:
+                return self._repeat(node, operands, known)
+            case _ if node.op == DEFINE_OP:
+                return self._define(node, operands)
         try:
             return self._apply(node, operands)
         except IngotError as error:
@@ -165,6 +170,42 @@ class _Interpreter:
             )
         ]
         return [*carried, *stacked]
+
+    def _repeat(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
+        (body,) = node.subgraphs
+        counter, conditional = node.attributes["counter"], int_attribute(node, "conditional")
+        limit, condition = operands[:2]
+        trips = self._dim(node.attributes["limit"]) if limit is None else int(limit.reshape(()))
+        running = True if condition is None else bool(condition.reshape(()))
+        carried = [_present(x) for x in operands[2:]]
+        assert isinstance(counter, Var)
+        elements = body.outputs[conditional + len(carried) :]
+        rows: list[list[Array]] = [[] for _ in elements]
+        step = 0
+        while running and step < trips:
+            self.symbols[counter.name] = step
+            results = self.call(body, carried, known)
+            running = bool(results[0].reshape(())) if conditional else True
+            carried = results[conditional : conditional + len(carried)]
+            for found, row in zip(rows, results[conditional + len(carried) :], strict=True):
+                found.append(row)
+            step += 1
+        backward = _numbers(node, "reverse", len(rows))
+        stacked = [_stack(r[::-1] if b else r, v) for r, b, v in zip(rows, backward, elements, strict=True)]
+        return [*carried, *stacked]
+
+    def _define(self, node: Node, operands: Sequence[Array | None]) -> list[Array]:
+        array = _present(operands[0])
+        symbols = node.attributes["symbols"]
+        assert isinstance(symbols, tuple)
+        for symbol, number in zip(symbols, array.tolist(), strict=True):
+            assert isinstance(symbol, Var)
+            self.symbols[symbol.name] = number
+        return [array]
+
+    def _dim(self, value: object) -> int:
+        assert isinstance(value, (int, Expr))
+        return dim_value(value, self.symbols)
 
 
 def _operand(value: Value, array: Array) -> Tensor:

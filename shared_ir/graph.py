@@ -10,8 +10,13 @@ Grammar::
 
 ``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when
 that is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is
-a Graph). The type of a value is a TensorType.
+a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define`` (below).
+The type of a value is a TensorType.
 A nested graph may use values of the enclosing graphs (``If``, ``Loop``, ``Scan`` bodies do; a Group body does not).
+
+Symbols of shapes are those of the inputs, and those that the run defines: ``ingot.Define {symbols=(n, m)}`` gives them the
+elements of its operand, an int64 vector; the outputs of control flow and of operators whose result has a size that depends on
+data define the new symbols of their shapes. Whatever mentions a symbol stands below its definition.
 """
 
 from __future__ import annotations
@@ -50,6 +55,18 @@ class Value:
 
 GROUP_OP = "ingot.Group"
 """The operator whose ``body`` is closed: it names its own values and reads none of the enclosing graph."""
+
+REPEAT_OP = "ingot.Repeat"
+"""``for counter in range(limit) while condition``.
+
+Inputs: limit (int64, one element; absent where the attribute ``limit`` is a dim), condition (bool; absent: true), and the
+initial carried values. ``body``: carried values -> (condition, where ``conditional``), carried values, rows. Outputs: the final
+carried values, and the rows of each kind stacked along axis 0, last one first where ``reverse`` says so. ``counter`` is the symbol
+of the iteration number.
+"""
+
+DEFINE_OP = "ingot.Define"
+"""Its attribute ``symbols`` has one symbol per element of its operand; the output is the operand, known as these symbols."""
 
 Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"
 

@@ -1,15 +1,15 @@
-"""Which values share memory: a view group's output is its input under another shape."""
+"""Which values share memory: a view group's output is its input under another shape, a Define's is its input."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from shared_ir.graph import GROUP_OP, Graph, Node, Value
+from shared_ir.graph import DEFINE_OP, GROUP_OP, Graph, Node, Value
 
 
 def is_view(node: Node) -> bool:
-    """Whether ``node`` is a group that moves no byte: its output aliases its first input."""
-    return node.op == GROUP_OP and bool(node.attributes.get("view", False))
+    """Whether ``node`` moves no byte: its output aliases its first input."""
+    return node.op == DEFINE_OP or (node.op == GROUP_OP and bool(node.attributes.get("view", False)))
 
 
 def memory_roots(graph: Graph) -> Mapping[Value, Value]:

@@ -7,6 +7,8 @@ from typing import ClassVar
 
 from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.symbols import defined_symbols, node_dims
+from shared_ir.dim import dim_symbols
 from shared_ir.graph import Graph, Node, Value, free_values
 
 
@@ -22,14 +24,22 @@ class EliminateDeadCode(Pass):
 
 
 def eliminate_dead_code(graph: Graph) -> Graph:
-    """``graph`` without dead nodes and constants, nested graphs included."""
+    """``graph`` without dead nodes and constants, nested graphs included.
+
+    A node that defines a symbol is needed where the symbol is: in a shape, or by arithmetic on it.
+    """
     graph = map_bodies(graph, eliminate_dead_code)
     needed: set[Value] = set(graph.outputs)
+    defined = defined_symbols(graph)
+    mentioned = dim_symbols(d for v in graph.outputs for d in v.shape) if defined else frozenset()
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(v in needed for v in node.results):
-            kept.append(_without_unused_outputs(node, needed))
+        symbols = defined.get(id(node), frozenset())
+        if any(v in needed for v in node.results) or not symbols.isdisjoint(mentioned):
+            kept.append(_without_unused_outputs(node, needed, mentioned & symbols))
             needed.update(node.operands, free_values(node))
+            if defined:
+                mentioned |= dim_symbols(node_dims(node))
     nodes = tuple(reversed(kept))
     constants = {v: a for v, a in graph.constants.items() if v in needed}
     same = len(nodes) == len(graph.nodes) and all(a is b for a, b in zip(nodes, graph.nodes, strict=True))
@@ -38,9 +48,13 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     return graph.with_(nodes=nodes, constants=constants)
 
 
-def _without_unused_outputs(node: Node, needed: set[Value]) -> Node:
-    """Results that nobody reads become absent. Control flow keeps its arity: its bodies fix it."""
+def _without_unused_outputs(node: Node, needed: set[Value], symbols: frozenset[str]) -> Node:
+    """Results that nobody reads become absent. Control flow keeps its arity: its bodies fix it.
+
+    Results that define one of ``symbols`` stay.
+    """
     if node.subgraphs or len(node.outputs) == 1:
         return node
-    outputs = tuple(v if v in needed else None for v in node.outputs)
+    kept = {v for v in node.results if v in needed or (symbols and not symbols.isdisjoint(dim_symbols(v.shape)))}
+    outputs = tuple(v if v in kept else None for v in node.outputs)
     return node if outputs == node.outputs else replace(node, outputs=outputs)

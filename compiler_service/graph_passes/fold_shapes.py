@@ -25,7 +25,7 @@ from compiler_service.graph_passes.values import Known, dims_of
 from compiler_service.tensor_expr.scalar_semantics import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
-from shared_ir.graph import Graph, Node, Value, fresh_names
+from shared_ir.graph import DEFINE_OP, Graph, Node, Value, fresh_names
 from shared_ir.types import TensorType
 
 DIMS = "ingot.Dims"
@@ -52,7 +52,7 @@ def _replace(graph: Graph, known: Known, fresh: Callable[[str], str]) -> Graph:
     changed = False
     for node in graph.nodes:
         (result, *rest) = node.results or (None,)
-        elements = None if result is None or rest or node.op == DIMS else known.get(result)
+        elements = None if result is None or rest or node.op in (DIMS, DEFINE_OP) else known.get(result)
         if result is None or elements is None:
             nodes.append(node)
         elif not any(isinstance(e, Expr) for e in elements.flat):

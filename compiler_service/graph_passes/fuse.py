@@ -24,9 +24,10 @@ from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rules_movement import moves_nothing, permutation
 from compiler_service.graph_passes.values import Known
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import GROUP_OP, Attribute, Graph, Node, Value, free_values
+from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
 
-CONTROL_FLOW = frozenset({"If", "Loop", "Scan"})
+SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP})
+"""Operators that belong to no group."""
 
 
 @dataclass(frozen=True)
@@ -85,7 +86,7 @@ class Fuse(Pass):
 
 
 def _is_settled(node: Node) -> bool:
-    return node.op in CONTROL_FLOW or node.op == GROUP_OP
+    return node.op in SETTLED
 
 
 def _is_work(node: Node, known: Known, asked: set[Value]) -> bool:

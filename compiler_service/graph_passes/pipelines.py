@@ -12,6 +12,7 @@ from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.fuse import Fuse
+from compiler_service.graph_passes.lower_loops import LowerLoops
 from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
@@ -20,6 +21,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
     {
         p.name: p
         for p in (
+            LowerLoops,
             EliminateDeadCode,
             FoldShapes,
             FoldConstants,
@@ -42,6 +44,7 @@ def default_pipeline(opt_level: int) -> Pipeline:
     2: also batch norm and algebra. 3: also layout and fusion, and rounding that changes the last bit.
     """
     passes: tuple[Pass, ...] = (
+        LowerLoops(),
         EliminateDeadCode(),
         FoldShapes(),
         FoldConstants(),
