@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import signal
 import threading
+from dataclasses import replace
 from types import FrameType
 from typing import Any
 
@@ -24,7 +25,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--compiler-port", type=int, help=f"gRPC of the compiler service (default: {usual}; 0: any)")
     parser.add_argument("--grpc-port", type=int, help=f"gRPC of the runtime service (default: {usual}; 0: any)")
     parser.add_argument("--http-port", type=int, help=f"HTTP of the runtime service (default: {usual}; 0: any)")
-    parser.add_argument("--free-ports", action="store_true", help="a free port for every server")
+    parser.add_argument("--free-ports", action="store_true", help="a free port for every other server")
     parser.add_argument("--models", default="*@stable", help="what to serve (default: *@stable)")
     add_common(parser)
     parser.set_defaults(run=run)
@@ -32,7 +33,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     home = home_directory(arguments.home)
-    ports = Ports(compiler=arguments.compiler_port, grpc=arguments.grpc_port, http=arguments.http_port)
+    given = {name: getattr(arguments, f"{name}_port") for name in ("compiler", "grpc", "http")}
+    ports = Ports.free() if arguments.free_ports else Ports()
+    ports = replace(ports, **{name: port for name, port in given.items() if port is not None})
     stop = threading.Event()
 
     def on_signal(number: int, frame: FrameType | None) -> None:
@@ -43,7 +46,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     started = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
-    with running(home, Ports.free() if arguments.free_ports else ports, arguments.models, output.note) as installation:
+    with running(home, ports, arguments.models, output.note) as installation:
         started.set()
         addresses = installation.addresses
         output.line({"home": home} | {name: getattr(addresses, name) for name in addresses.__dataclass_fields__})

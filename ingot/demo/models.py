@@ -77,3 +77,11 @@ def _download(directory: Path) -> bytes:
 
 def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
+
+
+if __name__ == "__main__":
+    try:
+        fetch_classifier()
+    except IngotError as error:
+        print(f"ingot: {error}", file=sys.stderr)
+        sys.exit(1)

@@ -49,7 +49,10 @@ def test_every_outcome_is_told_apart() -> None:
 
 def test_the_real_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "conformance.json"
-    assert conformance.main(["--filter", "^test_(relu|matmul_2d|concat_1d_axis_0)$", "--out", str(out), "--jobs", "1"]) == 0
+    assert (
+        conformance.main(["--filter", "^test_(relu|matmul_2d|concat_1d_axis_0)$", "--out", str(out), "--jobs", "1"])
+        == 0
+    )
     assert capsys.readouterr().out.splitlines()[-1] == "3 passed, 0 failed, 0 skipped"
     assert {row["name"] for row in json.loads(out.read_text())["results"]} == {
         "test_relu",
