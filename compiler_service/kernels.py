@@ -10,10 +10,10 @@ import numpy as np
 from compiler_service.loop_ir import passes as loop_passes
 from compiler_service.loop_ir.ir import Function
 from compiler_service.schedule.lower import lower
-from compiler_service.schedule.packing import pack_of
+from compiler_service.schedule.packing import Preparation, preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import stage_names
-from compiler_service.schedule.steps import Pack, Schedule
+from compiler_service.schedule.steps import Schedule, Winograd
 from compiler_service.tensor_expr.group import KernelDefinition
 from shared_ir.dim import Dim, bind
 from shared_ir.errors import IngotError
@@ -39,10 +39,12 @@ class Kernel:
     definition: KernelDefinition
     constant: tuple[bool, ...]
 
-    def default_schedule(self, target: Target) -> Schedule:
+    def default_schedule(self, target: Target, *, winograd: bool = False) -> Schedule:
+        """The schedule of the rules; ``winograd`` lets them filter convolutions by Winograd's algorithm."""
         arguments = zip(self.definition.arguments, self.constant, strict=True)
+        constants = frozenset(a for a, c in arguments if c)
         try:
-            return default_schedule(self.definition.output, frozenset(a for a, c in arguments if c), target)
+            return default_schedule(self.definition.output, constants, target, winograd=winograd)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 
@@ -55,10 +57,10 @@ class Kernel:
         except IngotError as error:
             raise error.located(node=", ".join(definition.nodes)) from error
 
-    def packs(self, schedule: Schedule) -> tuple[Pack | None, ...]:
-        """How each argument is packed."""
+    def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
+        """What is done to each argument at compile time."""
         names = stage_names(self.definition.output)
-        return tuple(pack_of(schedule, names[a]) for a in self.definition.arguments)
+        return tuple(preparation_of(schedule, names[a], a) for a in self.definition.arguments)
 
 
 @dataclass(frozen=True)
@@ -97,8 +99,12 @@ def _slug(label: str) -> str:
     return letters[:40].strip("_")
 
 
-def build_kernels(kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource) -> Iterable[BuiltKernel]:
+def build_kernels(
+    kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource, *, winograd: bool = False
+) -> Iterable[BuiltKernel]:
     """Schedule, lower and flatten each kernel, one after the other (a generator: code generation can start early)."""
     for kernel in kernels:
-        schedule = tuned(kernel) or kernel.default_schedule(target)
+        schedule = tuned(kernel)
+        if schedule is None or (not winograd and any(isinstance(s, Winograd) for s in schedule)):
+            schedule = kernel.default_schedule(target, winograd=winograd)
         yield BuiltKernel(kernel, schedule, loop_passes.run(kernel.lower(schedule, target)))

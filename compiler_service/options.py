@@ -24,6 +24,8 @@ class CompileOptions:
         name: name of the model in the artifact; empty: the graph's own.
         bundle: a further file in the artifact that holds the weights too: ``executable``, a static program for a device
             with nothing installed, or ``shared``, a library for C; empty for none.
+        winograd: whether convolutions may be computed by Winograd's filtering (at level 3, where it pays): its rounding
+            errors are larger than those of a plain sum, see ``algorithms`` in the report.
         tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
     """
 
@@ -33,6 +35,7 @@ class CompileOptions:
     name: str = ""
     tune: int = 0
     bundle: Literal["", "executable", "shared"] = ""
+    winograd: bool = True
 
     def __post_init__(self) -> None:
         if self.opt_level not in OPT_LEVELS:

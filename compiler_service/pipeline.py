@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from concurrent.futures import Future
 from typing import Any
 
+from compiler_service.algorithms import describe_algorithms
 from compiler_service.codegen.bundle import link_bundle
 from compiler_service.codegen.entry import emit_entry
 from compiler_service.codegen.host import host_target
@@ -80,7 +81,7 @@ def compile_model(
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
-        for item in build_kernels(kernels, target, tuned):
+        for item in build_kernels(kernels, target, tuned, winograd=options.winograd and options.opt_level >= 3):
             text = backend.emit(item.function, target, item.kernel.name)
             show_kernel(log, item, text, target)
             pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
@@ -118,6 +119,7 @@ def compile_model(
         "launches": len(definitions),
         "library_bytes": len(library),
         "weights_bytes": len(weights),
+        "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
     }
     return Artifact(manifest, program.plan, library, weights, report_data, attachments)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -9,8 +10,8 @@ import numpy as np
 
 from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement
 from compiler_service.kernels import BuiltKernel
-from compiler_service.schedule.packing import pack_array
-from compiler_service.schedule.steps import Pack, to_json
+from compiler_service.schedule.packing import Preparation
+from compiler_service.schedule.steps import to_json
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim, dim_text, product
@@ -31,40 +32,36 @@ from shared_ir.plan import (
 
 @dataclass
 class Weights:
-    """Packed constants laid out one after the other, each 64-byte aligned; equal ones are kept once."""
+    """Prepared constants laid out one after the other, each 64-byte aligned; equal ones are kept once."""
 
     size: int = 0
-    _offsets: dict[tuple[Value, Pack | None], int] = field(default_factory=dict)
-    _arrays: list[tuple[int, np.ndarray, Tensor, Pack | None]] = field(default_factory=list)
+    _offsets: dict[tuple[Value, Preparation], int] = field(default_factory=dict)
+    _arrays: list[tuple[int, np.ndarray, Tensor, Preparation]] = field(default_factory=list)
 
-    def place(self, value: Value, array: np.ndarray, argument: Tensor, pack: Pack | None) -> int:
-        """Offset in bytes of ``array`` in the order that ``pack`` says."""
-        key = (value, None if pack is None else Pack("", pack.order))
+    def place(self, value: Value, array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
+        """Offset in bytes of ``array`` as ``preparation`` makes it."""
+        key = (value, preparation)
         if key not in self._offsets:
             self.size = -(-self.size // ALIGNMENT) * ALIGNMENT
             self._offsets[key] = self.size
-            self._arrays.append((self.size, array, argument, pack))
-            self.size += _packed_size(array, argument, pack)
+            self._arrays.append((self.size, array, argument, preparation))
+            self.size += _prepared_size(array, argument, preparation)
         return self._offsets[key]
 
     def to_bytes(self) -> bytes:
         """The contents of ``weights.bin``."""
         blob = bytearray(self.size)
         view = np.frombuffer(blob, np.uint8)
-        for offset, array, argument, pack in self._arrays:
-            packed = array if pack is None else pack_array(array, argument, pack)
-            flat = np.ascontiguousarray(packed).reshape(-1).view(np.uint8)
+        for offset, array, argument, preparation in self._arrays:
+            flat = np.ascontiguousarray(preparation.apply(array, argument)).reshape(-1).view(np.uint8)
             view[offset : offset + flat.size] = flat
         return bytes(blob)
 
 
-def _packed_size(array: np.ndarray, argument: Tensor, pack: Pack | None) -> int:
-    if pack is None:
+def _prepared_size(array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
+    if preparation == Preparation():
         return array.size * array.itemsize
-    elements = 1
-    for axis, divisor, modulus in pack.order:
-        elements *= modulus or -(-int(str(argument.shape[axis])) // divisor)
-    return elements * array.itemsize
+    return math.prod(int(str(d)) for d in preparation.shape(argument.shape)) * array.itemsize
 
 
 @dataclass(frozen=True)
@@ -116,10 +113,10 @@ class _Buffers:
         self._numbers: dict[tuple[Value, int], int] = {}
 
     def launch(self, definition: KernelDefinition, number: int, built: BuiltKernel) -> Launch:
-        packs = built.kernel.packs(built.schedule)
+        prepared = built.kernel.preparations(built.schedule)
         arguments = [
-            self._argument(value, argument, pack)
-            for value, argument, pack in zip(definition.operands, definition.arguments, packs, strict=True)
+            self._argument(value, argument, preparation)
+            for value, argument, preparation in zip(definition.operands, definition.arguments, prepared, strict=True)
         ]
         moved = as_dim(sum((lift(_bytes(v)) for v in (*definition.operands, definition.result)), start=lift(0)))
         return Launch(
@@ -133,11 +130,11 @@ class _Buffers:
             label=definition.label,
         )
 
-    def _argument(self, value: Value, argument: Tensor, pack: Pack | None) -> int:
+    def _argument(self, value: Value, argument: Tensor, preparation: Preparation) -> int:
         if value not in self._constants:
             return self._number(value, self._memory.buffers[value], -1)
-        offset = self.weights.place(value, self._constants[value], argument, pack)
-        size = _packed_size(self._constants[value], argument, pack)
+        offset = self.weights.place(value, self._constants[value], argument, preparation)
+        size = _prepared_size(self._constants[value], argument, preparation)
         return self._number(value, Placement(Storage.WEIGHT, size, offset), offset)
 
     def _number(self, value: Value, placement: Placement, offset: int) -> int:

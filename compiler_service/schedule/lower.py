@@ -24,10 +24,11 @@ from compiler_service.loop_ir.ir import (
     Statement,
     Store,
 )
+from compiler_service.schedule.packing import packed_shape
 from compiler_service.schedule.pieces import Piece, piece_range, pieces
 from compiler_service.schedule.ranges import Range, Ranges, Regions, at_base, whole
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
-from compiler_service.schedule.steps import ROOT, Pack, Schedule
+from compiler_service.schedule.steps import ROOT, Schedule
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
 from shared_ir.errors import ErrorCode, IngotError
@@ -75,11 +76,6 @@ Locals = Mapping[Tensor, Local]
 Leaf = Callable[[Ranges, Locals], Statement]
 
 
-def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:
-    """Shape of the packed form of ``tensor``."""
-    return tuple(m or as_dim(expr_ceil_div(tensor.shape[a], d)) for a, d, m in pack.order)
-
-
 def lower(
     name: str,
     output: Tensor,
@@ -104,7 +100,9 @@ class _Lowering:
         self._simplify = Simplifier(self._ranges)
         self._regions = Regions(state, self._simplify)
         self._count = 0
-        self._arguments = {t: self._argument(t, i) for i, t in enumerate(arguments)}
+        self._arguments = {
+            a: self._argument(a, i) for i, t in enumerate(arguments) for a in [state.transformed.get(t, t)]
+        }
         tensor = state.output.tensor
         self._output = Buffer("out", tensor.dtype, tensor.shape)
 

@@ -1,16 +1,88 @@
-"""Packing a constant: the compile-time side of the ``pack`` step."""
+"""Constant arguments, made ready at compile time: the other side of the steps ``winograd`` and ``pack``."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import numpy as np
 
-from compiler_service.schedule.steps import Pack, Schedule
+from compiler_service.schedule.steps import Pack, Schedule, Winograd
 from compiler_service.tensor_expr.tensor import Tensor
+from compiler_service.tensor_expr.winograd import filtering
+from shared_ir.dim import Dim, as_dim
+from shared_ir.expr import ceil_div
 
 
-def pack_of(schedule: Schedule, name: str) -> Pack | None:
-    """The step that packs the argument ``name``, if there is one."""
-    return next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
+@dataclass(frozen=True)
+class LinearTransform:
+    """``matrix`` applied along each of ``axes``, which come first in the result; the others follow in the order ``kept``.
+
+    With G of shape [n, r]: ``U[p, q, oc, c] = sum over a, b of G[p, a] * G[q, b] * w[oc, c, a, b]`` for axes (2, 3).
+    """
+
+    axes: tuple[int, ...]
+    kept: tuple[int, ...]
+    matrix: tuple[tuple[float, ...], ...]
+
+    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        return (*(len(self.matrix) for _ in self.axes), *(shape[a] for a in self.kept))
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        """The transformed array, computed in float64 and rounded once to the dtype of ``array``."""
+        matrix = np.array(self.matrix, np.float64)
+        result = array.astype(np.float64).transpose(*self.axes, *self.kept)
+        for axis in range(len(self.axes)):
+            result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis)), 0, axis)
+        return np.ascontiguousarray(result.astype(array.dtype))
+
+
+@dataclass(frozen=True)
+class Preparation:
+    """What is done to a constant argument: transformed first, then laid out by ``order`` (see :class:`Pack`)."""
+
+    transform: LinearTransform | None = None
+    order: tuple[tuple[int, int, int], ...] | None = None
+
+    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
+        """Shape of the argument as the kernel reads it."""
+        if self.transform is not None:
+            shape = self.transform.shape(shape)
+        return shape if self.order is None else _packed_shape(shape, self.order)
+
+    def apply(self, array: np.ndarray, tensor: Tensor) -> np.ndarray:
+        """``array`` (any shape with the elements of ``tensor``) as the kernel reads it."""
+        if self.transform is None and self.order is None:
+            return array
+        array = array.reshape(tuple(int(str(d)) for d in tensor.shape))
+        if self.transform is not None:
+            array = self.transform.apply(array)
+        return array if self.order is None else _packed(array, self.order)
+
+
+def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation:
+    """What ``schedule`` does to the argument ``tensor``, called ``name`` in its steps."""
+    winograd = next((s for s in schedule if isinstance(s, Winograd) and s.weight == name), None)
+    pack = next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
+    return Preparation(
+        None if winograd is None else weight_transform(winograd, tensor), None if pack is None else pack.order
+    )
+
+
+def weight_transform(step: Winograd, weight: Tensor) -> LinearTransform:
+    """The transform of the weights ``[oc, c, kh, kw]`` by ``step``."""
+    kernel = weight.shape[step.axes[2]]
+    assert isinstance(kernel, int)
+    matrix = filtering(step.tile, kernel).weight
+    return LinearTransform(step.axes[2:], step.axes[:2], tuple(tuple(float(x) for x in row) for row in matrix))
+
+
+def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:
+    """Shape of the packed form of ``tensor``."""
+    return _packed_shape(tensor.shape, pack.order)
+
+
+def _packed_shape(shape: tuple[Dim, ...], order: tuple[tuple[int, int, int], ...]) -> tuple[Dim, ...]:
+    return tuple(m or as_dim(ceil_div(shape[a], d)) for a, d, m in order)
 
 
 def pack_array(array: np.ndarray, tensor: Tensor, pack: Pack) -> np.ndarray:
@@ -19,10 +91,12 @@ def pack_array(array: np.ndarray, tensor: Tensor, pack: Pack) -> np.ndarray:
     ``packed[p0, p1, ...] = array[index]`` where each entry ``(axis, divisor, modulus)`` of ``pack`` takes one digit of
     ``index[axis]``.
     """
-    shape = tuple(int(str(d)) for d in tensor.shape)
-    tiles = {axis: modulus for axis, _, modulus in pack.order if modulus}
-    array = array.reshape(shape)
-    padding = [(0, -extent % tiles.get(axis, 1)) for axis, extent in enumerate(shape)]
+    return _packed(array.reshape(tuple(int(str(d)) for d in tensor.shape)), pack.order)
+
+
+def _packed(array: np.ndarray, order: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+    tiles = {axis: modulus for axis, _, modulus in order if modulus}
+    padding = [(0, -extent % tiles.get(axis, 1)) for axis, extent in enumerate(array.shape)]
     if any(after for _, after in padding):
         array = np.pad(array, padding)
     split: list[int] = []
@@ -35,5 +109,10 @@ def pack_array(array: np.ndarray, tensor: Tensor, pack: Pack) -> np.ndarray:
         else:
             position[axis, False] = len(split)
             split.append(extent)
-    order = [position[axis, bool(modulus)] for axis, _, modulus in pack.order]
-    return np.ascontiguousarray(array.reshape(split).transpose(order))
+    arrangement = [position[axis, bool(modulus)] for axis, _, modulus in order]
+    return np.ascontiguousarray(array.reshape(split).transpose(arrangement))
+
+
+def pack_of(schedule: Schedule, name: str) -> Pack | None:
+    """The step that packs the argument ``name``, if there is one."""
+    return next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)

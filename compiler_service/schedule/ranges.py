@@ -58,38 +58,14 @@ class Regions:
         for stage in reversed(order[: order.index(consumer) + 1] if consumer in order else order):
             if stage.name not in found:
                 continue
-            for load in loads(stage.body):
+            standing = _Standing(found[stage.name], self._simplify)
+            for load in dict.fromkeys(loads(stage.body)):
                 source = self._state.stage_of(load.tensor)
                 if source is not None:
-                    region = self._region(load, source, found[stage.name])
+                    region = standing.region(load, source)
                     known = found.get(source.name)
                     found[source.name] = region if known is None else self._union(known, region, source)
         return {**whole(producer), **found[producer.name]}
-
-    def _region(self, load: Load, source: Stage, ranges: Ranges) -> dict[str, Range]:
-        axes = source.compute.axes
-        spatial = {a.name: self._along(i, a.extent, ranges) for a, i in zip(axes, load.indices, strict=True)}
-        return {**whole(source), **spatial}
-
-    def _along(self, index: Expr, extent: Dim, ranges: Ranges) -> Range:
-        own = next((r for n, r in ranges.items() if index == axis_var(n)), None)
-        if own is not None:  # the axis itself: keep its limit
-            return Range(own.base, own.extent, own.limit)
-        bounds: dict[str, Interval] = {}
-        for name, r in ranges.items():
-            high = r.extent - 1 if isinstance(r.extent, int) else self._upper(r.extent, -1)
-            bounds[axis_var(name).name] = (0, high)
-        simplify = Simplifier({**self._simplify.ranges, **bounds})
-        first = at_base(index, ranges)
-        moved = substitute(index, {axis_var(n): r.base + axis_var(n) for n, r in ranges.items()})
-        low, high = simplify.interval(simplify(moved - first))
-        if low is None or high is None:
-            return Range(lift(0), extent)
-        return Range(self._simplify(first + low), high - low + 1)
-
-    def _upper(self, extent: Expr, shift: int) -> int | None:
-        high = self._simplify.interval(extent)[1]
-        return None if high is None else high + shift
 
     def _union(self, a: Ranges, b: Ranges, source: Stage) -> dict[str, Range]:
         return {axis.name: self._join(a[axis.name], b[axis.name], axis.extent) for axis in source.compute.all_axes}
@@ -103,3 +79,42 @@ class Regions:
         low = min(0, distance)
         high = max(a.extent, distance + b.extent)
         return Range(self._simplify(a.base + low), high - low)
+
+
+class _Standing:
+    """A stage standing at ``ranges``: where its indices lead."""
+
+    def __init__(self, ranges: Ranges, simplify: Simplifier) -> None:
+        self._ranges, self._outside = ranges, simplify
+        bounds: dict[str, Interval] = {}
+        for name, r in ranges.items():
+            high = r.extent - 1 if isinstance(r.extent, int) else self._upper(r.extent, -1)
+            bounds[axis_var(name).name] = (0, high)
+        self._inside = Simplifier({**simplify.ranges, **bounds})
+        self._moved = {axis_var(name): r.base + axis_var(name) for name, r in ranges.items()}
+        self._found: dict[tuple[Expr, Dim], Range] = {}
+
+    def region(self, load: Load, source: Stage) -> dict[str, Range]:
+        axes = source.compute.axes
+        spatial = {a.name: self._along(i, a.extent) for a, i in zip(axes, load.indices, strict=True)}
+        return {**whole(source), **spatial}
+
+    def _along(self, index: Expr, extent: Dim) -> Range:
+        key = (index, extent)
+        if key not in self._found:
+            self._found[key] = self._search(index, extent)
+        return self._found[key]
+
+    def _search(self, index: Expr, extent: Dim) -> Range:
+        own = next((r for n, r in self._ranges.items() if index == axis_var(n)), None)
+        if own is not None:  # the axis itself: keep its limit
+            return Range(own.base, own.extent, own.limit)
+        first = at_base(index, self._ranges)
+        low, high = self._inside.interval(self._inside(substitute(index, self._moved) - first))
+        if low is None or high is None:
+            return Range(lift(0), extent)
+        return Range(self._outside(first + low), high - low + 1)
+
+    def _upper(self, extent: Expr, shift: int) -> int | None:
+        high = self._outside.interval(extent)[1]
+        return None if high is None else high + shift

@@ -26,10 +26,12 @@ from compiler_service.schedule.steps import (
     Step,
     Unroll,
     Vectorize,
+    Winograd,
 )
 from compiler_service.tensor_expr.tensor import Compute, Load, Placeholder, Reduction, Tensor, compute, loads
+from compiler_service.tensor_expr.winograd import Convolution, match_convolution, winograd_stages
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Expr, Var, substitute, transform
+from shared_ir.expr import Binary, BinaryOp, Expr, Var, substitute, transform
 
 
 class LoopKind(enum.StrEnum):
@@ -88,10 +90,16 @@ class Stage:
 
 @dataclass(frozen=True)
 class State:
-    """All stages, producers first; the last one is the output."""
+    """All stages, producers first; the last one is the output.
+
+    Attributes:
+        packs: how arguments are laid out.
+        transformed: arguments that another tensor, computed from them at compile time, takes the place of.
+    """
 
     stages: Mapping[str, Stage]
     packs: Mapping[Tensor, Pack]
+    transformed: Mapping[Tensor, Tensor]
 
     @property
     def output(self) -> Stage:
@@ -141,12 +149,8 @@ def stage_names(output: Tensor) -> dict[Tensor, str]:
 
 def initial_state(output: Tensor) -> State:
     """Every stage with one serial loop per axis; nothing is placed yet."""
-    stages = {
-        name: Stage(name, t, t.op.body, tuple(Loop(a.name) for a in t.op.all_axes))
-        for t, name in stage_names(output).items()
-        if isinstance(t.op, Compute)
-    }
-    return State(stages, {})
+    stages = {name: _stage_of(t, name) for t, name in stage_names(output).items() if isinstance(t.op, Compute)}
+    return State(stages, {}, {})
 
 
 def apply_schedule(output: Tensor, schedule: Schedule) -> State:
@@ -166,10 +170,9 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return state.with_stage(_split(state.stage(step.stage), step))
         case Reorder():
             return state.with_stage(_reorder(state.stage(step.stage), step.loops))
-        case Unroll():
-            return state.with_stage(_with_kind(state.stage(step.stage), (step.loop,), LoopKind.UNROLLED))
-        case Vectorize():
-            return state.with_stage(_with_kind(state.stage(step.stage), (step.loop,), LoopKind.VECTORIZED))
+        case Unroll() | Vectorize():
+            kind = LoopKind.UNROLLED if isinstance(step, Unroll) else LoopKind.VECTORIZED
+            return state.with_stage(_with_kind(state.stage(step.stage), (step.loop,), kind))
         case Parallel():
             return state.with_stage(_parallel(state, step))
         case Inline():
@@ -183,7 +186,13 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
         case Alias():
             return _alias(state, state.stage(step.stage))
         case Pack():
-            return replace(state, packs={**state.packs, _placeholder(placeholders, step.tensor): step})
+            return _pack(state, _placeholder(placeholders, step.tensor), step)
+        case Winograd():
+            return _winograd(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+
+
+def _pack(state: State, argument: Tensor, step: Pack) -> State:
+    return replace(state, packs={**state.packs, state.transformed.get(argument, argument): step})
 
 
 def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:
@@ -293,6 +302,40 @@ def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
 
     others = {n: replace(s, body=transform(s.body, reroute)) for n, s in state.stages.items()}
     return replace(state, stages={local.name: local, **others})
+
+
+def _winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> State:
+    conv = convolution_of(stage)
+    if conv is None or conv.weight.tensor is not weight or conv.weight_axes != step.axes:
+        raise _misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
+    made = winograd_stages(conv, step.tile)
+    tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)
+    new = {t.name: _stage_of(t) for t in tensors[:-1]} | {stage.name: _stage_of(made.output, stage.name)}
+
+    def reroute(node: Expr) -> Expr | None:
+        return Load(made.output, node.indices) if isinstance(node, Load) and node.tensor is stage.tensor else None
+
+    stages: dict[str, Stage] = {}
+    for name, other in state.stages.items():
+        if other is stage:
+            stages |= new
+        else:
+            stages[name] = replace(other, body=transform(other.body, reroute))
+    return replace(state, stages=stages, transformed={**state.transformed, weight: made.weight})
+
+
+def _stage_of(tensor: Tensor, name: str = "") -> Stage:
+    assert isinstance(tensor.op, Compute)
+    return Stage(name or tensor.name, tensor, tensor.op.body, tuple(Loop(a.name) for a in tensor.op.all_axes))
+
+
+def convolution_of(stage: Stage) -> Convolution | None:
+    """``stage`` as a convolution that Winograd's filtering applies to, or None."""
+    factors = stage.body.children() if isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL else ()
+    if len(factors) != 2 or not all(isinstance(f, Load) for f in factors):
+        return None
+    first, second = (f for f in factors if isinstance(f, Load))
+    return match_convolution(stage.tensor, first, second) or match_convolution(stage.tensor, second, first)
 
 
 def _alias(state: State, stage: Stage) -> State:

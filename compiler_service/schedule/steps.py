@@ -119,8 +119,35 @@ class Pack:
     order: tuple[tuple[int, int, int], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class Winograd:
+    """Compute the convolution ``stage`` by minimal filtering in tiles of ``tile`` x ``tile`` outputs.
+
+    before: ``stage[oh, ow, oc] = sum data[oh + kh, ow + kw, c] * weight[..]``
+    after:  the stages of :class:`compiler_service.tensor_expr.winograd.WinogradStages`; the constant ``weight``, whose axes
+            oc, c, kh, kw are at the positions ``axes``, is transformed at compile time to ``[p, q, oc, c]``, which a
+            later ``Pack`` of it lays out.
+    """
+
+    stage: str
+    weight: str
+    axes: tuple[int, int, int, int]
+    tile: int
+
+
 Step: TypeAlias = (
-    Split | Reorder | Unroll | Vectorize | Parallel | Inline | ComputeAt | CacheWrite | CacheRead | Alias | Pack
+    Split
+    | Reorder
+    | Unroll
+    | Vectorize
+    | Parallel
+    | Inline
+    | ComputeAt
+    | CacheWrite
+    | CacheRead
+    | Alias
+    | Pack
+    | Winograd
 )
 Schedule: TypeAlias = tuple[Step, ...]
 
@@ -136,6 +163,7 @@ _STEPS: dict[str, type[Any]] = {
     "cache_read": CacheRead,
     "alias": Alias,
     "pack": Pack,
+    "winograd": Winograd,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}
 

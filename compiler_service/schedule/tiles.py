@@ -37,13 +37,13 @@ def register_tile(rows: Dim, columns: Dim, target: Target, dtype: DType, most: i
                 continue
             if not isinstance(rows, int) and height & (height - 1) and height not in (6, 12):
                 continue
-            cost = _tile_cost(total_rows, height, total_columns, vectors * width, width)
+            cost = tile_cost(total_rows, height, total_columns, vectors * width, width)
             best = min(best, (cost, -height * vectors, vectors))
     _, area, vectors = best
     return -area // vectors, vectors
 
 
-def _tile_cost(rows: int, height: int, columns: int, width: int, lane: int) -> float:
+def tile_cost(rows: int, height: int, columns: int, width: int, lane: int) -> float:
     """Cycles for one reduction step over rows x columns in tiles of height x width, tails included."""
     row_tiles = [(rows // height, height), (1, rows % height)]
     column_tiles = [(columns // width, width), (1, columns % width)]

@@ -13,6 +13,7 @@ from compiler_service.schedule.rules.contraction import contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.row import row_schedule
 from compiler_service.schedule.rules.window import window_schedule
+from compiler_service.schedule.rules.winograd import winograd_schedule
 from compiler_service.schedule.steps import Schedule
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.errors import ErrorCode, IngotError
@@ -28,14 +29,16 @@ RULES: tuple[tuple[str, Rule], ...] = (
 )
 
 
-def default_schedule(output: Tensor, constants: frozenset[Tensor], target: Target) -> Schedule:
-    """The schedule of the first rule that applies.
+def default_schedule(
+    output: Tensor, constants: frozenset[Tensor], target: Target, *, winograd: bool = False
+) -> Schedule:
+    """The schedule of the first rule that applies; ``winograd`` lets convolutions be filtered by Winograd's algorithm.
 
     Raises:
         IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
-    for _, rule in RULES:
+    for _, rule in ((("winograd", winograd_schedule), *RULES) if winograd else RULES):
         schedule = rule(kernel, target)
         if schedule is not None:
             return schedule

@@ -10,7 +10,7 @@ from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.interpret import run as interpret
 from compiler_service.loop_ir.verify import verify
 from compiler_service.schedule.lower import lower
-from compiler_service.schedule.packing import pack_array, pack_of
+from compiler_service.schedule.packing import preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule
@@ -62,10 +62,7 @@ def interpreted(
     if after_passes:
         function = passes.run(function)
         verify(function, flat=True)
-    arrays = []
-    for tensor in arguments:
-        pack = pack_of(schedule, names[tensor])
-        arrays.append(feeds[tensor] if pack is None else pack_array(feeds[tensor], tensor, pack))
+    arrays = [preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments]
     shape = tuple(evaluate_dim(d, symbols) for d in output.shape)
     result = np.zeros(shape, storage_dtype(output.dtype))
     interpret(function, [*arrays, result], {p: symbols[p] for p in parameters})

@@ -1,0 +1,37 @@
+"""What the report says of kernels whose results differ from a plain sum of products by more than its own rounding errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from compiler_service.kernels import BuiltKernel
+from compiler_service.schedule.state import stage_names
+from compiler_service.schedule.steps import Winograd
+from compiler_service.tensor_expr.winograd import error_bound, measured_error
+
+
+def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
+    """One entry for each algorithm of ``built`` with rounding errors of its own.
+
+    ``error_bound`` holds for all data, relative to the largest sum over a window of ``|data| * |weight|`` with the largest data
+    in every place; ``error_typical`` is that of normally distributed data and weights, relative to the largest output.
+    """
+    definition = built.kernel.definition
+    tensors = {name: tensor for tensor, name in stage_names(definition.output).items()}
+    found = []
+    for step in built.schedule:
+        if isinstance(step, Winograd):
+            weight = tensors[step.weight]
+            channels, kernel = (int(str(weight.shape[axis])) for axis in step.axes[1:3])
+            found.append(
+                {
+                    "kernel": built.kernel.name,
+                    "nodes": list(definition.nodes),
+                    "algorithm": f"winograd F({step.tile}x{step.tile}, {kernel}x{kernel})",
+                    "error_bound": error_bound(step.tile, kernel, channels),
+                    "error_typical": measured_error(step.tile, kernel, channels),
+                }
+            )
+    return tuple(found)
+
+

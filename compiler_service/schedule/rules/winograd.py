@@ -1,0 +1,272 @@
+"""Convolutions of stride 1 by Winograd's filtering, where the model of the target says that it pays.
+
+A task computes some rows of tiles from data to output: it copies the padded data it needs, transforms it, multiplies (p, q) by
+(p, q) with the register tile of every other product, and transforms back into the epilogue. Chunks of output channels keep the
+products within the second-level cache.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler_service.schedule.analysis import KernelView, inlined, reductions
+from compiler_service.schedule.state import convolution_of
+from compiler_service.schedule.steps import (
+    ComputeAt,
+    Pack,
+    Parallel,
+    Reorder,
+    Schedule,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+    Winograd,
+)
+from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, vector_loops
+from compiler_service.tensor_expr.tensor import Load, Placeholder
+from compiler_service.tensor_expr.winograd import Convolution, Matrix, filtering
+from shared_ir.dtype import DType
+from shared_ir.expr import walk
+from shared_ir.target import Target
+
+_FLOAT = 4
+"""Bytes of an element."""
+_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 9.0
+"""Bytes that arrive in a cycle from the second and third cache level and from memory."""
+_GAIN = 0.9
+"""A blocking must promise to take less than this part of the direct method's time: rounding errors are larger."""
+
+
+def winograd_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    return winograd_plan(kernel, target)
+
+
+def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
+    """The schedule with ``blocking``, by default what the model chooses; None where filtering does not apply or pay."""
+    found = reductions(kernel.state)
+    if len(found) != 1:
+        return None
+    conv = convolution_of(found[0])
+    if conv is None or not _applies(kernel, conv) or not _reads_in_place(kernel, found[0].name):
+        return None
+    blocking = blocking or _choose(conv, target)
+    return None if blocking is None else _Plan(kernel, conv, found[0].name, target, blocking).steps()
+
+
+def _applies(kernel: KernelView, conv: Convolution) -> bool:
+    weight = conv.weight.tensor
+    constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
+    static = all(isinstance(d, int) for d in (*conv.data.tensor.shape[-3:], *conv.tensor.shape[-3:]))
+    return constant and static and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32
+
+
+def _reads_in_place(kernel: KernelView, name: str) -> bool:
+    """Whether the output is the convolution or reads it at its own index."""
+    state = kernel.after(inlined(kernel.state))
+    conv, output = state.stage(name), state.output
+    own = tuple(a.var for a in output.compute.axes)
+    reads = [e for e in walk(output.body) if isinstance(e, Load) and e.tensor is conv.tensor]
+    return output is conv or (bool(reads) and all(ld.indices == own for ld in reads))
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """F(tile x tile); a task covers ``rows`` rows of tiles and ``channels`` output channels (0: all of them).
+
+    ``height`` tiles x ``vectors`` registers accumulate.
+    """
+
+    tile: int
+    rows: int
+    channels: int
+    height: int
+    vectors: int
+
+
+def _choose(conv: Convolution, target: Target) -> Blocking | None:
+    """The cheapest blocking, or None where the direct method is about as fast."""
+    model = _Model(conv, target)
+    if model.channels < model.width or model.depth < model.width:
+        return None
+    cost, blocking = min(((model.cost(b), b) for b in model.candidates()), key=lambda found: found[0])
+    return blocking if cost < _GAIN * model.direct() else None
+
+
+class _Model:
+    """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
+
+    Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
+    time; that time adds to the arithmetic.
+    """
+
+    def __init__(self, conv: Convolution, target: Target) -> None:
+        sizes = [d for d in (*conv.tensor.shape[-3:], conv.data.tensor.shape[-1]) if isinstance(d, int)]
+        self.rows, self.columns, self.channels, self.depth = sizes
+        self.kernel, self.width = conv.kernel, lanes(target, DType.FLOAT32)
+        self._target = target
+        self._images = math.prod(d for d in conv.tensor.shape[:-3] if isinstance(d, int))
+
+    def candidates(self) -> Iterator[Blocking]:
+        for tile in (4, 2):
+            down, across = -(-self.rows // tile), -(-self.columns // tile)
+            for rows in range(1, down + 1):
+                parts = {self._target.cores, 1} if rows == down else {1}
+                for part in sorted(parts):
+                    channels = -(-self.channels // part)
+                    if part > 1 and (self.channels % part or channels % self.width or channels == self.width):
+                        continue
+                    height, vectors = register_tile(rows * across, channels, self._target, DType.FLOAT32)
+                    yield Blocking(tile, rows, 0 if part == 1 else channels, height, vectors)
+
+    def direct(self) -> float:
+        height, vectors = register_tile(self.columns, self.channels, self._target, DType.FLOAT32)
+        product = tile_cost(self.columns, height, self.channels, vectors * self.width, self.width)
+        steps = self.kernel**2 * self.depth
+        weights = self._weights(steps * self.channels * _FLOAT, 1)
+        return self._both(self.rows * product * steps + weights, self._target.cores)
+
+    def cost(self, b: Blocking) -> float:
+        f = filtering(b.tile, self.kernel)
+        across = -(-self.columns // b.tile)
+        tiles = b.rows * across
+        channels = b.channels or self.channels
+        product = tile_cost(tiles, b.height, channels, b.vectors * self.width, self.width) * f.size**2 * self.depth
+        lines = (b.rows * b.tile + self.kernel - 1) * (across * b.tile + self.kernel - 1)
+        vectors_in, vectors_out = -(-self.depth // self.width), -(-channels // self.width)
+        forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size))
+        back = vectors_out * tiles * _transform(f.output, f.size)
+        parts = self.channels // channels
+        tasks = -(-self.rows // (b.rows * b.tile)) * parts * self._images
+        weights = self._weights(f.size**2 * self.depth * self.channels * _FLOAT, tasks // parts)
+        kept = f.size**2 * tiles * (self.depth + channels) * _FLOAT
+        spilled = kept / _L2_BYTES if kept > self._target.l2 else 0.0
+        return self._both(tasks * (product + forth + back + spilled) + weights, tasks)
+
+    def _weights(self, size: int, times: int) -> float:
+        """Cycles to read ``size`` bytes of weights ``times`` times."""
+        again = _L2_BYTES if size <= self._target.l2 // 2 else _L3_BYTES if size <= self._target.l3 else _MEMORY_BYTES
+        return size / _MEMORY_BYTES + size * (times - 1) / again
+
+    def _both(self, cycles: float, tasks: int) -> float:
+        cores = self._target.cores
+        return cycles + cycles * (-(-tasks // cores) * cores / tasks)
+
+
+def _transform(matrix: Matrix, size: int) -> float:
+    """Cycles to transform one tile of vectors both ways: two operations a cycle, one access."""
+    terms = sum(1 for row in matrix for c in row if c) - len(matrix)
+    return (size + len(matrix)) * terms / 2 + size * size
+
+
+class _Plan:
+    """The steps for one convolution."""
+
+    def __init__(self, kernel: KernelView, conv: Convolution, name: str, target: Target, blocking: Blocking) -> None:
+        self._kernel, self._name, self._target, self._blocking = kernel, name, target, blocking
+        self._weight = conv.weight.tensor.name
+        before = (Winograd(name, self._weight, conv.weight_axes, blocking.tile),)
+        made = ("data", "rows", "data.transformed", "accumulated", "product", "columns")
+        keep = frozenset(f"{name}.{s}" for s in made)
+        self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
+        self._state = kernel.after(self._before)
+        self._width = lanes(target, DType.FLOAT32)
+
+    def steps(self) -> Schedule:
+        loops, task = self._output_loops()
+        columns = f"{self._name}.columns"
+        out = self._state.output
+        return (
+            *self._before,
+            *loops,
+            *self._data(task),
+            *self._transformed(task),
+            *self._product(task),
+            ComputeAt(columns, out.name, self._column_loop(), "stack"),
+            Unroll(columns, "i"),
+            Unroll(columns, "q"),
+            Vectorize(columns, "oc"),
+        )
+
+    # -- the output
+
+    def _column_loop(self) -> str:
+        return f"{self._state.output.compute.axes[-1].name}.{self._width}"
+
+    def _output_loops(self) -> tuple[Schedule, str]:
+        """(steps, last parallel loop)"""
+        b, out = self._blocking, self._state.output
+        *outer, oh, ow, oc = (a.name for a in out.compute.axes)
+        tasks = [*outer]
+        steps: list[Step] = []
+        if b.rows > 1:
+            steps.append(Split(out.name, oh, b.rows * b.tile))
+        tasks.append(f"{oh}.{b.rows * b.tile}")
+        if b.channels:
+            steps.append(Split(out.name, oc, b.channels))
+            tasks.append(f"{oc}.{b.channels}")
+        steps += [Split(out.name, oh, b.tile), Split(out.name, ow, b.tile), Split(out.name, oc, self._width)]
+        inner = [f"{oh}.{b.tile}"] if b.rows > 1 else []
+        steps += [
+            Reorder(out.name, (*tasks, *inner, f"{ow}.{b.tile}", self._column_loop(), oh, ow, oc)),
+            Parallel(out.name, tuple(tasks)),
+            Unroll(out.name, oh),
+            Unroll(out.name, ow),
+            Vectorize(out.name, oc),
+        ]
+        return tuple(steps), tasks[-1]
+
+    # -- the stages before it
+
+    def _data(self, loop: str) -> Schedule:
+        stage = self._state.stage(f"{self._name}.data")
+        axes = [a.name for a in stage.compute.axes]
+        vectors, names = vector_loops(stage, axes[-1], self._width, 1, stage.compute.axes[-1].extent)
+        return (
+            ComputeAt(stage.name, self._state.output.name, loop, "scratch"),
+            *vectors,
+            Reorder(stage.name, (*axes[:-1], *names)),
+        )
+
+    def _transformed(self, loop: str) -> Schedule:
+        rows, stage = f"{self._name}.rows", self._state.stage(f"{self._name}.data.transformed")
+        outer = [a.name for a in stage.compute.axes[:-4]]
+        return (
+            ComputeAt(stage.name, self._state.output.name, loop, "scratch"),
+            Split(stage.name, "c", self._width),
+            Reorder(stage.name, (*outer, "t", f"c.{self._width}", "p", "q", "c")),
+            Unroll(stage.name, "p"),
+            Unroll(stage.name, "q"),
+            Vectorize(stage.name, "c"),
+            ComputeAt(rows, stage.name, f"c.{self._width}", "stack"),
+            Unroll(rows, "p"),
+            Unroll(rows, "b"),
+            Vectorize(rows, "c"),
+        )
+
+    def _product(self, loop: str) -> Schedule:
+        b = self._blocking
+        stage, inner = f"{self._name}.product", f"{self._name}.accumulated"
+        outer = [a.name for a in self._state.stage(stage).compute.axes[:-4]]
+        tile = b.vectors * self._width
+        wide = (f"oc.{self._width}",) if b.vectors > 1 else ()
+        tall = ("t",) if b.height > 1 else ()
+        block = f"t.{b.height}" if tall else "t"
+        register = (*tall, *wide, "oc")
+        kinds: list[Step] = []
+        for name in (stage, inner):
+            kinds += [Split(name, "oc", self._width)] if wide else []
+            kinds += [Unroll(name, unrolled) for unrolled in (*tall, *wide)]
+            kinds.append(Vectorize(name, "oc"))
+        return (
+            ComputeAt(stage, self._state.output.name, loop, "scratch"),
+            Split(stage, "oc", tile),
+            *((Split(stage, "t", b.height),) if tall else ()),
+            *kinds,
+            Reorder(stage, (*outer, "p", "q", f"oc.{tile}", block, *register)),
+            Reorder(inner, (*outer, *(() if tall else ("t",)), "p", "q", "c", *register)),
+            ComputeAt(inner, stage, block, "stack"),
+            Pack(self._weight, ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile))),
+        )

@@ -1,0 +1,299 @@
+"""Winograd's minimal filtering: a convolution of stride 1 as transforms around a product of matrices.
+
+F(m x m, r x r) computes tiles of m x m outputs from tiles of n x n inputs, n = m + r - 1, with n * n products in place of
+m * m * r * r (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015)::
+
+    y = AT [(G w GT) * (BT d B)] A
+
+The matrices follow from n - 1 distinct points and infinity (Toom-Cook). The points 0, 1, -1, 1/2, -2 keep the rounding error of
+F(4x4, 3x3) about 5 times smaller than 0, +-1, +-2 (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
+Convolution for Deep Neural Networks", 2020).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache
+from math import prod
+from typing import Any
+
+import numpy as np
+
+from compiler_service.tensor_expr.tensor import Axis, Compute, Load, ReduceOp, Tensor, compute, placeholder, reduce
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.expr import Binary, BinaryOp, Expr, ceil_div, equal, lift, logical_and, select, substitute, variables
+from shared_ir.simplify import simplify
+
+Matrix = tuple[tuple[Fraction, ...], ...]
+
+_POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
+_SAMPLES = 16
+"""Tiles and output channels to measure errors on."""
+_UNIT = 2.0**-24
+"""Largest relative error of one rounding to float32."""
+
+
+@dataclass(frozen=True)
+class Filtering:
+    """F(tile, kernel) along one axis.
+
+    Attributes:
+        output: AT, ``tile`` x ``size``.
+        weight: G, ``size`` x ``kernel``.
+        data: BT, ``size`` x ``size``.
+    """
+
+    tile: int
+    kernel: int
+    output: Matrix
+    weight: Matrix
+    data: Matrix
+
+    @property
+    def size(self) -> int:
+        return self.tile + self.kernel - 1
+
+
+@cache
+def filtering(tile: int, kernel: int) -> Filtering:
+    """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, and infinity."""
+    size = tile + kernel - 1
+    points = _POINTS[: size - 1]
+    if len(points) != size - 1 or tile < 2:
+        raise ValueError(f"F({tile}, {kernel}) needs {size - 1} points, {len(_POINTS)} are known")
+    output = tuple((*(p**i for p in points), Fraction(i == tile - 1)) for i in range(tile))
+    scales = [prod((p - q for q in points if q != p), start=Fraction(1)) for p in points]
+    weight = tuple(tuple(p**k / scale for k in range(kernel)) for p, scale in zip(points, scales, strict=True))
+    last = tuple(Fraction(k == kernel - 1) for k in range(kernel))
+    data = tuple((*_polynomial([q for q in points if q != p]), Fraction(0)) for p in points)
+    return Filtering(tile, kernel, output, (*weight, last), (*data, _polynomial(points)))
+
+
+def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
+    """Coefficients of ``prod(x - root)``, lowest power first."""
+    found = [Fraction(1)]
+    for root in roots:
+        shifted = [Fraction(0), *found]
+        found = [s - root * c for s, c in zip(shifted, [*found, Fraction(0)], strict=True)]
+    return tuple(found)
+
+
+@dataclass(frozen=True)
+class Convolution:
+    """``sum over kh, kw, c of data[outer.., oh + kh, ow + kw, c] * weight[..]``, stride and dilation 1, one group.
+
+    Attributes:
+        outer: axes of the output before ``oh, ow, oc``.
+        weight_axes: positions of oc, c, kh, kw among the weight's axes.
+    """
+
+    tensor: Tensor
+    data: Load
+    weight: Load
+    outer: tuple[str, ...]
+    kernel: int
+    weight_axes: tuple[int, int, int, int]
+
+
+def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution | None:
+    """``tensor``, the sum of products of the two loads, as a convolution that filtering applies to, or None."""
+    op = tensor.op
+    reduction = op.reduction if isinstance(op, Compute) else None
+    if reduction is None or reduction.op is not ReduceOp.SUM or tensor.rank < 3 or len(reduction.axes) != 3:
+        return None
+    *outer, oh, ow, oc = _axes_of(tensor)
+    kh, kw, c = reduction.axes
+    static = all(isinstance(a.extent, int) for a in (oh, ow, oc, kh, kw, c))
+    if not static or kh.extent != kw.extent or kh.extent == 1 or len(data.indices) < 3:
+        return None
+    *batch, ih, iw, ic = data.indices
+    wanted = (simplify(oh.var + kh.var), simplify(ow.var + kw.var), c.var)
+    if (simplify(ih), simplify(iw), simplify(ic)) != wanted:
+        return None
+    inner = {a.var for a in (oh, ow, oc, kh, kw, c)}
+    order = [oc.var, c.var, kh.var, kw.var]
+    if any(variables(i) & inner for i in batch) or sorted(map(str, weight.indices)) != sorted(map(str, order)):
+        return None
+    positions = [weight.indices.index(v) for v in order]
+    assert isinstance(kh.extent, int)
+    first, second, third, fourth = positions
+    return Convolution(tensor, data, weight, tuple(a.name for a in outer), kh.extent, (first, second, third, fourth))
+
+
+def _axes_of(tensor: Tensor) -> tuple[Axis, ...]:
+    assert isinstance(tensor.op, Compute)
+    return tensor.op.axes
+
+
+@dataclass(frozen=True)
+class WinogradStages:
+    """The tensors that stand for a convolution, producers first.
+
+    ``t`` counts tiles, ``p`` and ``q`` run over their rows and columns.
+
+    Attributes:
+        weight: ``[p, q, oc, c]``, a function of the constant weights.
+        data: the data with zeros so that every tile is whole ``[outer.., h, w, c]``.
+        rows: half of the transform of the data ``[outer.., p, b, t, c]``.
+        transformed: all of it ``[outer.., p, q, t, c]``.
+        accumulated, product: ``[outer.., p, q, t, oc]``.
+        columns: half of the transform back ``[outer.., i, q, t, oc]``.
+        output: what the convolution computes ``[outer.., oh, ow, oc]``.
+    """
+
+    weight: Tensor
+    data: Tensor
+    rows: Tensor
+    transformed: Tensor
+    accumulated: Tensor
+    product: Tensor
+    columns: Tensor
+    output: Tensor
+
+
+def winograd_stages(conv: Convolution, tile: int) -> WinogradStages:
+    """``conv`` by F(tile x tile)."""
+    name, shape = conv.tensor.name, conv.tensor.shape
+    f = filtering(tile, conv.kernel)
+    *outer, height, width, channels = shape
+    across = as_dim(ceil_div(lift(width), tile))
+    tiles = as_dim(ceil_div(lift(height), tile) * across)
+    axis_names = tuple(a.name for a in _axes_of(conv.tensor))
+    data = _whole_tiles(conv, f, as_dim(ceil_div(lift(height), tile)), across)
+    depth, oc = data.shape[-1], conv.weight.tensor.shape[conv.weight_axes[0]]
+    size, rank = f.size, len(outer)
+
+    def stage(suffix: str, own: Sequence[Dim], names: Sequence[str], body: Callable[..., Expr]) -> Tensor:
+        return compute((*outer, *own), body, name=f"{name}.{suffix}", axes=(*conv.outer, *names))
+
+    def rows_body(*i: Expr) -> Expr:
+        p, b, t, c = i[rank:]
+        terms = [data[(*i[:rank], t // across * tile + a, t % lift(across) * tile + b, c)] for a in range(size)]
+        return _combination(f.data, p, terms)
+
+    rows = stage("rows", (size, size, tiles, depth), ("p", "b", "t", "c"), rows_body)
+    transformed = stage(
+        "data.transformed",
+        (size, size, tiles, depth),
+        ("p", "q", "t", "c"),
+        lambda *i: _combination(f.data, i[-3], [rows[(*i[:-3], b, *i[-2:])] for b in range(size)]),
+    )
+    weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, depth), data.dtype)
+    accumulated = reduce(
+        ReduceOp.SUM,
+        (*outer, size, size, tiles, channels),
+        (depth,),
+        lambda *i: transformed[(*i[:-2], i[-1])] * weight[(*i[rank : rank + 2], i[-2], i[-1])],
+        name=f"{name}.accumulated",
+        axes=(*conv.outer, "p", "q", "t", "oc"),
+        reduced=("c",),
+    )
+    product = stage(
+        "product", (size, size, tiles, channels), ("p", "q", "t", "oc"), lambda *i: accumulated[i]
+    )
+    columns = stage(
+        "columns",
+        (tile, size, tiles, channels),
+        ("i", "q", "t", "oc"),
+        lambda *i: _combination(f.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(size)]),
+    )
+
+    def output_body(*i: Expr) -> Expr:
+        h, w, o = i[rank:]
+        t = h // tile * across + w // tile
+        return _combination(f.output, w % tile, [columns[(*i[:rank], h % tile, q, t, o)] for q in range(size)])
+
+    output = compute(shape, output_body, name=name, axes=axis_names)
+    return WinogradStages(weight, data, rows, transformed, accumulated, product, columns, output)
+
+
+def _whole_tiles(conv: Convolution, f: Filtering, down: Dim, across: Dim) -> Tensor:
+    """The data of whole tiles: zeros where the last tiles hang over the end."""
+    source = conv.data.tensor
+    shape = [as_dim(lift(n) * f.tile + f.kernel - 1) for n in (down, across)]
+    rank = len(conv.outer)
+    outer_axes = [a.var for a in _axes_of(conv.tensor)[:rank]]
+
+    def body(*i: Expr) -> Expr:
+        here = dict(zip(outer_axes, i[:rank], strict=True))
+        batch = tuple(substitute(index, here) for index in conv.data.indices[:-3])
+        inside: Expr = lift(True, DType.BOOL)
+        for index, extent, whole in zip(i[rank:-1], source.shape[-3:-1], shape, strict=True):
+            if extent != whole:
+                inside = logical_and(inside, index < lift(extent))
+        return select(inside, source[(*batch, *i[rank:])], lift(0, source.dtype))
+
+    outer = conv.tensor.shape[:rank]
+    names = (*conv.outer, "h", "w", "c")
+    return compute((*outer, *shape, source.shape[-1]), body, name=f"{conv.tensor.name}.data", axes=names)
+
+
+def _combination(matrix: Matrix, row: Expr, terms: Sequence[Expr]) -> Expr:
+    """``matrix[row] . terms``, one case per row: schedules unroll the axis of ``row``."""
+    found = [_row(coefficients, terms) for coefficients in matrix]
+    result = found[-1]
+    for i in range(len(found) - 2, -1, -1):
+        result = select(equal(row, i), found[i], result)
+    return result
+
+
+def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
+    """The sum of the terms with a coefficient other than 0, one of coefficient 1 first."""
+    own = [(c, t) for c, t in zip(coefficients, terms, strict=True) if c]
+    own.sort(key=lambda pair: pair[0] != 1)
+    total: Expr | None = None
+    for coefficient, term in own:
+        if total is None:
+            total = term if coefficient == 1 else term * float(coefficient)
+        elif abs(coefficient) == 1:
+            total = Binary(BinaryOp.ADD if coefficient > 0 else BinaryOp.SUB, total, term)
+        else:
+            total = total + term * float(coefficient)
+    assert total is not None
+    return total
+
+
+# -- rounding errors
+
+
+def error_bound(tile: int, kernel: int, channels: int) -> float:
+    """Largest error of an output in float32, relative to ``max|data| * sum|weight|`` over the ``channels * kernel**2`` weights of
+    an output channel. It holds for all data and weights, and is seldom approached.
+
+    Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1); the
+    transforms enlarge its terms by the product of the absolute matrices.
+    """
+    f = filtering(tile, kernel)
+    output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
+    reach = data.sum(axis=1)
+    growth = max(
+        np.einsum("i,j,i,j,i,j->", output[i], output[j], weight[:, a], weight[:, b], reach, reach)
+        for i in range(tile)
+        for j in range(tile)
+        for a in range(kernel)
+        for b in range(kernel)
+    )
+    steps = 2 * (f.size + f.size) + channels + 2
+    return float(growth * steps * _UNIT / (1 - steps * _UNIT))
+
+
+def measured_error(tile: int, kernel: int, channels: int) -> float:
+    """Error of a few tiles of normally distributed data and weights in float32, relative to the largest output."""
+    f = filtering(tile, kernel)
+    random = np.random.default_rng(0)
+    data = random.standard_normal((_SAMPLES, channels, f.size, f.size)).astype(np.float32)
+    weight = random.standard_normal((_SAMPLES, channels, kernel, kernel)).astype(np.float32)
+
+    def filtered(dtype: type[np.floating[Any]]) -> np.ndarray:
+        back, forth = np.array(f.output, dtype), np.array(f.data, dtype)
+        exact = np.array(f.weight, np.float64)
+        own = (exact @ weight.astype(np.float64) @ exact.T).astype(dtype)
+        other = forth @ data.astype(dtype) @ forth.T
+        product = other.transpose(2, 3, 0, 1) @ own.transpose(2, 3, 1, 0)  # [p, q, tile, channel]
+        return np.asarray(back @ product.transpose(2, 3, 0, 1) @ back.T)
+
+    wanted = filtered(np.float64)
+    return float(np.abs(filtered(np.float32) - wanted).max() / np.abs(wanted).max())

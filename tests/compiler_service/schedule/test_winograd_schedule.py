@@ -1,0 +1,122 @@
+"""Winograd's filtering: schedules compute the convolution, and only where it applies and pays."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler_service.codegen.host import host_target
+from compiler_service.codegen.jit import JitKernel
+from compiler_service.loop_ir import passes
+from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.lower import lower
+from compiler_service.schedule.packing import preparation_of
+from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.rules.winograd import Blocking, winograd_plan
+from compiler_service.schedule.state import stage_names
+from compiler_service.schedule.steps import Schedule, Winograd, from_json, to_json
+from compiler_service.tensor_expr.coalesce import coalesce
+from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.dim import symbol
+from tests.compiler_service.schedule.kernels import AVX2, AVX512, NEON, TARGETS, arguments_of, interpreted, random_feeds
+from tests.compiler_service.schedule.test_default_schedules import convolution
+
+
+def kernel(output: Tensor) -> tuple[Tensor, frozenset[Tensor]]:
+    output, placeholders = coalesce(output)
+    return output, frozenset(new for old, new in placeholders.items() if old.name == "w")
+
+
+def schedule_of(output: Tensor, constants: frozenset[Tensor], target: str, blocking: Blocking) -> Schedule:
+    plan = winograd_plan(KernelView.of(output, constants), TARGETS[target], blocking)
+    assert plan is not None
+    return plan
+
+
+CASES = {
+    "rows": ((8, 4, 16, 32), Blocking(tile=4, rows=1, channels=0, height=1, vectors=2)),
+    "ragged": ((7, 9, 5, 20), Blocking(tile=4, rows=2, channels=0, height=4, vectors=1)),
+    "channels": ((4, 5, 4, 40), Blocking(tile=2, rows=2, channels=32, height=4, vectors=1)),
+    "tile2": ((5, 3, 17, 17), Blocking(tile=2, rows=2, channels=0, height=3, vectors=2)),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("target", TARGETS)
+def test_filtering_computes_the_convolution(target: str, case: str) -> None:
+    (h, w, c, oc), blocking = CASES[case]
+    output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1))
+    schedule = schedule_of(output, constants, target, blocking)
+    feeds = random_feeds(output, {})
+    got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_filtering_of_a_batch() -> None:
+    output, constants = kernel(convolution(symbol("n"), 6, 6, 4, 32, 3, 1, 1))
+    schedule = schedule_of(output, constants, "avx512", CASES["rows"][1])
+    feeds = random_feeds(output, {"n": 2})
+    got = interpreted(output, feeds, {"n": 2}, AVX512, schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, {"n": 2})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize(("h", "channels"), [(56, 64), (14, 256)])
+def test_error_of_native_code(h: int, channels: int) -> None:
+    """Within 1e-5 of the largest output, against float64."""
+    target = host_target()
+    output, constants = kernel(convolution(1, h, h, channels, channels, 3, 1, 1))
+    schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
+    assert any(isinstance(step, Winograd) for step in schedule)
+    arguments, names = arguments_of(output), stage_names(output)
+    feeds = random_feeds(output, {})
+    native = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
+    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
+    native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
+    native.close()
+    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments))
+    assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()
+
+
+def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray) -> np.ndarray:
+    """``relu(conv(pad(x), w) + r)`` in float64."""
+    padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    total = np.tensordot(windows, w, axes=((2, 3, 4), (1, 2, 3)))
+    return np.asarray(np.maximum(total + r, 0.0))
+
+
+@pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
+@pytest.mark.parametrize(
+    ("case", "tile"),
+    [
+        ((56, 56, 64, 64, 3, 1), 4),
+        ((28, 28, 128, 128, 3, 1), 4),
+        ((56, 56, 64, 64, 3, 2), None),  # stride
+        ((56, 56, 64, 64, 5, 1), None),  # only 3x3
+        ((56, 56, 3, 8, 3, 1), None),  # transforms cost more than they save
+        ((1, 1, 256, 256, 3, 1), None),  # a tile would be mostly padding
+    ],
+)
+def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: object) -> None:
+    h, w, c, oc, k, stride = case
+    output, constants = kernel(convolution(1, h, w, c, oc, k, stride, k // 2))
+    schedule = default_schedule(output, constants, target, winograd=True)  # type: ignore[arg-type]
+    assert next((s.tile for s in schedule if isinstance(s, Winograd)), None) == tile
+    assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))  # type: ignore[arg-type]
+
+
+def test_schedules_travel_as_json() -> None:
+    output, constants = kernel(convolution(1, 56, 56, 64, 64, 3, 1, 1))
+    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    assert from_json(to_json(schedule)) == schedule
+
+
+def test_weights_that_are_not_constant_stay_as_they_are() -> None:
+    output, _ = kernel(convolution(1, 56, 56, 64, 64, 3, 1, 1))
+    schedule = default_schedule(output, frozenset(), AVX512, winograd=True)
+    assert not any(isinstance(step, Winograd) for step in schedule)
