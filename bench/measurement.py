@@ -62,6 +62,11 @@ class EngineResult:
     accuracy: Accuracy | None = None
     facts: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def agrees(self) -> bool:
+        """Whether its answer is that of the reference; a fast wrong answer counts for nothing."""
+        return self.accuracy is None or self.accuracy.agrees
+
 
 @dataclass(frozen=True)
 class ModelResult:
@@ -73,9 +78,9 @@ class ModelResult:
     reference: str = ""
 
     def seconds(self, engine: str) -> float | None:
-        """Median latency; None when the engine failed, or was not asked."""
+        """Median latency; None when the engine failed, answered otherwise than the reference, or was not asked."""
         result = self.engines.get(engine)
-        return result.timing.median if result is not None and result.timing is not None else None
+        return result.timing.median if result is not None and result.timing is not None and result.agrees else None
 
     def ratio(self, peer: str) -> float | None:
         """The peer's latency over ours."""

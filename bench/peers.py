@@ -7,7 +7,8 @@ shapes when it compiles, unless ``--dynamic``. The last line is::
 
     geomean: X.XXx ort, Y.YYx openvino, Z.ZZx best-of-peers; worst: MODEL W.WWx
 
-with the peer's latency over ours. Engines that fail on a model are left out of its ratios and named before. The exit status
+with the peer's latency over ours. Engines that fail on a model, or whose answer differs from ONNX
+Runtime's, are left out of its ratios and named before. The exit status
 is 1 when Ingot fails on a model or its answer differs.
 """
 

@@ -47,10 +47,10 @@ class Report:
             for result in model.engines.values():
                 if result.error:
                     lines.append(f"{model.model}: {result.engine} fails and is left out: {_one_line(result.error)}")
-                elif result.accuracy is not None and not result.accuracy.agrees:
+                elif result.accuracy is not None and not result.agrees:
                     lines.append(
                         f"{model.model}: {result.engine} differs from {model.reference} by {result.accuracy.max_rel:.2g}"
-                        f" of the largest element of {result.accuracy.output!r}"
+                        f" of the largest element of {result.accuracy.output!r} and is left out"
                     )
         return tuple(lines)
 
@@ -58,7 +58,7 @@ class Report:
     def ours_failed(self) -> bool:
         """Whether Ingot fails or differs on any model."""
         ours = [m.engines[OURS] for m in self.models if OURS in m.engines]
-        return any(r.error or (r.accuracy is not None and not r.accuracy.agrees) for r in ours)
+        return any(r.error or not r.agrees for r in ours)
 
     def to_json(self) -> str:
         data = asdict(self)
@@ -107,7 +107,9 @@ def _row(model: ModelResult) -> tuple[str, ...]:
 def _latency(result: EngineResult | None) -> str:
     if result is None:
         return ""
-    return "fails" if result.timing is None else _milliseconds(result.timing)
+    if result.timing is None:
+        return "fails"
+    return _milliseconds(result.timing) if result.agrees else "differs"
 
 
 def _milliseconds(timing: Timing) -> str:

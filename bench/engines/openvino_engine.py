@@ -22,6 +22,8 @@ class OpenVinoEngine:
         model = core.read_model(request.model)
         if not request.dynamic:
             model.reshape({name: list(shape) for name, shape in request.shapes.items()})
+        self._inputs = [i.get_any_name() for i in model.inputs]
+        self._outputs = [o.get_any_name() for o in model.outputs]  # compiling may add names of values within
         config: dict[str, Any] = {
             "INFERENCE_PRECISION_HINT": "f32",
             "INFERENCE_NUM_THREADS": request.threads,
@@ -32,11 +34,11 @@ class OpenVinoEngine:
         return {"version": openvino.__version__, "load_seconds": time.perf_counter() - start}
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
-        self._feeds = {i.get_any_name(): np.ascontiguousarray(feeds[i.get_any_name()]) for i in self._compiled.inputs}
+        self._feeds = [np.array(feeds[name], order="C") for name in self._inputs]
 
     def run(self) -> None:
         self._request.infer(self._feeds, share_inputs=True, share_outputs=True)
 
     def outputs(self) -> dict[str, Array]:
         results = self._request.infer(self._feeds, share_inputs=True, share_outputs=False)
-        return {o.get_any_name(): results[o] for o in self._compiled.outputs}
+        return {name: results[o] for name, o in zip(self._outputs, self._compiled.outputs, strict=True)}

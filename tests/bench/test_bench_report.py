@@ -64,7 +64,11 @@ def test_a_wrong_answer_is_a_failure_of_ours() -> None:
     wrong = ran("ingot", 1.0, Accuracy(0.5, 0.1, "y"))
     found = report(model("a", ingot=wrong, onnxruntime=2.0))
     assert found.ours_failed
-    assert found.failures() == ("a: ingot differs from onnxruntime by 0.1 of the largest element of 'y'",)
+    assert found.failures() == (
+        "a: ingot differs from onnxruntime by 0.1 of the largest element of 'y' and is left out",
+    )
+    assert found.closing_line() == "geomean: n/a ort, n/a openvino, n/a best-of-peers; worst: n/a"
+    assert rows(found)[0][1] == "differs"
 
 
 def test_nothing_to_compare_with() -> None:
@@ -74,14 +78,14 @@ def test_nothing_to_compare_with() -> None:
 
 
 def test_json_holds_ratios_and_no_infinities() -> None:
-    odd = ran("ingot", 1.0, Accuracy(math.inf, math.inf, "y"))
-    found = report(model("a", ingot=odd, onnxruntime=2.0, openvino=3.0))
+    odd = ran("openvino", 3.0, Accuracy(math.inf, math.inf, "y"))
+    found = report(model("a", ingot=1.0, onnxruntime=2.0, openvino=odd))
 
     def refuse(text: str) -> None:
         raise AssertionError(text)
 
     data = json.loads(found.to_json(), parse_constant=refuse)
-    assert data["models"][0]["ratios"] == {"ort": 2.0, "openvino": 3.0, "best_of_peers": 2.0}
+    assert data["models"][0]["ratios"] == {"ort": 2.0, "openvino": None, "best_of_peers": 2.0}
     assert data["closing_line"] == found.closing_line()
 
 
