@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from typing import Any
 
@@ -31,7 +31,7 @@ from compiler_service.options import CompileOptions
 from compiler_service.program import build_program
 from compiler_service.progress import Log, Progress, silent
 from compiler_service.schedule.steps import to_text
-from compiler_service.tensor_expr.group import KernelDefinition, group_kernels
+from compiler_service.tensor_expr.group import KernelDefinition, Known, group_kernels
 from compiler_service.tensor_expr.registry import OPERATORS, infer
 from compiler_service.tune.records import merge, read_records, write_records
 from compiler_service.tuning import Records, tune_kernels
@@ -40,7 +40,7 @@ from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import GROUP_OP, Module
+from shared_ir.graph import GROUP_OP, Graph, Module, all_constants
 from shared_ir.target import Target
 
 
@@ -75,7 +75,7 @@ def compile_model(
 
     with log.stage("kernels"):
         definitions = define_kernels(module)
-        kernels, numbers = distinct_kernels(definitions, module.graph.constants)
+        kernels, numbers = distinct_kernels(definitions, all_constants(module.graph))
         tuned = Records(read_records(records), target)
 
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
@@ -153,7 +153,7 @@ def tune_model(
     with log.stage("passes"):
         module = optimize(module, options, log)
     definitions = define_kernels(module)
-    kernels, _ = distinct_kernels(definitions, module.graph.constants)
+    kernels, _ = distinct_kernels(definitions, all_constants(module.graph))
     old = read_records(records)
     found = tune_kernels(kernels, definitions, Records(old, target), target, options.tune, progress)
     return write_records(merge(old, found))
@@ -198,10 +198,18 @@ def optimize(module: Module, options: CompileOptions, log: Log) -> Module:
 
 
 def define_kernels(module: Module) -> tuple[KernelDefinition, ...]:
-    """The kernels that the fused graph launches, in order; views launch nothing."""
-    known = known_values(module.graph)
-    groups = [n for n in module.graph.nodes if n.op == GROUP_OP and not n.attributes.get("view", False)]
-    return tuple(d for node in groups for d in group_kernels(node, known))
+    """The kernels that the fused graph launches, in order, bodies of control flow included; views launch nothing."""
+    return tuple(_define_kernels(module.graph, {}))
+
+
+def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
+    known = known_values(graph, outer)
+    for node in graph.nodes:
+        if node.op != GROUP_OP:
+            for body in node.subgraphs:
+                yield from _define_kernels(body, known)
+        elif not node.attributes.get("view", False):
+            yield from group_kernels(node, known)
 
 
 def link_attachments(

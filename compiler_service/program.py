@@ -10,17 +10,17 @@ import numpy as np
 
 from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement
 from compiler_service.kernels import BuiltKernel
+from compiler_service.program_steps import StepBuilder
 from compiler_service.schedule.packing import Preparation
 from compiler_service.schedule.steps import to_json
 from compiler_service.tensor_expr.group import KernelDefinition
-from compiler_service.tensor_expr.tensor import Tensor
-from shared_ir.dim import Dim, as_dim, dim_text, product
+from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dim import Dim, as_dim, product
 from shared_ir.expr import Var, lift
-from shared_ir.graph import Module, Value
+from shared_ir.graph import Module, Value, all_constants
 from shared_ir.plan import (
     ALIGNMENT,
     BufferSpec,
-    Constraint,
     KernelSpec,
     Launch,
     Plan,
@@ -79,16 +79,19 @@ def build_program(
     scratch: Sequence[int],
     name: str,
 ) -> Program:
-    """The plan that runs ``definitions`` in order; ``numbers[i]`` is the kernel of definition i, ``scratch`` bytes by kernel."""
-    buffers = _Buffers(module, memory)
-    steps = tuple(buffers.launch(d, n, built[n]) for d, n in zip(definitions, numbers, strict=True))
+    """The plan that runs the graph; ``numbers[i]`` is the kernel of definition i, ``scratch`` bytes by kernel."""
     graph = module.graph
+    by_result = {d.result: built[n] for d, n in zip(definitions, numbers, strict=True)}
+    kernel_numbers = {d.result: n for d, n in zip(definitions, numbers, strict=True)}
+    buffers = _Buffers(all_constants(graph), memory, by_result, kernel_numbers)
+    builder = StepBuilder.of(graph, memory, definitions, buffers)
+    steps = builder.steps(graph)
     plan = Plan(
         name=name,
         inputs=_specs(module.input_names, graph.inputs),
         outputs=_specs(module.output_names, graph.outputs),
         symbols=_symbol_sources(graph.inputs),
-        constraints=_constraints(definitions),
+        constraints=tuple(builder.constraints.values()),
         buffers=tuple(buffers.specs),
         kernels=tuple(
             KernelSpec(b.kernel.name, tuple(s.name for s in b.function.symbols), size, tuple(to_json(b.schedule)))
@@ -98,21 +101,39 @@ def build_program(
         arena_size=memory.arena_size,
         weights_size=buffers.weights.size,
         metadata=dict(module.metadata),
+        run_symbols=tuple(builder.run_symbols),
+        output_slots=_output_slots(graph.outputs, memory),
+        slots=memory.slots,
     )
     return Program(plan, buffers.weights)
 
 
-class _Buffers:
-    """Numbers the buffers of the plan as launches ask for them."""
+def _output_slots(outputs: Sequence[Value], memory: MemoryPlan) -> tuple[int, ...]:
+    places = [memory.buffers[v] for v in outputs]
+    slots = tuple(p.index if p.storage is Storage.SLOT else -1 for p in places)
+    return slots if any(s >= 0 for s in slots) else ()
 
-    def __init__(self, module: Module, memory: MemoryPlan) -> None:
+
+class _Buffers:
+    """Numbers the buffers of the plan as steps ask for them."""
+
+    def __init__(
+        self,
+        constants: Mapping[Value, np.ndarray],
+        memory: MemoryPlan,
+        built: Mapping[Value, BuiltKernel],
+        kernels: Mapping[Value, int],
+    ) -> None:
         self.specs: list[BufferSpec] = []
         self.weights = Weights()
-        self._constants: Mapping[Value, np.ndarray] = module.graph.constants
+        self._constants = constants
         self._memory = memory
-        self._numbers: dict[tuple[Value, int], int] = {}
+        self._built = built
+        self._kernels = kernels
+        self._numbers: dict[tuple[Value, Placement], int] = {}
 
-    def launch(self, definition: KernelDefinition, number: int, built: BuiltKernel) -> Launch:
+    def launch(self, definition: KernelDefinition) -> Launch:
+        built = self._built[definition.result]
         prepared = built.kernel.preparations(built.schedule)
         arguments = [
             self._argument(value, argument, preparation)
@@ -120,8 +141,8 @@ class _Buffers:
         ]
         moved = as_dim(sum((lift(_bytes(v)) for v in (*definition.operands, definition.result)), start=lift(0)))
         return Launch(
-            kernel=number,
-            buffers=(*arguments, self._number(definition.result, self._memory.buffers[definition.result], -1)),
+            kernel=self._kernels[definition.result],
+            buffers=(*arguments, self.buffer(definition.result)),
             symbols=definition.parameters,
             tasks=built.tasks(definition),
             flops=definition.flops,
@@ -130,15 +151,22 @@ class _Buffers:
             label=definition.label,
         )
 
+    def buffer(self, value: Value) -> int:
+        """The buffer of a value, constants included."""
+        if value in self._constants:
+            return self._argument(value, placeholder(value.name, value.shape, value.dtype), Preparation())
+        return self.place(value, self._memory.buffers[value])
+
     def _argument(self, value: Value, argument: Tensor, preparation: Preparation) -> int:
         if value not in self._constants:
-            return self._number(value, self._memory.buffers[value], -1)
+            return self.buffer(value)
         offset = self.weights.place(value, self._constants[value], argument, preparation)
         size = _prepared_size(self._constants[value], argument, preparation)
-        return self._number(value, Placement(Storage.WEIGHT, size, offset), offset)
+        return self.place(value, Placement(Storage.WEIGHT, size, offset))
 
-    def _number(self, value: Value, placement: Placement, offset: int) -> int:
-        key = (value, offset)
+    def place(self, value: Value, placement: Placement) -> int:
+        """A buffer for ``value`` in some memory."""
+        key = (value, placement)
         if key not in self._numbers:
             self._numbers[key] = len(self.specs)
             self.specs.append(
@@ -162,17 +190,6 @@ def _bytes(value: Value) -> Dim:
 def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
     names = names or [v.name for v in values]
     return tuple(TensorSpec(n, v.dtype, v.shape) for n, v in zip(names, values, strict=True))
-
-
-def _constraints(definitions: Sequence[KernelDefinition]) -> tuple[Constraint, ...]:
-    """What the definitions take for granted about extents, for the run to check; each once."""
-    found: dict[tuple[Dim, Dim, bool], Constraint] = {}
-    for definition in definitions:
-        where = ", ".join(n for n in definition.nodes if n) or definition.label
-        for a in definition.assumptions:
-            message = f"node '{where}': {dim_text(a.actual)} must be {'at least ' if a.lower else ''}{dim_text(a.expected)}"
-            found.setdefault((a.actual, a.expected, a.lower), Constraint(a.actual, a.expected, message, a.lower))
-    return tuple(found.values())
 
 
 def _symbol_sources(inputs: Sequence[Value]) -> tuple[SymbolSource, ...]:

@@ -205,6 +205,15 @@ def walk_graphs(graph: Graph) -> Iterator[Graph]:
             yield from walk_graphs(sub)
 
 
+def all_constants(graph: Graph) -> Mapping[Value, np.ndarray]:
+    """The constants of ``graph`` and of the graphs nested in its control flow."""
+    found = dict(graph.constants)
+    for node in graph.nodes:
+        for body in () if node.op == GROUP_OP else node.subgraphs:
+            found |= all_constants(body)
+    return found
+
+
 def fresh_names(graph: Graph) -> Callable[[str], str]:
     """A source of value names that are not used in ``graph`` yet: ``fresh("x")`` -> ``x``, ``x_1``, ..."""
     used = {

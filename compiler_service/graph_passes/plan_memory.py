@@ -1,129 +1,204 @@
-"""Where every buffer of a fused graph lives: model inputs and outputs, weights, and one arena shared over time."""
+"""Where every buffer of a fused graph lives: model inputs and outputs, weights, one arena shared over time, and slots.
+
+Values whose sizes follow from the inputs of the model are in the arena. Values that the run sizes, and those that a loop
+carries from one iteration to the next, are in slots, which grow during the run and exchange their memory.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from compiler_service.graph_passes.aliases import is_view, memory_roots
 from compiler_service.graph_passes.classify import overwritable_inputs
+from compiler_service.graph_passes.lifetimes import Extent, Home, Survey, byte_size, survey
 from compiler_service.graph_passes.pack_memory import Block, pack
-from shared_ir.dim import Dim, as_dim, product
+from compiler_service.graph_passes.symbols import input_symbols
+from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import GROUP_OP, Graph, Node, Value
+from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.plan import Storage
-from shared_ir.types import TensorType
+
+__all__ = ["Extent", "LoopMemory", "MemoryPlan", "Placement", "byte_size", "plan_memory"]
+
+_END = 1 << 62
+"""A step after every other."""
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
     """The memory of one value, in the terms of :class:`shared_ir.plan.BufferSpec`.
 
-    ``index`` counts model inputs and outputs; ``offset`` and ``size`` are bytes. The offset of a weight is not decided here.
+    ``index`` counts model inputs, model outputs or slots; ``offset`` and ``size`` are bytes. The offset of a weight is not
+    decided here. ``extent`` tells who reserves a slot: who makes the value, unless that is a row of something larger.
     """
 
     storage: Storage
     size: Dim
     offset: Dim = 0
     index: int = 0
+    extent: Extent = Extent.WHOLE
+
+    def shares(self, other: Placement) -> bool:
+        """Whether both start at the same byte."""
+        place = (self.storage, self.index, self.offset)
+        return place == (other.storage, other.index, other.offset)
+
+
+@dataclass(frozen=True)
+class LoopMemory:
+    """Memory of a Repeat beside that of values: where the body leaves the next value of each carried value, and where the
+    rows of an iteration go."""
+
+    following: tuple[Placement, ...]
+    rows: tuple[Placement, ...]
 
 
 @dataclass(frozen=True)
 class MemoryPlan:
-    """Placements of every value of a graph.
+    """Placements of every value of a graph and of the graphs nested in it.
 
     Attributes:
         buffers: value -> placement; values that share memory have equal storage, offset and index.
         arena_size: bytes of the arena.
         unshared_size: bytes that the arena would take if no two values shared memory over time.
+        loops: by the name of the counter of a Repeat.
+        slots: number of slots.
     """
 
     buffers: Mapping[Value, Placement]
     arena_size: Dim
     unshared_size: Dim
+    loops: Mapping[str, LoopMemory] = field(default_factory=dict)
+    slots: int = 0
 
 
 def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
-    """Place every value of ``graph``, whose nodes are fused groups in the order in which they will run.
+    """Place every value of ``graph``, whose nodes are fused groups and control flow in the order in which they will run.
 
     Outputs of the model are written where they belong, also through views, and never live in the arena
-    (:class:`SeparateOutputs` has seen to it that they can be).
+    (:class:`SeparateOutputs` has seen to it that they can be); outputs that the run sizes live in slots of their own.
 
     Args:
         in_place: let a purely elementwise group write over an input of the same size that nothing reads later. Its
             kernel must then have read an element before it writes that element, and write it once.
 
     Raises:
-        IngotError: UNSUPPORTED_OPERATOR for a node that is not a group.
+        IngotError: UNSUPPORTED_OPERATOR for a node that is neither a group nor control flow.
     """
-    _check_groups(graph)
+    _check_nodes(graph)
+    known = input_symbols(graph)
     roots = memory_roots(graph)
-    owned: dict[Value, Placement] = {}
-    for index, value in enumerate(graph.inputs):
-        owned[value] = Placement(Storage.INPUT, byte_size(value.type), index=index)
-    for value in graph.constants:
-        owned[value] = Placement(Storage.WEIGHT, byte_size(value.type))
-    for index, value in enumerate(graph.outputs):
-        owned[roots[value]] = Placement(Storage.OUTPUT, byte_size(value.type), index=index)
-    arena = dict.fromkeys(r for r in roots.values() if r not in owned)
-    lifetimes = _lifetimes(graph, roots)
-    blocks = _merge_in_place(graph, roots, arena, lifetimes) if in_place else {v: v for v in arena}
-    members: dict[Value, list[Value]] = {}
-    for value, leader in blocks.items():
-        members.setdefault(leader, []).append(value)
-    packing = pack([_block(vs, lifetimes) for vs in members.values()])
-    for values, offset in zip(members.values(), packing.offsets, strict=True):
-        owned.update((v, Placement(Storage.ARENA, byte_size(v.type), offset)) for v in values)
-    buffers = {v: owned[r] for v, r in roots.items()}
-    return MemoryPlan(MappingProxyType(buffers), packing.size, as_dim(sum((byte_size(v.type) for v in arena), start=0)))
+    outputs = {roots[v]: i for i, v in enumerate(graph.outputs)}
+    given = {v: i for v, i in outputs.items() if dim_symbols(v.shape) <= known}
+    found = survey(graph, given)
+    found.spans.update((v, (found.spans.get(v, (0, 0))[0], _END)) for v in outputs)
+    owned = _owned(graph, found, given)
+    members = _members(found, owned)
+    in_slots = {v: None for v, all_of in members.items() if _is_slot(v, all_of, found, known)}
+    arena = {v: None for v in members if v not in in_slots}
+    arena_size = _place_in_arena(found, members, arena, owned, in_place)
+    slots = _place_in_slots(found, members, in_slots, owned)
+    buffers = {v: _placement(v, found.home(r), owned) for v, r in found.roots.items()}
+    loops = {
+        counter: LoopMemory(
+            tuple(_placement(v, found.home(v), owned) for v in loop.following),
+            tuple(_row(h, found, owned) for h in loop.rows),
+        )
+        for counter, loop in found.loops.items()
+    }
+    unshared = as_dim(sum((byte_size(v.type) for v in arena), start=0))
+    return MemoryPlan(MappingProxyType(buffers), arena_size, unshared, MappingProxyType(loops), slots)
 
 
-def byte_size(type: TensorType) -> Dim:
-    """Bytes of a dense tensor; types below 8 bits take one byte per element."""
-    return as_dim(product(type.shape) * type.dtype.itemsize)
-
-
-def _check_groups(graph: Graph) -> None:
-    for node in graph.nodes:
-        if node.op != GROUP_OP:
+def _check_nodes(graph: Graph) -> None:
+    placed = (GROUP_OP, REPEAT_OP, DEFINE_OP, "If")
+    for node in (n for g in _control_graphs(graph) for n in g.nodes):
+        if node.op not in placed:
             raise IngotError(
                 ErrorCode.UNSUPPORTED_OPERATOR,
-                f"{node.op} cannot be placed in a static memory plan",
+                f"{node.op} cannot be placed in a memory plan",
                 node=str(node),
-                remedy="Models with control flow that depends on data cannot be compiled yet.",
+                remedy="Rewrite this part of the model with supported operators.",
             )
 
 
-def _lifetimes(graph: Graph, roots: Mapping[Value, Value]) -> dict[Value, tuple[int, int]]:
-    """First and last step at which the memory of each root is in use."""
-    spans: dict[Value, tuple[int, int]] = {}
-    for step, node in enumerate(graph.nodes):
-        for value in (*node.results, *node.operands):
-            root = roots[value]
-            spans[root] = (spans.get(root, (step, step))[0], step)
-    return spans
+def _control_graphs(graph: Graph) -> Iterable[Graph]:
+    """``graph`` and the bodies of its control flow."""
+    yield graph
+    for node in graph.nodes:
+        if node.op != GROUP_OP:
+            for body in node.subgraphs:
+                yield from _control_graphs(body)
 
 
-def _block(values: list[Value], lifetimes: Mapping[Value, tuple[int, int]]) -> Block:
-    spans = [lifetimes[v] for v in values]
-    return Block(byte_size(values[0].type), min(s for s, _ in spans), max(e for _, e in spans))
+def _owned(graph: Graph, found: Survey, outputs: Mapping[Value, int]) -> dict[Value, Placement]:
+    """Memory that is not ours to arrange."""
+    owned = {v: Placement(Storage.INPUT, byte_size(v.type), index=i) for i, v in enumerate(graph.inputs)}
+    owned.update((v, Placement(Storage.WEIGHT, byte_size(v.type))) for v in found.constants)
+    owned.update((v, Placement(Storage.OUTPUT, byte_size(v.type), index=i)) for v, i in outputs.items())
+    return owned
+
+
+def _members(found: Survey, owned: Mapping[Value, Placement]) -> dict[Value, list[Value]]:
+    """Every root with memory of its own, and the roots that are made in it."""
+    members: dict[Value, list[Value]] = {}
+    for root in dict.fromkeys(found.roots.values()):
+        owner = found.home(root).parent
+        if owner not in owned:
+            members.setdefault(owner, []).append(root)
+    return members
+
+
+def _is_slot(owner: Value, members: Iterable[Value], found: Survey, known: frozenset[str]) -> bool:
+    carried = any(owner in loop.following or owner in loop.carried for loop in found.loops.values())
+    return carried or not all(dim_symbols(v.shape) <= known for v in (owner, *members))
+
+
+def _span(members: Iterable[Value], found: Survey) -> tuple[int, int]:
+    spans = [found.spans[v] for v in members]
+    return min(s for s, _ in spans), max(e for _, e in spans)
+
+
+def _place_in_arena(
+    found: Survey,
+    members: Mapping[Value, list[Value]],
+    arena: Mapping[Value, None],
+    owned: dict[Value, Placement],
+    in_place: bool,
+) -> Dim:
+    """Adds the owners in ``arena`` to ``owned``; the size of the arena."""
+    spans = {v: _span(members[v], found) for v in arena}
+    alone = {v for v in arena if members[v] == [v]}
+    leaders = _merge_in_place(found, alone, spans, {v: v for v in arena}) if in_place else {v: v for v in arena}
+    blocks: dict[Value, list[Value]] = {}
+    for value, leader in leaders.items():
+        blocks.setdefault(leader, []).append(value)
+    packing = pack([_block(vs, spans) for vs in blocks.values()])
+    for values, offset in zip(blocks.values(), packing.offsets, strict=True):
+        owned.update((v, Placement(Storage.ARENA, byte_size(v.type), offset)) for v in values)
+    return packing.size
+
+
+def _block(values: list[Value], spans: Mapping[Value, tuple[int, int]]) -> Block:
+    own = [spans[v] for v in values]
+    return Block(byte_size(values[0].type), min(s for s, _ in own), max(e for _, e in own))
 
 
 def _merge_in_place(
-    graph: Graph, roots: Mapping[Value, Value], arena: Mapping[Value, None], lifetimes: Mapping[Value, tuple[int, int]]
+    found: Survey, alone: set[Value], spans: Mapping[Value, tuple[int, int]], leaders: dict[Value, Value]
 ) -> dict[Value, Value]:
     """Arena value -> the value whose block it writes over (itself, where it starts a block)."""
-    leaders: dict[Value, Value] = {v: v for v in arena}
-    for step, node in enumerate(graph.nodes):
+    for step, node in found.groups:
         target = _single_result(node)
-        if target is None or target not in arena:
+        if target is None or target not in alone:
             continue
         overwritable = overwritable_inputs(node)
         for operand in overwritable:
-            source = roots[operand]
-            dies = source in arena and lifetimes[source][1] == step
-            others = [v for v in node.operands if roots[v] == source and v not in overwritable]
+            source = found.roots[operand]
+            dies = source in alone and spans[source][1] == step
+            others = [v for v in node.operands if found.roots[v] == source and v not in overwritable]
             if dies and not others and byte_size(source.type) == byte_size(target.type):
                 leaders[target] = leaders[source]
                 break
@@ -132,3 +207,31 @@ def _merge_in_place(
 
 def _single_result(node: Node) -> Value | None:
     return node.results[0] if len(node.results) == 1 and not is_view(node) else None
+
+
+def _place_in_slots(
+    found: Survey, members: Mapping[Value, list[Value]], chosen: Iterable[Value], owned: dict[Value, Placement]
+) -> int:
+    """Adds ``chosen`` to ``owned``; the number of slots. Owners that are never in use at once share one."""
+    ends: list[int] = []
+    for owner in sorted(chosen, key=lambda v: _span(members[v], found)):
+        start, end = _span(members[owner], found)
+        slot = next((i for i, taken in enumerate(ends) if taken < start), len(ends))
+        if slot == len(ends):
+            ends.append(end)
+        ends[slot] = end
+        owned[owner] = Placement(Storage.SLOT, byte_size(owner.type), index=slot)
+    return len(ends)
+
+
+def _placement(value: Value, home: Home, owned: Mapping[Value, Placement]) -> Placement:
+    place = owned[home.parent]
+    offset = as_dim(place.offset + home.offset)
+    return Placement(place.storage, byte_size(value.type), offset, place.index, home.extent)
+
+
+def _row(home: Home, found: Survey, owned: Mapping[Value, Placement]) -> Placement:
+    outer = found.home(home.parent)
+    place = owned[outer.parent]
+    offset = as_dim(place.offset + outer.offset + home.offset)
+    return Placement(place.storage, 0, offset, place.index, max(home.extent, outer.extent))

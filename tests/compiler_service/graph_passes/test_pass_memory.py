@@ -220,7 +220,7 @@ def test_a_transposed_read_is_never_written_over() -> None:
     np.testing.assert_allclose(run_in_memory(after, plan, inputs, {})[0], run_graph(before, inputs)[0], rtol=1e-6)
 
 
-def test_control_flow_is_refused_by_name() -> None:
+def test_both_branches_write_straight_into_the_output() -> None:
     before = graph(
         """
         graph main(%x: float32[4], %p: bool[]) -> (%y) {
@@ -231,5 +231,21 @@ def test_control_flow_is_refused_by_name() -> None:
         }
         """
     )
-    with pytest.raises(IngotError, match=r"If cannot be placed .* 'choice \(If\)'"):
+    plan = plan_memory(run_passes(before, Fuse()))
+    places = {v.name: p for v, p in plan.buffers.items()}
+    assert places["a"] == places["b"] == places["y"] == Placement(Storage.OUTPUT, 16)
+    assert plan.arena_size == 0 and plan.slots == 0
+
+
+def test_loops_that_were_not_lowered_are_refused_by_name() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[4], %n: int64[], %p: bool[]) -> (%y) {
+          %y: float32[4] = Loop(%n, %p, %x) {
+            body=graph b(%i: int64[], %c: bool[], %a: float32[4]) -> (%c, %z) { %z: float32[4] = Neg(%a) }
+          } "again"
+        }
+        """
+    )
+    with pytest.raises(IngotError, match=r"Loop cannot be placed .* 'again \(Loop\)'"):
         plan_memory(run_passes(before, Fuse()))
