@@ -29,7 +29,7 @@ from compiler_service.schedule.pieces import Piece, piece_range, pieces
 from compiler_service.schedule.ranges import Range, Ranges, Regions, at_base, whole
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
 from compiler_service.schedule.steps import ROOT, Schedule
-from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of
+from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of, loads
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import (
@@ -42,6 +42,7 @@ from shared_ir.expr import (
     logical_and,
     select,
     transform,
+    variables,
 )
 from shared_ir.expr import (
     ceil_div as expr_ceil_div,
@@ -108,8 +109,9 @@ class _Lowering:
 
     def _argument(self, tensor: Tensor, index: int) -> Buffer:
         pack = self._state.packs.get(tensor)
-        shape = tensor.shape if pack is None else packed_shape(tensor, pack)
-        return Buffer(f"{tensor.name}_{index}", tensor.dtype, shape)
+        if pack is None:
+            return Buffer(f"{tensor.name}_{index}", tensor.dtype, tensor.shape)
+        return Buffer(f"{tensor.name}_{index}", tensor.dtype, packed_shape(tensor, pack), prefetch=pack.prefetch)
 
     # -- the function
 
@@ -375,7 +377,7 @@ class _Lowering:
 
         cover = list(pieces(loop, rest, here.extent, self._target.masked))
         if loop.name in tasks:
-            return self._task_pieces(cover, tasks[loop.name], inside)
+            return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return _block(*(self._serial_piece(loop, p, here, inside) for p in cover))
 
     def _serial_piece(
@@ -388,22 +390,22 @@ class _Lowering:
             if not isinstance(piece.count, int) and kind is not ForKind.SERIAL:
                 kind = ForKind.SERIAL  # a tail of unknown length
             var = self._fresh(loop.axis, piece.count)
-            body = For(var, lift(piece.count), kind, inside(piece, var))
+            each = inside(piece, var)
+            if loop.step == 1 and loop.kind is not LoopKind.VECTORIZED and here.limit is not None:
+                each = If(var < here.limit, each)  # a masked tile, walked element by element
+            body = For(var, lift(piece.count), kind, each)
         return body if piece.cond is None else _guard(self._simplify(piece.cond), body)
 
     def _task_pieces(
-        self, cover: Sequence[Piece], index: Expr, inside: Callable[[Piece, Expr | None], Statement]
+        self, loop: Loop, cover: Sequence[Piece], index: Expr, inside: Callable[[Piece, Expr | None], Statement]
     ) -> Statement:
-        """The tile number comes from the task: full tiles first, the tail pieces are the last task."""
-        first, tails = cover[0], cover[1:]
-        if not tails:
-            return inside(first, index)
-        if first.count == 1 and first.offset != lift(0):
-            raise _fault("a parallel loop must start with its full tiles")
-        tail = _block(*(b if p.cond is None else _guard(p.cond, b) for p in tails for b in [inside(p, None)]))
-        if first.limit is not None or first.cond is not None:
-            return _block(*(b if p.cond is None else _guard(p.cond, b) for p in cover for b in [inside(p, None)]))
-        return If(index < lift(first.count), inside(first, index), tail)
+        """The tile number comes from the task: full tiles first, the tail pieces together are the last task."""
+        full, tails = (cover[0], cover[1:]) if cover[0].size == loop.step else (None, cover)
+        if full is not None and not tails:
+            return inside(full, index)
+        bodies = [(p, inside(p, None)) for p in tails]
+        tail = _block(*(body if p.cond is None else _guard(p.cond, body) for p, body in bodies))
+        return tail if full is None else If(index < lift(full.count), inside(full, index), tail)
 
     def _attached(self, stage: Stage, loop: str, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
         """``body`` after the stages that are attached to ``loop`` of ``stage`` (ROOT: outside of all its loops)."""
@@ -432,18 +434,28 @@ class _Lowering:
         return tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
 
     def _room(self, stage: Stage, axis: str, extent: Dim) -> int:
-        """Elements to allocate along ``axis``: a masked last vector writes all of its lanes."""
+        """Elements to allocate along ``axis``: a masked last vector writes, and its readers read, all of its lanes."""
         size = self._constant(stage, extent)
-        own = [o for o in stage.loops if o.axis == axis]
-        if not self._target.masked or own[-1].kind is not LoopKind.VECTORIZED or len(own) < 2:
+        if not self._target.masked:
             return size
-        return -(-size // own[-2].step) * own[-2].step
+        position = [a.name for a in stage.compute.axes].index(axis)
+        lanes = [_vector_lanes(stage, axis)]
+        for reader in self._state.consumers(stage.tensor):
+            indices = [ld.indices[position] for ld in loads(reader.body) if ld.tensor is stage.tensor]
+            lanes += [_vector_lanes(reader, a.name) for a in reader.compute.all_axes if any(a.var in variables(i) for i in indices)]
+        return -(-size // max(lanes)) * max(lanes)
 
     def _constant(self, stage: Stage, extent: Dim) -> int:
         high = extent if isinstance(extent, int) else self._simplify.interval(extent)[1]
         if high is None:
             raise _fault(f"the part of stage {stage.name} to keep has no constant size: {extent}")
         return high
+
+
+def _vector_lanes(stage: Stage, axis: str) -> int:
+    """Lanes of the vectors along ``axis``, 1 when it is not vectorised."""
+    own = [o for o in stage.loops if o.axis == axis]
+    return own[-2].step if len(own) > 1 and own[-1].kind is LoopKind.VECTORIZED else 1
 
 
 def _fault(message: str) -> IngotError:

@@ -69,12 +69,10 @@ def _static_tail(left: int, offset: Expr, lanes: int, masked: bool) -> Iterator[
     if left and masked:
         yield Piece(1, lanes, offset, limit=lift(left))
         return
-    size = lanes // 2
     while left:  # binary digits of what is left
-        if left >= size:
-            yield Piece(1, size, offset)
-            left, offset = left - size, offset + size
-        size //= 2
+        size = 1 << (left.bit_length() - 1)
+        yield Piece(1, size, offset)
+        left, offset = left - size, offset + size
 
 
 def _dynamic_tail(left: Expr, offset: Expr, step: int, lanes: int, masked: bool) -> Iterator[Piece]:

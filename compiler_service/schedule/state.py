@@ -161,7 +161,19 @@ def apply_schedule(output: Tensor, schedule: Schedule) -> State:
     """
     names = stage_names(output)
     placeholders = {n: t for t, n in names.items() if isinstance(t.op, Placeholder)}
-    return reduce(lambda state, step: _apply(state, step, placeholders), schedule, initial_state(output))
+    state = reduce(lambda state, step: _apply(state, step, placeholders), schedule, initial_state(output))
+    for stage in state.stages.values():
+        _check_place(state, stage)
+    return state
+
+
+def _check_place(state: State, stage: Stage) -> None:
+    if stage.attach is None or stage.attach[1] == ROOT:
+        return
+    consumer = state.stage(stage.attach[0])
+    at = consumer.loops.index(consumer.loop(stage.attach[1]))
+    if any(o.kind is LoopKind.VECTORIZED for o in consumer.loops[: at + 1]):
+        raise _misfit(f"{stage.name} cannot be computed inside the vector loop of {consumer.name}", "a loop outside of it")
 
 
 def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:
