@@ -420,7 +420,8 @@ def transform(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, 
         kids = root.children()
         new = tuple(transform(k, rule, memo) for k in kids)
         node = root if all(a is b for a, b in zip(new, kids, strict=True)) else root.with_children(new)
-        replaced = rule(node)
+        is_rewritten = any(node is child for child in new)  # folded to a child, which the rule has seen
+        replaced = None if is_rewritten else rule(node)
         memo[root] = found = node if replaced is None else replaced
     return found
 

@@ -164,7 +164,7 @@ def _with_known_elements(output: Tensor) -> Tensor:
 
 def _known_element(load: Load) -> Expr | None:
     value = load.tensor.value
-    if value is None or not isinstance(load.tensor.op, Placeholder):
+    if value is None or value.size == 0 or not isinstance(load.tensor.op, Placeholder):
         return None
     symbolic = any(isinstance(e, Expr) for e in value.flat)
     if not symbolic and value.size > 1 and (value.size > _FEW or load.dtype.is_float):

@@ -42,6 +42,8 @@ def reduced(
         at |= dict(zip(gone, index[len(shape) :], strict=True))
         return term(widen(x[tuple(at[axis] for axis in range(x.rank))]))
 
+    if not gone:
+        return compute(shape, body, name=name)
     return reduce(op, shape, [x.shape[axis] for axis in gone], body, name=name)
 
 
