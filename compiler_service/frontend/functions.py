@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import onnx
 import onnx.helper
@@ -81,13 +81,18 @@ def call_of_standard(node: SourceNode, types: Sequence[TensorType | None]) -> Ca
         return None
     key = (node.domain, node.op, "")
     if schema.has_function:
-        return _call(key, schema.function_body, node)
+        return _standard(_call(key, schema.function_body, node))
     if not schema.has_context_dependent_function:
         return None
     if any(t is None for t, name in zip(types, node.inputs, strict=True) if name):
         return None
     serialised = _definition_for(schema, node, types)
-    return _call(key, onnx.FunctionProto.FromString(serialised), node) if serialised else None
+    return _standard(_call(key, onnx.FunctionProto.FromString(serialised), node)) if serialised else None
+
+
+def _standard(call: Call) -> Call:
+    """Definitions of the preview domain leave it to the model to import ai.onnx."""
+    return replace(call, opsets={"": NEWEST_OPSET, **call.opsets})
 
 
 def has_definition(node: SourceNode) -> bool:
@@ -98,7 +103,9 @@ def has_definition(node: SourceNode) -> bool:
 
 def _definition_for(schema: Schema, node: SourceNode, types: Sequence[TensorType | None]) -> bytes:
     plain = {k: _NUMBERS[v] if isinstance(v, DType) else v for k, v in node.attributes.items()}
-    proto = onnx.helper.make_node(node.op, node.inputs, node.outputs, **{k: v for k, v in plain.items() if v != ()})
+    proto = onnx.helper.make_node(
+        node.op, node.inputs, node.outputs, domain=node.domain, **{k: v for k, v in plain.items() if v != ()}
+    )
     protos = [
         onnx.TypeProto() if t is None else onnx.helper.make_tensor_type_proto(_NUMBERS[t.dtype], _onnx_shape(t))
         for t in types

@@ -163,7 +163,7 @@ class GraphImporter:
             IngotError: UNSUPPORTED_OPERATOR or UNSUPPORTED_DOMAIN where there is no such definition.
         """
         types = [b.type if isinstance(b, Value) else None for b in map(frame.lookup, node.inputs)]
-        definition = None if node.domain else call_of_standard(node, types)
+        definition = call_of_standard(node, types)
         if definition is not None:
             self.call(node, definition, frame, builder)
         else:
