@@ -194,11 +194,15 @@ def summary(results: Sequence[Result]) -> str:
     """Counts of the refusals and failures by their reason; the last line holds the totals."""
     counts = collections.Counter(result.outcome for result in results)
     failed = [result for result in results if result.outcome not in ("passed", "skipped")]
-    lines = [f"failed: {result.name}: {result.outcome}: {result.message.splitlines()[0:1]}" for result in failed]
+    lines = [f"failed: {result.name}: {result.outcome}: {_first_line(result.message)}" for result in failed]
     reasons = collections.Counter(r.message.partition(":")[0] for r in results if r.outcome == "skipped")
     lines += [f"skipped: {count} refused with {reason}" for reason, count in reasons.most_common()]
     lines.append(f"{counts['passed']} passed, {len(failed)} failed, {counts['skipped']} skipped")
     return "\n".join(lines)
+
+
+def _first_line(text: str) -> str:
+    return text.strip().partition("\n")[0]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

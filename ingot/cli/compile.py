@@ -82,7 +82,7 @@ def _compile_there(
     files: list[Path] = []
     if arguments.out:
         tag = client.download(name, arguments.out, job.version)
-        files = _write_programs(arguments.out, tag, arguments.home, client) if arguments.bundle else []
+        files = _write_programs(arguments.out, name, tag, arguments.home) if arguments.bundle else []
     output.document(job)
     show_job(job, output)
     for file in files:
@@ -103,7 +103,7 @@ def show_job(job: Job, output: Output) -> None:
         output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
 
 
-def _write_programs(directory: Path, tag: str, home: Path | None, client: Client) -> list[Path]:
+def _write_programs(directory: Path, name: str, tag: str, home: Path | None) -> list[Path]:
     from shared_ir.layout import list_targets, open_version
     from shared_ir.signature import TrustStore
 
@@ -112,7 +112,7 @@ def _write_programs(directory: Path, tag: str, home: Path | None, client: Client
     for manifest in list_targets(directory, tag, trust):
         opened = open_version(directory, tag, trust, lambda _, chosen=manifest: chosen)  # type: ignore[misc]
         files += [
-            _write_program(directory, manifest.name, manifest.triple, manifest.cpu, path.read_bytes())
+            _write_program(directory, name, manifest.triple, manifest.cpu, path.read_bytes())
             for path in opened.attachments.values()
         ]
     return files

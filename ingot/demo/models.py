@@ -1,4 +1,7 @@
-"""The models of the demo: published ones, downloaded into a cache, never part of the repository."""
+"""The models of the demo: published ones, downloaded into a cache, never part of the repository.
+
+``python -m ingot.demo.models`` downloads the classifier and prints where it is.
+"""
 
 from __future__ import annotations
 
@@ -81,7 +84,7 @@ def _digest(data: bytes) -> str:
 
 if __name__ == "__main__":
     try:
-        fetch_classifier()
+        print(fetch_classifier())
     except IngotError as error:
         print(f"ingot: {error}", file=sys.stderr)
         sys.exit(1)
