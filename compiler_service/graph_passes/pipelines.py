@@ -8,6 +8,7 @@ from types import MappingProxyType
 from compiler_service.graph_passes.choose_layout import ChooseLayout
 from compiler_service.graph_passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
+from compiler_service.graph_passes.expand_operators import ExpandOperators
 from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
@@ -21,6 +22,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
     {
         p.name: p
         for p in (
+            ExpandOperators,
             LowerLoops,
             EliminateDeadCode,
             FoldShapes,
@@ -44,6 +46,7 @@ def default_pipeline(opt_level: int) -> Pipeline:
     2: also batch norm and algebra. 3: also layout and fusion, and rounding that changes the last bit.
     """
     passes: tuple[Pass, ...] = (
+        ExpandOperators(),
         LowerLoops(),
         EliminateDeadCode(),
         FoldShapes(),

@@ -27,11 +27,13 @@ from compiler_service.tensor_expr.operators import (
     pooling,
     quantized,
     ranking,
+    recurrent,
     reduction,
     reshaping,
     resize,
     scattering,
     signal,
+    training,
 )
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
@@ -64,10 +66,12 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             folding.OPERATORS,
             quantized.OPERATORS,
             dynamic.OPERATORS,
+            recurrent.OPERATORS,
             ranking.OPERATORS,
             elimination.OPERATORS,
             signal.OPERATORS,
             ngrams.OPERATORS,
+            training.OPERATORS,
         )
         for operator in family
     }

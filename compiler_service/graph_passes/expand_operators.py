@@ -1,0 +1,25 @@
+"""Operators that are graphs of others: recurrent ones, and those whose result has a size that depends on data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compiler_service.graph_passes.expand_recurrent import recurrent_rules
+from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.rewrite import rewrite
+from compiler_service.graph_passes.symbols import fresh_symbols
+from shared_ir.graph import Graph, walk_graphs
+
+
+@dataclass(frozen=True)
+class ExpandOperators(Pass):
+    name: ClassVar[str] = "expand-operators"
+    level: ClassVar[int] = 0
+
+    def run(self, graph: Graph) -> Graph:
+        rules = recurrent_rules(fresh_symbols(graph))
+        expanded = {op for r in rules for op in r.ops}
+        if not any(n.op in expanded for g in walk_graphs(graph) for n in g.nodes):
+            return graph
+        return rewrite(graph, rules)

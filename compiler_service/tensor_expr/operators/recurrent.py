@@ -1,0 +1,91 @@
+"""Recurrent operators. They have a type here and no expression: a graph pass makes matrix products and a loop of them."""
+
+from __future__ import annotations
+
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.tensor_expr.tensor import Tensor, placeholder
+
+
+def _types(x: Tensor, r: Tensor, gates: int, layout: int, direction: str) -> tuple[Tensor, Tensor]:
+    """Y and Y_h for X and R."""
+    if x.rank != 3 or r.rank != 3:
+        raise mismatch("X and R must have 3 axes", "3 axes", f"{x.rank} and {r.rank}")
+    if direction not in ("forward", "reverse", "bidirectional"):
+        raise unsupported_attribute("direction", "forward, reverse or bidirectional", direction)
+    directions, hidden = 2 if direction == "bidirectional" else 1, r.shape[2]
+    if r.shape[0] != directions or not isinstance(hidden, int) or r.shape[1] != gates * hidden:
+        raise mismatch(
+            "R does not fit the direction and the gates",
+            f"[{directions}, {gates} * hidden, hidden]",
+            f"[{', '.join(map(str, r.shape))}]",
+        )
+    steps, batch = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
+    y = (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden)
+    y_h = (batch, directions, hidden) if layout else (directions, batch, hidden)
+    return placeholder("y", y, x.dtype), placeholder("y_h", y_h, x.dtype)
+
+
+def lstm(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    initial_c: Tensor | None = None,
+    p: Tensor | None = None,
+    *,
+    activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (),
+    activations: tuple[str, ...] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    input_forget: int = 0,
+    layout: int = 0,
+) -> tuple[Tensor, Tensor, Tensor]:
+    y, y_h = _types(x, r, 4, layout, direction)
+    return y, y_h, placeholder("y_c", y_h.shape, x.dtype)
+
+
+def gru(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    *,
+    activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (),
+    activations: tuple[str, ...] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+    linear_before_reset: int = 0,
+) -> tuple[Tensor, Tensor]:
+    return _types(x, r, 3, layout, direction)
+
+
+def rnn(
+    x: Tensor,
+    w: Tensor,
+    r: Tensor,
+    b: Tensor | None = None,
+    sequence_lens: Tensor | None = None,
+    initial_h: Tensor | None = None,
+    *,
+    activation_alpha: tuple[float, ...] = (),
+    activation_beta: tuple[float, ...] = (),
+    activations: tuple[str, ...] = (),
+    clip: float | None = None,
+    direction: str = "forward",
+    hidden_size: int | None = None,
+    layout: int = 0,
+) -> tuple[Tensor, Tensor]:
+    return _types(x, r, 1, layout, direction)
+
+
+OPERATORS = (Operator("LSTM", lstm), Operator("GRU", gru), Operator("RNN", rnn))
