@@ -276,6 +276,8 @@ class Expressions:
         if linear is not None and isinstance(linear.stride, Const):
             base, stride = self.emit(linear.base).text, int(linear.stride.value)
             if stride == 1:
+                if load.buffer.prefetch:
+                    self.memory.prefetch(place, base, load.buffer.prefetch)
                 return self.memory.load(place, base, lanes, mask)
             if stride == 0 and mask is None:
                 value = self.memory.load(place, base, 1)

@@ -68,6 +68,13 @@ class Memory:
         )
         return self._decode(place, raw, lanes)
 
+    def prefetch(self, place: Place, index: str, ahead: int) -> None:
+        """Asks for the cache line ``ahead`` bytes behind element ``index``; it need not exist."""
+        function = self._builder.module.intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
+        pointer = self._address(place, index, inside=False)
+        line = self._builder.emit(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
+        self._builder.line(f"call void {function}(ptr {line}, i32 0, i32 3, i32 1)")
+
     def load_strided(self, place: Place, index: str, stride: int, lanes: int) -> Value | None:
         """Elements ``index, index + stride, ...`` by shuffles of whole vectors; ``None`` where gathering is better."""
         if stride == -1:

@@ -55,12 +55,16 @@ class ForKind(enum.StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Typed row-major memory; compared by identity. ``shape`` of SCRATCH and STACK buffers is constant."""
+    """Typed row-major memory; compared by identity. ``shape`` of SCRATCH and STACK buffers is constant.
+
+    ``prefetch`` bytes ahead of what a contiguous vector load reads is asked of memory too (0: nothing).
+    """
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     scope: Scope = Scope.ARGUMENT
+    prefetch: int = 0
 
 
 @dataclass(frozen=True, eq=False)

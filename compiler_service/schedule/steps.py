@@ -112,11 +112,13 @@ class Pack:
     """Store a constant argument in another order, at compile time.
 
     Each entry ``(axis, divisor, modulus)`` is one dim of the packed array, outermost first, indexed by
-    ``(index[axis] // divisor) % modulus`` (``modulus`` 0: no modulo). Padding is zero.
+    ``(index[axis] // divisor) % modulus`` (``modulus`` 0: no modulo). Padding is zero. ``prefetch`` bytes ahead of what is
+    read in this order are asked of memory too (0: nothing).
     """
 
     tensor: str
     order: tuple[tuple[int, int, int], ...]
+    prefetch: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 
 from compiler_service.schedule.analysis import KernelView, bound_axes, depends, inlined, reductions
-from compiler_service.schedule.rules.packing import packed_order
+from compiler_service.schedule.rules.packing import packed_order, prefetch_distance
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     CacheRead,
@@ -428,7 +428,8 @@ class _Plan:
         weight, b = self._match.weight, self._blocking
         if weight.tensor in self._kernel.constants and isinstance(weight.tensor.op, Placeholder):
             order = packed_order(weight, self._match.columns, b.tile)
-            return [] if order is None else [Pack(weight.tensor.name, order)]
+            size = math.prod(d for d in weight.tensor.shape if isinstance(d, int)) * weight.dtype.itemsize
+            return [] if order is None else [Pack(weight.tensor.name, order, prefetch_distance(size, self._target))]
         if weight.indices[-1] == axis_var(self._match.columns) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)

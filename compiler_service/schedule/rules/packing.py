@@ -4,6 +4,18 @@ from __future__ import annotations
 
 from compiler_service.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
+from shared_ir.target import Target
+
+_PREFETCH = 8192
+"""Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
+
+
+def prefetch_distance(size: int, target: Target) -> int:
+    """Bytes ahead that are worth asking for when ``size`` bytes of weights are read in order.
+
+    Weights of a layer have left the caches by the time of the next inference; only small ones arrive soon enough anyway.
+    """
+    return _PREFETCH if size > 2 * target.l1 else 0
 
 
 def packed_order(load: Load, axis: str, tile: int) -> tuple[tuple[int, int, int], ...] | None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_service.schedule.analysis import KernelView, inlined, reductions
+from compiler_service.schedule.rules.packing import prefetch_distance
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
@@ -34,7 +35,7 @@ from shared_ir.target import Target
 
 _FLOAT = 4
 """Bytes of an element."""
-_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 9.0
+_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 8.0
 """Bytes that arrive in a cycle from the second and third cache level and from memory."""
 _GAIN = 0.9
 """A blocking must promise to take less than this part of the direct method's time: rounding errors are larger."""
@@ -99,7 +100,7 @@ class _Model:
     """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
 
     Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
-    time; that time adds to the arithmetic.
+    time, while the products are computed.
     """
 
     def __init__(self, conv: Convolution, target: Target) -> None:
@@ -116,17 +117,18 @@ class _Model:
                 parts = {self._target.cores, 1} if rows == down else {1}
                 for part in sorted(parts):
                     channels = -(-self.channels // part)
-                    if part > 1 and (self.channels % part or channels % self.width or channels == self.width):
-                        continue
                     height, vectors = register_tile(rows * across, channels, self._target, DType.FLOAT32)
-                    yield Blocking(tile, rows, 0 if part == 1 else channels, height, vectors)
+                    if part == 1:
+                        yield Blocking(tile, rows, 0, height, vectors)
+                    elif self.channels % part == 0 and channels % (vectors * self.width) == 0 and channels > self.width:
+                        yield Blocking(tile, rows, channels, height, vectors)
 
     def direct(self) -> float:
         height, vectors = register_tile(self.columns, self.channels, self._target, DType.FLOAT32)
         product = tile_cost(self.columns, height, self.channels, vectors * self.width, self.width)
         steps = self.kernel**2 * self.depth
         weights = self._weights(steps * self.channels * _FLOAT, 1)
-        return self._both(self.rows * product * steps + weights, self._target.cores)
+        return self._both(self.rows * product * steps, 0.0, weights, self._target.cores)
 
     def cost(self, b: Blocking) -> float:
         f = filtering(b.tile, self.kernel)
@@ -143,22 +145,24 @@ class _Model:
         weights = self._weights(f.size**2 * self.depth * self.channels * _FLOAT, tasks // parts)
         kept = f.size**2 * tiles * (self.depth + channels) * _FLOAT
         spilled = kept / _L2_BYTES if kept > self._target.l2 else 0.0
-        return self._both(tasks * (product + forth + back + spilled) + weights, tasks)
+        return self._both(tasks * product, tasks * (forth + back + spilled), weights, tasks)
 
     def _weights(self, size: int, times: int) -> float:
         """Cycles to read ``size`` bytes of weights ``times`` times."""
         again = _L2_BYTES if size <= self._target.l2 // 2 else _L3_BYTES if size <= self._target.l3 else _MEMORY_BYTES
         return size / _MEMORY_BYTES + size * (times - 1) / again
 
-    def _both(self, cycles: float, tasks: int) -> float:
+    def _both(self, product: float, rest: float, weights: float, tasks: int) -> float:
+        """Cycles of one thread, and those of all cores while ``cores`` of them work and share the memory."""
         cores = self._target.cores
-        return cycles + cycles * (-(-tasks // cores) * cores / tasks)
+        share = -(-tasks // cores) / tasks
+        return max(product, weights) + rest + cores * (max(product * share, weights) + rest * share)
 
 
 def _transform(matrix: Matrix, size: int) -> float:
-    """Cycles to transform one tile of vectors both ways: two operations a cycle, one access."""
+    """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up."""
     terms = sum(1 for row in matrix for c in row if c) - len(matrix)
-    return (size + len(matrix)) * terms / 2 + size * size
+    return (size + len(matrix)) * terms + size * size
 
 
 class _Plan:
@@ -173,6 +177,10 @@ class _Plan:
         self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
         self._state = kernel.after(self._before)
         self._width = lanes(target, DType.FLOAT32)
+        product = self._state.stage(f"{name}.accumulated").tensor.shape[-4:]
+        depth = conv.data.tensor.shape[-1]
+        size = math.prod(d for d in (*product[:2], product[3], depth) if isinstance(d, int)) * _FLOAT
+        self._prefetch = prefetch_distance(size, target)
 
     def steps(self) -> Schedule:
         loops, task = self._output_loops()
@@ -268,5 +276,5 @@ class _Plan:
             Reorder(stage, (*outer, "p", "q", f"oc.{tile}", block, *register)),
             Reorder(inner, (*outer, *(() if tall else ("t",)), "p", "q", "c", *register)),
             ComputeAt(inner, stage, block, "stack"),
-            Pack(self._weight, ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile))),
+            Pack(self._weight, ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile)), self._prefetch),
         )
