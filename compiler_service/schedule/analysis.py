@@ -9,7 +9,8 @@ from compiler_service.schedule.state import Stage, State, apply_schedule
 from compiler_service.schedule.steps import Inline, Schedule
 from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
 from shared_ir.dim import Dim
-from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, substitute, variables, walk
+from shared_ir.simplify import simplify
 
 _EXPENSIVE_UNARY = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.BIT_NOT, UnaryOp.ABS}
 _EXPENSIVE_BINARY = frozenset({BinaryOp.POW, BinaryOp.DIV, BinaryOp.ATAN2})
@@ -112,3 +113,14 @@ def reads_in_place(consumer: Stage, producer: Tensor) -> bool:
     """Whether ``consumer`` reads ``producer`` only at its own index."""
     own = tuple(a.var for a in consumer.compute.axes)
     return all(ld.indices == own for ld in loads(consumer.body) if ld.tensor is producer)
+
+
+def slope(stage: Stage, axis: str) -> int:
+    """How many elements the reads of ``stage`` move on when ``axis`` advances by one; 1 when that is not constant."""
+    var = axis_var(axis)
+    for load in loads(stage.body):
+        for index in load.indices:
+            if var in variables(index):
+                moved = simplify(substitute(index, {var: var + 1}) - index)
+                return int(moved.value) if isinstance(moved, Const) else 1
+    return 1

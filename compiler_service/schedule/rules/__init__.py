@@ -38,7 +38,7 @@ def default_schedule(
         IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
-    for _, rule in ((("winograd", winograd_schedule), *RULES) if winograd else RULES):
+    for _, rule in (("winograd", winograd_schedule), *RULES) if winograd else RULES:
         schedule = rule(kernel, target)
         if schedule is not None:
             return schedule

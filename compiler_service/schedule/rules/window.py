@@ -1,21 +1,47 @@
 """Reductions that run beside a contiguous spatial axis: pooling, depthwise convolution, global pooling, column sums.
 
-Vectors lie along the contiguous axis (channels, in channels-last layout); a few pixels and vectors accumulate in registers.
+Vectors lie along the contiguous axis (channels, in channels-last layout). A tile of a few pixels of a row and a few vectors
+accumulates in registers, so that a column of the window loaded once serves several pixels. The tile goes down the rows of the image
+before it goes on along them: what the rows of a window share stays in the first-level cache.
 """
 
 from __future__ import annotations
 
-from compiler_service.schedule.analysis import KernelView, bound_axes, contiguous_axis, extent_of, inlined, reductions
+from dataclasses import dataclass
+from functools import cached_property
+
+from compiler_service.schedule.analysis import (
+    KernelView,
+    bound_axes,
+    contiguous_axis,
+    depends,
+    inlined,
+    reductions,
+    slope,
+)
 from compiler_service.schedule.rules.packing import packed_order
 from compiler_service.schedule.state import Stage, State
-from compiler_service.schedule.steps import CacheWrite, ComputeAt, Pack, Reorder, Schedule, Split, Step, Unroll
-from compiler_service.schedule.tiles import lanes, ordered, vector_loops
-from compiler_service.tensor_expr.tensor import Placeholder, loads
-from shared_ir.dim import Dim
+from compiler_service.schedule.steps import (
+    CacheWrite,
+    ComputeAt,
+    Pack,
+    Parallel,
+    Reorder,
+    Schedule,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
+from compiler_service.schedule.tasks import TaskLoops, arithmetic_cycles, count, memory_cycles, task_loops
+from compiler_service.schedule.tiles import FMA_LATENCY, lanes
+from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.target import Target
 
-_ROWS = 4
-_SMALL_WINDOW = 16
+_MOST_PIXELS = 14
+_LARGEST_UNROLLED_WINDOW = 16
+_MOST_UNROLLED = 160
+"""Multiply-adds of one unrolled tile."""
 
 
 def window_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -29,74 +55,195 @@ def window_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     state = kernel.after(steps)
     output, (reduction,) = state.output, reductions(state)
     axes = tuple(a.name for a in output.compute.axes)
-    last = axes[-1] if axes else ""
-    same = tuple(a.name for a in reduction.compute.axes) if axes else ()
-    if not axes or contiguous_axis(reduction) != (same[-1] if same else None) or bound_axes(state, output) != axes:
+    own = tuple(a.name for a in reduction.compute.axes)
+    if not axes or not own or contiguous_axis(reduction) != own[-1] or bound_axes(state, output) != axes:
         return None
-    width = lanes(target, reduction.tensor.dtype)
-    unroll = 2 if len(axes) > 1 and target.vector_registers > 16 else 4 if len(axes) <= 2 else 1
-    extent = output.compute.axes[-1].extent
-    vectors, columns = vector_loops(output, last, width, unroll, extent)
-    rows, row_loops, row_steps = _row_loops(output, axes, columns)
-    order = (*row_loops, *columns[:1], *rows, *columns[1:]) if len(columns) > 1 else (*row_loops, *rows, *columns)
-    at = columns[0] if len(columns) > 1 else (rows or row_loops or columns)[0]
-    tasks = tuple(n for n in row_loops) or columns[:1]
-    tasks = tasks if len(columns) > 1 or row_loops else ()
-    return (
-        *steps,
-        *vectors,
-        *row_steps,
-        *ordered(output.name, order, tasks),
-        ComputeAt(reduction.name, output.name, at),
-        *_accumulate(reduction, same, width, unroll, extent, len(rows) > 0),
-        *_packed(kernel, state, reduction),
-    )
+    return (*steps, *_Plan(kernel, state, reduction, target).steps())
 
 
-def _row_loops(
-    output: Stage, axes: tuple[str, ...], columns: tuple[str, ...]
-) -> tuple[tuple[str, ...], tuple[str, ...], Schedule]:
-    """(loops of the pixel tile, loops outside it, steps)."""
-    if len(axes) < 3 or len(columns) < 2:
-        return (), axes[:-1], ()
-    row = axes[-2]
-    extent = extent_of(output.compute.axes, row)
-    height = _row_height(extent)
-    if height == 1:
-        return (), axes[:-1], ()
-    return (row,), (*axes[:-2], f"{row}.{height}"), (Split(output.name, row, height), Unroll(output.name, row))
+@dataclass(frozen=True)
+class _Tile:
+    """``pixels`` x ``vectors`` accumulators."""
+
+    pixels: int
+    vectors: int
 
 
-def _row_height(extent: Dim) -> int:
-    if not isinstance(extent, int):
-        return _ROWS
-    return max((h for h in range(1, min(7, extent) + 1) if extent % h == 0), default=1)
+class _Plan:
+    """Sizes of one kernel, and the steps that follow from them."""
+
+    def __init__(self, kernel: KernelView, state: State, reduction: Stage, target: Target) -> None:
+        self._kernel, self._target, self._reduction = kernel, target, reduction
+        self._output = state.output
+        self._axes = state.output.compute.axes
+        self._own = reduction.compute.axes
+        assert reduction.reduction is not None
+        self._reduced = reduction.reduction.axes
+        self._width = lanes(target, reduction.tensor.dtype)
+        self._channels = self._axes[-1]
+        if isinstance(self._channels.extent, int) and self._channels.extent == 1:
+            self._width = 1
+
+    # -- what slides
+
+    @cached_property
+    def _row(self) -> Axis | None:
+        """The axis of the output along which windows overlap, or could."""
+        if len(self._axes) < 2 or self._slides(self._own[-2]) is None:
+            return None
+        return self._axes[-2]
+
+    @cached_property
+    def _lines(self) -> Axis | None:
+        """The axis of image rows: windows slide along it too."""
+        if self._row is None or len(self._axes) < 3 or self._slides(self._own[-3]) is None:
+            return None
+        return self._axes[-3]
+
+    def _slides(self, axis: Axis) -> Axis | None:
+        """The reduced axis that shares an index with ``axis``."""
+        for load in loads(self._reduction.body):
+            for index in load.indices:
+                if depends(index, axis.name):
+                    found = [a for a in self._reduced if depends(index, a.name)]
+                    if found:
+                        return found[0]
+        return None
+
+    # -- sizes
+
+    @cached_property
+    def _tile(self) -> _Tile:
+        registers = self._target.vector_registers
+        most = registers // 2
+        extent = self._channels.extent
+        vectors = most if not isinstance(extent, int) else max(1, min(most, -(-extent // self._width)))
+        if self._row is None:
+            return _Tile(1, min(8, vectors))
+        best = (float("inf"), 0, _Tile(1, 1))
+        for wide in range(1, min(2, vectors) + 1):
+            for pixels in range(1, min(most // wide, _MOST_PIXELS, count(self._row.extent)) + 1):
+                if pixels * wide * self._taps <= _MOST_UNROLLED or pixels == 1:
+                    best = min(best, (self._cost(pixels, wide), pixels * wide, _Tile(pixels, wide)), key=_ranked)
+        return best[2]
+
+    @cached_property
+    def _taps(self) -> int:
+        """Steps of the reduction along the row that are unrolled."""
+        if self._row is None:
+            return 1
+        axis = self._slides(self._own[-2])
+        assert axis is not None
+        return axis.extent if isinstance(axis.extent, int) and axis.extent <= _LARGEST_UNROLLED_WINDOW else 1
+
+    def _cost(self, pixels: int, vectors: int) -> float:
+        """Cycles of one row of the window per pixel and vector, tails included."""
+        assert self._row is not None
+        width = self._row.extent
+        if not isinstance(width, int):
+            return self._cycles(pixels, vectors) / pixels / vectors * (1 + pixels / 64)
+        full, rest = divmod(width, pixels)
+        total = full * self._cycles(pixels, vectors) + (self._cycles(rest, vectors) if rest else 0)
+        return total / width / vectors
+
+    def _cycles(self, pixels: int, vectors: int) -> float:
+        """Two multiply-adds or loads a cycle; the steps of one accumulator wait for each other."""
+        arithmetic = pixels * self._taps * vectors / 2
+        columns = (pixels - 1) * self._stride + self._taps
+        load = (columns + self._taps) * vectors / 2
+        return max(arithmetic, load, float(FMA_LATENCY * self._taps)) + 2
+
+    @cached_property
+    def _stride(self) -> int:
+        return min(slope(self._reduction, self._own[-2].name), self._taps)
+
+    # -- loops
+
+    def steps(self) -> Schedule:
+        out, row, lines = self._output.name, self._row, self._lines
+        tile, channel = self._tile, self._channels.name
+        steps: list[Step] = []
+        columns = self._columns(self._output.name, channel, steps)
+        inner: list[str] = []
+        blocks = list(columns[:1]) if len(columns) > 1 else []
+        if row is not None and tile.pixels > 1:
+            steps += [Split(out, row.name, tile.pixels), Unroll(out, row.name)]
+            blocks.append(f"{row.name}.{tile.pixels}")
+            inner.append(row.name)
+        elif row is not None:
+            blocks.append(row.name)
+        tasks = self._tasks()
+        outside = [a.name for a in self._axes[:-1] if a not in (row, lines)]
+        serial = [n for n in tasks.serial if n in outside]
+        if lines is not None:
+            blocks.append(lines.name)
+        blocks = [n for n in blocks if n not in tasks.parallel]
+        tile_loops = (*inner, *(columns[1:] if len(columns) > 1 else columns))
+        place = [*tasks.parallel, *serial, *blocks]
+        steps = [*tasks.steps, *steps, Reorder(out, (*place, *tile_loops))]
+        if tasks.parallel:
+            steps.append(Parallel(out, tasks.parallel))
+        where = place[-1] if place else tile_loops[0]
+        return (*steps, ComputeAt(self._reduction.name, out, where), *self._accumulate(), *self._packed())
+
+    def _columns(self, stage: str, channel: str, steps: list[Step]) -> tuple[str, ...]:
+        """Loops of the vectors of a tile, outermost first: blocks, vectors, lanes."""
+        if self._width == 1:
+            return (channel,)
+        wide = self._tile.vectors * self._width
+        names: list[str] = []
+        if stage == self._output.name and self._tile.vectors > 1:
+            steps.append(Split(stage, channel, wide))
+            names.append(f"{channel}.{wide}")
+        if stage == self._output.name or self._tile.vectors > 1:
+            steps.append(Split(stage, channel, self._width))
+            names.append(f"{channel}.{self._width}")
+        if self._tile.vectors > 1:
+            steps.append(Unroll(stage, f"{channel}.{self._width}"))
+        steps.append(Vectorize(stage, channel))
+        return (*names, channel)
+
+    def _tasks(self) -> TaskLoops:
+        """Tasks over the axes outside of an image, then its rows; over blocks of channels where there are no rows."""
+        out = self._output.name
+        outer = [a for a in self._axes[:-1] if a is not self._row]
+        window = 1
+        for axis in self._reduced:
+            window *= count(axis.extent)
+        arithmetic = arithmetic_cycles(self._reduction.body, self._width) * window
+        arithmetic += arithmetic_cycles(self._output.body, self._width)
+        read = window if self._row is None else self._stride**2
+        cycles = max(arithmetic, memory_cycles(self._reduction.tensor.dtype.itemsize * (1 + read)))
+        cycles *= count(self._channels.extent) * (1 if self._row is None else count(self._row.extent))
+        return task_loops(out, outer, cycles, self._target)
+
+    def _accumulate(self) -> Schedule:
+        stage = self._reduction
+        steps: list[Step] = []
+        columns = self._columns(stage.name, self._own[-1].name, steps)
+        unrolled: list[str] = []
+        if self._row is not None and self._tile.pixels > 1:
+            unrolled.append(self._own[-2].name)
+        reduced = [a.name for a in self._reduced]
+        taps = None if self._row is None else self._slides(self._own[-2])
+        if taps is not None and self._taps > 1:
+            reduced.remove(taps.name)
+            unrolled.append(taps.name)
+        steps += [Unroll(stage.name, n) for n in unrolled]
+        outer = [a.name for a in self._own[:-1] if a.name not in unrolled]
+        steps.append(Reorder(stage.name, (*outer, *reduced, *unrolled, *columns)))
+        return tuple(steps)
+
+    def _packed(self) -> Schedule:
+        """Constant weights with the vector axis innermost."""
+        return tuple(
+            Pack(load.tensor.name, order)
+            for load in loads(self._reduction.body)
+            if load.tensor in self._kernel.constants
+            and isinstance(load.tensor.op, Placeholder)
+            and (order := packed_order(load, self._own[-1].name, 1)) is not None
+        )
 
 
-def _accumulate(stage: Stage, axes: tuple[str, ...], width: int, unroll: int, extent: Dim, rows: bool) -> Schedule:
-    assert stage.reduction is not None
-    vectors, columns = vector_loops(stage, axes[-1], width, 1, extent)
-    steps: list[Step] = [*vectors]
-    if len(columns) > 1:
-        steps.append(Unroll(stage.name, columns[0]))
-    if rows:
-        steps.append(Unroll(stage.name, axes[-2]))
-    reduced = stage.reduction.axes
-    inner = reduced[-1].extent
-    if isinstance(inner, int) and 1 < inner <= _SMALL_WINDOW and len(reduced) > 1:
-        steps.append(Unroll(stage.name, reduced[-1].name))
-    names = tuple(a.name for a in reduced)
-    steps.append(Reorder(stage.name, (*axes[:-2], *names, *axes[-2:-1], *columns)))
-    return tuple(steps)
-
-
-def _packed(kernel: KernelView, state: State, stage: Stage) -> Schedule:
-    """Constant weights with the vector axis innermost."""
-    axis = stage.compute.axes[-1].name
-    return tuple(
-        Pack(load.tensor.name, order)
-        for load in loads(stage.body)
-        if load.tensor in kernel.constants
-        and isinstance(load.tensor.op, Placeholder)
-        and (order := packed_order(load, axis, 1)) is not None
-    )
+def _ranked(item: tuple[float, int, _Tile]) -> tuple[float, int]:
+    return round(item[0], 2), item[1]

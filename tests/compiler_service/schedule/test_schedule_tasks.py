@@ -1,0 +1,90 @@
+"""Work is estimated from what is computed; small kernels are one task."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.state import LoopKind, apply_schedule
+from compiler_service.schedule.tasks import TASK_CYCLES, arithmetic_cycles, body_cycles, task_loops
+from compiler_service.tensor_expr.tensor import Axis, ReduceOp, Tensor, compute, placeholder, reduce
+from shared_ir.dim import Dim, symbol
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, Unary, UnaryOp, lift, logical_and, select
+from tests.compiler_service.schedule.kernels import AVX512
+
+F32 = DType.FLOAT32
+n = symbol("n")
+
+
+@pytest.mark.parametrize(
+    ("extents", "cycles", "parallel", "serial"),
+    [
+        ((10, 10), 1.0, (), ("a", "b")),
+        ((8, 10), TASK_CYCLES, ("a",), ("b",)),
+        ((2, 100), TASK_CYCLES, ("a", "b.25"), ("b",)),
+        ((100,), TASK_CYCLES / 10, ("a.13",), ("a",)),
+        ((3, 100), TASK_CYCLES / 100, ("a.2",), ("a", "b")),
+        ((n, 10), 1.0, ("a.6000",), ("a", "b")),
+        ((n, 8), TASK_CYCLES, ("a", "b"), ()),
+        ((4, n), 100.0, ("a.2",), ("a", "b")),
+    ],
+)
+def test_task_loops(
+    extents: tuple[Dim, ...], cycles: float, parallel: tuple[str, ...], serial: tuple[str, ...]
+) -> None:
+    axes = [Axis(name, extent) for name, extent in zip("ab", extents, strict=False)]
+    loops = task_loops("s", axes, cycles, AVX512)
+    assert loops.parallel == parallel
+    assert loops.serial == serial
+
+
+def test_functions_cost_more_than_sums_and_indices_nothing() -> None:
+    x = placeholder("x", (100,), F32)
+    i = Axis("i", 100).var
+    plain = x[i] + x[(i * 7 + 3) % 100]
+    assert arithmetic_cycles(plain, 16) == arithmetic_cycles(x[i] + 1.0, 16)
+    assert arithmetic_cycles(Unary(UnaryOp.EXP, x[i]), 16) > 5 * arithmetic_cycles(plain, 16)
+    assert body_cycles(x[i], 16) == pytest.approx(4 / 32)
+
+
+def depthwise(h: Dim, w: Dim, c: int, kernel: int = 3) -> Tensor:
+    x, weight = placeholder("x", (h, w, c), F32), placeholder("w", (c, kernel, kernel), F32)
+    pad = kernel // 2
+
+    def padded(i: Expr, j: Expr, ch: Expr) -> Expr:
+        inside = logical_and(logical_and(i >= pad, i < pad + h), logical_and(j >= pad, j < pad + w))
+        return select(inside, x[i - pad, j - pad, ch], lift(0.0, F32))
+
+    source = compute((h + 2 * pad, w + 2 * pad, c), padded, name="pad")
+    return reduce(
+        ReduceOp.SUM,
+        (h, w, c),
+        (kernel, kernel),
+        lambda i, j, ch, kh, kw: source[i + kh, j + kw, ch] * weight[ch, kh, kw],
+        name="conv",
+        axes=("oh", "ow", "c"),
+        reduced=("kh", "kw"),
+    )
+
+
+def tasks(output: Tensor) -> int:
+    state = apply_schedule(output, default_schedule(output, frozenset(), AVX512))
+    found = [o for o in state.output.loops if o.kind is LoopKind.PARALLEL]
+    extents = {a.name: a.extent for a in state.output.compute.axes}
+    return math.prod(-(-int(str(extents[o.axis])) // o.step) for o in found)
+
+
+def test_a_small_depthwise_convolution_is_one_task() -> None:
+    assert tasks(depthwise(7, 7, 960)) == 1
+    assert 2 <= tasks(depthwise(112, 112, 64)) <= 8
+
+
+def test_a_window_tile_reuses_columns() -> None:
+    output = depthwise(28, 28, 64)
+    state = KernelView.of(output, frozenset()).after(default_schedule(output, frozenset(), AVX512))
+    unrolled = {o.axis for s in state.stages.values() for o in s.loops if o.kind is LoopKind.UNROLLED}
+    assert {"ow", "kw"} <= unrolled
