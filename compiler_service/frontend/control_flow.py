@@ -9,6 +9,7 @@ from typing import Protocol, Self, TypeAlias
 
 import onnx
 
+from compiler_service.frontend.assume import assume, equality_of
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Binding, Builder, Frame, Special
@@ -43,7 +44,11 @@ Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, BodyImporter], None]
 
 
 def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyImporter) -> None:
-    """``If``; where the condition is known only the branch taken is imported, in place of the node."""
+    """``If``; where the condition is known only the branch taken is imported, in place of the node.
+
+    Where the branches differ in rank and the condition is an equality of dims (``squeeze`` of an axis whose extent is a symbol
+    is exported so), the equality becomes an assumption that the run checks.
+    """
     condition = frame.lookup(node.input(0))
     known = importer.context.known.scalar(condition) if isinstance(condition, Value) else None
     if isinstance(known, bool | int):
@@ -58,8 +63,19 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
         _check_outputs(node, proto, len(node.outputs))
         branches[key], outputs = importer.body(proto, frame)
         results.append(outputs)
+    equality = equality_of(condition, builder, importer.context) if _disagree(*results) else None
+    if equality is not None:
+        taken = _graph(node, "then_branch" if equality.holds else "else_branch")
+        _bind(node, assume(equality, importer.inline(taken, frame, builder), node, builder, importer.context), frame)
+        return
     types = [_merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
     _finish(node, (condition,), branches, types, frame, builder, importer)
+
+
+def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
+    """Whether some output has another element type or number of axes in one branch than in the other."""
+    pairs = [(a, b) for a, b in zip(then, otherwise, strict=False) if isinstance(a, Value) and isinstance(b, Value)]
+    return any(a.dtype is not b.dtype or len(a.shape) != len(b.shape) for a, b in pairs)
 
 
 def _merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Context) -> TensorType | None:

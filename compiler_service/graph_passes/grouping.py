@@ -14,7 +14,7 @@ from compiler_service.graph_passes.dominators import PostDominators, post_domina
 from compiler_service.graph_passes.layout_state import elements
 from shared_ir.graph import Graph, Node, Value, free_values
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "ingot.Assume"})
 """Operators that change no byte: between groups they cost nothing, inside a group they cost index arithmetic."""
 
 READS_ONCE = frozenset({"Transpose", "Concat", "Pad", "Slice", "DepthToSpace", "SpaceToDepth"})

@@ -8,7 +8,8 @@ import numpy as np
 
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
-from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
+from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Var
 
@@ -22,4 +23,10 @@ def define(x: Tensor, *, symbols: tuple[Var, ...]) -> Tensor:
     return replace(placeholder("symbols", x.shape, x.dtype), value=elements)
 
 
-OPERATORS = (Operator("ingot.Define", define),)
+def assume(x: Tensor, *, actual: Dim, expected: Dim) -> Tensor:
+    """``x``, for runs in which the dims are equal."""
+    assumed = [] if actual == expected else [(actual, expected)]
+    return compute(x.shape, lambda *i: x[i], name="assume", assumes=assumed)
+
+
+OPERATORS = (Operator("ingot.Define", define), Operator("ingot.Assume", assume))
