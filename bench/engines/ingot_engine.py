@@ -31,7 +31,7 @@ class IngotEngine:
             "peak_bytes": compilation.peak_bytes,
             "artifact_bytes": compilation.artifact_bytes,
             "kernels": len(artifact.plan.kernels),
-            "launches": len(artifact.plan.steps),
+            "launches": artifact.report.get("launches", len(artifact.plan.steps)),
         }
 
     def prepare(self, feeds: Mapping[str, Array]) -> None:
