@@ -1,0 +1,101 @@
+"""What a failed call becomes, and what records look like as JSON."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import grpc
+import pytest
+
+from compiler_service.api.status import ERROR_METADATA as COMPILER_METADATA
+from compiler_service.api.status import error_to_pb
+from ingot.channel import ERROR_METADATA, decode_error
+from ingot.messages import error_from_pb, options_from_pb, options_to_pb, state_to_pb
+from ingot.records import LogLine, TargetJob, to_json
+from runtime_service.api.status import grpc_metadata
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+
+FULL = IngotError(ErrorCode.TYPE_MISMATCH, "no", "n", "t", "f", "e", "r", "mend it")
+
+
+class Failure:
+    def __init__(self, status: grpc.StatusCode, metadata: Any = (), details: str = "details") -> None:
+        self._answer = status, metadata, details
+
+    def code(self) -> grpc.StatusCode:
+        return self._answer[0]
+
+    def trailing_metadata(self) -> Any:
+        return self._answer[1]
+
+    def details(self) -> str:
+        return self._answer[2]
+
+
+@pytest.mark.parametrize("code", list(ErrorCode))
+def test_both_services_errors_arrive_whole(code: ErrorCode) -> None:
+    error = IngotError(code, "no", "n", "t", "f", "e", "r", "mend it")
+    compiler = ((COMPILER_METADATA, error_to_pb(error).SerializeToString()),)
+    for metadata in (compiler, grpc_metadata(error)):
+        found = decode_error("here", Failure(grpc.StatusCode.UNKNOWN, metadata))
+        assert found.to_dict() == error.to_dict()
+    assert COMPILER_METADATA == ERROR_METADATA
+
+
+def test_codes_of_a_newer_service_keep_their_blame() -> None:
+    for blame, code in ((pb.BLAME_USER, ErrorCode.INVALID_ARGUMENT), (pb.BLAME_SERVICE, ErrorCode.INTERNAL)):
+        assert error_from_pb(pb.ErrorDetail(code="BRAND_NEW", blame=blame, message="m")).code is code
+
+
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [
+        (grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE),
+        (grpc.StatusCode.UNAUTHENTICATED, ErrorCode.INVALID_ARGUMENT),
+        (grpc.StatusCode.DEADLINE_EXCEEDED, ErrorCode.DEADLINE_EXCEEDED),
+        (grpc.StatusCode.UNIMPLEMENTED, ErrorCode.INTERNAL),
+    ],
+)
+def test_a_bare_status_becomes_the_nearest_code(status: grpc.StatusCode, code: ErrorCode) -> None:
+    error = decode_error("host:1", Failure(status))
+    assert error.code is code
+    assert "details" in error.message
+    if code is ErrorCode.UNAVAILABLE:
+        assert "host:1" in error.message
+        assert "ingot up" in error.remedy
+
+
+def test_options_travel() -> None:
+    options = {"opt_level": 3, "on": True, "rate": 0.5, "name": "n", "shapes": {"x": [1, "h", 3]}, "passes": []}
+    assert options_from_pb(options_to_pb(options)) == options
+    assert options_from_pb(options_to_pb({"shapes": {"x": (1, None)}})) == {"shapes": {"x": [1, ""]}}
+    with pytest.raises(IngotError, match="cannot be sent"):
+        options_to_pb({"what": object()})
+
+
+def test_states() -> None:
+    assert state_to_pb("failed") == pb.JOB_STATE_FAILED
+    assert state_to_pb("") == pb.JOB_STATE_UNSPECIFIED
+    with pytest.raises(IngotError, match="queued, running"):
+        state_to_pb("dreaming")
+
+
+def test_records_as_json() -> None:
+    target = TargetJob("host", "FAILED", "build", 1, 2, "", False, FULL)
+    found = to_json({"target": target, "lines": (LogLine("INFO", "hello"),), "none": None})
+    assert json.loads(json.dumps(found)) == {
+        "target": {
+            "target": "host",
+            "state": "FAILED",
+            "stage": "build",
+            "done": 1,
+            "total": 2,
+            "artifact_key": "",
+            "cache_hit": False,
+            "error": FULL.to_dict(),
+        },
+        "lines": [{"level": "INFO", "text": "hello"}],
+        "none": None,
+    }

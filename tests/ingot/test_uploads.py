@@ -1,0 +1,149 @@
+"""Sending files: chunks, resuming, external data, and what happens when the connection breaks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import grpc
+import onnx
+import pytest
+
+from ingot import upload
+from ingot.upload import CHUNK, Upload, Uploader, external_files, model_upload
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from tests.ingot.small_models import scale
+
+
+class Broken(grpc.RpcError):  # type: ignore[misc]
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "the line went dead"
+
+    def trailing_metadata(self) -> tuple[()]:
+        return ()
+
+
+class Service:
+    """Keeps what arrives; breaks the connection after ``breaks[i]`` bytes of upload ``i``."""
+
+    def __init__(self, breaks: list[int] | None = None) -> None:
+        self.held = b""
+        self.size = -1
+        self.offsets: list[int] = []
+        self.chunks: list[int] = []
+        self._breaks = breaks or []
+
+    def QueryUpload(self, request: Any, timeout: float) -> Any:
+        return SimpleNamespace(received=len(self.held), complete=len(self.held) == self.size)
+
+    def UploadModel(self, requests: Any) -> None:
+        header = next(requests).header
+        self.size = header.size
+        self.offsets.append(header.offset)
+        self.held = self.held[: header.offset]
+        limit = self._breaks.pop(0) if self._breaks else None
+        for request in requests:
+            self.held += request.chunk
+            self.chunks.append(len(request.chunk))
+            if limit is not None and len(self.held) >= limit:
+                raise Broken
+
+
+@pytest.fixture(autouse=True)
+def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(upload.time, "sleep", lambda seconds: None)
+
+
+def uploader(service: Service) -> Uploader:
+    return Uploader(service, "nowhere", 1.0, {})
+
+
+@pytest.mark.parametrize("make", [lambda data, path: data, lambda data, path: path])
+def test_files_travel_in_chunks(tmp_path: Path, make: Callable[[bytes, Path], bytes | Path]) -> None:
+    data, service, seen = bytes(range(256)) * (10 * CHUNK // 1024), Service(), []
+    (tmp_path / "m").write_bytes(data)
+    digest = uploader(service).send(Upload("m", make(data, tmp_path / "m")), lambda *step: seen.append(step))
+    assert digest == sha256_hex(data)
+    assert service.held == data
+    assert max(service.chunks) == CHUNK
+    assert seen[-1] == ("m", len(data), len(data))
+
+
+def test_a_broken_upload_goes_on_where_it_broke() -> None:
+    data, service = b"x" * (5 * CHUNK), Service(breaks=[2 * CHUNK, 4 * CHUNK])
+    uploader(service).send(Upload("m", data))
+    assert service.held == data
+    assert service.offsets == [0, 2 * CHUNK, 4 * CHUNK]
+
+
+def test_a_service_that_stays_away_is_given_up() -> None:
+    service = Service(breaks=[1] * 10)
+    with pytest.raises(IngotError) as caught:
+        uploader(service).send(Upload("m", b"x" * 10 * CHUNK))
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert len(service.offsets) == upload.ATTEMPTS
+
+
+def test_what_is_there_is_not_sent_again() -> None:
+    service = Service()
+    uploader(service).send(Upload("m", b"abc"))
+    uploader(service).send(Upload("m", b"abc"))
+    assert service.offsets == [0]
+
+
+def test_external_data_is_found_beside_the_model(tmp_path: Path) -> None:
+    save_with_external_data(tmp_path, "weights.bin")
+    assert external_files(tmp_path / "m.onnx") == {"weights.bin": tmp_path / "weights.bin"}
+    source = uploader(Service()).send_model(tmp_path / "m.onnx", None)
+    assert source.external_data == {"weights.bin": sha256_hex((tmp_path / "weights.bin").read_bytes())}
+
+
+@pytest.mark.parametrize("location", ["../secret", "/etc/passwd", "", "missing.bin"])
+def test_external_data_elsewhere_is_not_sent(tmp_path: Path, location: str) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"0123456789abcdef")
+    save_with_external_data(folder, "weights.bin")
+    proto = onnx.load(folder / "m.onnx", load_external_data=False)
+    proto.graph.initializer[0].external_data[0].value = location
+    (folder / "m.onnx").write_bytes(proto.SerializeToString())
+    with pytest.raises(IngotError) as caught:
+        uploader(Service()).send_model(folder / "m.onnx", None)
+    assert caught.value.code is ErrorCode.EXTERNAL_DATA
+
+
+def test_a_link_out_of_the_folder_is_not_followed(tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    folder.mkdir()
+    (tmp_path / "secret").write_bytes(b"0123456789abcdef")
+    save_with_external_data(folder, "weights.bin")
+    (folder / "weights.bin").unlink()
+    (folder / "weights.bin").symlink_to(tmp_path / "secret")
+    with pytest.raises(IngotError, match="beside the model"):
+        external_files(folder / "m.onnx")
+
+
+def test_what_is_a_model() -> None:
+    assert model_upload(b"abc").size == 3
+    assert model_upload(scale()).size > 50
+    for wrong, code in ((7, ErrorCode.INVALID_ARGUMENT), ("no/such/file", ErrorCode.NOT_FOUND)):
+        with pytest.raises(IngotError) as caught:
+            model_upload(wrong)
+        assert caught.value.code is code
+
+
+def test_a_file_that_is_no_model_has_no_external_data(tmp_path: Path) -> None:
+    (tmp_path / "m.onnx").write_bytes(b"\xff" * 30)
+    assert external_files(tmp_path / "m.onnx") == {}
+
+
+def save_with_external_data(folder: Path, location: str) -> None:
+    proto = scale()
+    proto.graph.initializer[0].raw_data = proto.graph.initializer[0].raw_data or b"\0\0\0\0"
+    onnx.save(proto, folder / "m.onnx", save_as_external_data=True, location=location, size_threshold=0)
