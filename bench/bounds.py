@@ -81,18 +81,20 @@ def bounds(profile: Sequence[LaunchProfile], peaks: Peaks) -> tuple[KernelBound,
 
 def _bound(launches: Sequence[LaunchProfile], peaks: Peaks) -> KernelBound:
     first, count = launches[0], len(launches)
-    level = peaks.level(first.bytes)
+    level, seconds = peaks.level(first.bytes), sum(launch.seconds for launch in launches)
+    memory_seconds = first.bytes * count / peaks.bandwidth[level].roof
     return KernelBound(
         kernel=first.kernel,
         label=first.label,
         nodes=first.nodes,
         launches=count,
-        seconds=sum(launch.seconds for launch in launches),
+        seconds=seconds,
         flops=first.flops * count,
         bytes=first.bytes * count,
         level=level,
         compute_seconds=first.flops * count / peaks.flops,
-        memory_seconds=first.bytes * count / peaks.bandwidth[level].roof,
+        # NOTE: no traffic beats the bandwidth; who seems to did not touch all of an operand (a gather, an embedding)
+        memory_seconds=min(memory_seconds, seconds),
     )
 
 

@@ -97,7 +97,7 @@ def screen_table(roofline: Roofline, limit: int) -> Table:
     """For a terminal."""
     table = Table(title=roofline.summary())
     for name in HEADER:
-        table.add_column(name, justify="left" if name in _TEXT else "right", no_wrap=True, max_width=48)
+        table.add_column(name, justify="left" if name in _TEXT else "right", no_wrap=True, max_width=34)
     for cells in rows(roofline, limit):
         table.add_row(*cells)
     return table
@@ -115,7 +115,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     for path in models:
         roofline = measure_roofline(path, peaks, dict(options.shape), options.repeat)
         found.append(roofline)
-        Console(width=max(console.width, 180)).print(screen_table(roofline, options.limit))
+        Console(width=max(console.width, 210)).print(screen_table(roofline, options.limit))
         if options.png is not None:
             draw_roofline(
                 png_path(options.png, roofline.model, len(models)), roofline.summary(), roofline.kernels, peaks

@@ -44,6 +44,12 @@ def test_what_fits_nowhere_else_is_in_memory() -> None:
     assert [PEAKS.level(size) for size in (32768, 32769, 1 << 21)] == ["L1", "L2", "memory"]
 
 
+def test_a_gather_does_not_read_its_whole_table() -> None:
+    (kernel,) = bounds([launch("gather", 5e-6, 10, 1 << 30)], PEAKS)
+    assert kernel.bound == "memory"
+    assert kernel.reached == pytest.approx(1.0)
+
+
 def test_faster_than_the_bound_loses_nothing() -> None:
     (kernel,) = bounds([launch("winograd", 5e-6, 1_000_000, 1000)], PEAKS)
     assert kernel.reached == pytest.approx(2.0)
