@@ -404,12 +404,14 @@ def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
 
 
 def walk(root: Expr) -> Iterator[Expr]:
-    """Every node, parents before children, repeated when shared."""
-    stack = [root]
+    """Every distinct node once, the root first. Shared parts make expressions much smaller than the trees they print as."""
+    stack, seen = [root], set()
     while stack:
         node = stack.pop()
-        yield node
-        stack.extend(reversed(node.children()))
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(reversed(node.children()))
 
 
 def transform(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:

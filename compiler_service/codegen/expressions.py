@@ -46,6 +46,7 @@ class Expressions:
         self._known: dict[Expr, Value] = {}
         self._order: list[Expr] = []
         self._loaded: dict[Buffer, dict[Expr, Value]] = {}
+        self._read: dict[tuple[Expr, str], Value] = {}  # what depends on memory, by guard; until the next store
         self._loads_written = 0
         self._guard: Value | None = None
 
@@ -60,8 +61,10 @@ class Expressions:
         """A block that does not dominate what follows; memory may change in it."""
         mark = len(self._order)
         self._loaded.clear()
+        self._read.clear()
         yield
         self._loaded.clear()
+        self._read.clear()
         self._forget(mark)
 
     @contextmanager
@@ -69,8 +72,9 @@ class Expressions:
         """A block within an expression, where memory does not change."""
         mark = len(self._order)
         loaded = {buffer: dict(values) for buffer, values in self._loaded.items()}
+        read = dict(self._read)
         yield
-        self._loaded = loaded
+        self._loaded, self._read = loaded, read
         self._forget(mark)
 
     def _forget(self, mark: int) -> None:
@@ -94,9 +98,16 @@ class Expressions:
         found = self._known.get(expr)
         if found is not None:
             return found
+        guard = "" if self._guard is None else self._guard.text
+        found = self._read.get((expr, "")) or self._read.get((expr, guard))
         before = self._loads_written
+        if found is not None:
+            self._loads_written += 1
+            return found
         value = self._compute(expr)
-        if self._loads_written == before:
+        if self._loads_written > before:
+            self._read[expr, guard] = value
+        else:
             self._known[expr] = value
             self._order.append(expr)
         return value
@@ -303,6 +314,7 @@ class Expressions:
         else:
             self.memory.scatter(place, self.emit(index).text, value, mask)
         self._loaded.pop(store.buffer, None)
+        self._read.clear()
 
     def _place(self, buffer: Buffer) -> Place:
         found = self.places.get(buffer)

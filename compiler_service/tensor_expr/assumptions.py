@@ -50,11 +50,17 @@ def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
 def _walks(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
     """Extents of operands that a loop walks, and of that loop, where the loop may be longer."""
     assert not isinstance(t.op, Placeholder)
-    yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes})
+    yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes}, set())
 
 
-def _misfits(expr: Expr, walked: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
-    """``walked`` are the loop variables that no select keeps in bounds, with their extents."""
+def _misfits(
+    expr: Expr, walked: Mapping[Var, Dim], seen: set[tuple[Expr, frozenset[Var]]]
+) -> Iterator[tuple[Dim, Dim]]:
+    """``walked`` are the loop variables that no select keeps in bounds, with their extents; ``seen`` needs no second look."""
+    place = (expr, frozenset(walked))
+    if place in seen:
+        return
+    seen.add(place)
     match expr:
         case Load(tensor=tensor, indices=indices):
             for index, own in zip(indices, tensor.shape, strict=True):
@@ -65,7 +71,7 @@ def _misfits(expr: Expr, walked: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]
             guarded = variables(cond)
             walked = {v: extent for v, extent in walked.items() if v not in guarded}
     for child in expr.children():
-        yield from _misfits(child, walked)
+        yield from _misfits(child, walked, seen)
 
 
 def _is_within(extent: Dim, own: Dim) -> bool:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeVar
 
+from compiler_service.tensor_expr.split_axes import split_axes
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Reduction, Tensor, loads
 from shared_ir.dim import Dim, product
 from shared_ir.expr import Expr, Var, lift, substitute, transform, variables
@@ -20,8 +21,12 @@ from shared_ir.simplify import simplify
 
 
 def coalesce(output: Tensor) -> tuple[Tensor, Mapping[Tensor, Tensor]]:
-    """``output`` with as few axes as possible, and what each placeholder became (shapes differ, elements do not)."""
+    """``output`` with as few axes as possible, and what each placeholder became (shapes differ, elements do not).
+
+    Axes of which only quotients and remainders are used are split first.
+    """
     output, placeholders = _squeezed(output)
+    output = split_axes(output)
     changed = True
     while changed:
         changed = False
@@ -158,8 +163,12 @@ class _Merge:
         assert isinstance(tensor.op, Compute)
         first, second = tensor.op.all_axes[axis : axis + 2]
         found: list[tuple[Tensor, int]] = []
+        seen: set[Expr] = set()
 
         def visit(expr: Expr) -> bool:
+            if expr in seen:
+                return True
+            seen.add(expr)
             if isinstance(expr, Load):
                 for p, index in enumerate(expr.indices):
                     if index == first.var and p + 1 < len(expr.indices) and expr.indices[p + 1] == second.var:

@@ -260,9 +260,11 @@ def _flops(output: Tensor) -> Dim:
 
 
 def _own_nodes(body: Expr) -> Iterator[Expr]:
-    """Nodes of ``body`` that compute floats: not those inside indices and conditions."""
-    yield body
-    if not isinstance(body, Load):
-        for child in body.children():
-            if child.dtype.is_float:
-                yield from _own_nodes(child)
+    """Distinct nodes of ``body`` that compute floats: not those inside indices and conditions."""
+    stack, seen = [body], set[Expr]()
+    while stack:
+        node = stack.pop()
+        if node not in seen:
+            seen.add(node)
+            yield node
+            stack.extend(c for c in node.children() if c.dtype.is_float and not isinstance(node, Load))

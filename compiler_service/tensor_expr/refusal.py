@@ -29,9 +29,13 @@ def unsupported_attribute(name: str, expected: str, received: str) -> IngotError
     )
 
 
-def unknown_value(name: str, tensor: str) -> IngotError:
-    """An input decides a shape, but its elements are computed by the run."""
-    return IngotError(
+class UnknownValueError(IngotError):
+    """An input decides a shape, but its elements are computed by the run; ``tensor`` is its name."""
+
+
+def unknown_value(name: str, tensor: str) -> UnknownValueError:
+    """The error for an input called ``name`` by ONNX."""
+    return UnknownValueError(
         ErrorCode.UNSUPPORTED_ATTRIBUTE,
         f"input {name} must be known at compile time",
         tensor=tensor,

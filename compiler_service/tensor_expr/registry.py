@@ -32,6 +32,7 @@ from compiler_service.tensor_expr.operators import (
     reshaping,
     resize,
     scattering,
+    sequential,
     signal,
     training,
 )
@@ -67,6 +68,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             quantized.OPERATORS,
             dynamic.OPERATORS,
             recurrent.OPERATORS,
+            sequential.OPERATORS,
             ranking.OPERATORS,
             elimination.OPERATORS,
             signal.OPERATORS,

@@ -24,7 +24,7 @@ import numpy as np
 
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Scalar, Var, lift
+from shared_ir.expr import Expr, Scalar, Var, lift, walk
 
 
 class ReduceOp(enum.StrEnum):
@@ -134,13 +134,8 @@ class Load(Expr):
 
 
 def loads(body: Expr) -> Iterator[Load]:
-    """Every load in ``body``, those inside indices too."""
-    stack = [body]
-    while stack:
-        node = stack.pop()
-        if isinstance(node, Load):
-            yield node
-        stack.extend(reversed(node.children()))
+    """Every distinct load in ``body``, those inside indices too."""
+    return (node for node in walk(body) if isinstance(node, Load))
 
 
 def placeholder(name: str, shape: Sequence[Dim], dtype: DType, value: np.ndarray | None = None) -> Tensor:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from compiler_service.tensor_expr.tensor import Compute, Load, Tensor
 from shared_ir.dim import dims_text
-from shared_ir.expr import Expr, Var, to_text, transform
+from shared_ir.expr import Expr, Var, to_text, transform, walk
 
 
 def topological(output: Tensor) -> tuple[Tensor, ...]:
@@ -51,5 +53,30 @@ def body_text(body: Expr, names: dict[Tensor, str]) -> str:
             return Var(f"{names[expr.tensor]}[{indices}]", expr.dtype)
         return None
 
-    return to_text(transform(body, readable)).replace("$", "")
+    return _with_shared_parts(transform(body, readable)).replace("$", "")
+
+
+_LONG = 100
+"""Nodes of an expression that is printed with names for what occurs in it more than once."""
+
+
+def _with_shared_parts(expr: Expr) -> str:
+    """``t0 = ...; t1 = ...; expr``: written out in full, shared parts would make the text exponentially long."""
+    nodes = list(walk(expr))
+    uses = Counter(child for node in nodes for child in node.children())
+    if len(nodes) + sum(n - 1 for e, n in uses.items() if e.children()) <= _LONG:
+        return to_text(expr)
+    names: dict[Expr, Expr] = {}
+    lines: list[str] = []
+
+    def named(part: Expr) -> Expr:
+        if part not in names:
+            whole = part.with_children(tuple(named(child) for child in part.children())) if part.children() else part
+            names[part] = whole
+            if uses[part] > 1 and part.children():
+                names[part] = Var(f"t{len(lines)}", part.dtype)
+                lines.append(f"t{len(lines)} = {to_text(whole)}; ")
+        return names[part]
+
+    return "".join(lines) + to_text(named(expr))
 

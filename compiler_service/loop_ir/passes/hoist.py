@@ -89,13 +89,14 @@ class _Hoister:
 
     def repeated(self, stores: Sequence[Store]) -> list[Expr]:
         """Expressions worth a name that occur under two different parents or more, inner ones first."""
-        uses: Counter[Expr] = Counter()
+        uses: Counter[Expr] = Counter()  # up to 2: more visits would tell nothing new
         finished: list[Expr] = []
 
         def visit(expr: Expr) -> None:
             bindable = (self.operations(expr) or 0) >= _LEAST_OPERATIONS and isinstance(expr, Binary)
-            if bindable:
-                uses[expr] += 1
+            if uses[expr] == 2:
+                return
+            uses[expr] += 1
             if not bindable or uses[expr] == 1:
                 for child in expr.children():
                     visit(child)

@@ -124,16 +124,24 @@ def _groups(data: Load, columns: str) -> int | None:
     """0 when ``data`` does not depend on the columns, g when it does so only through ``columns // g``, else None."""
     found: set[int] = set()
     for index in data.indices:
-        total = sum(1 for e in walk(index) if e == axis_var(columns))
+        nodes = list(_occurrences(index))
+        total = sum(1 for e in nodes if e == axis_var(columns))
         grouped = [
             e
-            for e in walk(index)
+            for e in nodes
             if isinstance(e, Binary) and e.op is BinaryOp.FLOOR_DIV and e.lhs == axis_var(columns)
         ]
         if len(grouped) != total or not all(isinstance(getattr(e.rhs, "value", None), int) for e in grouped):
             return None
         found |= {int(getattr(e.rhs, "value", 0)) for e in grouped}
     return None if len(found) > 1 else found.pop() if found else 0
+
+
+def _occurrences(expr: Expr) -> Iterator[Expr]:
+    """Every node, as often as it occurs."""
+    yield expr
+    for child in expr.children():
+        yield from _occurrences(child)
 
 
 def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | None]:
@@ -144,10 +152,10 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
         for n in spatial
         if any(depends(i, n) for i in data.indices) and not any(depends(i, n) for i in weight.indices)
     ]
-    rows = used[-1] if used and used[-1] == spatial[-1] else None
-    if rows is None or len(spatial) < 2 or stage.reduction is None:
+    rows = used[-1] if used else None
+    if rows is None or rows == spatial[0] or stage.reduction is None:
         return rows, None
-    before = spatial[-2]
+    before = spatial[spatial.index(rows) - 1]
     reduced = {a.var for a in stage.reduction.axes}
     slides = any(depends(i, before) and reduced & variables(i) for i in data.indices)
     return rows, before if slides else None
@@ -189,7 +197,7 @@ class _Plan:
     """The steps for one matched contraction.
 
     Loops of the output, outermost first: tasks (batch axes, window chunk, row chunk, column chunk or group), column tile, window,
-    row tile, and the register tile itself. Accumulators are computed inside the innermost loop outside the register tile.
+    row tile, axes that choose other weights for the same data, and the register tile itself. Accumulators are computed inside the innermost loop outside the register tile.
     """
 
     def __init__(
@@ -208,7 +216,10 @@ class _Plan:
         self._columns = self._axes[match.columns]
         self._rows = None if match.rows is None else self._axes[match.rows]
         self._window = None if match.window is None else self._axes[match.window]
-        self._outer = [a for a in self._output.compute.axes if a not in (self._columns, self._rows, self._window)]
+        others = [a for a in self._output.compute.axes if a not in (self._columns, self._rows, self._window)]
+        last = len(self._output.compute.axes) if self._rows is None else self._output.compute.axes.index(self._rows)
+        self._inner = [a for a in others if self._output.compute.axes.index(a) > last]
+        self._outer = [a for a in others if a not in self._inner]
         self._width = lanes(target, match.stage.tensor.dtype)
         if match.groups:  # vectors must not cross groups
             self._width = math.gcd(self._width, match.groups)
@@ -368,6 +379,7 @@ class _Plan:
                 names.append(f"{self._rows.name}.{b.height}")
         elif self._rows is not None:
             names.append(self._rows.name)
+        names += [a.name for a in self._inner]
         if b.tile > self._width:
             steps.append(Split(out, columns, self._width))
         return tuple(names), steps

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from compiler_service.tensor_expr.broadcast import converted, widen
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.operators.movement import padded
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from compiler_service.tensor_expr.window import Window, pad_for, spatial_names, windows
 from shared_ir.dim import Dim, as_dim, dims_text
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, equal, lift, logical_and, select
+from shared_ir.expr import Expr, ceil_div, equal, lift, logical_and, select
 
 Ints = tuple[int, ...]
 
@@ -110,9 +112,9 @@ def conv_transpose(
     strides: Ints | None = None,
     layout: str = "NCHW",
 ) -> Tensor:
-    """The gradient of a convolution: a convolution, with flipped weights, of ``x`` with zeros between its elements.
+    """The gradient of a convolution. ``w`` is ``[ic, oc / group, *kernel]``.
 
-    ``w`` is ``[ic, oc / group, *kernel]``.
+    ``y[o] = sum over k, ic of x[(o + pad - k * dilation) / stride] * w[k]``, where the quotient is whole.
     """
     images = Layout.of(layout, x)
     spatial = images.parts(x.shape)[2]
@@ -132,11 +134,14 @@ def conv_transpose(
         low, high = _crop(full, wanted, auto_pad, pads[axis], pads[rank + axis])
         crops.append(low)
         sizes.append(as_dim(full - low - high))
+    if max(strides) > 1 and max(dilations) == 1:
+        found = [_Phases(*axis) for axis in zip(spatial, kernel, strides, crops, sizes, strict=True)]
+        return _biased(_phase_sum(x, w, found, group, images), b, images, x)
     reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
-    found = [Window(s + r, k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
+    slid = [Window(s + r, k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
     before = [as_dim(r - lift(c)) for r, c in zip(reach, crops, strict=True)]
-    image = _spread(x, images, strides, before, [window.extent for window in found])
-    return _biased(_window_sum(image, _flipped(w, group), found, group, images), b, images, x)
+    image = _spread(x, images, strides, before, [window.extent for window in slid])
+    return _biased(_window_sum(image, _flipped(w, group), slid, group, images), b, images, x)
 
 
 def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> tuple[Dim, Dim]:
@@ -149,6 +154,90 @@ def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> 
     half = as_dim(lift(total) // 2)
     rest = as_dim(total - half)
     return (half, rest) if auto_pad == "SAME_UPPER" else (rest, half)
+
+
+@dataclass(frozen=True)
+class _Phases:
+    """One axis of a transposed convolution: outputs ``o = q * stride + r``, apart by their phase r.
+
+    The outputs of phase r see the weights ``(r + crop) % stride + stride * j`` for j in ``range(taps)``, and element
+    ``q + (r + crop) // stride - j`` of the data.
+    """
+
+    extent: Dim
+    kernel: int
+    stride: int
+    crop: Dim
+    size: Dim
+
+    @property
+    def taps(self) -> int:
+        return -(-self.kernel // self.stride)
+
+    @property
+    def count(self) -> Dim:
+        """Number of outputs of a phase."""
+        return as_dim(ceil_div(lift(self.size), self.stride))
+
+    @property
+    def after(self) -> Dim:
+        """Zeros wanted behind the data; ``taps - 1`` are wanted before it."""
+        return as_dim(lift(self.count) + (lift(self.crop) + (self.stride - 1)) // self.stride - self.extent)
+
+    def source(self, q: Expr, r: Expr, j: Expr) -> Expr:
+        """Index into the data with its zeros."""
+        return q + (r + self.crop) // self.stride - j + (self.taps - 1)
+
+    def weight(self, r: Expr, j: Expr) -> Expr:
+        return (r + self.crop) % self.stride + j * self.stride
+
+
+def _phase_sum(x: Tensor, w: Tensor, found: Sequence[_Phases], group: int, images: Layout) -> Tensor:
+    """The sum of products of a transposed convolution, computed phase by phase: no zeros between the elements of ``x``."""
+    batch, rank = images.parts(x.shape)[0], len(found)
+    out, own = w.shape[1], as_dim(lift(w.shape[0]) // group)
+    channels = as_dim(lift(out) * group)
+    image, weights = _with_zeros(x, w, found, images)
+
+    def body(*index: Expr) -> Expr:
+        n, oc, at = images.parts(index[: 2 * rank + 2])
+        *taps, ic = index[2 * rank + 2 :]
+        each = list(zip(found, at[::2], at[1::2], taps, strict=True))
+        channel, filter_ = (ic, oc) if group == 1 else (oc // lift(out) * own + ic, oc % lift(out))
+        value = image[images.arrange(n, channel, [p.source(q, r, j) for p, q, r, j in each])]
+        return widen(value) * widen(weights[(channel, filter_, *(p.weight(r, j) for p, _, r, j in each))])
+
+    def joined(*index: Expr) -> Expr:
+        n, oc, o = images.parts(index)
+        parts = [part for i, p in zip(o, found, strict=True) for part in (i // p.stride, i % p.stride)]
+        return phases[images.arrange(n, oc, parts)]
+
+    extents = [extent for p in found for extent in (p.count, p.stride)]
+    names = [f"{name}{part}" for name in spatial_names(rank, "o") for part in ("q", "r")]
+    phases = reduce(
+        ReduceOp.SUM,
+        images.arrange(batch, channels, extents),
+        [*(p.taps for p in found), own],
+        body,
+        name="conv",
+        axes=images.arrange("n", "oc", names),
+        reduced=(*spatial_names(rank, "k"), "ic"),
+    )
+    shape = images.arrange(batch, channels, [p.size for p in found])
+    return compute(shape, joined, name="phases", axes=images.arrange("n", "oc", spatial_names(rank, "o")))
+
+
+def _with_zeros(x: Tensor, w: Tensor, found: Sequence[_Phases], images: Layout) -> tuple[Tensor, Tensor]:
+    """Data and weights with the zeros that make every phase see as many taps."""
+    if any(p.taps > 1 or p.after != 0 for p in found):
+        before = images.arrange(0, 0, [p.taps - 1 for p in found])
+        after = images.arrange(0, 0, [p.after for p in found])
+        names = images.arrange("n", "ic", spatial_names(len(found), "i"))
+        x = padded(x, before, after, lift(0, x.dtype), axes=names)
+    missing = [p.taps * p.stride - p.kernel for p in found]
+    if any(missing):
+        w = padded(w, (0,) * w.rank, (0, 0, *missing), lift(0, w.dtype))
+    return x, w
 
 
 def _spread(
