@@ -13,8 +13,12 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
+from compiler_service.loop_ir.algorithms import algorithm_function
+from compiler_service.loop_ir.interpret import run as run_loops
 from compiler_service.tensor_expr import registry
+from compiler_service.tensor_expr.algorithm import algorithm_kernel
 from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import dims_text
 from shared_ir.dim import evaluate as dim_value
@@ -22,6 +26,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, Var
 from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
+from shared_ir.types import TensorType
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Environment: TypeAlias = dict[Value, Array]
@@ -100,6 +105,8 @@ class _Interpreter:
                 return self._repeat(node, operands, known)
             case _ if node.op == DEFINE_OP:
                 return self._define(node, operands)
+            case _ if node.op in SEQUENTIAL:
+                return [self._algorithm(node, operands)]
         try:
             return self._apply(node, operands)
         except IngotError as error:
@@ -115,6 +122,17 @@ class _Interpreter:
         arrays = iter(evaluate(wanted, feeds, self.symbols))
         return [next(arrays) if v is not None else np.empty(0) for v in node.outputs]
 
+    def _algorithm(self, node: Node, operands: Sequence[Array | None]) -> Array:
+        arrays = [np.ascontiguousarray(_present(x)) for x in operands]
+        inputs = [Value(v.name, TensorType(v.dtype, x.shape)) for v, x in zip(node.operands, arrays, strict=True)]
+        (result,) = node.results
+        output = Value(result.name, TensorType(result.dtype, tuple(self._dim(d) for d in result.shape)))
+        definition = algorithm_kernel(Node(node.op, tuple(inputs), (output,), node.attributes))
+        function = algorithm_function(node.op, "algorithm", definition.arguments, definition.output, 0, node.attributes)
+        array = np.zeros([int(str(d)) for d in output.shape], result.dtype.numpy)
+        run_loops(function, [*arrays, array])
+        return array
+
     # -- control flow; the words are those of the ONNX operators
 
     def _if(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
@@ -129,7 +147,10 @@ class _Interpreter:
         carried = [_present(x) for x in operands[2:]]
         scanned: list[list[Array]] = [[] for _ in body.outputs[1 + len(carried) :]]
         step = 0
+        counter = node.attributes.get("counter")
         while condition and (trips is None or step < trips):
+            if isinstance(counter, Var):
+                self.symbols[counter.name] = step
             first = [np.array(step, dtype=np.int64).reshape(_shape(body.inputs[0]))]
             second = [np.array(condition).reshape(_shape(body.inputs[1]))]
             results = self.call(body, [*first, *second, *carried], known)

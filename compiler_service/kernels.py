@@ -8,12 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.loop_ir import passes as loop_passes
+from compiler_service.loop_ir.algorithms import algorithm_function
 from compiler_service.loop_ir.ir import Function
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import Preparation, preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule, Winograd
+from compiler_service.tensor_expr.algorithm import AlgorithmDefinition
 from compiler_service.tensor_expr.group import KernelDefinition
 from shared_ir.dim import Dim, bind
 from shared_ir.errors import IngotError
@@ -41,6 +43,8 @@ class Kernel:
 
     def default_schedule(self, target: Target, *, winograd: bool = False) -> Schedule:
         """The schedule of the rules; ``winograd`` lets them filter convolutions by Winograd's algorithm."""
+        if isinstance(self.definition, AlgorithmDefinition):
+            return ()
         arguments = zip(self.definition.arguments, self.constant, strict=True)
         constants = frozenset(a for a, c in arguments if c)
         try:
@@ -51,6 +55,15 @@ class Kernel:
     def lower(self, schedule: Schedule, target: Target) -> Function:
         """The loop program before the loop passes."""
         definition = self.definition
+        if isinstance(definition, AlgorithmDefinition):
+            return algorithm_function(
+                definition.algorithm,
+                self.name,
+                definition.arguments,
+                definition.output,
+                len(definition.parameters),
+                definition.attributes,
+            )
         symbols = [f"d{i}" for i in range(len(definition.parameters))]
         try:
             return lower(self.name, definition.output, definition.arguments, symbols, schedule, target)
@@ -59,6 +72,8 @@ class Kernel:
 
     def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
         """What is done to each argument at compile time."""
+        if isinstance(self.definition, AlgorithmDefinition):
+            return tuple(Preparation() for _ in self.definition.arguments)
         names = stage_names(self.definition.output)
         return tuple(preparation_of(schedule, names[a], a) for a in self.definition.arguments)
 

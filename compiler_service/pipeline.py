@@ -31,7 +31,9 @@ from compiler_service.options import CompileOptions
 from compiler_service.program import build_program
 from compiler_service.progress import Log, Progress, silent
 from compiler_service.schedule.steps import to_text
+from compiler_service.tensor_expr.algorithm import algorithm_kernel
 from compiler_service.tensor_expr.group import KernelDefinition, Known, group_kernels
+from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.registry import OPERATORS, infer
 from compiler_service.tune.records import merge, read_records, write_records
 from compiler_service.tuning import Records, tune_kernels
@@ -205,7 +207,9 @@ def define_kernels(module: Module) -> tuple[KernelDefinition, ...]:
 def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
     known = known_values(graph, outer)
     for node in graph.nodes:
-        if node.op != GROUP_OP:
+        if node.op in SEQUENTIAL:
+            yield algorithm_kernel(node)
+        elif node.op != GROUP_OP:
             for body in node.subgraphs:
                 yield from _define_kernels(body, known)
         elif not node.attributes.get("view", False):

@@ -30,7 +30,9 @@ class BodyImporter(Protocol):
     @property
     def context(self) -> Context: ...
 
-    def body(self, proto: onnx.GraphProto, frame: Frame, types: Types = ()) -> tuple[Graph, tuple[Binding, ...]]: ...
+    def body(
+        self, proto: onnx.GraphProto, frame: Frame, types: Types = (), number: Expr | None = None
+    ) -> tuple[Graph, tuple[Binding, ...]]: ...
 
     def inline(self, proto: onnx.GraphProto, frame: Frame, builder: Builder) -> tuple[Binding, ...]: ...
 
@@ -100,7 +102,8 @@ def _merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Conte
 
 
 def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: BodyImporter) -> None:
-    """``Loop``: dims of the state that change from one iteration to the next become symbols."""
+    """``Loop``: dims of the state that change from one iteration to the next become symbols, and so does the number of the
+    iteration."""
     context = importer.context
     proto = _graph(node, "body")
     inputs = tuple(frame.lookup(n) for n in node.inputs)
@@ -109,14 +112,15 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
         raise _malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
     _check_outputs(node, proto, len(node.outputs) + 1)
     head = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
-    state, graph, outputs = _settled(node, proto, head, inputs[2:], frame, importer)
+    counter = context.symbols.fresh(f"{node.title}_i")
+    state, graph, outputs = _settled(node, proto, head, inputs[2:], frame, importer, number=counter)
     trip = _trip_count(node, inputs, graph, outputs, context)
     outside = _Outside.of(node, inputs, graph, context)
     types = [outside.type(i, _type(outputs[1 + i]), before) for i, before in enumerate(state)]
     for index, output in enumerate(outputs[count + 1 :], start=count):
         element = outside.type(index, _type(output))
         types.append(None if element is None else TensorType(element.dtype, (trip, *element.shape)))
-    _finish(node, inputs, {"body": graph}, types, frame, builder, importer)
+    _finish(node, inputs, {"body": graph, "counter": counter}, types, frame, builder, importer)
 
 
 def _settled(
@@ -127,6 +131,7 @@ def _settled(
     frame: Frame,
     importer: BodyImporter,
     tail: Types = (),
+    number: Expr | None = None,
 ) -> tuple[list[TensorType | None], Graph, tuple[Binding, ...]]:
     """The body for state types that its own outputs keep: dims that change are made symbols until none does.
 
@@ -137,7 +142,7 @@ def _settled(
     loose: set[Dim] = set()
     first = 1 if head else 0  # a Loop body gives its condition first
     while True:
-        graph, outputs = importer.body(proto, frame, [*head, *state, *tail])
+        graph, outputs = importer.body(proto, frame, [*head, *state, *tail], number)
         after = [_type(b) for b in outputs[first : first + len(state)]]
         general = [
             _generalised(node, a, b, proto.input[len(head) + i].name, loose, importer.context)

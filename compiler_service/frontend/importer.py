@@ -8,13 +8,14 @@ from dataclasses import dataclass
 import numpy as np
 import onnx
 
-from compiler_service.frontend import control_flow
+from compiler_service.frontend import control_flow, data_dependent
 from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.constants import constant_array, graph_attributes
 from compiler_service.frontend.context import Context
+from compiler_service.frontend.defining import infer_defined
 from compiler_service.frontend.functions import Call, call_of_local, call_of_standard, has_definition
-from compiler_service.frontend.inference import infer_outputs, tensor_type
+from compiler_service.frontend.inference import tensor_type
 from compiler_service.frontend.limits import exceeded
 from compiler_service.frontend.node import SourceNode, domain_name
 from compiler_service.frontend.operands import Operands
@@ -48,11 +49,16 @@ class GraphImporter:
         self.nodes(proto.node, frame, builder)
 
     def body(
-        self, proto: onnx.GraphProto, frame: Frame, types: Sequence[TensorType | None] = ()
+        self,
+        proto: onnx.GraphProto,
+        frame: Frame,
+        types: Sequence[TensorType | None] = (),
+        number: Expr | None = None,
     ) -> tuple[Graph, tuple[Binding, ...]]:
         """A nested graph whose inputs have ``types`` (``None``: not known), and what its outputs are bound to.
 
-        The graph is only meaningful when every output is a :class:`Value`.
+        ``number`` is the element of the first input, where that is known. The graph is only meaningful when every output is
+        a :class:`Value`.
         """
         inside = self._nested_frame(frame)
         builder = Builder()
@@ -61,6 +67,8 @@ class GraphImporter:
             binding: Binding = Special.UNKNOWN if type is None else self.context.value(info.name, type)
             inside.bindings[info.name] = binding
             inputs.append(binding)
+        if number is not None and isinstance(inputs[0], Value):
+            self.context.known.add(inputs[0], np.full((), number, dtype=object))
         self.contents(proto, inside, builder)
         outputs = tuple(inside.lookup(o.name) for o in proto.output)
         graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(builder.nodes), builder.constants)
@@ -122,7 +130,7 @@ class GraphImporter:
             array = constant_array(node, self.context)
             self.context.constant(node.outputs[0], array, frame, builder)
             return
-        if is_adapted(node) and self._has_unknown_inputs(node, frame):
+        if is_adapted(node) and self.has_unknown_inputs(node, frame):
             self._bind_unknown_if_supported(node.with_(op=newest_name(node)), frame)
             return
         operands = Operands(self.context, frame, builder, node)
@@ -140,6 +148,10 @@ class GraphImporter:
         if handler is not None:
             handler(node, frame, builder, self)
             return
+        sized_by_data = None if node.domain else data_dependent.HANDLERS.get(node.op)
+        if sized_by_data is not None:
+            sized_by_data(node, frame, builder, self)
+            return
         self.operator(node, frame, builder)
 
     def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
@@ -148,12 +160,12 @@ class GraphImporter:
         if node.qualified not in context.inference.operators:
             self.by_definition(node, frame, builder)
             return
-        if self._has_unknown_inputs(node, frame):
+        if self.has_unknown_inputs(node, frame):
             self.bind_unknown(node, frame)
             return
         inputs = self.operands(node, frame)
         attributes = graph_attributes(node, context)
-        outputs = infer_outputs(context.inference, node.qualified, inputs, attributes, context.known)
+        inputs, outputs = infer_defined(node, inputs, attributes, builder, context)
         self.emit(node, inputs, attributes, self._with_own_symbols(inputs, outputs), frame, builder)
 
     def by_definition(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
@@ -171,7 +183,7 @@ class GraphImporter:
 
     def _bind_unknown_if_supported(self, node: SourceNode, frame: Frame) -> None:
         """For a node whose inputs are unknown: the operator is all that can be checked."""
-        defined = has_definition(node) and self._has_unknown_inputs(node, frame)
+        defined = has_definition(node) and self.has_unknown_inputs(node, frame)
         if node.qualified not in self.context.inference.operators and not defined:
             raise _unsupported(node)
         self.bind_unknown(node, frame)
@@ -204,7 +216,7 @@ class GraphImporter:
             bindings.pop()
         return tuple(b if isinstance(b, Value) else None for b in bindings)
 
-    def _has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool:
+    def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool:
         return any(frame.lookup(n) is Special.UNKNOWN for n in node.inputs)
 
     def _with_own_symbols(

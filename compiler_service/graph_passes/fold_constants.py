@@ -14,13 +14,14 @@ from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_cod
 from compiler_service.graph_passes.nested import Constants, map_graphs
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.values import evaluate_node
+from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
 from shared_ir.graph import DEFINE_OP, GROUP_OP, Graph, Node, Value
 
 ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
 """What models do to weights: folded at any size, since the result replaces an operand of the same size."""
 
-NEVER = frozenset({"ingot.Dims", DEFINE_OP, *RANDOM})
+NEVER = frozenset({"ingot.Dims", DEFINE_OP, *SEQUENTIAL, *RANDOM})
 
 
 @dataclass(frozen=True)

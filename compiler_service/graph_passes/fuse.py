@@ -23,10 +23,11 @@ from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rules_movement import moves_nothing, permutation
 from compiler_service.graph_passes.values import Known
+from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
 
-SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP})
+SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, *SEQUENTIAL})
 """Operators that belong to no group."""
 
 

@@ -70,7 +70,8 @@ class _Lowering:
     def _loop(self, node: Node, known: Known) -> list[Node]:
         (body,) = node.subgraphs
         iteration, running = body.inputs[:2]
-        counter = self.symbol(f"{node.name or 'loop'}_i")
+        counter = node.attributes.get("counter")
+        counter = counter if isinstance(counter, Var) else self.symbol(f"{node.name or 'loop'}_i")
         builder = self._builder(body)
         self._number(builder, counter, iteration)
         constants = {**body.constants, **builder.added, running: np.ones(_shape(running), dtype=np.bool_)}

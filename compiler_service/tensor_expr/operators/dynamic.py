@@ -8,10 +8,10 @@ import numpy as np
 
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
-from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Var
+from shared_ir.expr import Expr, Var, equal, lift, minimum, select
 
 
 def define(x: Tensor, *, symbols: tuple[Var, ...]) -> Tensor:
@@ -29,4 +29,27 @@ def assume(x: Tensor, *, actual: Dim, expected: Dim) -> Tensor:
     return compute(x.shape, lambda *i: x[i], name="assume", assumes=assumed)
 
 
-OPERATORS = (Operator("ingot.Define", define), Operator("ingot.Assume", assume))
+def row_ranks(x: Tensor) -> Tensor:
+    """int32: how many rows of the matrix come before each row in lexicographic order; of equal rows the earlier does."""
+    if x.rank != 2:
+        raise mismatch("RowRanks takes a matrix", "2 axes", str(x.rank))
+    count, width = x.shape
+
+    def differing(i: Expr, j: Expr, k: Expr) -> Expr:
+        return select(equal(x[i, k], x[j, k]), lift(width), k)
+
+    first = reduce(ReduceOp.MIN, (count, count), [width], differing, name="first_difference")
+
+    def wins(i: Expr, j: Expr) -> Expr:
+        k = minimum(first[i, j], lift(width) - 1)
+        before = select(equal(first[i, j], width), j < i, x[j, k] < x[i, k])
+        return select(before, lift(1, DType.INT32), lift(0, DType.INT32))
+
+    return reduce(ReduceOp.SUM, (count,), [count], wins, name="row_ranks")
+
+
+OPERATORS = (
+    Operator("ingot.Define", define),
+    Operator("ingot.Assume", assume),
+    Operator("ingot.RowRanks", row_ranks),
+)

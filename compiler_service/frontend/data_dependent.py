@@ -1,0 +1,228 @@
+"""Operators whose result has a size that depends on data: a count first, which becomes a symbol, then the elements."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from compiler_service.frontend.context import Context
+from compiler_service.frontend.defining import Nodes
+from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.scope import Builder, Frame
+from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph import Value
+
+
+class OperatorImporter(Protocol):
+    """The part of the importer that this needs."""
+
+    @property
+    def context(self) -> Context: ...
+
+    def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]: ...
+
+    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None: ...
+
+    def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
+
+    def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
+
+
+Expansion: TypeAlias = Callable[[Nodes, Sequence[Value | None]], Sequence[Value | None]]
+Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, OperatorImporter], None]
+
+
+def expanded(expansion: Expansion) -> Handler:
+    """The handler that puts the nodes of ``expansion`` in place of a node."""
+
+    def handle(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+        if importer.has_unknown_inputs(node, frame):
+            importer.bind_unknown(node, frame)
+            return
+        given = importer.operands(node, frame)
+        operands = (*given, *(None,) * (5 - len(given)))
+        results = expansion(Nodes(node, builder, importer.context), operands)
+        for name, value in zip(node.outputs, results, strict=False):
+            if name and value is not None:
+                frame.bindings[name] = value
+
+    return handle
+
+
+def _required(value: Value | None) -> Value:
+    if value is None:
+        raise IngotError(ErrorCode.INVALID_MODEL, "a required input is absent", remedy="Export the model again.")
+    return value
+
+
+# -- where something is true
+
+
+def _true_positions(nodes: Nodes, mask: Value, label: str) -> tuple[Value, Dim]:
+    """Positions of the true elements of a vector of bool, and how many they are."""
+    count = nodes.node("ReduceSum", nodes.node("Cast", mask, to=DType.INT64), keepdims=1)
+    (number,) = nodes.define(count, f"{nodes.source.outputs[0]}_{label}")
+    return nodes.node("ingot.Positions", mask, count=number), number
+
+
+def _flat(nodes: Nodes, x: Value) -> Value:
+    return nodes.node("Reshape", x, nodes.dims([product(x.shape)]), allowzero=1)
+
+
+def non_zero(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
+    x = _required(operands[0])
+    shape = x.shape or (1,)
+    mask = _flat(nodes, x if x.dtype is DType.BOOL else nodes.node("Cast", x, to=DType.BOOL))
+    found, _ = _true_positions(nodes, mask, "count")
+    column = [len(shape), 1]
+    strides = nodes.node(
+        "Reshape", nodes.dims([product(shape[i + 1 :]) for i in range(len(shape))]), nodes.integers(*column)
+    )
+    extents = nodes.node("Reshape", nodes.dims(shape), nodes.integers(*column))
+    row = nodes.node("Unsqueeze", found, nodes.integers(0))
+    return [nodes.node("Mod", nodes.node("Div", row, strides), extents, name=nodes.source.outputs[0])]
+
+
+def compress(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
+    x, condition = _required(operands[0]), _required(operands[1])
+    axis = nodes.source.attributes.get("axis")
+    if axis is None:
+        x, axis = _flat(nodes, x), 0
+    found, _ = _true_positions(nodes, condition, "count")
+    return [nodes.node("Gather", x, found, axis=int(axis), name=nodes.source.outputs[0])]
+
+
+# -- Range
+
+
+def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
+    """``start + i * delta`` for the integers ``i`` below a count that the run defines."""
+    start, limit, delta = (_required(v) for v in operands[:3])
+    dtype = start.dtype
+    wide = DType.INT64 if dtype.is_integer else DType.FLOAT64
+    first, last, step = (nodes.node("Cast", v, to=wide) for v in (start, limit, delta))
+    distance = nodes.node("Sub", last, first)
+    if dtype.is_integer:
+        steps = nodes.node("Div", distance, step)
+        zero = nodes.scalar(0)
+        signs = [nodes.node("Less", v, zero) for v in (distance, step)]
+        rest = nodes.node("Not", nodes.node("Equal", nodes.node("Mul", steps, step), distance))
+        more = nodes.node("And", rest, nodes.node("Equal", *signs))
+        count = nodes.node("Add", steps, nodes.node("Cast", more, to=DType.INT64))
+    else:
+        count = nodes.node("Cast", nodes.node("Ceil", nodes.node("Div", distance, step)), to=DType.INT64)
+    count = nodes.node("Max", nodes.vector(count), nodes.integers(0))
+    (number,) = nodes.define(count, f"{nodes.source.outputs[0]}_count")
+    number_scalar = nodes.node("Squeeze", nodes.dims([number]))
+    ordinal = nodes.node("Range", nodes.scalar(0), number_scalar, nodes.scalar(1))
+    exact = wide if dtype.is_integer or dtype is DType.FLOAT64 else DType.FLOAT32
+    begin, each = (nodes.node("Cast", v, to=exact) for v in (start, delta))
+    value = nodes.node("Add", begin, nodes.node("Mul", nodes.node("Cast", ordinal, to=exact), each))
+    return [nodes.node("Cast", value, to=dtype, name=nodes.source.outputs[0])]
+
+
+def _range_handler(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+    known = importer.context.known
+    bindings = [frame.lookup(n) for n in node.inputs]
+    if all(isinstance(b, Value) and known.get(b) is not None for b in bindings):
+        importer.operator(node, frame, builder)
+    else:
+        expanded(range_)(node, frame, builder, importer)
+
+
+# -- NonMaxSuppression
+
+
+def non_max_suppression(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
+    boxes, scores = _required(operands[0]), _required(operands[1])
+    limit = nodes.scalar(0) if operands[2] is None else operands[2]
+    overlap = nodes.scalar(0.0, DType.FLOAT32) if operands[3] is None else operands[3]
+    least = nodes.scalar(float("-inf"), DType.FLOAT32) if operands[4] is None else operands[4]
+    classes, count = scores.shape[1:]
+    order = _sorted_positions(nodes, scores, largest=True)
+    centered = int(nodes.source.attributes.get("center_point_box", 0))
+    kept = nodes.node("ingot.Suppressed", boxes, scores, order, limit, overlap, least, centered=centered)
+    flat = _flat(nodes, kept)
+    found, _ = _true_positions(nodes, nodes.node("Not", nodes.node("Less", flat, nodes.integers(0))), "count")
+    box = nodes.node("Gather", flat, found)
+    row = nodes.node("Div", found, nodes.dims([count]))
+    columns = [nodes.node("Div", row, nodes.dims([classes])), nodes.node("Mod", row, nodes.dims([classes])), box]
+    columns = [nodes.node("Unsqueeze", c, nodes.integers(1)) for c in columns]
+    return [nodes.node("Concat", *columns, axis=1, name=nodes.source.outputs[0])]
+
+
+def _sorted_positions(nodes: Nodes, x: Value, *, largest: bool) -> Value:
+    """int64: positions along the last axis in sorted order; of equal elements the earlier comes first."""
+    ranks = nodes.node("ingot.Ranks", x, axis=-1, largest=int(largest))
+    return nodes.node("ingot.RankedPositions", ranks, nodes.dims([x.shape[-1]]), axis=-1)
+
+
+# -- Unique
+
+
+def unique(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Equal elements (slices, along an axis) stand together once sorted: the first of each run is what is unique."""
+    x = _required(operands[0])
+    axis = nodes.source.attributes.get("axis")
+    if axis is None:
+        x, axis = _flat(nodes, x), 0
+    axis = int(axis) % x.type.rank
+    count = x.shape[axis]
+    ranks = nodes.node("ingot.Ranks", x, axis=0, largest=0) if x.type.rank == 1 else _slice_ranks(nodes, x, axis)
+    order = nodes.node("ingot.RankedPositions", ranks, nodes.dims([count]), axis=0)
+    starts = _run_starts(nodes, nodes.node("Gather", x, order, axis=axis), axis)
+    firsts, number = _true_positions(nodes, starts, "count")
+    run = nodes.node("CumSum", nodes.node("Cast", starts, to=DType.INT64), nodes.scalar(0))
+    indices = nodes.node("Gather", order, firsts)
+    inverse = nodes.node("Gather", nodes.node("Sub", run, nodes.scalar(1)), ranks)
+    counts = nodes.node("Sub", _after_each(nodes, firsts, number, count), firsts)
+    if not int(nodes.source.attributes.get("sorted", 1)):
+        place = nodes.node("ingot.Ranks", indices, axis=0, largest=0)
+        appearance = nodes.node("ingot.RankedPositions", place, nodes.dims([number]), axis=0)
+        indices, counts = nodes.node("Gather", indices, appearance), nodes.node("Gather", counts, appearance)
+        inverse = nodes.node("Cast", nodes.node("Gather", place, inverse), to=DType.INT64)
+    return [nodes.node("Gather", x, indices, axis=axis, name=nodes.source.outputs[0]), indices, inverse, counts]
+
+
+def _after_each(nodes: Nodes, firsts: Value, number: Dim, count: Dim) -> Value:
+    """Where the run after each run begins."""
+    all_but_first = nodes.node("Concat", firsts, nodes.dims([count]), axis=0)
+    place = nodes.node(
+        "Range", nodes.scalar(1), nodes.node("Squeeze", nodes.dims([as_dim(number + 1)])), nodes.scalar(1)
+    )
+    return nodes.node("Gather", all_but_first, place)
+
+
+def _run_starts(nodes: Nodes, ordered: Value, axis: int) -> Value:
+    """bool vector: whether a slice of ``ordered`` differs from the one before it; the first does."""
+    count = ordered.shape[axis]
+    place = nodes.node("Range", nodes.scalar(0), nodes.node("Squeeze", nodes.dims([count])), nodes.scalar(1))
+    before = nodes.node("Max", nodes.node("Sub", place, nodes.scalar(1)), nodes.scalar(0))
+    differs = nodes.node("Not", nodes.node("Equal", ordered, nodes.node("Gather", ordered, before, axis=axis)))
+    others = [i for i in range(ordered.type.rank) if i != axis]
+    if others:
+        some = nodes.node("ReduceMax", nodes.node("Cast", differs, to=DType.INT32), nodes.integers(*others), keepdims=0)
+        differs = nodes.node("Cast", some, to=DType.BOOL)
+    return nodes.node("Or", differs, nodes.node("Equal", place, nodes.scalar(0)))
+
+
+def _slice_ranks(nodes: Nodes, x: Value, axis: int) -> Value:
+    """int32 vector: the rank of each slice along ``axis`` in lexicographic order, equal slices by position."""
+    order = [axis, *(i for i in range(x.type.rank) if i != axis)]
+    count, width = x.shape[axis], product(x.shape[i] for i in order[1:])
+    rows = nodes.node("Reshape", nodes.node("Transpose", x, perm=tuple(order)), nodes.dims([count, width]), allowzero=1)
+    return nodes.node("ingot.RowRanks", rows)
+
+
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
+    {
+        "NonZero": expanded(non_zero),
+        "Compress": expanded(compress),
+        "Range": _range_handler,
+        "NonMaxSuppression": expanded(non_max_suppression),
+        "Unique": expanded(unique),
+    }
+)

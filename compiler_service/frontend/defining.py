@@ -1,0 +1,172 @@
+"""Operands that decide a shape and that only the run knows: each unknown element becomes a symbol that the run defines.
+
+``Reshape(x, s)`` becomes ``u = the unknown elements of s; ingot.Define(u) {symbols=(a, b)}; Reshape(x, (a, 64, b))``, so that every
+definition sees arithmetic on dims, as it does for shapes of inputs. Symbols are at least 0: conventions about negative numbers
+and 0 are resolved by nodes before (see :mod:`normalising`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from math import prod
+
+import numpy as np
+
+from compiler_service.frontend.context import Context
+from compiler_service.frontend.inference import infer_outputs, tensor_type
+from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.normalising import NORMALISERS, Elements
+from compiler_service.frontend.scope import Builder
+from compiler_service.tensor_expr.refusal import UnknownValueError
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, Var
+from shared_ir.graph import DEFINE_OP, Attribute, Node, Value
+from shared_ir.types import TensorType
+
+MOST_DEFINED = 64
+"""An operand with more elements than this is no shape."""
+
+_INTEGERS = frozenset({DType.INT32, DType.INT64})
+
+
+@dataclass(frozen=True)
+class Nodes:
+    """Appends nodes of the graph IR beside the node that is being imported."""
+
+    source: SourceNode
+    builder: Builder
+    context: Context
+
+    def node(self, op: str, *inputs: Value | None, name: str = "", **attributes: Attribute) -> Value:
+        """The first output of a new node."""
+        context = self.context
+        (output, *_) = infer_outputs(context.inference, op, inputs, attributes, context.known)
+        assert output is not None
+        value = self._value(output, name or f"{self.source.title}_{op}")
+        self.builder.nodes.append(Node(op, inputs, (value,), attributes, self.source.title))
+        return value
+
+    def _value(self, tensor: Tensor, name: str) -> Value:
+        value = self.context.value(name.replace("ingot.", ""), tensor_type(tensor))
+        self.context.known.add(value, tensor.value)
+        return value
+
+    def constant(self, array: np.ndarray, name: str = "constant") -> Value:
+        value = Value(self.context.names.fresh(f"{self.source.title}_{name}"), TensorType(DType.of(array), array.shape))
+        self.builder.constants[value] = array
+        self.context.known.add_constant(value, array)
+        return value
+
+    def integers(self, *numbers: int) -> Value:
+        return self.constant(np.array(numbers, np.int64), "numbers")
+
+    def scalar(self, number: float, dtype: DType = DType.INT64) -> Value:
+        return self.constant(np.array(number, dtype.numpy), "number")
+
+    def dims(self, dims: Sequence[Dim]) -> Value:
+        """An int64 vector of known dims."""
+        return self.node("ingot.Dims", dims=tuple(dims))
+
+    def like(self, vector: Value, operand: Value) -> Value:
+        """``vector`` in the shape and element type of ``operand``."""
+        if operand.shape != vector.shape:
+            vector = self.node("Reshape", vector, self.dims(operand.shape), allowzero=1)
+        return vector if operand.dtype is vector.dtype else self.node("Cast", vector, to=operand.dtype)
+
+    def vector(self, operand: Value) -> Value:
+        """The elements of ``operand`` as an int64 vector."""
+        if operand.dtype is not DType.INT64:
+            operand = self.node("Cast", operand, to=DType.INT64)
+        return operand if operand.type.rank == 1 else self.node("Reshape", operand, self.integers(-1))
+
+    def elements(self, value: Value | None) -> Elements | None:
+        """The elements of a value that is known, as dims."""
+        known = self.context.known.get(value)
+        return None if known is None else tuple(as_dim(e) for e in known.reshape(-1).tolist())
+
+    def define(self, vector: Value, label: str) -> tuple[Var, ...]:
+        """New symbols for the elements of an int64 vector that the run computes."""
+        (count,) = vector.shape
+        assert isinstance(count, int)
+        symbols = tuple(self.context.symbols.fresh(f"{label}_{i}" if count > 1 else label) for i in range(count))
+        self.node(DEFINE_OP, vector, name=f"{label}_defined", symbols=symbols)
+        return symbols
+
+
+def infer_defined(
+    source: SourceNode,
+    inputs: tuple[Value | None, ...],
+    attributes: Mapping[str, Attribute],
+    builder: Builder,
+    context: Context,
+) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
+    """The outputs of an operator, and its operands: those whose elements must be known are, in the end.
+
+    Raises:
+        IngotError: from the definition.
+    """
+    from_run = Definer(Nodes(source, builder, context))
+    for _ in range(len(inputs) + 1):
+        try:
+            return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)
+        except UnknownValueError as error:
+            index = next((i for i, v in enumerate(inputs) if v is not None and v.name == error.tensor), None)
+            if index is None or not from_run.can_define(inputs[index]):
+                raise
+            inputs = (*inputs[:index], from_run.operand(inputs, index, attributes), *inputs[index + 1 :])
+    return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)
+
+
+@dataclass(frozen=True)
+class Definer:
+    """Makes operands known."""
+
+    nodes: Nodes
+
+    def can_define(self, operand: Value | None) -> bool:
+        if operand is None or operand.dtype not in _INTEGERS or self.nodes.context.known.get(operand) is not None:
+            return False
+        extents = [d for d in operand.shape if isinstance(d, int)]
+        return len(extents) == operand.type.rank and prod(extents) <= MOST_DEFINED
+
+    def operand(self, inputs: Sequence[Value | None], index: int, attributes: Mapping[str, Attribute]) -> Value:
+        """What to read in place of operand ``index``."""
+        operand = inputs[index]
+        assert operand is not None
+        vector, known = self.nodes.vector(operand), self.known_elements(operand)
+        normalise = NORMALISERS.get((self.nodes.source.qualified, index))
+        if normalise is not None:
+            vector, known = normalise(self.nodes, inputs, attributes, vector, known)
+        unknown = [i for i, e in enumerate(known) if e is None]
+        if unknown:
+            chosen = (
+                vector
+                if len(unknown) == len(known)
+                else self.nodes.node("Gather", vector, self.nodes.integers(*unknown))
+            )
+            symbols = iter(self.nodes.define(chosen, operand.name))
+            known = tuple(next(symbols) if e is None else e for e in known)
+        return self.nodes.like(self.nodes.dims([d for d in known if d is not None]), operand)
+
+    def known_elements(self, operand: Value) -> Elements:
+        """What is known of the elements: those that were put together with unknown ones."""
+        producers = {v: n for n in self.nodes.builder.nodes for v in n.results}
+        return self._elements(operand, producers)
+
+    def _elements(self, operand: Value, producers: Mapping[Value, Node]) -> Elements:
+        count = prod(d for d in operand.shape if isinstance(d, int))
+        known = self.nodes.context.known.get(operand)
+        if known is not None:
+            elements = known.reshape(-1).tolist()
+            return tuple(
+                as_dim(e) if isinstance(e, (int, Expr)) and not isinstance(e, bool) else None for e in elements
+            )
+        node = producers.get(operand)
+        if node is not None and node.op == "Concat":
+            return tuple(e for v in node.operands for e in self._elements(v, producers))
+        if node is not None and node.op in ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"):
+            return self._elements(node.operands[0], producers)
+        return (None,) * count

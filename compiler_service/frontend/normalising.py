@@ -1,0 +1,116 @@
+"""Conventions of operands that decide shapes (-1, 0, counting from the end), resolved by nodes where only the run knows them.
+
+A normaliser gets the operand as an int64 vector and what is known of its elements, and gives both without conventions: every
+element is then at least 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+from typing import Protocol, TypeAlias
+
+from compiler_service.tensor_expr.refusal import unknown_value
+from shared_ir.dim import Dim, as_dim, product
+from shared_ir.expr import Expr
+from shared_ir.graph import Attribute, Value
+
+Elements: TypeAlias = tuple[Dim | None, ...]
+
+
+class NodeSource(Protocol):
+    """Makes nodes; see :class:`defining.Nodes`."""
+
+    def node(self, op: str, *inputs: Value | None, name: str = "", **attributes: Attribute) -> Value: ...
+
+    def integers(self, *numbers: int) -> Value: ...
+
+    def dims(self, dims: Sequence[Dim]) -> Value: ...
+
+    def elements(self, value: Value | None) -> Elements | None:
+        """The elements of an operand that is known."""
+        ...
+
+
+Normaliser: TypeAlias = Callable[
+    [NodeSource, Sequence[Value | None], Mapping[str, Attribute], Value, Elements], tuple[Value, Elements]
+]
+
+
+def _operand(inputs: Sequence[Value | None], index: int) -> Value:
+    value = inputs[index]
+    assert value is not None
+    return value
+
+
+def reshape_target(
+    nodes: NodeSource,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Attribute],
+    wanted: Value,
+    known: Elements,
+) -> tuple[Value, Elements]:
+    """0 copies an extent, -1 is what is left."""
+    x = _operand(inputs, 0)
+    if not attributes.get("allowzero", 0):
+        own: list[Dim] = [x.shape[i] if i < x.type.rank else 1 for i in range(len(known))]
+        zero = nodes.node("Equal", wanted, nodes.integers(0))
+        wanted = nodes.node("Where", zero, nodes.dims(own), wanted)
+        known = tuple(o if isinstance(k, int) and k == 0 else k for k, o in zip(known, own, strict=True))
+    free = nodes.node("Less", wanted, nodes.integers(0))
+    others = nodes.node("ReduceProd", nodes.node("Where", free, nodes.integers(1), wanted), keepdims=1)
+    left = nodes.node("Div", nodes.dims([product(x.shape)]), nodes.node("Max", others, nodes.integers(1)))
+    wanted = nodes.node("Where", free, left, wanted)
+    if sum(k is None for k in known) and -1 in known:
+        known = tuple(None if isinstance(k, int) and k == -1 else k for k in known)
+    return wanted, known
+
+
+def expand_target(
+    nodes: NodeSource,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Attribute],
+    wanted: Value,
+    known: Elements,
+) -> tuple[Value, Elements]:
+    """Broadcast with the operand: an axis of more than one element keeps its extent."""
+    x = _operand(inputs, 0)
+    missing = len(known) - x.type.rank
+    own: list[Dim] = [*([1] * missing), *x.shape[max(0, -missing) :]]
+    fixed = tuple(o if isinstance(o, int) and o != 1 else k for k, o in zip(known, own, strict=True))
+    if any(isinstance(o, Expr) for o in own):
+        wanted = nodes.node("Max", wanted, nodes.dims(own))
+        fixed = tuple(None if isinstance(o, Expr) else f for f, o in zip(fixed, own, strict=True))
+    return wanted, fixed
+
+
+def slice_bounds(
+    nodes: NodeSource,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Attribute],
+    bounds: Value,
+    known: Elements,
+) -> tuple[Value, Elements]:
+    """Bounds counted from the end when negative, cut off at the ends of the axis."""
+    x, axes, steps = _operand(inputs, 0), *(inputs[i] if len(inputs) > i else None for i in (3, 4))
+    strides = () if steps is None else nodes.elements(steps)
+    if strides is None or not all(isinstance(s, int) and s > 0 for s in strides):
+        raise unknown_value("starts, ends", bounds.name)  # going backwards they may be less than 0
+    chosen = range(len(known)) if axes is None else [int(str(a)) for a in nodes.elements(axes) or ()]
+    extents = nodes.dims([x.shape[a % x.type.rank] for a in chosen])
+    negative = nodes.node("Less", bounds, nodes.integers(0))
+    bounds = nodes.node("Where", negative, nodes.node("Add", bounds, extents), bounds)
+    bounds = nodes.node("Min", nodes.node("Max", bounds, nodes.integers(0)), extents)
+    kept = tuple(None if k is None or not isinstance(k, int) or k < 0 else as_dim(k) for k in known)
+    return bounds, kept
+
+
+NORMALISERS: Mapping[tuple[str, int], Normaliser] = MappingProxyType(
+    {
+        ("Reshape", 1): reshape_target,
+        ("Expand", 1): expand_target,
+        ("Slice", 1): slice_bounds,
+        ("Slice", 2): slice_bounds,
+    }
+)
+"""By operator and number of the operand."""

@@ -1,0 +1,161 @@
+"""Loop functions of operators that no tensor expression defines, because an element depends on those before it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
+
+from compiler_service.loop_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    BufferLoad,
+    For,
+    ForKind,
+    Function,
+    If,
+    Let,
+    Scope,
+    Statement,
+    Store,
+)
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Const, Expr, Scalar, Var, lift, logical_and, maximum, minimum, select
+from shared_ir.graph import Attribute
+
+Attributes: TypeAlias = Mapping[str, Attribute]
+
+
+def algorithm_function(
+    algorithm: str, name: str, arguments: Sequence[Tensor], output: Tensor, parameters: int, attributes: Attributes
+) -> Function:
+    """The loop program of ``algorithm`` (before the loop passes), with symbols ``d0, d1, ...``"""
+    builder = _ALGORITHMS.get(algorithm)
+    if builder is None:
+        raise IngotError(ErrorCode.COMPILER_FAULT, f"there is no loop function for {algorithm}")
+    inputs = [Buffer(t.name, t.dtype, t.shape) for t in arguments]
+    result = Buffer(output.name, output.dtype, output.shape)
+    task = Var("task")
+    tasks, body = builder(inputs, result, task, attributes)
+    symbols = tuple(Var(f"d{i}") for i in range(parameters))
+    return Function(name, (*inputs, result), symbols, task, tasks, body)
+
+
+# -- building loop programs compactly
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variable of the loop program: one element on the stack."""
+
+    buffer: Buffer
+
+    @property
+    def value(self) -> Expr:
+        return BufferLoad(self.buffer, (Const(0),))
+
+    def set(self, value: Expr | Scalar) -> Statement:
+        return Store(self.buffer, (Const(0),), lift(value, self.buffer.dtype))
+
+
+def _with_cell(name: str, dtype: DType, initial: Expr | Scalar, body: Callable[[Cell], Statement]) -> Statement:
+    cell = Cell(Buffer(name, dtype, (1,), Scope.STACK))
+    return Allocate(cell.buffer, Block((cell.set(initial), body(cell))))
+
+
+def _for(name: str, extent: Expr | Dim, body: Callable[[Var], Statement]) -> Statement:
+    var = Var(name)
+    return For(var, lift(extent), ForKind.SERIAL, body(var))
+
+
+def _let(name: str, value: Expr, body: Callable[[Var], Statement]) -> Statement:
+    var = Var(name, value.dtype)
+    return Let(var, value, body(var))
+
+
+def _load(buffer: Buffer, *indices: Expr | int) -> Expr:
+    return BufferLoad(buffer, tuple(lift(i) for i in indices))
+
+
+# -- algorithms
+
+
+def _positions(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    (mask,) = inputs
+    (capacity,) = out.shape
+
+    def scan(count: Cell) -> Statement:
+        def visit(i: Var) -> Statement:
+            found = Block((Store(out, (count.value,), i), count.set(count.value + 1)))
+            return If(logical_and(_load(mask, i), count.value < lift(capacity)), found)
+
+        return _for("i", mask.shape[0], visit)
+
+    return 1, _with_cell("count", DType.INT64, 0, scan)
+
+
+def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    """One task per batch and class. The kept boxes are the list of those that the next ones are compared with."""
+    boxes, scores, order, limit, overlap, least = inputs
+    batch, classes, count = out.shape
+    number, kind = task // lift(classes), task % lift(classes)
+    centered = bool(attributes.get("centered", 0))
+
+    def box(index: Expr) -> tuple[Expr, ...]:
+        return _corners([_load(boxes, number, index, i) for i in range(4)], centered)
+
+    def consider(kept: Cell, candidate: Var) -> Statement:
+        def compare(alone: Cell) -> Statement:
+            def against(k: Var) -> Statement:
+                other = _load(out, number, kind, k)
+                return If(
+                    alone.value,
+                    If(_overlaps(box(candidate), box(other), _load(overlap, *_first(overlap))), alone.set(False)),
+                )
+
+            accepted = Block((Store(out, (number, kind, kept.value), candidate), kept.set(kept.value + 1)))
+            return Block((_for("k", kept.value, against), If(alone.value, accepted)))
+
+        good = _load(scores, number, kind, candidate) > _load(least, *_first(least))
+        room = kept.value < _load(limit, *_first(limit))
+        return If(logical_and(room, good), _with_cell("alone", DType.BOOL, True, compare))
+
+    def choose(kept: Cell) -> Statement:
+        clear = _for("c", count, lambda c: Store(out, (number, kind, c), Const(-1)))
+        visit = _for("i", count, lambda i: _let("box", _load(order, number, kind, i), lambda b: consider(kept, b)))
+        return Block((clear, visit))
+
+    return as_dim(lift(batch) * classes), _with_cell("kept", DType.INT64, 0, choose)
+
+
+def _first(buffer: Buffer) -> tuple[int, ...]:
+    return (0,) * len(buffer.shape)
+
+
+def _corners(box: Sequence[Expr], centered: bool) -> tuple[Expr, ...]:
+    """(low, low, high, high) of a box given by its corners in any order, or by center, width and height."""
+    a, b, c, d = box
+    if centered:
+        half = lift(0.5, a.dtype)
+        return a - c * half, b - d * half, a + c * half, b + d * half
+    return minimum(a, c), minimum(b, d), maximum(a, c), maximum(b, d)
+
+
+def _overlaps(one: Sequence[Expr], other: Sequence[Expr], threshold: Expr) -> Expr:
+    """Whether the intersection over union is greater than ``threshold``; empty boxes overlap with nothing."""
+    zero = lift(0.0, threshold.dtype)
+    sides = [minimum(one[i + 2], other[i + 2]) - maximum(one[i], other[i]) for i in range(2)]
+    common = maximum(sides[0], zero) * maximum(sides[1], zero)
+    area, other_area = ((b[2] - b[0]) * (b[3] - b[1]) for b in (one, other))
+    union = area + other_area - common
+    return logical_and(common > zero, select(union > zero, common / union, zero) > threshold)
+
+
+_ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], tuple[Dim, Statement]]] = (
+    MappingProxyType({"ingot.Positions": _positions, "ingot.Suppressed": _suppressed})
+)

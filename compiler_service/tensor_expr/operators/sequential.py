@@ -1,0 +1,41 @@
+"""Operators whose elements depend on each other in order: they have a type here, and a loop function as their meaning.
+
+See :mod:`compiler_service.loop_ir.algorithms`.
+"""
+
+from __future__ import annotations
+
+from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.refusal import mismatch
+from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dim import Dim
+from shared_ir.dtype import DType
+
+
+def positions(mask: Tensor, *, count: Dim) -> Tensor:
+    """int64: where the vector ``mask`` is true, in order. ``count`` is how often."""
+    if mask.dtype is not DType.BOOL or mask.rank != 1:
+        raise mismatch("Positions takes a vector of bool", "bool[n]", f"{mask.dtype}, {mask.rank} axes")
+    return placeholder("positions", (count,), DType.INT64)
+
+
+def suppressed(
+    boxes: Tensor, scores: Tensor, order: Tensor, limit: Tensor, overlap: Tensor, least: Tensor, *, centered: int = 0
+) -> Tensor:
+    """int64 [batch, classes, boxes]: the boxes that non-maximum suppression keeps, best first, then -1.
+
+    Args:
+        boxes: [batch, boxes, 4], two opposite corners, or with ``centered`` the center, width and height.
+        scores: [batch, classes, boxes].
+        order: [batch, classes, boxes], boxes by falling score.
+        limit: most boxes per class (int64); overlap: the largest intersection over union with a better box;
+            least: scores must be greater. One element each.
+    """
+    if boxes.rank != 3 or scores.rank != 3 or order.rank != 3:
+        raise mismatch("boxes and scores must have 3 axes", "3 axes", f"{boxes.rank} and {scores.rank}")
+    return placeholder("suppressed", scores.shape, DType.INT64)
+
+
+OPERATORS = (Operator("ingot.Positions", positions), Operator("ingot.Suppressed", suppressed))
+
+SEQUENTIAL = frozenset(operator.name for operator in OPERATORS)
