@@ -22,7 +22,7 @@ from compiler_service.codegen.facts import (
 from compiler_service.codegen.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.codegen.memory import Memory, Place
 from compiler_service.codegen.reduction import reduce_lanes
-from compiler_service.loop_ir.ir import Broadcast, Buffer, BufferLoad, Ramp, Store, VectorReduce, VectorVar
+from compiler_service.loop_ir.ir import Broadcast, Buffer, BufferLoad, Ramp, Shuffle, Store, VectorReduce, VectorVar
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var
@@ -137,6 +137,8 @@ class Expressions:
                 return self.memory.reinterpret(self.emit(x), dtype)
             case Select():
                 return self._select(expr)
+            case Shuffle():
+                return self._shuffle(expr)
             case VectorReduce(op=op, x=x):
                 return reduce_lanes(self.builder, op, self.emit(x))
         raise IngotError(ErrorCode.COMPILER_FAULT, f"no code is generated for the expression {type(expr).__name__}")
@@ -189,6 +191,12 @@ class Expressions:
         if isinstance(x, BufferLoad) and self._guard is None:
             self._loaded.setdefault(x.buffer, {})[expr] = value
         return value
+
+    def _shuffle(self, expr: Shuffle) -> Value:
+        lhs, rhs, lanes = self.emit(expr.lhs), self.emit(expr.rhs), len(expr.order)
+        order = ", ".join(f"i32 {i}" for i in expr.order)
+        text = f"shufflevector {lhs.type} {lhs.text}, {rhs.type} {rhs.text}, <{lanes} x i32> <{order}>"
+        return Value(self.builder.emit(text), lhs.dtype, lanes)
 
     def _ramp(self, expr: Ramp) -> Value:
         return self._linear(self.emit(expr.base).text, self.emit(expr.stride).text, expr.lanes)
@@ -342,6 +350,8 @@ def _lanes_hint(expr: Expr) -> int:
     match expr:
         case Ramp(lanes=lanes) | Broadcast(lanes=lanes) | VectorVar(lanes=lanes):
             return lanes
+        case Shuffle(order=order):
+            return len(order)
         case Const() | Var() | VectorReduce():
             return 1
         case Unary(x=x) | Cast(x=x) | Reinterpret(x=x):

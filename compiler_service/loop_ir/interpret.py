@@ -26,6 +26,7 @@ from compiler_service.loop_ir.ir import (
     If,
     Let,
     Ramp,
+    Shuffle,
     Statement,
     Store,
     VectorReduce,
@@ -349,6 +350,10 @@ def _operation(expr: Expr, parts: list[Thunk]) -> Thunk:
             (scalar,) = parts
             storage = storage_dtype(expr.dtype)
             return lambda: np.full(lanes, scalar(), storage)
+        case Shuffle(order=order):
+            first, second = parts
+            picked = np.array(order)
+            return lambda: np.concatenate([first(), second()])[picked]
         case VectorReduce(op=reduce):
             (vector,) = parts
             ufunc = _REDUCE[reduce]

@@ -13,6 +13,7 @@ Grammar::
               | Ramp(base, stride, lanes)               base, base + stride, ...: a vector of int64
               | Broadcast(x, lanes)
               | VectorReduce(op, x)                     horizontal: a vector to a scalar
+              | Shuffle(lhs, rhs, order)                lanes picked out of two vectors of equal lanes
               | VectorVar(name, dtype, lanes)           a Var whose Let has a vector value
 
 A function runs ``body`` for every ``task`` of a given range within [0, tasks); tasks are independent of each other.
@@ -138,6 +139,26 @@ class VectorReduce(Expr):
 
 
 @dataclass(frozen=True, eq=False)
+class Shuffle(Expr):
+    """Lane ``i`` is lane ``order[i]`` of ``lhs`` followed by ``rhs``."""
+
+    lhs: Expr
+    rhs: Expr
+    order: tuple[int, ...]
+
+    @property
+    def dtype(self) -> DType:
+        return self.lhs.dtype
+
+    def children(self) -> tuple[Expr, ...]:
+        return (self.lhs, self.rhs)
+
+    def with_children(self, children: tuple[Expr, ...]) -> Shuffle:
+        lhs, rhs = children
+        return Shuffle(lhs, rhs, self.order)
+
+
+@dataclass(frozen=True, eq=False)
 class VectorVar(Var):
     lanes: int = 1
 
@@ -147,6 +168,8 @@ def lanes_of(expr: Expr) -> int:
     match expr:
         case Ramp(lanes=lanes) | Broadcast(lanes=lanes) | VectorVar(lanes=lanes):
             return lanes
+        case Shuffle(order=order):
+            return len(order)
         case VectorReduce() | Const() | Var():
             return 1
     return max((lanes_of(c) for c in expr.children()), default=1)

@@ -33,6 +33,7 @@ from compiler_service.loop_ir.ir import (
     If,
     Let,
     Ramp,
+    Shuffle,
     Statement,
     Store,
     VectorReduce,
@@ -182,6 +183,8 @@ class _Printer:
         yield from map(self.expr, expr.children())
         if isinstance(expr, Ramp | Broadcast):
             yield str(expr.lanes)
+        if isinstance(expr, Shuffle):
+            yield str(list(expr.order))
 
 
 def _call_name(expr: Expr) -> str:
@@ -198,6 +201,8 @@ def _call_name(expr: Expr) -> str:
             return "ramp"
         case Broadcast():
             return "splat"
+        case Shuffle():
+            return "shuffle"
         case VectorReduce(op=reduce):
             return f"reduce.{reduce}"
     return type(expr).__name__

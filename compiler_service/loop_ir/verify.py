@@ -18,6 +18,7 @@ from compiler_service.loop_ir.ir import (
     Let,
     Ramp,
     Scope,
+    Shuffle,
     Statement,
     Store,
     VectorReduce,
@@ -214,6 +215,8 @@ class _Verifier:
                 return self.access(buffer, indices, mask)
             case Ramp() | Broadcast() | VectorReduce():
                 return self.vector(expr, children)
+            case Shuffle():
+                return self.shuffle(expr, children)
         return self.fault(f"{type(expr).__name__} does not belong in loop IR")
 
     def unary(self, expr: Unary | Cast | Reinterpret) -> None:
@@ -255,6 +258,14 @@ class _Verifier:
         if expr.lanes < 2:
             self.fault(f"lanes of {expression_text(expr)}", "at least 2", expr.lanes)
         return expr.lanes
+
+    def shuffle(self, expr: Shuffle, children: list[int]) -> int:
+        lanes = self.equal_lanes(expr, children)
+        if expr.lhs.dtype is not expr.rhs.dtype:
+            self.fault(f"operands of {expression_text(expr)}", expr.lhs.dtype, expr.rhs.dtype)
+        if lanes < 2 or len(expr.order) < 2 or not all(0 <= i < 2 * lanes for i in expr.order):
+            self.fault(f"order of {expression_text(expr)}", f"at least 2 lanes below {2 * lanes}", expr.order)
+        return len(expr.order)
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], mask: Expr | None) -> int:
         """Lanes of an access: those of its vector indices, which must agree, or 1."""

@@ -124,3 +124,27 @@ def slope(stage: Stage, axis: str) -> int:
                 moved = simplify(substitute(index, {var: var + 1}) - index)
                 return int(moved.value) if isinstance(moved, Const) else 1
     return 1
+
+
+def lane_axis(stage: Stage) -> str | None:
+    """The axis along which the largest argument is read element by element; None where that is the last axis of the stage,
+    or no argument is read so.
+
+    In case of doubt the last axis wins: reading one argument in rows is better than none.
+    """
+    best: tuple[int, str] | None = None
+    last = stage.compute.axes[-1].name
+    for load in loads(stage.body):
+        if not load.indices or not isinstance(load.tensor.op, Placeholder):
+            continue
+        rank = sum(1 for axes in index_axes(load) if axes)
+        for axis in stage.compute.axes:
+            index = load.indices[-1]
+            own = depends(index, axis.name) and simplify(substitute(index, {axis.var: axis.var + 1}) - index) == Const(
+                1
+            )
+            if own and sum(depends(i, axis.name) for i in load.indices) == 1:
+                found = (rank, axis.name)
+                if best is None or found[0] > best[0] or (found[0] == best[0] and axis.name == last):
+                    best = found
+    return None if best is None else best[1]

@@ -8,6 +8,7 @@ from compiler_service.loop_ir.ir import Function
 from compiler_service.loop_ir.passes.flatten import flatten
 from compiler_service.loop_ir.passes.hoist import hoist
 from compiler_service.loop_ir.passes.partition import partition
+from compiler_service.loop_ir.passes.shuffle import shuffle
 from compiler_service.loop_ir.passes.simplify import simplify
 from compiler_service.loop_ir.passes.skip import skip
 from compiler_service.loop_ir.passes.unroll import unroll
@@ -24,6 +25,7 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("vectorize", vectorize),
     ("flatten", flatten),
     ("simplify", simplify),
+    ("shuffle", shuffle),
     ("hoist", hoist),
 )
 

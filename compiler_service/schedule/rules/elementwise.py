@@ -1,15 +1,25 @@
-"""Kernels without a reduction: inline everything, tasks over the outer axes, vectors along the last one."""
+"""Kernels without a reduction: inline everything, vectors along the last axis, tasks by the work there is.
+
+Where memory is read along another axis than it is written (a transpose), a square of both is done at once, which the loop passes
+turn into rows and shuffles. Where the last axis is too short for vectors (3 channels), it is unrolled and vectors lie along the one
+before it.
+"""
 
 from __future__ import annotations
 
-from compiler_service.schedule.analysis import KernelView, inlined, reductions
+from compiler_service.schedule.analysis import KernelView, inlined, lane_axis, reductions
 from compiler_service.schedule.state import Stage
-from compiler_service.schedule.steps import Schedule, Split
-from compiler_service.schedule.tiles import chunk, lanes, ordered, vector_loops
+from compiler_service.schedule.steps import Parallel, Reorder, Schedule, Split, Step, Unroll, Vectorize
+from compiler_service.schedule.tasks import body_cycles, count, memory_cycles, task_loops
+from compiler_service.schedule.tiles import lanes, vector_loops
+from compiler_service.tensor_expr.tensor import Axis
 from shared_ir.target import Target
 
-_TASK_ELEMENTS = 16384
 _UNROLL = 4
+_SHORT = 8
+"""A last axis of at most so many elements is unrolled rather than vectorised."""
+_BLOCK = 1024
+"""Elements of an axis that is cut into tasks stay multiples of this."""
 
 
 def elementwise_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -20,20 +30,94 @@ def elementwise_schedule(kernel: KernelView, target: Target) -> Schedule | None:
 
 
 def output_loops(stage: Stage, target: Target) -> Schedule:
-    """Loops of an output without reductions inside: all outer axes are tasks; a single axis is cut into chunks."""
+    """Loops of an output without reductions inside."""
     axes = stage.compute.axes
     if not axes:
         return ()
-    last = axes[-1]
     width = lanes(target, stage.tensor.dtype)
+    cycles = body_cycles(stage.body, width) + memory_cycles(stage.tensor.dtype.itemsize)
+    if width > 1 and len(axes) > 1:
+        last, before = axes[-1], axes[-2]
+        if isinstance(last.extent, int) and last.extent <= _SHORT and count(before.extent) >= width:
+            return _short(stage, width, cycles, target)
+        across = lane_axis(stage)
+        if across not in (None, last.name) and count(last.extent) >= width:
+            rows = next(a for a in axes if a.name == across)
+            if count(rows.extent) >= width:
+                return _square(stage, rows, width, cycles, target)
+    return _rows(stage, width, cycles, target)
+
+
+def _rows(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
+    """Vectors along the last axis."""
+    *outer, last = stage.compute.axes
     vectors, inner = vector_loops(stage, last.name, width, _UNROLL, last.extent)
-    outer = tuple(a.name for a in axes[:-1])
-    if outer:
-        return (*vectors, *ordered(stage.name, (*outer, *inner), outer))
-    if isinstance(last.extent, int) and last.extent <= _TASK_ELEMENTS:
+    if not outer:
+        return _blocks(stage, last, vectors, inner, cycles, target)
+    tasks = task_loops(stage.name, outer, cycles * count(last.extent), target)
+    return (*tasks.steps, *vectors, *_placed(stage, (*tasks.parallel, *tasks.serial, *inner), tasks.parallel))
+
+
+def _blocks(
+    stage: Stage, last: Axis, vectors: Schedule, inner: tuple[str, ...], cycles: float, target: Target
+) -> Schedule:
+    """A single axis, cut into tasks."""
+    extent = last.extent
+    blocks = -(-extent // _BLOCK) if isinstance(extent, int) else extent
+    tasks = task_loops(stage.name, [Axis(last.name, blocks)], cycles * _BLOCK, target)
+    sizes = [s.factor for s in tasks.steps if isinstance(s, Split)]
+    size = _BLOCK * (sizes[0] if sizes else 1)
+    if not tasks.parallel or (isinstance(extent, int) and size >= extent):
         return vectors
-    size = _TASK_ELEMENTS
-    if isinstance(last.extent, int):
-        size = chunk(last.extent, width * _UNROLL, -(-last.extent // _TASK_ELEMENTS))
-    head = (Split(stage.name, last.name, size),)
-    return (*head, *vectors, *ordered(stage.name, (f"{last.name}.{size}", *inner), (f"{last.name}.{size}",)))
+    name = f"{last.name}.{size}"
+    return (Split(stage.name, last.name, size), *vectors, *_placed(stage, (name, *inner), (name,)))
+
+
+def _short(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
+    """Vectors along the axis before the last, which is unrolled: stores are interleaved."""
+    *outer, row, last = stage.compute.axes
+    unrolled = (Unroll(stage.name, last.name),) if last.extent != 1 else ()
+    rest = (f"{row.name}.{width}", last.name, row.name)
+    steps = (Split(stage.name, row.name, width), Vectorize(stage.name, row.name), *unrolled)
+    if outer:
+        tasks = task_loops(stage.name, outer, cycles * count(row.extent) * count(last.extent), target)
+        return (*tasks.steps, *steps, *_placed(stage, (*tasks.parallel, *tasks.serial, *rest), tasks.parallel))
+    vectors: Schedule = (*steps, *_placed(stage, rest, ()))
+    blocked = _blocks(stage, row, steps, rest, cycles * count(last.extent), target)
+    return vectors if blocked is steps else blocked
+
+
+def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target) -> Schedule:
+    """Squares of ``rows`` and the last axis."""
+    last = stage.compute.axes[-1]
+    outer = [a for a in stage.compute.axes if a not in (rows, last)]
+    tile = f"{rows.name}.{width}"
+    steps: list[Step] = [
+        Split(stage.name, rows.name, width),
+        Unroll(stage.name, rows.name),
+        Split(stage.name, last.name, width),
+        Vectorize(stage.name, last.name),
+    ]
+    inner = (f"{last.name}.{width}", rows.name, last.name)
+    tasks = task_loops(stage.name, outer, cycles * count(rows.extent) * count(last.extent), target)
+    if tasks.parallel:
+        order = (*tasks.parallel, *tasks.serial, tile, *inner)
+        return (*tasks.steps, *steps, *_placed(stage, order, tasks.parallel))
+    tiles = -(-rows.extent // width) if isinstance(rows.extent, int) else rows.extent
+    within = cycles * count(last.extent) * width
+    for axis in outer:
+        within *= count(axis.extent)
+    cut = task_loops(stage.name, [Axis(rows.name, tiles)], within, target)
+    sizes = [width * s.factor for s in cut.steps if isinstance(s, Split)]
+    names = tuple(a.name for a in outer)
+    if not cut.parallel:
+        return (*steps, *_placed(stage, (*names, tile, *inner), ()))
+    if not sizes:
+        return (*steps, *_placed(stage, (tile, *names, *inner), (tile,)))
+    head = f"{rows.name}.{sizes[0]}"
+    return (Split(stage.name, rows.name, sizes[0]), *steps, *_placed(stage, (head, *names, tile, *inner), (head,)))
+
+
+def _placed(stage: Stage, order: tuple[str, ...], parallel: tuple[str, ...]) -> Schedule:
+    steps: tuple[Step, ...] = (Reorder(stage.name, order),)
+    return (*steps, Parallel(stage.name, parallel)) if parallel else steps
