@@ -26,6 +26,7 @@ START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 """How long requests and stages under way may take to end."""
 _PAUSE = 0.05
+_TLS = ("INGOT_TLS_", "INGOT_RUNTIME_TLS_")
 
 Announce = Callable[[str], None]
 """Told of each step of starting and stopping, in a few words."""
@@ -139,7 +140,10 @@ def _start(installation: Installation, ports: Ports, models: str, scratch: Path,
 
 
 def service_environment(home: Path, redis_url: str, ports: Ports, models: str) -> dict[str, str]:
-    """Settings of all services, as environment variables. What the user's own environment sets stays as it is."""
+    """Settings of all services, as environment variables.
+
+    What the user's own environment sets stays as it is, but for TLS: everything here stays on the loopback interface.
+    """
     run = home / "run"
     own = {
         "INGOT_RUNTIME_MODELS": models,
@@ -158,7 +162,8 @@ def service_environment(home: Path, redis_url: str, ports: Ports, models: str) -
         "INGOT_RUNTIME_METRICS_ADDRESS": f"{LOOPBACK}:{choose(ports.metrics, 8002)}",
         "INGOT_RUNTIME_ADDRESS_FILE": str(run / "runtime.json"),
     }
-    return own | dict(os.environ) | fixed
+    given = {name: value for name, value in os.environ.items() if not name.startswith(_TLS)}
+    return own | given | fixed
 
 
 def _start_redis(installation: Installation, scratch: Path, deadline: float) -> str:

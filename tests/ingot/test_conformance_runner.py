@@ -47,6 +47,7 @@ def test_every_outcome_is_told_apart() -> None:
     assert conformance.summary(results).splitlines()[-1] == "2 passed, 3 failed, 1 skipped"
 
 
+@pytest.mark.slow
 def test_the_real_cases(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "conformance.json"
     assert (

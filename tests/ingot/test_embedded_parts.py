@@ -132,11 +132,13 @@ def test_settings_of_the_user_pass_through(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("INGOT_STORE_URL", "s3://bucket/models")
     monkeypatch.setenv("INGOT_RUNTIME_POLL_INTERVAL", "9")
     monkeypatch.setenv("INGOT_HOME", "/somewhere/else")
+    monkeypatch.setenv("INGOT_TLS_CERTIFICATE", "certificate.pem")
     found = service_environment(tmp_path, "unix:///r", Ports.free(), "*@stable")
     assert found["INGOT_STORE_URL"] == "s3://bucket/models"
     assert found["INGOT_RUNTIME_POLL_INTERVAL"] == "9"
     assert found["INGOT_HOME"] == str(tmp_path)
     assert found["INGOT_COMPILER_PORT"] == "0"
+    assert "INGOT_TLS_CERTIFICATE" not in found  # everything stays on the loopback interface
 
 
 def is_running(process: int) -> bool:
