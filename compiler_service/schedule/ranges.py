@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, axis_var, loads
 from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import Expr, lift, substitute
+from shared_ir.expr import Binary, BinaryOp, Expr, lift, maximum, minimum, substitute, walk
 from shared_ir.simplify import Interval, Simplifier
 
 
@@ -28,6 +28,8 @@ class Range:
     valid: Expr | None = None
     origin: Expr | None = None
 
+
+_DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD})
 
 Ranges = Mapping[str, Range]
 """By axis name, for the axes of one stage."""
@@ -91,7 +93,7 @@ class _Standing:
             high = r.extent - 1 if isinstance(r.extent, int) else self._upper(r.extent, -1)
             bounds[axis_var(name).name] = (0, high)
         self._inside = Simplifier({**simplify.ranges, **bounds})
-        self._moved = {axis_var(name): r.base + axis_var(name) for name, r in ranges.items()}
+        self._moved = {axis_var(name): r.base + (axis_var(name) if r.extent != 1 else 0) for name, r in ranges.items()}
         self._found: dict[tuple[Expr, Dim], Range] = {}
 
     def region(self, load: Load, source: Stage) -> dict[str, Range]:
@@ -110,10 +112,23 @@ class _Standing:
         if own is not None:  # the axis itself: keep its limit
             return Range(own.base, own.extent, own.limit)
         first = at_base(index, self._ranges)
-        low, high = self._inside.interval(self._inside(substitute(index, self._moved) - first))
+        distance = self._inside(substitute(index, self._moved) - first)
+        low, high = self._inside.interval(distance)
         if low is None or high is None:
             return Range(lift(0), extent)
-        return Range(self._outside(first + low), high - low + 1)
+        base, size = self._outside(first + low), high - low + 1
+        if any(isinstance(e, Binary) and e.op in _DIVISIONS for e in walk(distance)):  # the interval may be too wide
+            size = min(size, extent) if isinstance(extent, int) else size
+            base = self._within(base, size, extent)
+        return Range(base, size)
+
+    def _within(self, base: Expr, size: int, extent: Dim) -> Expr:
+        """``base``, moved so that ``size`` elements from there are in range."""
+        low, high = self._outside.interval(base)
+        room = self._outside.interval(lift(extent) - size)[0]
+        if low is not None and high is not None and room is not None and low >= 0 and high <= room:
+            return base
+        return maximum(minimum(base, lift(extent) - size), 0)
 
     def _upper(self, extent: Expr, shift: int) -> int | None:
         high = self._outside.interval(extent)[1]

@@ -197,7 +197,8 @@ class _Plan:
     """The steps for one matched contraction.
 
     Loops of the output, outermost first: tasks (batch axes, window chunk, row chunk, column chunk or group), column tile, window,
-    row tile, axes that choose other weights for the same data, and the register tile itself. Accumulators are computed inside the innermost loop outside the register tile.
+    row tile, axes that choose other weights for the same data, and the register tile itself. Accumulators are computed inside
+    the innermost loop outside the register tile.
     """
 
     def __init__(

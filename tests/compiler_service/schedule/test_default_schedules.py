@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from compiler_service.tensor_expr.coalesce import coalesce
+from compiler_service.tensor_expr.operators.convolution import conv_transpose
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -64,6 +65,12 @@ def convolution(n: Dim, h: Dim, w: Dim, c: int, oc: int, kernel: int, stride: in
     return compute(
         residual.shape, lambda *i: maximum(conv[i] + residual[i], 0.0), name="relu", axes=("n", "oh", "ow", "oc")
     )
+
+
+def transposed_convolution(h: Dim, w: Dim, c: int, oc: int, kernel: int, stride: int, pad: int) -> Tensor:
+    x, weight = placeholder("x", (1, h, w, c), F32), placeholder("w", (c, oc, kernel, kernel), F32)
+    total = conv_transpose(x, weight, strides=(stride,) * 2, pads=(pad,) * 4, layout="NHWC")
+    return compute(total.shape, lambda *i: maximum(total[i], 0.0), name="relu", axes=("n", "oh", "ow", "oc"))
 
 
 def softmax(rows: Dim, n: Dim) -> Tensor:
@@ -151,6 +158,10 @@ CASES: dict[str, tuple[Tensor, tuple[str, ...], tuple[dict[str, int], ...]]] = {
         ({"m": 1, "n": 5, "w": 6}, {"m": 2, "n": 9, "w": 13}),
     ),
     "conv_dynamic_stride": (convolution(1, n, symbol("w"), 3, 8, 3, 2, 1), ("w",), ({"n": 12, "w": 31},)),
+    "transposed2x2": (transposed_convolution(5, 7, 12, 24, 2, 2, 0), ("w",), ({},)),
+    "transposed2x2_one": (transposed_convolution(m, n, 12, 1, 2, 2, 0), ("w",), ({"m": 3, "n": 9},)),
+    "transposed4x4": (transposed_convolution(5, n, 8, 20, 4, 2, 1), ("w",), ({"n": 6},)),
+    "transposed3x3": (transposed_convolution(4, 5, 6, 10, 3, 2, 0), ("w",), ({},)),
     "softmax": (softmax(4, 50), (), ({},)),
     "softmax_vector": (softmax(1, 50), (), ({},)),
     "softmax_dynamic": (softmax(m, n), (), ({"m": 3, "n": 1}, {"m": 2, "n": 75}, {"m": 1, "n": 64})),
