@@ -219,9 +219,12 @@ class _Interpreter:
         array = _present(operands[0])
         symbols = node.attributes["symbols"]
         assert isinstance(symbols, tuple)
+        message, expected = node.attributes.get("message"), int_attribute(node, "expected", 0)
         for symbol, number in zip(symbols, array.tolist(), strict=True):
             assert isinstance(symbol, Var)
             self.symbols[symbol.name] = number
+            if isinstance(message, str) and number != expected:
+                raise IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=str(expected), received=str(number))
         return [array]
 
     def _dim(self, value: object) -> int:

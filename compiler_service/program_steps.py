@@ -180,8 +180,14 @@ class _Scope:
         assert isinstance(symbols, tuple)
         names = [s.name for s in symbols if isinstance(s, Var)]
         steps: list[Step] = [self.read(node.operands[0], name, i) for i, name in enumerate(names)]
+        message, expected = node.attributes.get("message"), int_attribute(node, "expected", 0)
         for name in names:
-            steps += self.check(Assumption(Var(name), 0, lower=True), f"node '{node.name}': {name} must be at least 0")
+            if isinstance(message, str):
+                steps += self.check(Assumption(Var(name), expected), message)
+            else:
+                steps += self.check(
+                    Assumption(Var(name), 0, lower=True), f"node '{node.name}': {name} must be at least 0"
+                )
         return steps
 
     # -- If

@@ -66,7 +66,11 @@ of the iteration number.
 """
 
 DEFINE_OP = "ingot.Define"
-"""Its attribute ``symbols`` has one symbol per element of its operand; the output is the operand, known as these symbols."""
+"""Its attribute ``symbols`` has one symbol per element of its operand; the output is the operand, known as these symbols.
+
+They are at least 0. With the attribute ``message`` they are all ``expected``, or the run ends with that message; such a node stays
+even where nobody reads it.
+"""
 
 Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"
 
@@ -217,9 +221,7 @@ def all_constants(graph: Graph) -> Mapping[Value, np.ndarray]:
 def fresh_names(graph: Graph) -> Callable[[str], str]:
     """A source of value names that are not used in ``graph`` yet: ``fresh("x")`` -> ``x``, ``x_1``, ..."""
     used = {
-        v.name
-        for g in walk_graphs(graph)
-        for v in (*g.inputs, *g.constants, *(r for n in g.nodes for r in n.results))
+        v.name for g in walk_graphs(graph) for v in (*g.inputs, *g.constants, *(r for n in g.nodes for r in n.results))
     }
 
     def fresh(base: str) -> str:

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from types import MappingProxyType
 from typing import Protocol, Self, TypeAlias
 
 import onnx
 
+from compiler_service.frontend.arms import DynamicTypeError, import_arm, only_arm, take
 from compiler_service.frontend.assume import assume, equality_of
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
@@ -48,8 +50,9 @@ Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, BodyImporter], None]
 def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyImporter) -> None:
     """``If``; where the condition is known only the branch taken is imported, in place of the node.
 
-    Where the branches differ in rank and the condition is an equality of dims (``squeeze`` of an axis whose extent is a symbol
-    is exported so), the equality becomes an assumption that the run checks.
+    A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
+    branches differ in rank and the condition is an equality of dims (``squeeze`` of an axis whose extent is a symbol is exported
+    so), the equality becomes an assumption that the run checks.
     """
     condition = frame.lookup(node.input(0))
     known = importer.context.known.scalar(condition) if isinstance(condition, Value) else None
@@ -58,13 +61,21 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
         _check_outputs(node, taken, len(node.outputs))
         _bind(node, importer.inline(taken, frame, builder), frame)
         return
-    branches: dict[str, Attribute] = {}
-    results: list[tuple[Binding, ...]] = []
-    for key in ("then_branch", "else_branch"):
-        proto = _graph(node, key)
+    protos = {key: _graph(node, key) for key in ("then_branch", "else_branch")}
+    for proto in protos.values():
         _check_outputs(node, proto, len(node.outputs))
-        branches[key], outputs = importer.body(proto, frame)
-        results.append(outputs)
+    arms = [
+        import_arm(partial(importer.body, proto, frame), key == "then_branch", importer.context)
+        for key, proto in protos.items()
+    ]
+    only = only_arm(arms)
+    if only is not None:
+        why = next(arm.refusal for arm in arms if arm.refusal is not None)
+        take(only, condition, why, node, builder, importer.context)
+        _bind(node, only.outputs, frame)
+        return
+    branches: dict[str, Attribute] = {key: arm.graph for key, arm in zip(protos, arms, strict=True)}
+    results = [arm.outputs for arm in arms]
     equality = equality_of(condition, builder, importer.context) if _disagree(*results) else None
     if equality is not None:
         taken = _graph(node, "then_branch" if equality.holds else "else_branch")
@@ -85,7 +96,7 @@ def _merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Conte
     if not isinstance(a, Value) or not isinstance(b, Value):
         return None
     if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
-        raise IngotError(
+        raise DynamicTypeError(
             ErrorCode.TYPE_MISMATCH,
             "the branches of If give different types, and the condition is not known while compiling",
             tensor=node.outputs[index],
@@ -165,7 +176,7 @@ def _generalised(
     if before is None or after is None:
         return before
     if before.dtype is not after.dtype or before.rank != after.rank:
-        raise IngotError(
+        raise DynamicTypeError(
             ErrorCode.TYPE_MISMATCH,
             f"{node.op} changes the type of a carried value",
             tensor=name,

@@ -9,7 +9,7 @@ from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.symbols import defined_symbols, node_dims
 from shared_ir.dim import dim_symbols
-from shared_ir.graph import Graph, Node, Value, free_values
+from shared_ir.graph import DEFINE_OP, Graph, Node, Value, free_values
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,8 @@ class EliminateDeadCode(Pass):
 def eliminate_dead_code(graph: Graph) -> Graph:
     """``graph`` without dead nodes and constants, nested graphs included.
 
-    A node that defines a symbol is needed where the symbol is: in a shape, or by arithmetic on it.
+    A node that defines a symbol is needed where the symbol is: in a shape, or by arithmetic on it. One that may end the run
+    is always needed.
     """
     graph = map_bodies(graph, eliminate_dead_code)
     needed: set[Value] = set(graph.outputs)
@@ -35,7 +36,8 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         symbols = defined.get(id(node), frozenset())
-        if any(v in needed for v in node.results) or not symbols.isdisjoint(mentioned):
+        checks = node.op == DEFINE_OP and "message" in node.attributes
+        if checks or any(v in needed for v in node.results) or not symbols.isdisjoint(mentioned):
             kept.append(_without_unused_outputs(node, needed, mentioned & symbols))
             needed.update(node.operands, free_values(node))
             if defined:

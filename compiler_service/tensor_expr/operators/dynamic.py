@@ -14,7 +14,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, equal, lift, minimum, select
 
 
-def define(x: Tensor, *, symbols: tuple[Var, ...]) -> Tensor:
+def define(x: Tensor, *, symbols: tuple[Var, ...], expected: int = 0, message: str = "") -> Tensor:
     """``x``, whose elements are from here on called by these symbols (see :data:`shared_ir.graph.DEFINE_OP`)."""
     if x.dtype is not DType.INT64 or x.shape != (len(symbols),):
         raise mismatch("Define takes an int64 vector", f"int64[{len(symbols)}]", f"{x.dtype}{list(map(str, x.shape))}")
