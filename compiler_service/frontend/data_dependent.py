@@ -214,7 +214,7 @@ def _slice_ranks(nodes: Nodes, x: Value, axis: int) -> Value:
     order = [axis, *(i for i in range(x.type.rank) if i != axis)]
     count, width = x.shape[axis], product(x.shape[i] for i in order[1:])
     rows = nodes.node("Reshape", nodes.node("Transpose", x, perm=tuple(order)), nodes.dims([count, width]), allowzero=1)
-    return nodes.node("ingot.RowRanks", rows)
+    return nodes.node("ingot.RowRanks", rows, nodes.node("ingot.FirstDifference", rows))
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

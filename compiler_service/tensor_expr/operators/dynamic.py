@@ -29,16 +29,24 @@ def assume(x: Tensor, *, actual: Dim, expected: Dim) -> Tensor:
     return compute(x.shape, lambda *i: x[i], name="assume", assumes=assumed)
 
 
-def row_ranks(x: Tensor) -> Tensor:
-    """int32: how many rows of the matrix come before each row in lexicographic order; of equal rows the earlier does."""
+def first_difference(x: Tensor) -> Tensor:
+    """int64 [rows, rows]: the first column in which two rows of a matrix differ; the number of columns where they are equal."""
     if x.rank != 2:
-        raise mismatch("RowRanks takes a matrix", "2 axes", str(x.rank))
+        raise mismatch("FirstDifference takes a matrix", "2 axes", str(x.rank))
     count, width = x.shape
 
     def differing(i: Expr, j: Expr, k: Expr) -> Expr:
         return select(equal(x[i, k], x[j, k]), lift(width), k)
 
-    first = reduce(ReduceOp.MIN, (count, count), [width], differing, name="first_difference")
+    return reduce(ReduceOp.MIN, (count, count), [width], differing, name="first_difference")
+
+
+def row_ranks(x: Tensor, first: Tensor) -> Tensor:
+    """int32: how many rows of ``x`` come before each row in lexicographic order; of equal rows the earlier does.
+
+    ``first`` is their first difference.
+    """
+    count, width = x.shape
 
     def wins(i: Expr, j: Expr) -> Expr:
         k = minimum(first[i, j], lift(width) - 1)
@@ -51,5 +59,6 @@ def row_ranks(x: Tensor) -> Tensor:
 OPERATORS = (
     Operator("ingot.Define", define),
     Operator("ingot.Assume", assume),
+    Operator("ingot.FirstDifference", first_difference),
     Operator("ingot.RowRanks", row_ranks),
 )
