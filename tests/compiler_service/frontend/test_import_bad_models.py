@@ -44,7 +44,7 @@ def refused(source: onnx.ModelProto | bytes | Path, **options: object) -> IngotE
     [
         (b"", "0 bytes"),
         (b"PK\x03\x04rest", "ZIP archive"),
-        (gzip.compress(b"x"), "gzip archive"),
+        (gzip.compress(b"x", mtime=0), "gzip archive"),
         (pickle.dumps({}, protocol=4), "Python pickle"),
         (b"\x89HDF\r\n\x1a\n", "HDF5"),
         (b"\x1c\x00\x00\x00TFL3", "TensorFlow Lite"),
