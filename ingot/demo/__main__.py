@@ -10,7 +10,7 @@ from pathlib import Path
 
 from ingot.cli.output import Output, size_text
 from ingot.client import Client
-from ingot.demo.latency import Latency, measure_apart
+from ingot.demo.latency import ROUNDS, Latency, measure_in_turns
 from ingot.demo.metrics import moved, scrape
 from ingot.demo.models import fetch_classifier, resnet50
 from ingot.demo.platform import platform
@@ -72,10 +72,7 @@ def use(home: Path, addresses: Addresses, models: Sequence[DemoModel], output: O
             raise DemoError("inference at other sizes started a compilation")
 
         measured = [
-            (
-                measure_apart("ingot", folder, model.shapes[0], home),
-                measure_apart("onnxruntime", model.path, model.shapes[0], home),
-            )
+            measure_in_turns(folder, model.path, model.shapes[0], home)
             for model, folder in zip(models, folders, strict=True)
         ]
         show_latency(models, measured, output)
@@ -112,7 +109,7 @@ def show_latency(models: Sequence[DemoModel], measured: Sequence[tuple[Latency, 
         for model, (own, other) in zip(models, measured, strict=True)
     ]
     columns = ("model", "input", ">load ms", ">Ingot ms", ">ONNX Runtime ms", ">speed-up")
-    output.say("\nlatency, 1 thread, a process each, medians")
+    output.say(f"\nlatency, 1 thread, processes of their own in turns, the best median of {ROUNDS}")
     output.table(columns, rows)
 
 
