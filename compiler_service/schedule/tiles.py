@@ -47,10 +47,11 @@ def tile_cost(rows: int, height: int, columns: int, width: int, lane: int) -> fl
     """Cycles for one reduction step over rows x columns in tiles of height x width, tails included."""
     row_tiles = [(rows // height, height), (1, rows % height)]
     column_tiles = [(columns // width, width), (1, columns % width)]
-    return sum(n * m * _cycles(h, -(-w // lane)) for n, h in row_tiles for m, w in column_tiles if n and m and h and w)
+    return sum(n * m * tile_cycles(h, -(-w // lane)) for n, h in row_tiles for m, w in column_tiles if n and m and h and w)
 
 
-def _cycles(height: int, vectors: int) -> float:
+def tile_cycles(height: int, vectors: int) -> float:
+    """Cycles of one reduction step of a register tile."""
     multiply = height * vectors / 2
     load = (height + vectors) / 2
     latency = FMA_LATENCY if height * vectors < 2 * FMA_LATENCY else 0

@@ -106,7 +106,7 @@ def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution |
         return None
     *outer, oh, ow, oc = _axes_of(tensor)
     kh, kw, c = reduction.axes
-    static = all(isinstance(a.extent, int) for a in (oh, ow, oc, kh, kw, c))
+    static = all(isinstance(a.extent, int) for a in (oc, kh, kw, c))
     if not static or kh.extent != kw.extent or kh.extent == 1 or len(data.indices) < 3:
         return None
     *batch, ih, iw, ic = data.indices
@@ -132,15 +132,15 @@ def _axes_of(tensor: Tensor) -> tuple[Axis, ...]:
 class WinogradStages:
     """The tensors that stand for a convolution, producers first.
 
-    ``t`` counts tiles, ``p`` and ``q`` run over their rows and columns.
+    ``th`` and ``tw`` count tiles, ``p`` and ``q`` run over their rows and columns.
 
     Attributes:
         weight: ``[p, q, oc, c]``, a function of the constant weights.
         data: the data with zeros so that every tile is whole ``[outer.., h, w, c]``.
-        rows: half of the transform of the data ``[outer.., p, b, t, c]``.
-        transformed: all of it ``[outer.., p, q, t, c]``.
-        accumulated, product: ``[outer.., p, q, t, oc]``.
-        columns: half of the transform back ``[outer.., i, q, t, oc]``.
+        rows: half of the transform of the data ``[outer.., p, b, th, tw, c]``.
+        transformed: all of it ``[outer.., p, q, th, tw, c]``.
+        accumulated, product: ``[outer.., p, q, th, tw, oc]``.
+        columns: half of the transform back ``[outer.., i, q, th, tw, oc]``.
         output: what the convolution computes ``[outer.., oh, ow, oc]``.
     """
 
@@ -159,61 +159,53 @@ def winograd_stages(conv: Convolution, tile: int) -> WinogradStages:
     name, shape = conv.tensor.name, conv.tensor.shape
     f = filtering(tile, conv.kernel)
     *outer, height, width, channels = shape
-    across = as_dim(ceil_div(lift(width), tile))
-    tiles = as_dim(ceil_div(lift(height), tile) * across)
-    axis_names = tuple(a.name for a in _axes_of(conv.tensor))
-    data = _whole_tiles(conv, f, as_dim(ceil_div(lift(height), tile)), across)
+    tiles = [as_dim(ceil_div(lift(n), tile)) for n in (height, width)]
+    data = _whole_tiles(conv, f, tiles)
     depth, oc = data.shape[-1], conv.weight.tensor.shape[conv.weight_axes[0]]
     size, rank = f.size, len(outer)
 
-    def stage(suffix: str, own: Sequence[Dim], names: Sequence[str], body: Callable[..., Expr]) -> Tensor:
-        return compute((*outer, *own), body, name=f"{name}.{suffix}", axes=(*conv.outer, *names))
+    def stage(suffix: str, first: int, last: Dim, names: Sequence[str], body: Callable[..., Expr]) -> Tensor:
+        own, axes = (*outer, first, size, *tiles, last), (*conv.outer, *names[:2], "th", "tw", names[2])
+        return compute(own, body, name=f"{name}.{suffix}", axes=axes)
 
     def rows_body(*i: Expr) -> Expr:
-        p, b, t, c = i[rank:]
-        terms = [data[(*i[:rank], t // across * tile + a, t % lift(across) * tile + b, c)] for a in range(size)]
-        return _combination(f.data, p, terms)
+        p, b, th, tw, c = i[rank:]
+        return _combination(f.data, p, [data[(*i[:rank], th * tile + a, tw * tile + b, c)] for a in range(size)])
 
-    rows = stage("rows", (size, size, tiles, depth), ("p", "b", "t", "c"), rows_body)
-    transformed = stage(
-        "data.transformed",
-        (size, size, tiles, depth),
-        ("p", "q", "t", "c"),
-        lambda *i: _combination(f.data, i[-3], [rows[(*i[:-3], b, *i[-2:])] for b in range(size)]),
-    )
-    weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, depth), data.dtype)
-    accumulated = reduce(
-        ReduceOp.SUM,
-        (*outer, size, size, tiles, channels),
-        (depth,),
-        lambda *i: transformed[(*i[:-2], i[-1])] * weight[(*i[rank : rank + 2], i[-2], i[-1])],
-        name=f"{name}.accumulated",
-        axes=(*conv.outer, "p", "q", "t", "oc"),
-        reduced=("c",),
-    )
-    product = stage(
-        "product", (size, size, tiles, channels), ("p", "q", "t", "oc"), lambda *i: accumulated[i]
-    )
-    columns = stage(
-        "columns",
-        (tile, size, tiles, channels),
-        ("i", "q", "t", "oc"),
-        lambda *i: _combination(f.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(size)]),
-    )
+    def transformed_body(*i: Expr) -> Expr:
+        return _combination(f.data, i[rank + 1], [rows[(*i[: rank + 1], b, *i[rank + 2 :])] for b in range(size)])
+
+    def columns_body(*i: Expr) -> Expr:
+        return _combination(f.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(size)])
 
     def output_body(*i: Expr) -> Expr:
         h, w, o = i[rank:]
-        t = h // tile * across + w // tile
-        return _combination(f.output, w % tile, [columns[(*i[:rank], h % tile, q, t, o)] for q in range(size)])
+        terms = [columns[(*i[:rank], h % tile, q, h // tile, w // tile, o)] for q in range(size)]
+        return _combination(f.output, w % tile, terms)
 
+    rows = stage("rows", size, depth, ("p", "b", "c"), rows_body)
+    transformed = stage("data.transformed", size, depth, ("p", "q", "c"), transformed_body)
+    weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, depth), data.dtype)
+    accumulated = reduce(
+        ReduceOp.SUM,
+        (*outer, size, size, *tiles, channels),
+        (depth,),
+        lambda *i: transformed[(*i[:-2], i[-1])] * weight[(*i[rank : rank + 2], i[-2], i[-1])],
+        name=f"{name}.accumulated",
+        axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
+        reduced=("c",),
+    )
+    product = stage("product", size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
+    columns = stage("columns", tile, channels, ("i", "q", "oc"), columns_body)
+    axis_names = tuple(a.name for a in _axes_of(conv.tensor))
     output = compute(shape, output_body, name=name, axes=axis_names)
     return WinogradStages(weight, data, rows, transformed, accumulated, product, columns, output)
 
 
-def _whole_tiles(conv: Convolution, f: Filtering, down: Dim, across: Dim) -> Tensor:
+def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tensor:
     """The data of whole tiles: zeros where the last tiles hang over the end."""
     source = conv.data.tensor
-    shape = [as_dim(lift(n) * f.tile + f.kernel - 1) for n in (down, across)]
+    shape = [as_dim(lift(n) * f.tile + f.kernel - 1) for n in tiles]
     rank = len(conv.outer)
     outer_axes = [a.var for a in _axes_of(conv.tensor)[:rank]]
 

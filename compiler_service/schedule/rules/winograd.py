@@ -26,7 +26,7 @@ from compiler_service.schedule.steps import (
     Vectorize,
     Winograd,
 )
-from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, vector_loops
+from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, tile_cycles, vector_loops
 from compiler_service.tensor_expr.tensor import Load, Placeholder
 from compiler_service.tensor_expr.winograd import Convolution, Matrix, filtering
 from shared_ir.dtype import DType
@@ -37,6 +37,9 @@ _FLOAT = 4
 """Bytes of an element."""
 _L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 8.0
 """Bytes that arrive in a cycle from the second and third cache level and from memory."""
+_FEWEST_COLUMNS = 7
+"""A task covers at least so many tiles of a row of tiles, or all of them."""
+_UNKNOWN = 64
 _GAIN = 0.9
 """A blocking must promise to take less than this part of the direct method's time: rounding errors are larger."""
 
@@ -60,8 +63,7 @@ def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None 
 def _applies(kernel: KernelView, conv: Convolution) -> bool:
     weight = conv.weight.tensor
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
-    static = all(isinstance(d, int) for d in (*conv.data.tensor.shape[-3:], *conv.tensor.shape[-3:]))
-    return constant and static and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32
+    return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32
 
 
 def _reads_in_place(kernel: KernelView, name: str) -> bool:
@@ -75,15 +77,17 @@ def _reads_in_place(kernel: KernelView, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Blocking:
-    """F(tile x tile); a task covers ``rows`` rows of tiles and ``channels`` output channels (0: all of them).
+    """F(tile x tile); a task covers ``rows`` x ``columns`` tiles (0 columns: all) and ``channels`` output channels (0: all).
 
-    ``height`` tiles x ``vectors`` registers accumulate.
+    ``down`` x ``across`` tiles x ``vectors`` registers accumulate.
     """
 
     tile: int
     rows: int
+    columns: int
     channels: int
-    height: int
+    down: int
+    across: int
     vectors: int
 
 
@@ -100,12 +104,16 @@ class _Model:
     """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
 
     Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
-    time, while the products are computed.
+    time, while the products are computed. Extents that the run defines count as ``_UNKNOWN``.
     """
 
     def __init__(self, conv: Convolution, target: Target) -> None:
-        sizes = [d for d in (*conv.tensor.shape[-3:], conv.data.tensor.shape[-1]) if isinstance(d, int)]
-        self.rows, self.columns, self.channels, self.depth = sizes
+        height, width, channels = conv.tensor.shape[-3:]
+        depth = conv.data.tensor.shape[-1]
+        self.rows, self.columns, self.channels, self.depth = (
+            d if isinstance(d, int) else _UNKNOWN for d in (height, width, channels, depth)
+        )
+        self.is_static = isinstance(height, int) and isinstance(width, int)
         self.kernel, self.width = conv.kernel, lanes(target, DType.FLOAT32)
         self._target = target
         self._images = math.prod(d for d in conv.tensor.shape[:-3] if isinstance(d, int))
@@ -113,15 +121,26 @@ class _Model:
     def candidates(self) -> Iterator[Blocking]:
         for tile in (4, 2):
             down, across = -(-self.rows // tile), -(-self.columns // tile)
-            for rows in range(1, down + 1):
-                parts = {self._target.cores, 1} if rows == down else {1}
+            for rows, columns in self._task_tiles(down, across):
+                parts = {self._target.cores, 1} if rows == down and columns == across else {1}
                 for part in sorted(parts):
-                    channels = -(-self.channels // part)
-                    height, vectors = register_tile(rows * across, channels, self._target, DType.FLOAT32)
+                    channels = self.channels // part
+                    block = _register_block(rows, columns, channels, self._target)
+                    chunk = 0 if columns == across and self.is_static else columns
+                    whole = channels * part == self.channels and channels % (block[2] * self.width) == 0
                     if part == 1:
-                        yield Blocking(tile, rows, 0, height, vectors)
-                    elif self.channels % part == 0 and channels % (vectors * self.width) == 0 and channels > self.width:
-                        yield Blocking(tile, rows, channels, height, vectors)
+                        yield Blocking(tile, rows, chunk, 0, *block)
+                    elif whole and channels > self.width:
+                        yield Blocking(tile, rows, chunk, channels, *block)
+
+    def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
+        """(rows, columns) of tiles that a task may cover."""
+        if not self.is_static:
+            yield from ((rows, columns) for rows in (1, 2, 4) for columns in (4, 7, 8, 14))
+            return
+        for columns in range(1, across + 1):
+            if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
+                yield from ((rows, columns) for rows in range(1, down + 1))
 
     def direct(self) -> float:
         height, vectors = register_tile(self.columns, self.channels, self._target, DType.FLOAT32)
@@ -132,20 +151,21 @@ class _Model:
 
     def cost(self, b: Blocking) -> float:
         f = filtering(b.tile, self.kernel)
-        across = -(-self.columns // b.tile)
-        tiles = b.rows * across
+        columns = b.columns or -(-self.columns // b.tile)
+        tiles = b.rows * columns
         channels = b.channels or self.channels
-        product = tile_cost(tiles, b.height, channels, b.vectors * self.width, self.width) * f.size**2 * self.depth
-        lines = (b.rows * b.tile + self.kernel - 1) * (across * b.tile + self.kernel - 1)
+        product = _block_cost(b, columns, channels, self.width) * f.size**2 * self.depth
+        lines = (b.rows * b.tile + self.kernel - 1) * (columns * b.tile + self.kernel - 1)
         vectors_in, vectors_out = -(-self.depth // self.width), -(-channels // self.width)
         forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size))
         back = vectors_out * tiles * _transform(f.output, f.size)
         parts = self.channels // channels
-        tasks = -(-self.rows // (b.rows * b.tile)) * parts * self._images
-        weights = self._weights(f.size**2 * self.depth * self.channels * _FLOAT, tasks // parts)
+        tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
         kept = f.size**2 * tiles * (self.depth + channels) * _FLOAT
         spilled = kept / _L2_BYTES if kept > self._target.l2 else 0.0
-        return self._both(tasks * product, tasks * (forth + back + spilled), weights, tasks)
+        weights = self._weights(f.size**2 * self.depth * self.channels * _FLOAT, tasks // parts)
+        rest = tasks * (forth + back + spilled) + (weights / 4 if parts > 1 else 0)  # read in pieces: fetched too late
+        return self._both(tasks * product, rest, weights, tasks)
 
     def _weights(self, size: int, times: int) -> float:
         """Cycles to read ``size`` bytes of weights ``times`` times."""
@@ -157,6 +177,31 @@ class _Model:
         cores = self._target.cores
         share = -(-tasks // cores) / tasks
         return max(product, weights) + rest + cores * (max(product * share, weights) + rest * share)
+
+
+def _register_block(rows: int, columns: int, channels: int, target: Target) -> tuple[int, int, int]:
+    """(down, across, vectors) of the cheapest accumulator block for ``rows`` x ``columns`` tiles, the largest of equals."""
+    width = lanes(target, DType.FLOAT32)
+    best = (math.inf, 0, (1, 1, 1))
+    for vectors in (1, 2, 3, 4, 6):
+        tiles = (target.vector_registers - vectors - 1) // vectors
+        for down in range(1, min(rows, tiles) + 1):
+            for across in range(1, min(columns, tiles // down) + 1):
+                b = Blocking(0, rows, columns, 0, down, across, vectors)
+                found = (_block_cost(b, columns, channels, width), -down * across * vectors, (down, across, vectors))
+                best = min(best, found)
+    return best[2]
+
+
+def _block_cost(b: Blocking, columns: int, channels: int, width: int) -> float:
+    """Cycles of one reduction step over the tiles of a task, tails included."""
+    heights = ((b.rows // b.down, b.down), (1, b.rows % b.down))
+    widths = ((columns // b.across, b.across), (1, columns % b.across))
+    wide = b.vectors * width
+    vectors = ((channels // wide, b.vectors), (1, -(-(channels % wide) // width)))
+    return sum(
+        n * m * k * tile_cycles(h * w, v) for n, h in heights for m, w in widths for k, v in vectors if n * m * k * h * w * v
+    )
 
 
 def _transform(matrix: Matrix, size: int) -> float:
@@ -177,9 +222,9 @@ class _Plan:
         self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
         self._state = kernel.after(self._before)
         self._width = lanes(target, DType.FLOAT32)
-        product = self._state.stage(f"{name}.accumulated").tensor.shape[-4:]
-        depth = conv.data.tensor.shape[-1]
-        size = math.prod(d for d in (*product[:2], product[3], depth) if isinstance(d, int)) * _FLOAT
+        points = filtering(blocking.tile, conv.kernel).size ** 2
+        channels = (conv.tensor.shape[-1], conv.data.tensor.shape[-1])
+        size = points * math.prod(d for d in channels if isinstance(d, int)) * _FLOAT
         self._prefetch = prefetch_distance(size, target)
 
     def steps(self) -> Schedule:
@@ -212,13 +257,18 @@ class _Plan:
         if b.rows > 1:
             steps.append(Split(out.name, oh, b.rows * b.tile))
         tasks.append(f"{oh}.{b.rows * b.tile}")
+        if b.columns > 1:
+            steps.append(Split(out.name, ow, b.columns * b.tile))
+        if b.columns:
+            tasks.append(f"{ow}.{b.columns * b.tile}")
         if b.channels:
             steps.append(Split(out.name, oc, b.channels))
             tasks.append(f"{oc}.{b.channels}")
         steps += [Split(out.name, oh, b.tile), Split(out.name, ow, b.tile), Split(out.name, oc, self._width)]
         inner = [f"{oh}.{b.tile}"] if b.rows > 1 else []
+        inner += [f"{ow}.{b.tile}"] if b.columns != 1 else []
         steps += [
-            Reorder(out.name, (*tasks, *inner, f"{ow}.{b.tile}", self._column_loop(), oh, ow, oc)),
+            Reorder(out.name, (*tasks, *inner, self._column_loop(), oh, ow, oc)),
             Parallel(out.name, tuple(tasks)),
             Unroll(out.name, oh),
             Unroll(out.name, ow),
@@ -240,11 +290,11 @@ class _Plan:
 
     def _transformed(self, loop: str) -> Schedule:
         rows, stage = f"{self._name}.rows", self._state.stage(f"{self._name}.data.transformed")
-        outer = [a.name for a in stage.compute.axes[:-4]]
+        outer = [a.name for a in stage.compute.axes[:-5]]
         return (
             ComputeAt(stage.name, self._state.output.name, loop, "scratch"),
             Split(stage.name, "c", self._width),
-            Reorder(stage.name, (*outer, "t", f"c.{self._width}", "p", "q", "c")),
+            Reorder(stage.name, (*outer, "th", "tw", f"c.{self._width}", "p", "q", "c")),
             Unroll(stage.name, "p"),
             Unroll(stage.name, "q"),
             Vectorize(stage.name, "c"),
@@ -257,24 +307,25 @@ class _Plan:
     def _product(self, loop: str) -> Schedule:
         b = self._blocking
         stage, inner = f"{self._name}.product", f"{self._name}.accumulated"
-        outer = [a.name for a in self._state.stage(stage).compute.axes[:-4]]
+        outer = [a.name for a in self._state.stage(stage).compute.axes[:-5]]
         tile = b.vectors * self._width
         wide = (f"oc.{self._width}",) if b.vectors > 1 else ()
-        tall = ("t",) if b.height > 1 else ()
-        block = f"t.{b.height}" if tall else "t"
-        register = (*tall, *wide, "oc")
+        tiled = [(name, size) for name, size in (("th", b.down), ("tw", b.across)) if size > 1]
+        unrolled = (*(name for name, _ in tiled), *wide)
+        blocks = ["th" if b.down == 1 else f"th.{b.down}", "tw" if b.across == 1 else f"tw.{b.across}"]
         kinds: list[Step] = []
         for name in (stage, inner):
             kinds += [Split(name, "oc", self._width)] if wide else []
-            kinds += [Unroll(name, unrolled) for unrolled in (*tall, *wide)]
+            kinds += [Unroll(name, loop_name) for loop_name in unrolled]
             kinds.append(Vectorize(name, "oc"))
+        alone = [name for name in ("th", "tw") if name not in unrolled]
         return (
             ComputeAt(stage, self._state.output.name, loop, "scratch"),
             Split(stage, "oc", tile),
-            *((Split(stage, "t", b.height),) if tall else ()),
+            *(Split(stage, name, size) for name, size in tiled),
             *kinds,
-            Reorder(stage, (*outer, "p", "q", f"oc.{tile}", block, *register)),
-            Reorder(inner, (*outer, *(() if tall else ("t",)), "p", "q", "c", *register)),
-            ComputeAt(inner, stage, block, "stack"),
+            Reorder(stage, (*outer, "p", "q", f"oc.{tile}", *blocks, *unrolled, "oc")),
+            Reorder(inner, (*outer, *alone, "p", "q", "c", *unrolled, "oc")),
+            ComputeAt(inner, stage, blocks[1], "stack"),
             Pack(self._weight, ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile)), self._prefetch),
         )

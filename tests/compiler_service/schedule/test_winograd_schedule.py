@@ -37,10 +37,11 @@ def schedule_of(output: Tensor, constants: frozenset[Tensor], target: str, block
 
 
 CASES = {
-    "rows": ((8, 4, 16, 32), Blocking(tile=4, rows=1, channels=0, height=1, vectors=2)),
-    "ragged": ((7, 9, 5, 20), Blocking(tile=4, rows=2, channels=0, height=4, vectors=1)),
-    "channels": ((4, 5, 4, 40), Blocking(tile=2, rows=2, channels=32, height=4, vectors=1)),
-    "tile2": ((5, 3, 17, 17), Blocking(tile=2, rows=2, channels=0, height=3, vectors=2)),
+    "rows": ((8, 4, 16, 32), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "ragged": ((7, 9, 5, 20), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "channels": ((4, 5, 4, 40), Blocking(tile=2, rows=2, columns=0, channels=32, down=2, across=2, vectors=1)),
+    "columns": ((5, 9, 4, 17), Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2)),
+    "tile2": ((5, 3, 17, 17), Blocking(tile=2, rows=2, columns=0, channels=0, down=2, across=1, vectors=2)),
 }
 
 
@@ -62,6 +63,18 @@ def test_filtering_of_a_batch() -> None:
     feeds = random_feeds(output, {"n": 2})
     got = interpreted(output, feeds, {"n": 2}, AVX512, schedule, after_passes=True)
     (wanted,) = evaluate([output], feeds, {"n": 2})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 4, "w": 8}, {"h": 9, "w": 13}])
+@pytest.mark.parametrize("target", ["avx512", "neon"])
+def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
+    output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 1, 1))
+    blocking = Blocking(tile=4, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
+    schedule = schedule_of(output, constants, target, blocking)
+    feeds = random_feeds(output, size)
+    got = interpreted(output, feeds, size, TARGETS[target], schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, size)
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
