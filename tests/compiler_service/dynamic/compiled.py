@@ -1,0 +1,95 @@
+"""Small ONNX models with control flow and sizes that depend on data, compiled and compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
+
+import numpy as np
+import onnx
+import onnxruntime
+from numpy.typing import NDArray
+from onnx import helper, numpy_helper
+
+from compiler_service.codegen.host import host_target
+from compiler_service.frontend.source import ModelSource
+from compiler_service.options import CompileOptions
+from compiler_service.pipeline import compile_model
+from runtime_service.loader import load_model
+from shared_ir.artifact import Artifact
+
+Array = NDArray[Any]
+Feeds = Mapping[str, Array]
+FLOAT, INT32, INT64, BOOL = (
+    onnx.TensorProto.FLOAT,
+    onnx.TensorProto.INT32,
+    onnx.TensorProto.INT64,
+    onnx.TensorProto.BOOL,
+)
+EXECUTORS: tuple[Literal["aot", "graph"], ...] = ("aot", "graph")
+
+node = helper.make_node
+
+
+def tensor(name: str, shape: Sequence[int | str | None], dtype: int = FLOAT) -> onnx.ValueInfoProto:
+    return helper.make_tensor_value_info(name, dtype, shape)
+
+
+def constant(name: str, values: Any, dtype: Any = np.int64) -> onnx.NodeProto:
+    return node("Constant", [], [name], value=numpy_helper.from_array(np.array(values, dtype)))
+
+
+def graph(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    name: str = "body",
+) -> onnx.GraphProto:
+    return helper.make_graph(nodes, name, inputs, outputs)
+
+
+def model(
+    nodes: Sequence[onnx.NodeProto],
+    inputs: Sequence[onnx.ValueInfoProto],
+    outputs: Sequence[onnx.ValueInfoProto],
+    weights: Mapping[str, Array] | None = None,
+    opset: int = 17,
+) -> onnx.ModelProto:
+    initializers = [numpy_helper.from_array(a, n) for n, a in (weights or {}).items()]
+    whole = helper.make_graph(nodes, "main", inputs, outputs, initializers)
+    return helper.make_model(whole, opset_imports=[helper.make_opsetid("", opset)], ir_version=9)
+
+
+def normal(*shape: int, seed: int = 0) -> Array:
+    return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
+
+
+def compiled(proto: onnx.ModelProto, opt_level: int = 3) -> Artifact:
+    source = ModelSource.of(proto.SerializeToString())
+    return compile_model(source, host_target(), CompileOptions(opt_level=opt_level), workers=0)
+
+
+def assert_equals_onnxruntime(
+    proto: onnx.ModelProto, requests: Sequence[Feeds], opt_level: int = 3, tolerance: float = 2e-5
+) -> Artifact:
+    """Every request through both executors, in order over one handle each; outputs equal those of ONNX Runtime."""
+    options = onnxruntime.SessionOptions()
+    options.log_severity_level = 4
+    session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
+    artifact = compiled(proto, opt_level)
+    for executor in EXECUTORS:
+        with load_model(artifact, threads=2, executor=executor) as loaded:
+            for feeds in requests:
+                results = loaded.run(feeds)
+                for spec, expected in zip(loaded.outputs, session.run(None, dict(feeds)), strict=True):
+                    _assert_equal(results[spec.name], expected, f"{executor}: {spec.name}", tolerance)
+    return artifact
+
+
+def _assert_equal(found: Array, expected: Array, where: str, tolerance: float) -> None:
+    assert found.dtype == expected.dtype, where
+    if found.size or expected.size:  # ONNX Runtime makes every free extent of an empty result 0
+        assert found.shape == expected.shape, where
+        np.testing.assert_allclose(found, expected, rtol=tolerance, atol=tolerance, err_msg=where)
+    else:
+        assert len(found.shape) == len(expected.shape), where
