@@ -360,6 +360,8 @@ class _Lowering:
             return leaf(ranges, local)
         loop, rest = loops[0], loops[1:]
         here = ranges[loop.axis]
+        if loop.guarded and here.limit is None:
+            here = replace(here, limit=lift(here.extent))
 
         def inside(piece: Piece, index: Expr | None) -> Statement:
             inner = piece_range(piece, here, index)
@@ -383,15 +385,18 @@ class _Lowering:
     def _serial_piece(
         self, loop: Loop, piece: Piece, here: Range, inside: Callable[[Piece, Expr | None], Statement]
     ) -> Statement:
+        element = loop.step == 1 and loop.kind is not LoopKind.VECTORIZED
         if piece.count == 1 and not (loop.kind is LoopKind.VECTORIZED and here.limit is not None):
             body = inside(piece, None)
+            if element and here.limit is not None:  # the one element of a piece behind the limit
+                body = _guard(self._simplify(lift(0) < here.limit), body)
         else:
             kind = _FOR[loop.kind]
             if not isinstance(piece.count, int) and kind is not ForKind.SERIAL:
                 kind = ForKind.SERIAL  # a tail of unknown length
             var = self._fresh(loop.axis, piece.count)
             each = inside(piece, var)
-            if loop.step == 1 and loop.kind is not LoopKind.VECTORIZED and here.limit is not None:
+            if element and here.limit is not None:
                 each = If(var < here.limit, each)  # a masked tile, walked element by element
             body = For(var, lift(piece.count), kind, each)
         return body if piece.cond is None else _guard(self._simplify(piece.cond), body)

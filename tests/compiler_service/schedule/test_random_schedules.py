@@ -95,6 +95,19 @@ def test_any_order_of_loops_of_a_reduction(data: st.DataObject) -> None:
     )
 
 
+def test_the_last_element_of_a_tile_may_lie_behind_the_limit() -> None:
+    """The only column is computed for 16 lanes, by threes: the sixteenth is a piece of its own, and not wanted."""
+    schedule: Schedule = (
+        Split("relu", "n", 16),
+        Reorder("relu", ("m", "n.16", "n")),
+        Vectorize("relu", "n"),
+        Split("matmul", "n", 3),
+        Reorder("matmul", ("k", "m", "n.3", "n")),
+        ComputeAt("matmul", "relu", "n.16", "scratch"),
+    )
+    same(matmul(1, 1, 1), schedule, {}, "avx512")
+
+
 REFUSED: dict[str, tuple[Callable[[], Schedule], str]] = {
     "unknown stage": (lambda: (Split("nothing", "m", 4),), "no such stage"),
     "unknown loop": (lambda: (Unroll("relu", "q"),), "has no loop q"),
