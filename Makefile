@@ -14,7 +14,7 @@ demo: $(VENV)/.demo ## compile, serve, infer, compare and measure two models; un
 	@$(BIN)/python -m ingot.demo
 
 test: $(VENV)/.test system ## every test
-	@$(BIN)/python -m ingot.demo.models >/dev/null || true
+	@$(BIN)/python -m tests.e2e.published_models >/dev/null || true
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal
 
 quick: $(VENV)/.test ## the fast tests; under a minute
