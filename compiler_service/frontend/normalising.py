@@ -105,8 +105,44 @@ def slice_bounds(
     return bounds, kept
 
 
+def axes_from_start(
+    nodes: NodeSource,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Attribute],
+    axes: Value,
+    known: Elements,
+) -> tuple[Value, Elements]:
+    """Axes of the first operand, counted from the end where negative."""
+    return _from_start(nodes, axes, known, _operand(inputs, 0).type.rank)
+
+
+def new_axes_from_start(
+    nodes: NodeSource,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Attribute],
+    axes: Value,
+    known: Elements,
+) -> tuple[Value, Elements]:
+    """Axes of the result of Unsqueeze, counted from the end where negative."""
+    return _from_start(nodes, axes, known, _operand(inputs, 0).type.rank + len(known))
+
+
+def _from_start(nodes: NodeSource, axes: Value, known: Elements, rank: int) -> tuple[Value, Elements]:
+    negative = nodes.node("Less", axes, nodes.integers(0))
+    axes = nodes.node("Where", negative, nodes.node("Add", axes, nodes.integers(rank)), axes)
+    return axes, tuple(k + rank if isinstance(k, int) and k < 0 else k for k in known)
+
+
+_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+
 NORMALISERS: Mapping[tuple[str, int], Normaliser] = MappingProxyType(
     {
+        **{(f"Reduce{kind}", 1): axes_from_start for kind in _REDUCTIONS},
+        ("Squeeze", 1): axes_from_start,
+        ("Unsqueeze", 1): new_axes_from_start,
+        ("CumSum", 1): axes_from_start,
+        ("CumProd", 1): axes_from_start,
+        ("Pad", 3): axes_from_start,
         ("Reshape", 1): reshape_target,
         ("Expand", 1): expand_target,
         ("Slice", 1): slice_bounds,

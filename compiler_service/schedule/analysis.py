@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler_service.schedule.state import Stage, State, apply_schedule
 from compiler_service.schedule.steps import Inline, Schedule
 from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
 from shared_ir.dim import Dim
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, substitute, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, substitute, variables, walk
 from shared_ir.simplify import simplify
 
 _EXPENSIVE_UNARY = frozenset(UnaryOp) - {UnaryOp.NEG, UnaryOp.NOT, UnaryOp.BIT_NOT, UnaryOp.ABS}
@@ -103,6 +103,27 @@ def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()
         if name != output.name and name not in ignore:
             bound |= frozenset().union(*reached)
     return tuple(a.name for a in output.compute.axes if a.name in bound)
+
+
+def stays_in_row(state: State, stage: Stage, bound: Iterable[str]) -> bool:
+    """Whether everything that reads ``stage``, which has the axes of the output, does so at the output's own place along
+    the ``bound`` axes: the rows of different tasks are then apart."""
+    output = state.output
+    own = [a.var for a in output.compute.axes]
+    fixed = [i for i, a in enumerate(output.compute.axes) if a.name in set(bound)]
+    places: dict[str, Mapping[Var, Expr] | None] = {output.name: {v: v for v in own}}
+    for reader in reversed(list(state.stages.values())):
+        place = places.get(reader.name, {})
+        for load in loads(reader.body):
+            source = state.stage_of(load.tensor)
+            if source is None or reader.name not in places:
+                continue
+            indices = None if place is None else [substitute(i, place) for i in load.indices]
+            if source is stage and (indices is None or any(indices[i] != own[i] for i in fixed)):
+                return False
+            found = None if indices is None else {a.var: i for a, i in zip(source.compute.axes, indices, strict=True)}
+            places[source.name] = found if places.get(source.name, found) == found else None
+    return True
 
 
 def extent_of(axes: tuple[Axis, ...], name: str) -> Dim:

@@ -30,6 +30,7 @@ from shared_ir.expr import (
     Var,
     binary,
     lift,
+    walk,
 )
 from shared_ir.simplify import Simplifier
 
@@ -68,6 +69,9 @@ def evaluate_symbolic(tensor: Tensor) -> np.ndarray | None:
     except (_Unknown, IndexError):
         return None
     return result
+
+
+_OF_DIMS = (Const, Var, Unary, Binary, Select)
 
 
 class _Unknown(Exception):
@@ -128,7 +132,13 @@ class _Symbolic:
             case Reinterpret(type=dtype, x=x):
                 return _reinterpret(self._scalar(x, own), x.dtype, dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
-                return self._scalar(then if self._scalar(cond, own) else otherwise, own)
+                try:
+                    chosen = then if self._scalar(cond, own) else otherwise
+                except _Unknown:
+                    if expr.dtype is DType.INT64 and all(isinstance(e, _OF_DIMS) and e not in own for e in walk(expr)):
+                        return expr  # a dim that depends on others
+                    raise
+                return self._scalar(chosen, own)
         raise _Unknown
 
 

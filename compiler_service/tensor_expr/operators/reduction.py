@@ -5,17 +5,43 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
+from compiler_service.tensor_expr.axes import normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import converted, elementwise, widen
-from compiler_service.tensor_expr.known import known_ints
+from compiler_service.tensor_expr.chosen_axes import ChosenAxes
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.scalar import absolute, exp, inverse, is_inf, is_nan, log, sqrt
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
-from shared_ir.dim import product
+from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, Expr, binary, cast, equal, lift, logical_or, select
 
 _ON_BOOL = {ReduceOp.MAX: ReduceOp.OR, ReduceOp.MIN: ReduceOp.AND}
+
+
+def reduced_over(
+    op: ReduceOp,
+    x: Tensor,
+    axes: ChosenAxes,
+    name: str,
+    term: Callable[[Expr], Expr] = lambda v: v,
+    *,
+    keep: bool = True,
+) -> Tensor:
+    """As :func:`reduced`, over axes that may be chosen by the run: every axis has a loop, of extent 1 where it is kept."""
+    numbers = axes.numbers
+    if numbers is not None:
+        return reduced(op, x, numbers, name, term, keep=keep)
+    op = _ON_BOOL.get(op, op) if x.dtype is DType.BOOL else op
+    kept = tuple(as_dim(select(axes.has(axis), 1, lift(d))) for axis, d in enumerate(x.shape))
+    over = [as_dim(select(axes.has(axis), lift(d), 1)) for axis, d in enumerate(x.shape)]
+    shape = kept if keep else axes.dropped(x.shape)
+
+    def body(*index: Expr) -> Expr:
+        own, k = index[: len(shape)], index[len(shape) :]
+        at = tuple(select(axes.has(a), k[a], own[a]) for a in range(x.rank)) if keep else axes.index(own, k)
+        return term(widen(x[at]))
+
+    return reduce(op, shape, over, body, name=name)
 
 
 def reduced(
@@ -49,7 +75,11 @@ def reduced(
 
 def mean_of(total: Tensor, x: Tensor, axes: Sequence[int], name: str = "mean") -> Tensor:
     """A sum over ``axes`` of ``x`` divided by the number of its terms (integers truncate)."""
-    count = product(x.shape[axis] for axis in axes)
+    return divided(total, product(x.shape[axis] for axis in axes), name)
+
+
+def divided(total: Tensor, count: Dim, name: str = "mean") -> Tensor:
+    """Every element divided by a count (integers truncate)."""
 
     def body(v: Expr) -> Expr:
         if v.dtype.is_float:
@@ -72,20 +102,22 @@ class _Reduce:
         self, x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Tensor:
         over = reduced_axes(x, axes, noop_with_empty_axes)
-        total = reduced(self.op, x, over, self.name, self.term, keep=bool(keepdims))
+        total = reduced_over(self.op, x, over, self.name, self.term, keep=bool(keepdims))
         finished = total if self.finish is None else elementwise(self.name, self.finish, total)
         return converted(finished, x.dtype)
 
 
-def reduced_axes(x: Tensor, axes: Tensor | None, noop_with_empty_axes: int) -> tuple[int, ...]:
+def reduced_axes(x: Tensor, axes: Tensor | None, noop_with_empty_axes: int) -> ChosenAxes:
     """The axes that a ``Reduce*`` reduces: no axes means all of them, or none."""
-    numbers = () if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
-    return numbers if numbers or noop_with_empty_axes else tuple(range(x.rank))
+    if axes is not None and axes.shape != (0,):
+        return ChosenAxes.of(axes, "axes", x.rank)
+    return ChosenAxes(x.rank, () if noop_with_empty_axes else tuple(range(x.rank)))
 
 
 def reduce_mean(x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
     over = reduced_axes(x, axes, noop_with_empty_axes)
-    return converted(mean_of(reduced(ReduceOp.SUM, x, over, "sum", keep=bool(keepdims)), x, over), x.dtype)
+    count = product(as_dim(select(over.has(axis), lift(d), 1)) for axis, d in enumerate(x.shape))
+    return converted(divided(reduced_over(ReduceOp.SUM, x, over, "sum", keep=bool(keepdims)), count), x.dtype)
 
 
 def reduce_log_sum_exp(
@@ -93,23 +125,22 @@ def reduce_log_sum_exp(
 ) -> Tensor:
     """The largest element is taken out first, so that exp does not overflow."""
     over = reduced_axes(x, axes, noop_with_empty_axes)
-    largest = reduced(ReduceOp.MAX, x, over, "max")
+    largest = reduced_over(ReduceOp.MAX, x, over, "max")
     finite = elementwise("finite_max", lambda v: select(is_inf(v), 0, v), largest)
-    powers = elementwise("exp", lambda m, v: exp(v - m), finite, x)
-    total = reduced(ReduceOp.SUM, powers, over, "sum")
+
+    def power(*index: Expr) -> Expr:
+        at = tuple(select(over.has(axis), 0, i) for axis, i in enumerate(index))
+        return exp(widen(x[index]) - finite[at])
+
+    powers = compute(x.shape, power, name="exp")
+    total = reduced_over(ReduceOp.SUM, powers, over, "sum")
     result = elementwise("reduce_log_sum_exp", lambda s, m: log(s) + m, total, finite)
     return converted(result if keepdims else _dropped(result, over), x.dtype)
 
 
-def _dropped(x: Tensor, axes: Sequence[int]) -> Tensor:
+def _dropped(x: Tensor, axes: ChosenAxes) -> Tensor:
     """``x`` without ``axes`` of extent 1."""
-    rest = [axis for axis in range(x.rank) if axis not in axes]
-
-    def body(*index: Expr) -> Expr:
-        at = dict(zip(rest, index, strict=True))
-        return x[tuple(at.get(axis, lift(0)) for axis in range(x.rank))]
-
-    return compute([x.shape[axis] for axis in rest], body, name=x.name)
+    return compute(axes.dropped(x.shape), lambda *own: x[axes.index(own, [lift(0)] * x.rank)], name=x.name)
 
 
 def position_of(op: ReduceOp) -> Callable[..., Tensor]:
@@ -129,7 +160,7 @@ def position_of(op: ReduceOp) -> Callable[..., Tensor]:
 
         pick = ReduceOp.MAX if last else ReduceOp.MIN
         result = reduce(pick, replaced(x.shape, axis, 1), [x.shape[axis]], body, name="position")
-        return result if keepdims else _dropped(result, (axis,))
+        return result if keepdims else _dropped(result, ChosenAxes(x.rank, (axis,)))
 
     return define
 
@@ -139,17 +170,19 @@ def cumulative(op: ReduceOp, name: str) -> Callable[..., Tensor]:
     start = 1 if op is ReduceOp.PROD else 0
 
     def define(x: Tensor, axis: Tensor, *, exclusive: int = 0, reverse: int = 0) -> Tensor:
-        (number,) = known_ints(axis, "axis")
-        along = normal_axis(number, x.rank)
+        chosen = ChosenAxes.of(axis, "axis", x.rank)
 
         def body(*index: Expr) -> Expr:
             *own, k = index
-            i = own[along]
-            first, second = (i, k) if reverse else (k, i)
+            at = tuple(select(chosen.has(a), k, i) for a, i in enumerate(own))
+            here = own[-1]
+            for a in reversed(range(x.rank - 1)):
+                here = select(chosen.has(a), own[a], here)
+            first, second = (here, k) if reverse else (k, here)
             included = first < second if exclusive else first <= second
-            return select(included, widen(x[replaced(own, along, k)]), start)
+            return select(included, widen(x[at]), start)
 
-        return converted(reduce(op, x.shape, [x.shape[along]], body, name=name), x.dtype)
+        return converted(reduce(op, x.shape, [chosen.pick(x.shape)], body, name=name), x.dtype)
 
     return define
 

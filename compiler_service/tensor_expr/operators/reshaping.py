@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compiler_service.tensor_expr.axes import normal_axes
-from compiler_service.tensor_expr.known import known_dims, known_ints
+from compiler_service.tensor_expr.chosen_axes import ChosenAxes
+from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
@@ -89,29 +90,17 @@ def flatten(x: Tensor, *, axis: int = 1) -> Tensor:
 
 def squeeze(x: Tensor, axes: Tensor | None = None) -> Tensor:
     if axes is None:
-        gone = tuple(axis for axis, extent in enumerate(x.shape) if extent == 1)
+        gone = ChosenAxes(x.rank, tuple(axis for axis, extent in enumerate(x.shape) if extent == 1))
     else:
-        gone = normal_axes(known_ints(axes, "axes"), x.rank)
-    kept = [axis for axis in range(x.rank) if axis not in gone]
-
-    def body(*index: Expr) -> Expr:
-        at = dict(zip(kept, index, strict=True))
-        return x[tuple(at.get(axis, lift(0)) for axis in range(x.rank))]
-
-    return compute([x.shape[axis] for axis in kept], body, name="squeeze")
+        gone = ChosenAxes.of(axes, "axes", x.rank)
+    return compute(gone.dropped(x.shape), lambda *own: x[gone.index(own, [lift(0)] * x.rank)], name="squeeze")
 
 
 def unsqueeze(x: Tensor, axes: Tensor) -> Tensor:
-    numbers = known_ints(axes, "axes")
-    rank = x.rank + len(numbers)
-    new = normal_axes(numbers, rank)
-    kept = [axis for axis in range(rank) if axis not in new]
-    extents = dict(zip(kept, x.shape, strict=True))
-    return compute(
-        [extents.get(axis, 1) for axis in range(rank)],
-        lambda *index: x[tuple(index[axis] for axis in kept)],
-        name="unsqueeze",
-    )
+    (count,) = axes.shape if axes.rank else (1,)
+    rank = x.rank + (count if isinstance(count, int) else 0)
+    new = ChosenAxes.of(axes, "axes", rank)
+    return compute(new.inserted(x.shape), lambda *index: x[new.others(index)], name="unsqueeze")
 
 
 def transpose(x: Tensor, *, perm: tuple[int, ...] | None = None) -> Tensor:
