@@ -1,5 +1,5 @@
 #!/bin/sh
-# Makes the virtual environment VENV and installs this project with EXTRAS into it. Quiet unless something is missing.
+# Makes the virtual environment VENV and installs this project with EXTRAS into it. One line, unless something is missing.
 #   environment.sh VENV EXTRAS
 set -eu
 venv=$1 extras=$2
@@ -31,5 +31,13 @@ fi
   fail "$venv holds a Python older than 3.11; remove it (make clean) and try again."
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1
-"$venv/bin/python" -m pip install -q --retries 5 -e ".[$extras]" ||
+echo "ingot: installing packages ($extras) into $venv"
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+if ! "$venv/bin/python" -m pip install -q --retries 5 -e ".[$extras]" >"$log" 2>&1; then
+  # Warnings say why a download failed; those about indexes that lack a package say nothing and are many.
+  grep -v 'is ignored: it is' "$log" |
+    sed -e 's/Retrying (Retry(.*)) after/Retrying after/' -e 's/ object at 0x[0-9a-f]*//' |
+    awk '!seen[$0]++' | tail -n 15 >&2
   fail "the packages could not be installed; pip says why above (is PyPI reachable?)."
+fi

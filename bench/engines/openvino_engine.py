@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
-import openvino  # type: ignore[import-untyped]
+import openvino
 
 from bench.engines.engine import LoadRequest
 from bench.inputs import Array
