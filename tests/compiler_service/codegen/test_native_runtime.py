@@ -11,9 +11,11 @@ import pytest
 
 from compiler_service.codegen.link import NATIVE, RUNTIME_SOURCES
 from compiler_service.codegen.zig import cache_directory, zig_executable
+from tests.native_growing import GROWING_KERNELS, GROWING_SYMBOLS, growing_plan
 from tests.native_models import INNER, KERNELS, WIDTH, build_model, toy_weights
 
 DRIVER = Path(__file__).with_name("native_driver.c")
+GROWING_DRIVER = Path(__file__).with_name("native_driver_growing.c")
 WARNINGS = ("-std=c99", "-Wall", "-Wextra", "-Werror", "-pedantic")
 
 
@@ -40,7 +42,17 @@ def compiler(sanitizer: str) -> list[str]:
     return [str(zig_executable()), "cc", *WARNINGS, "-Wno-c11-extensions"]
 
 
-def build_driver(folder: Path, sanitizer: str) -> Path:
+@pytest.fixture(scope="module")
+def growing_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Kernels and entry object of the model whose output the run sizes."""
+    directory = tmp_path_factory.mktemp("growing")
+    built = build_model(plan=growing_plan(), kernels=GROWING_KERNELS, symbols=GROWING_SYMBOLS)
+    (directory / "entry.o").write_bytes(built.objects["entry"])
+    (directory / "kernels.c").write_text(GROWING_KERNELS)
+    return directory
+
+
+def build_driver(folder: Path, sanitizer: str, driver: Path = DRIVER) -> Path:
     program = folder / f"driver-{sanitizer or 'plain'}"
     if program.exists():
         return program
@@ -49,7 +61,7 @@ def build_driver(folder: Path, sanitizer: str) -> Path:
     command = [*compiler(sanitizer), "-g", "-O1", "-pthread", f"-I{NATIVE}", *checks]
     kept = str(cache_directory() / "zig")
     done = subprocess.run(
-        [*command, *sources, str(DRIVER), "kernels.c", "entry.o", "-o", str(program)],
+        [*command, *sources, str(driver), "kernels.c", "entry.o", "-o", str(program)],
         cwd=folder,
         env={"PATH": "/usr/bin:/bin", "ZIG_GLOBAL_CACHE_DIR": kept, "ZIG_LOCAL_CACHE_DIR": kept},
         capture_output=True,
@@ -76,6 +88,19 @@ def test_no_leak_and_no_uninitialised_read(folder: Path) -> None:
         pytest.skip("valgrind is not installed")
     flags = ["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"]
     assert run(valgrind, *flags, build_driver(folder, ""), "run", folder / "weights.bin") == "ok"
+
+
+@pytest.mark.parametrize("sanitizer", ["", "thread", "address", "undefined"])
+def test_memory_that_the_run_sizes(growing_folder: Path, sanitizer: str) -> None:
+    assert run(build_driver(growing_folder, sanitizer, GROWING_DRIVER)) == "ok"
+
+
+def test_no_leak_of_memory_that_the_run_sizes(growing_folder: Path) -> None:
+    valgrind = shutil.which("valgrind")
+    if not valgrind:
+        pytest.skip("valgrind is not installed")
+    flags = ["-q", "--error-exitcode=9", "--leak-check=full", "--errors-for-leak-kinds=definite,indirect"]
+    assert run(valgrind, *flags, build_driver(growing_folder, "", GROWING_DRIVER)) == "ok"
 
 
 def test_child_of_fork_is_refused_not_hung(folder: Path) -> None:
