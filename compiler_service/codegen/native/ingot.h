@@ -11,8 +11,8 @@
  *   ingot_destroy(model);
  *
  * Where only the run knows the extents of an output (after NonZero, or a Loop that ends early), ingot_output_shapes gives
- * -1 for them, outputs[i].data must be NULL, and ingot_run fills in shape and data: memory of the model, valid until the
- * next call on this handle.
+ * -1 for them, outputs[i].data must be NULL (or what the last run filled in), and ingot_run fills in shape and data: memory of
+ * the model, valid until the next call on this handle.
  *
  * One ingot_model runs one inference at a time (a second concurrent call waits). Handles that share a library and
  * weights cost only their arena and threads; create them after fork(), threads stay behind. Data pointers should be 64-byte aligned for full speed; any element alignment works.

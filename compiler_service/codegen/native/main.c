@@ -152,7 +152,8 @@ static int read_input(int32_t index, const arguments *args, ingot_tensor *tensor
   return 2;
 }
 
-static int make_outputs(ingot_model *model, const ingot_tensor *inputs, ingot_tensor *outputs) {
+/* Outputs whose size only the run knows keep the data pointer NULL: the model owns their memory. */
+static int make_outputs(ingot_model *model, const ingot_tensor *inputs, ingot_tensor *outputs, char *owned) {
   int32_t count = ingot_output_count();
   for (int32_t i = 0; i < count; i++) {
     const ingot_tensor_info *info = ingot_output_info(i);
@@ -166,6 +167,8 @@ static int make_outputs(ingot_model *model, const ingot_tensor *inputs, ingot_te
   }
   for (int32_t i = 0; i < count; i++) {
     int64_t elements = element_count(&outputs[i]);
+    for (int32_t axis = 0; axis < outputs[i].rank; axis++) owned[i] |= outputs[i].shape[axis] < 0;
+    if (owned[i]) continue;
     size_t bytes = (size_t)(elements * element_size(outputs[i].dtype));
     if (elements < 0 || posix_memalign(&outputs[i].data, ALIGNMENT, bytes + ALIGNMENT)) {
       return die("output", ingot_output_info(i)->name, "no memory");
@@ -210,19 +213,22 @@ static int measure(ingot_model *model, const ingot_tensor *inputs, ingot_tensor 
   return 0;
 }
 
-static int run(const arguments *args, ingot_tensor *inputs, ingot_tensor *outputs) {
+static int run(const arguments *args, ingot_tensor *inputs, ingot_tensor *outputs, char *owned) {
   ingot_options options = {sizeof(ingot_options), NULL, 0, args->threads, NULL};
   ingot_model *model = NULL;
   for (int32_t i = 0; i < ingot_input_count(); i++) {
     if (read_input(i, args, &inputs[i])) return 2;
   }
   if (ingot_create(&options, &model)) return die("model", "cannot start", ingot_last_error(NULL));
-  int failed = make_outputs(model, inputs, outputs);
+  int failed = make_outputs(model, inputs, outputs, owned);
   if (!failed && ingot_run(model, inputs, ingot_input_count(), outputs, ingot_output_count())) {
     failed = die("model", "failed", ingot_last_error(model));
   }
   if (!failed && args->repeat > 0) failed = measure(model, inputs, outputs, args->repeat);
   if (!failed) failed = write_outputs(args, outputs);
+  for (int32_t i = 0; i < ingot_output_count(); i++) {
+    if (owned[i]) outputs[i].data = NULL;
+  }
   ingot_destroy(model);
   return failed;
 }
@@ -241,8 +247,9 @@ int main(int count, char **words) {
   args.shapes = calloc((size_t)count + 1, sizeof(char *));
   ingot_tensor *inputs = calloc((size_t)ingot_input_count() + 1, sizeof(ingot_tensor));
   ingot_tensor *outputs = calloc((size_t)ingot_output_count() + 1, sizeof(ingot_tensor));
+  char *owned = calloc((size_t)ingot_output_count() + 1, 1);
   int status = 2;
-  if (!args.files || !args.shapes || !inputs || !outputs) {
+  if (!args.files || !args.shapes || !inputs || !outputs || !owned) {
     status = die("model", "cannot start", "no memory");
   } else if (!parse_arguments(count, words, &args)) {
     if (args.info) {
@@ -251,12 +258,13 @@ int main(int count, char **words) {
       fprintf(stderr, "expected %d input and %d output files, received %d files; --info lists them\n",
               (int)ingot_input_count(), (int)ingot_output_count(), args.file_count);
     } else {
-      status = run(&args, inputs, outputs);
+      status = run(&args, inputs, outputs, owned);
     }
   }
   if (inputs) free_tensors(inputs, ingot_input_count());
   if (outputs) free_tensors(outputs, ingot_output_count());
   free((void *)args.files);
   free((void *)args.shapes);
+  free(owned);
   return status;
 }

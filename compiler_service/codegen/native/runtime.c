@@ -280,6 +280,14 @@ static void copy_shape(const ingot_model *model, int32_t output, ingot_tensor *t
   if (bytes) memcpy(tensor->shape, model->output_shapes[output], bytes);
 }
 
+/* A caller may pass what the last run handed out: the tensors of one call serve the next one. */
+static void take_back(const ingot_model *model, ingot_tensor *outputs, int32_t output_count) {
+  const int32_t *slots = ingot_this_module.output_slots;
+  for (int32_t i = 0; outputs && i < output_count && i < ingot_this_module.output_count; i++) {
+    if (slots[i] >= 0 && outputs[i].data == model->slots[slots[i]].data) outputs[i].data = NULL;
+  }
+}
+
 /* Hands out the outputs whose extents the run has defined. */
 static ingot_status give_owned(ingot_model *model, ingot_tensor *outputs, int32_t output_count) {
   const int32_t *slots = ingot_this_module.output_slots;
@@ -320,6 +328,7 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
   ingot_status status = enter(model);
   if (status) return status;
   status = resolve(model, inputs, input_count);
+  if (!status) take_back(model, outputs, output_count);
   if (!status) status = ingot_check_outputs(model->error, outputs, output_count, model->output_shapes, 1);
   if (!status) status = reserve_arena(model);
   if (status) return leave(model, status);

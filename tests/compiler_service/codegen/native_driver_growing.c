@@ -89,6 +89,8 @@ static void test_refusals(void) {
   CHECK(!ingot_output_shapes(model, c.inputs, 3, c.outputs, 2));
   CHECK(c.rows_shape[0] == -1 && c.rows_shape[1] == 1000 && c.last_shape[0] == 1000);
   CHECK(!ingot_run(model, c.inputs, 3, c.outputs, 2) && c.rows_shape[0] == 2);
+  c.m = 7; /* and again with the tensors of the last call */
+  CHECK(c.outputs[0].data && !ingot_run(model, c.inputs, 3, c.outputs, 2) && c.rows_shape[0] == 7);
   clear(&c);
   ingot_destroy(model);
 }

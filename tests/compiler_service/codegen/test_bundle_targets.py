@@ -13,6 +13,7 @@ import pytest
 
 from compiler_service.codegen.bundle import link_bundle
 from runtime_service.loader import load_model
+from tests.native_growing import GROWING_KERNELS, GROWING_SYMBOLS, growing_plan
 from tests.native_models import NativeModel, build_model, toy_feeds
 
 HOST = "llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64"
@@ -53,6 +54,32 @@ def test_static_program_equals_the_host(target: str, emulator: str, tmp_path: Pa
         for name, expected in model.run(feeds).items():
             received = np.fromfile(tmp_path / f"{name}.bin", np.float32).reshape(expected.shape)
             np.testing.assert_allclose(received, expected, rtol=1e-6, atol=1e-6)  # fma or not
+
+
+@pytest.mark.parametrize(
+    ("target", "emulator"),
+    [
+        (HOST, ""),
+        ("raspberry-pi/4b", "qemu-aarch64-static"),
+        pytest.param("raspberry-pi/2b", "qemu-arm-static", marks=pytest.mark.slow),
+    ],
+)
+def test_static_program_with_an_output_that_the_run_sizes(target: str, emulator: str, tmp_path: Path) -> None:
+    found = [shutil.which(emulator) or ""] if emulator else []
+    if found == [""]:
+        pytest.skip(f"{emulator} is not installed (Debian package qemu-user-static)")
+    built = build_model(target, growing_plan(), GROWING_KERNELS, GROWING_SYMBOLS)
+    program = program_of(NativeModel(built.plan, built.target, built.objects, b""), tmp_path)
+    x = np.arange(20, dtype=np.float32)
+    x.tofile(tmp_path / "x.bin")
+    np.array(9).tofile(tmp_path / "m.bin")
+    np.array(True).tofile(tmp_path / "p.bin")
+    files = ("x.bin", "m.bin", "p.bin", "rows.bin", "last.bin")
+    done = run(found, program, "--threads", "2", "--repeat", "3", *files, folder=tmp_path)
+    assert done.returncode == 0, done.stderr
+    rows = np.fromfile(tmp_path / "rows.bin", np.float32).reshape(9, 20)
+    np.testing.assert_array_equal(rows, 2 * x + np.cumsum(np.arange(9))[:, None])
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "last.bin", np.float32), rows[-1])
 
 
 def test_program_explains_itself(tmp_path: Path) -> None:
