@@ -360,8 +360,6 @@ class _Lowering:
             return leaf(ranges, local)
         loop, rest = loops[0], loops[1:]
         here = ranges[loop.axis]
-        if loop.guarded and here.limit is None:
-            here = replace(here, limit=lift(here.extent))
 
         def inside(piece: Piece, index: Expr | None) -> Statement:
             inner = piece_range(piece, here, index)
