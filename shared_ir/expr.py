@@ -12,80 +12,46 @@ Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the d
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shared_ir.dtype import DType
-from shared_ir.interning import Interned
+from shared_ir.interning import Fact, Interned
+from shared_ir.operations import COMPARISONS, PREDICATES, BinaryOp, UnaryOp
 
-
-class UnaryOp(enum.StrEnum):
-    __hash__ = str.__hash__
-
-    NEG = "neg"
-    NOT = "not"  # logical on bool
-    BIT_NOT = "bit_not"
-    ABS = "abs"
-    FLOOR = "floor"
-    CEIL = "ceil"
-    ROUND = "round"  # half to even
-    TRUNC = "trunc"
-    SQRT = "sqrt"
-    RSQRT = "rsqrt"
-    RECIPROCAL = "reciprocal"
-    EXP = "exp"
-    LOG = "log"
-    SIN = "sin"
-    COS = "cos"
-    TAN = "tan"
-    ASIN = "asin"
-    ACOS = "acos"
-    ATAN = "atan"
-    SINH = "sinh"
-    COSH = "cosh"
-    TANH = "tanh"
-    ASINH = "asinh"
-    ACOSH = "acosh"
-    ATANH = "atanh"
-    ERF = "erf"
-    SIGMOID = "sigmoid"
-    IS_NAN = "is_nan"
-    IS_INF = "is_inf"
-    POPCOUNT = "popcount"
-
-
-class BinaryOp(enum.StrEnum):
-    __hash__ = str.__hash__
-
-    ADD = "add"
-    SUB = "sub"
-    MUL = "mul"
-    DIV = "div"  # floats
-    FLOOR_DIV = "floor_div"  # integers
-    FLOOR_MOD = "floor_mod"
-    TRUNC_DIV = "trunc_div"
-    TRUNC_MOD = "trunc_mod"  # C fmod on floats
-    MIN = "min"  # NaN in either operand gives NaN
-    MAX = "max"
-    POW = "pow"
-    ATAN2 = "atan2"
-    AND = "and"  # logical on bool, bitwise on integers
-    OR = "or"
-    XOR = "xor"
-    SHL = "shl"
-    SHR = "shr"
-    LT = "lt"
-    LE = "le"
-    GT = "gt"
-    GE = "ge"
-    EQ = "eq"
-    NE = "ne"
-
-
-COMPARISONS = frozenset({BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE, BinaryOp.EQ, BinaryOp.NE})
-_PREDICATES = frozenset({UnaryOp.NOT, UnaryOp.IS_NAN, UnaryOp.IS_INF})
+__all__ = (
+    "COMPARISONS",
+    "INFIX",
+    "Binary",
+    "BinaryOp",
+    "Cast",
+    "Const",
+    "Expr",
+    "Reinterpret",
+    "Scalar",
+    "Select",
+    "Unary",
+    "UnaryOp",
+    "Var",
+    "binary",
+    "cast",
+    "ceil_div",
+    "equal",
+    "lift",
+    "logical_and",
+    "logical_or",
+    "maximum",
+    "minimum",
+    "not_equal",
+    "reinterpret",
+    "select",
+    "substitute",
+    "to_text",
+    "transform",
+    "variables",
+    "walk",
+)  # fmt: skip
 
 Scalar = int | float | bool
 """A Python number that an operator overload lifts to :class:`Const`."""
@@ -98,6 +64,23 @@ class Expr(metaclass=Interned):
     @property
     def dtype(self) -> DType:
         raise TypeError(f"{type(self).__name__} has no dtype")
+
+    @Fact
+    def variables(self) -> frozenset[Var]:
+        """The variables that occur in it."""
+        first, *others = self.children() or (None,)
+        if first is None:
+            return _NO_VARIABLES
+        found = first.variables
+        for other in others:
+            if not other.variables <= found:
+                found |= other.variables
+        return found
+
+    @Fact
+    def text(self) -> str:
+        """What :func:`to_text` prints."""
+        return to_text(self)
 
     def children(self) -> tuple[Expr, ...]:
         """Direct sub-expressions, in field order."""
@@ -168,10 +151,12 @@ class Expr(metaclass=Interned):
 
 
 class _InternedConst(Interned):
-    def key_of(cls, args: tuple[Any, ...]) -> tuple[Hashable, ...]:
+    def __call__(cls, value: Scalar, type: DType = DType.INT64) -> Any:
         # repr tells -0.0 from 0.0 and 1 from True, and makes NaN equal to itself
-        value, dtype = args
-        return (Const, value, dtype) if type(value) is int else (Const, repr(value), dtype)
+        key = (value if value.__class__ is int else repr(value), type)
+        reference = cls._table.get(key)
+        node = None if reference is None else reference()
+        return cls._create(key, (value, type)) if node is None else node
 
 
 @dataclass(frozen=True, eq=False)
@@ -179,7 +164,7 @@ class Const(Expr, metaclass=_InternedConst):
     value: Scalar
     type: DType = DType.INT64
 
-    @property
+    @Fact
     def dtype(self) -> DType:
         return self.type
 
@@ -189,7 +174,11 @@ class Var(Expr):
     name: str
     type: DType = DType.INT64
 
-    @property
+    @property  # not kept: an object that holds itself is found by the garbage collector alone
+    def variables(self) -> frozenset[Var]:
+        return frozenset((self,))
+
+    @Fact
     def dtype(self) -> DType:
         return self.type
 
@@ -199,9 +188,9 @@ class Unary(Expr):
     op: UnaryOp
     x: Expr
 
-    @property
+    @Fact
     def dtype(self) -> DType:
-        return DType.BOOL if self.op in _PREDICATES else self.x.dtype
+        return DType.BOOL if self.op in PREDICATES else self.x.dtype
 
     def children(self) -> tuple[Expr, ...]:
         return (self.x,)
@@ -216,7 +205,7 @@ class Binary(Expr):
     lhs: Expr
     rhs: Expr
 
-    @property
+    @Fact
     def dtype(self) -> DType:
         return DType.BOOL if self.op in COMPARISONS else self.lhs.dtype
 
@@ -234,7 +223,7 @@ class Cast(Expr):
     type: DType
     x: Expr
 
-    @property
+    @Fact
     def dtype(self) -> DType:
         return self.type
 
@@ -252,7 +241,7 @@ class Reinterpret(Expr):
     type: DType
     x: Expr
 
-    @property
+    @Fact
     def dtype(self) -> DType:
         return self.type
 
@@ -271,7 +260,7 @@ class Select(Expr):
     then: Expr
     otherwise: Expr
 
-    @property
+    @Fact
     def dtype(self) -> DType:
         return self.then.dtype
 
@@ -280,6 +269,11 @@ class Select(Expr):
 
     def with_children(self, children: tuple[Expr, ...]) -> Expr:
         return select(*children)
+
+
+_NO_VARIABLES: frozenset[Var] = frozenset()
+_SMALL = tuple(Const(value) for value in range(-8, 257))
+"""Kept, so that the constants of index arithmetic are not made again and again."""
 
 
 def lift(value: Expr | Scalar, dtype: DType = DType.INT64) -> Expr:
@@ -307,6 +301,7 @@ _FOLD: dict[BinaryOp, Callable[[Any, Any], Any]] = {
     BinaryOp.NE: lambda a, b: a != b,
 }
 _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD})
+_CONNECTIVES = frozenset({BinaryOp.AND, BinaryOp.OR})
 
 
 def binary(op: BinaryOp, lhs: Expr | Scalar, rhs: Expr | Scalar) -> Expr:
@@ -321,15 +316,23 @@ def binary(op: BinaryOp, lhs: Expr | Scalar, rhs: Expr | Scalar) -> Expr:
         lhs = lift(lhs, rhs.dtype if isinstance(rhs, Expr) else DType.INT64)
     if not isinstance(rhs, Expr):
         rhs = lift(rhs, lhs.dtype)
-    if lhs.dtype is not rhs.dtype:
-        raise TypeError(f"{op}: operands are {lhs.dtype} and {rhs.dtype}: {to_text(lhs)} and {to_text(rhs)}")
-    if lhs.dtype is DType.INT64:
-        return _integer(op, lhs, rhs)
-    if lhs.dtype is DType.BOOL and op in (BinaryOp.AND, BinaryOp.OR):
-        for known, other in ((lhs, rhs), (rhs, lhs)):
-            if isinstance(known, Const):  # true & x -> x, false & x -> false, and the duals
-                return other if bool(known.value) == (op is BinaryOp.AND) else known
+    dtype = lhs.dtype
+    if dtype is not rhs.dtype:
+        raise TypeError(f"{op}: operands are {dtype} and {rhs.dtype}: {to_text(lhs)} and {to_text(rhs)}")
+    # `type(x) is Const` and not isinstance: the metaclass makes that slow, and this function is where compile time goes
+    if type(lhs) is Const or type(rhs) is Const:
+        if dtype is DType.INT64:
+            return _integer(op, lhs, rhs)
+        if dtype is DType.BOOL and op in _CONNECTIVES:
+            return _connective(op, lhs, rhs)
     return Binary(op, lhs, rhs)
+
+
+def _connective(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+    """``true & x -> x``, ``false & x -> false``, and the duals."""
+    known, other = (lhs, rhs) if isinstance(lhs, Const) else (rhs, lhs)
+    assert isinstance(known, Const)
+    return other if bool(known.value) == (op is BinaryOp.AND) else known
 
 
 def _integer(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
@@ -338,19 +341,18 @@ def _integer(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
     if a is not None and b is not None and op in _FOLD and not (op in _DIVISIONS and b == 0):
         value = _FOLD[op](a, b)
         return Const(value, DType.BOOL if op in COMPARISONS else DType.INT64)
-    match op:
-        case BinaryOp.ADD if a == 0:  # 0 + x -> x
-            return rhs
-        case BinaryOp.ADD | BinaryOp.SUB if b == 0:  # x + 0 -> x, x - 0 -> x
+    if op is BinaryOp.ADD or op is BinaryOp.SUB:
+        if b == 0:  # x + 0 -> x, x - 0 -> x
             return lhs
-        case BinaryOp.MUL if a == 0 or b == 0:  # 0 * x -> 0
-            return Const(0)
-        case BinaryOp.MUL if a == 1:  # 1 * x -> x
+        if a == 0 and op is BinaryOp.ADD:  # 0 + x -> x
             return rhs
-        case BinaryOp.MUL | BinaryOp.FLOOR_DIV if b == 1:  # x * 1 -> x, x // 1 -> x
+    elif op is BinaryOp.MUL:
+        if a == 0 or b == 1:  # 0 * x -> 0, x * 1 -> x
             return lhs
-        case BinaryOp.FLOOR_MOD if b == 1:  # x % 1 -> 0
-            return Const(0)
+        if b == 0 or a == 1:
+            return rhs
+    elif b == 1 and op in _DIVISIONS:  # x // 1 -> x, x % 1 -> 0
+        return lhs if op is BinaryOp.FLOOR_DIV else Const(0)
     return Binary(op, lhs, rhs)
 
 
@@ -418,24 +420,44 @@ def transform(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, 
     """Rewrite bottom-up: ``rule`` sees each node with rewritten children; ``None`` keeps the node."""
     memo = {} if memo is None else memo
     found = memo.get(root)
-    if found is None:
-        kids = root.children()
-        new = tuple(transform(k, rule, memo) for k in kids)
-        node = root if all(a is b for a, b in zip(new, kids, strict=True)) else root.with_children(new)
-        is_rewritten = any(node is child for child in new)  # folded to a child, which the rule has seen
-        replaced = None if is_rewritten else rule(node)
-        memo[root] = found = node if replaced is None else replaced
+    return _transformed(root, rule, memo) if found is None else found
+
+
+def _transformed(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
+    """:func:`transform` of a node that ``memo`` does not know."""
+    node = root
+    kids = root.children()
+    if kids:
+        new = tuple([_transformed(k, rule, memo) if (f := memo.get(k)) is None else f for k in kids])
+        if new != kids:
+            node = root.with_children(new)
+            if node in new:  # folded to a child, which the rule has seen
+                memo[root] = node
+                return node
+    replaced = rule(node)
+    memo[root] = found = node if replaced is None else replaced
     return found
 
 
 def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``root`` with variables replaced."""
-    return transform(root, lambda e: values.get(e) if isinstance(e, Var) else None)
+    return root if root.variables.isdisjoint(values) else _substituted(root, values, {})
+
+
+def _substituted(root: Expr, values: Mapping[Var, Expr], memo: dict[Expr, Expr]) -> Expr:
+    """:func:`substitute` of a node in which one of the variables occurs."""
+    if isinstance(root, Var):
+        return values[root]
+    found = memo.get(root)
+    if found is None:
+        new = tuple([k if k.variables.isdisjoint(values) else _substituted(k, values, memo) for k in root.children()])
+        found = memo[root] = root.with_children(new)
+    return found
 
 
 def variables(root: Expr) -> frozenset[Var]:
     """The variables that occur in ``root``."""
-    return frozenset(e for e in walk(root) if isinstance(e, Var))
+    return root.variables
 
 
 INFIX = {

@@ -12,6 +12,7 @@ import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import attrgetter
 
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -26,7 +27,6 @@ from shared_ir.expr import (
     Var,
     binary,
     select,
-    to_text,
 )
 
 Interval = tuple[int | None, int | None]
@@ -35,6 +35,7 @@ Interval = tuple[int | None, int | None]
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
+_TEXT = attrgetter("text")
 _LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
 
 
@@ -166,7 +167,7 @@ class Simplifier:
             return smaller
         if low is not None and low >= 0:
             return larger
-        return binary(op, *sorted((lhs, rhs), key=to_text))
+        return binary(op, *sorted((lhs, rhs), key=_TEXT))
 
     def _comparison(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
         low, high = self._difference(lhs, rhs)
@@ -305,7 +306,7 @@ def _product(a: Polynomial, b: Polynomial) -> Polynomial:
     total: Polynomial = {}
     for m, c in a.items():
         for n, d in b.items():
-            key = tuple(sorted(m + n, key=to_text)) if m and n else m or n
+            key = tuple(sorted(m + n, key=_TEXT)) if m and n else m or n
             value = total.get(key, 0) + c * d
             if value:
                 total[key] = value
@@ -352,7 +353,7 @@ def _remove_atoms(monomial: Monomial, atoms: Monomial) -> Monomial | None:
 
 def _expression(poly: Polynomial) -> Expr:
     """Terms in a fixed order: higher degree first, then by text, the constant last."""
-    terms = sorted(poly.items(), key=lambda t: (-len(t[0]), [to_text(a) for a in t[0]]))
+    terms = sorted(poly.items(), key=lambda t: (-len(t[0]), [a.text for a in t[0]]))
     total: Expr = Const(0)
     for monomial, coefficient in terms:
         term = _term(monomial, abs(coefficient))

@@ -21,10 +21,10 @@ Listener = Callable[[str, Function], None]
 LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("skip", skip),
     ("partition", partition),
-    ("unroll", unroll),
     ("vectorize", vectorize),
     ("flatten", flatten),
     ("simplify", simplify),
+    ("unroll", unroll),
     ("shuffle", shuffle),
     ("hoist", hoist),
 )

@@ -90,9 +90,9 @@ class _Vectorizer(LaneExpressions):
             return block([self.statement(s) for s in statement.statements])
         self.where = statement
         match statement:
-            case For(var=var, kind=ForKind.SERIAL):
+            case For(var=var, kind=ForKind.SERIAL | ForKind.UNROLLED as kind):
                 extent = self.scalar(statement.extent, "extent")
-                return For(var, extent, ForKind.SERIAL, self.statement(statement.body))
+                return For(var, extent, kind, self.statement(statement.body))
             case If():
                 return self.branch(statement)
             case Let():
@@ -103,7 +103,7 @@ class _Vectorizer(LaneExpressions):
                 return Allocate(self.expanded[buffer], self.statement(body))
             case Store():
                 return self.store(statement)
-        return self.fault("statement in the loop", "no unrolled or vectorized loop", type(statement).__name__)
+        return self.fault("statement in the loop", "no vectorized loop", type(statement).__name__)
 
     def let(self, let: Let) -> Statement:
         value, is_vector = self.expr(let.value)

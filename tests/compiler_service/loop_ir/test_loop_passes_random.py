@@ -210,7 +210,7 @@ def test_passes_keep_the_meaning(program: Program, n: int) -> None:
     flat = False
     for name, loop_pass in LOOP_PASSES:
         function = loop_pass(function)
-        flat = flat or name == "flatten"
+        flat = flat or name == "unroll"
         verify(function, flat)
         for before, after in zip(expected, results(function, n), strict=True):
             np.testing.assert_array_equal(before, after, err_msg=f"after {name}:\n{print_function(function)}")
