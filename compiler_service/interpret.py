@@ -1,7 +1,8 @@
 """The reference interpreter of the graph IR: what a graph means, over numpy, through the operator definitions.
 
 Slow and plain on purpose. Every node is defined anew on the concrete shapes of its operands, so shapes that depend on data need
-no special care; passes are proved by running a graph before and after them.
+no special care; passes are proved by running a graph before and after them. Operators that a pass turns into graphs (LSTM) mean
+that graph.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
+from compiler_service.graph_passes.expand_operators import ExpandOperators
 from compiler_service.loop_ir.algorithms import algorithm_function
 from compiler_service.loop_ir.interpret import run as run_loops
 from compiler_service.tensor_expr import registry
@@ -52,7 +54,7 @@ def run_graph(graph: Graph, feeds: Mapping[str, Array], symbols: Mapping[str, in
                 ErrorCode.INVALID_ARGUMENT, "an input is missing", tensor=value.name, expected=str(value.type)
             )
         inputs.append(np.asarray(feeds[value.name]))
-    return _Interpreter(dict(symbols or {})).call(graph, inputs, {})
+    return _Interpreter(dict(symbols or {})).call(ExpandOperators().run(graph), inputs, {})
 
 
 @dataclass

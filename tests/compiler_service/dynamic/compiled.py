@@ -28,6 +28,7 @@ FLOAT, INT32, INT64, BOOL = (
 )
 EXECUTORS: tuple[Literal["aot", "graph"], ...] = ("aot", "graph")
 
+onnx_proto = onnx.ModelProto
 node = helper.make_node
 
 

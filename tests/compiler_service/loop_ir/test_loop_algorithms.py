@@ -1,0 +1,110 @@
+"""Loop functions of sequential operators, in the interpreter and through the passes, against plain Python."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from compiler_service.loop_ir import passes
+from compiler_service.loop_ir.algorithms import algorithm_function
+from compiler_service.loop_ir.interpret import run
+from compiler_service.loop_ir.verify import verify
+from compiler_service.tensor_expr.tensor import placeholder
+from shared_ir.dim import symbol
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+
+Array = np.ndarray[Any, np.dtype[Any]]
+
+
+def positions(mask: Array, count: int) -> Array:
+    n, k = symbol("d0"), symbol("d1")
+    given_mask, out = placeholder("x0", (n,), DType.BOOL), placeholder("y", (k,), DType.INT64)
+    function = algorithm_function("ingot.Positions", "positions", [given_mask], out, 2, {})
+    verify(function)
+    flat = passes.run(function)
+    verify(flat, flat=True)
+    results = []
+    for program in (function, flat):
+        result = np.full(count, -7)
+        run(program, [mask, result], {"d0": len(mask), "d1": count})
+        results.append(result)
+    np.testing.assert_array_equal(*results)
+    return results[0]
+
+
+@given(st.lists(st.booleans(), max_size=20))
+def test_positions(mask: list[bool]) -> None:
+    array = np.array(mask, bool)
+    np.testing.assert_array_equal(positions(array, int(array.sum())), np.flatnonzero(array))
+
+
+def test_positions_never_leave_their_room() -> None:
+    assert positions(np.ones(5, bool), 3).tolist() == [0, 1, 2]
+
+
+def overlap(a: Array, b: Array) -> float:
+    low, high = np.maximum(a[:2], b[:2]), np.minimum(a[2:], b[2:])
+    common = float(np.prod(np.maximum(high - low, 0)))
+    union = float(np.prod(a[2:] - a[:2]) + np.prod(b[2:] - b[:2])) - common
+    return common / union if union > 0 else 0.0
+
+
+def suppressed(boxes: Array, scores: Array, most: int, threshold: float, least: float) -> list[list[list[int]]]:
+    found = []
+    for number in range(len(boxes)):
+        rows = []
+        for row in scores[number]:
+            kept: list[int] = []
+            for i in np.argsort(-row, kind="stable"):
+                if (
+                    row[i] > least
+                    and len(kept) < most
+                    and all(overlap(boxes[number, i], boxes[number, k]) <= threshold for k in kept)
+                ):
+                    kept.append(int(i))
+            rows.append(kept)
+        found.append(rows)
+    return found
+
+
+@pytest.mark.parametrize("centered", [0, 1])
+@pytest.mark.parametrize(("most", "least"), [(3, 0.3), (100, -1.0), (0, 0.0)])
+def test_suppression(most: int, least: float, centered: int) -> None:
+    rng = np.random.default_rng(most)
+    low = rng.random((2, 12, 2))
+    boxes = np.concatenate([low, low + rng.random((2, 12, 2)) / 2], -1).astype(np.float32)
+    scores = rng.random((2, 3, 12)).astype(np.float32)
+    order = np.argsort(-scores, axis=-1, kind="stable")
+    given_boxes = boxes
+    if centered:
+        given_boxes = np.concatenate([(boxes[..., :2] + boxes[..., 2:]) / 2, boxes[..., 2:] - boxes[..., :2]], -1)
+    shapes = [boxes.shape, scores.shape, order.shape, (1,), (), (1,)]
+    dtypes = [DType.FLOAT32, DType.FLOAT32, DType.INT64, DType.INT64, DType.FLOAT32, DType.FLOAT32]
+    arguments = [placeholder(f"x{i}", s, t) for i, (s, t) in enumerate(zip(shapes, dtypes, strict=True))]
+    out = placeholder("y", scores.shape, DType.INT64)
+    function = algorithm_function("ingot.Suppressed", "nms", arguments, out, 0, {"centered": centered})
+    verify(function)
+    arrays = [
+        given_boxes.astype(np.float32),
+        scores,
+        order,
+        np.array([most]),
+        np.array(0.3, np.float32),
+        np.array([least], np.float32),
+    ]
+    for program in (function, passes.run(function)):
+        result = np.zeros(scores.shape, np.int64)
+        run(program, [*arrays, result])
+        kept = [[[int(i) for i in row if i >= 0] for row in rows] for rows in result]
+        assert kept == suppressed(boxes, scores, most, 0.3, least)
+
+
+def test_unknown_algorithms_are_a_fault() -> None:
+    with pytest.raises(IngotError, match=r"ingot\.Nothing") as caught:
+        algorithm_function("ingot.Nothing", "f", [], placeholder("y", (1,), DType.INT64), 0, {})
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
