@@ -30,6 +30,9 @@ MOST_DEFINED = 64
 """An operand with more elements than this is no shape."""
 
 _INTEGERS = frozenset({DType.INT32, DType.INT64})
+_WHOLE_FLOATS = frozenset({("OneHot", 1)})
+"""Operands (operator, number) that may hold a count as a float."""
+_BIAS = 1 << 32
 
 
 @dataclass(frozen=True)
@@ -127,7 +130,9 @@ class Definer:
     nodes: Nodes
 
     def can_define(self, operand: Value | None) -> bool:
-        if operand is None or operand.dtype not in _INTEGERS or self.nodes.context.known.get(operand) is not None:
+        if operand is None or self.nodes.context.known.get(operand) is not None:
+            return False
+        if operand.dtype not in _INTEGERS and not operand.dtype.is_float:
             return False
         extents = [d for d in operand.shape if isinstance(d, int)]
         return len(extents) == operand.type.rank and prod(extents) <= MOST_DEFINED
@@ -136,6 +141,8 @@ class Definer:
         """What to read in place of operand ``index``."""
         operand = inputs[index]
         assert operand is not None
+        if operand.dtype.is_float and (self.nodes.source.qualified, index) not in _WHOLE_FLOATS:
+            return self._fractions(operand)
         vector, known = self.nodes.vector(operand), self.known_elements(operand)
         normalise = NORMALISERS.get((self.nodes.source.qualified, index))
         if normalise is not None:
@@ -150,6 +157,16 @@ class Definer:
             symbols = iter(self.nodes.define(chosen, operand.name))
             known = tuple(next(symbols) if e is None else e for e in known)
         return self.nodes.like(self.nodes.dims([d for d in known if d is not None]), operand)
+
+    def _fractions(self, operand: Value) -> Value:
+        """Floats become quotients of symbols; the bias makes numerators at least 0, as symbols are."""
+        nodes = self.nodes
+        flat = operand if operand.type.rank == 1 else nodes.node("Reshape", operand, nodes.integers(-1))
+        symbols = nodes.define(nodes.node("ingot.Fractions", flat, bias=_BIAS), operand.name)
+        half = len(symbols) // 2
+        numerators, denominators = tuple(as_dim(s - _BIAS) for s in symbols[:half]), symbols[half:]
+        found = nodes.node("ingot.Ratios", numerators=numerators, denominators=denominators, dtype=operand.dtype)
+        return found if found.shape == operand.shape else nodes.node("Reshape", found, nodes.dims(operand.shape))
 
     def known_elements(self, operand: Value) -> Elements:
         """What is known of the elements: those that were put together with unknown ones."""

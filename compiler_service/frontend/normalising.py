@@ -143,6 +143,8 @@ NORMALISERS: Mapping[tuple[str, int], Normaliser] = MappingProxyType(
         ("CumSum", 1): axes_from_start,
         ("CumProd", 1): axes_from_start,
         ("Pad", 3): axes_from_start,
+        ("ingot.FourierMatrix", 1): axes_from_start,
+        ("ingot.Fourier", 2): axes_from_start,
         ("Reshape", 1): reshape_target,
         ("Expand", 1): expand_target,
         ("Slice", 1): slice_bounds,

@@ -50,13 +50,6 @@ class Operands:
             return None
         return tuple(float(e) for e in elements.reshape(-1).tolist())
 
-    def scalar_integer(self, name: str, attribute: str) -> int:
-        """The one element of the value called ``name``, which must be known."""
-        found = self.integers(name)
-        if found is None or len(found) != 1:
-            raise self.unsupported(attribute, "a number known at compile time", "a value computed by the run")
-        return found[0]
-
     def int64s(self, label: str, values: Sequence[int]) -> str:
         """A new 1-D int64 constant; the name to read it by."""
         return self.constant(label, np.array(values, dtype=np.int64))

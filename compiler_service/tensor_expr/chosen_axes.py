@@ -92,8 +92,12 @@ class ChosenAxes:
         return tuple(kept)
 
     def pick(self, values: Sequence[Dim]) -> Dim:
-        """``values[axis]`` of the first of these axes."""
-        found = lift(values[-1])
-        for axis in reversed(range(self.rank - 1)):
-            found = select(equal(lift(self.axes[0]), axis), lift(values[axis]), found)
-        return as_dim(found)
+        """``values[axis]`` of the one axis."""
+        return as_dim(self.pick_index([lift(v) for v in values]))
+
+    def pick_index(self, values: Sequence[Expr]) -> Expr:
+        """``values[axis]`` of the one axis."""
+        found = values[-1]
+        for axis in reversed(range(len(values) - 1)):
+            found = select(self.has(axis), values[axis], found)
+        return found

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from compiler_service.tensor_expr.ratio import ratio_of
 from compiler_service.tensor_expr.refusal import unknown_value
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dim import Dim, as_dim
@@ -30,6 +31,20 @@ def known_dims(x: Tensor, name: str) -> tuple[Dim, ...]:
         IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them.
     """
     return tuple(as_dim(v) if isinstance(v, Expr) else int(v) for v in known_elements(x, name))
+
+
+def known_counts(x: Tensor, name: str) -> tuple[Dim, ...]:
+    """As :func:`known_dims`, of a tensor that may hold whole numbers as floats.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them.
+    """
+    if not x.dtype.is_float:
+        return known_dims(x, name)
+    ratios = [ratio_of(v) for v in known_elements(x, name)]
+    if any(r is None for r in ratios):
+        raise unknown_value(name, x.name)
+    return tuple(r.floor for r in ratios if r is not None)
 
 
 def known_ints(x: Tensor, name: str) -> tuple[int, ...]:

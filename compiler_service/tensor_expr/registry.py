@@ -17,6 +17,7 @@ from compiler_service.tensor_expr.operators import (
     dynamic,
     elimination,
     folding,
+    fractions,
     gathering,
     generation,
     interpolation,
@@ -73,6 +74,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             elimination.OPERATORS,
             signal.OPERATORS,
             ngrams.OPERATORS,
+            fractions.OPERATORS,
             training.OPERATORS,
         )
         for operator in family

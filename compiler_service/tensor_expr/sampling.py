@@ -14,8 +14,10 @@ import numpy as np
 
 from compiler_service.tensor_expr.ratio import Ratio, ratio, ratio_of
 from compiler_service.tensor_expr.refusal import unsupported_attribute
-from shared_ir.dim import Dim, as_dim
+from shared_ir.dim import Dim
 from shared_ir.expr import Expr, equal, lift, maximum, minimum, select
+
+_FIRST, _WHOLE = Ratio(0), Ratio(1)
 
 
 @dataclass(frozen=True)
@@ -28,12 +30,12 @@ class Axis:
     extent: Dim
     size: Dim
     scale: Ratio
-    start: Fraction = Fraction(0)
-    end: Fraction = Fraction(1)
+    start: Ratio = _FIRST
+    end: Ratio = _WHOLE
 
     @property
     def is_identity(self) -> bool:
-        return self.extent == self.size and self.scale == Ratio(1) and self.start == 0 and self.end == 1
+        return self.extent == self.size and self.scale == Ratio(1) and self.start == _FIRST and self.end == _WHOLE
 
     def inside(self, position: Expr) -> Expr:
         """``position`` brought to the nearest one on the axis."""
@@ -79,6 +81,21 @@ def scale_of(value: float | Expr) -> Ratio:
         found = Ratio(simple.numerator, simple.denominator) if simple > 0 else None
     if found is None:
         raise unsupported_attribute("scales", "positive numbers", str(value))
+    return found
+
+
+def bound_of(value: float | Expr) -> Ratio:
+    """A bound of a region, of any sign, as a quotient.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE, not a number.
+    """
+    if not isinstance(value, Expr):
+        simple = fraction_of(value)
+        return Ratio(simple.numerator, simple.denominator)
+    found = ratio_of(value)
+    if found is None:
+        raise unsupported_attribute("roi", "numbers", str(value))
     return found
 
 
@@ -134,13 +151,14 @@ def _last(axis: Axis) -> Expr:
 
 def _crop(o: Expr, axis: Axis) -> Coordinate:
     """``(extent - 1) * (start + o * (end - start) / (extent * scale - 1))``; the middle when there is one element only."""
-    common = axis.start.denominator * axis.end.denominator
-    start, end = int(axis.start * common), int(axis.end * common)
-    length = lift(axis.extent) - 1
-    if as_dim(_last(axis)) == 0:
-        return Coordinate(length * (start + end), lift(2 * common))
-    along = _last(axis) * start + o * (end - start) * axis.scale.denominator
-    return Coordinate(length * along, _last(axis) * common)
+    common = lift(axis.start.denominator) * axis.end.denominator
+    start = lift(axis.start.numerator) * axis.end.denominator
+    end = lift(axis.end.numerator) * axis.start.denominator
+    length, last = lift(axis.extent) - 1, _last(axis)
+    is_single = equal(last, 0)
+    along = last * start + o * (end - start) * axis.scale.denominator
+    numerator = select(is_single, length * (start + end), length * along)
+    return Coordinate(numerator, select(is_single, common * 2, maximum(last, 1) * common))
 
 
 COORDINATES: Mapping[str, Callable[[Expr, Axis], Coordinate]] = MappingProxyType(

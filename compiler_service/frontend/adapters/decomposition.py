@@ -60,16 +60,14 @@ def determinant(node: SourceNode, operands: Operands) -> Nodes:
 
 def dft(node: SourceNode, operands: Operands) -> Nodes:
     """A product with the matrix of roots of unity, which is a constant where the length is."""
-    x, length, axis_name = node.input(0), node.input(1), node.input(2)
-    axis = -2 if not axis_name else operands.scalar_integer(axis_name, "axis")
-    rank = operands.rank(x)
+    x, length = node.input(0), node.input(1)
+    axis = node.input(2) or operands.int64s("axis", (-2,))
     inverse, onesided = node.attributes["inverse"], node.attributes["onesided"]
     roots = operands.fresh("roots")
-    inputs = (x, length) if length else (x,)
-    options = {"axis": axis % rank, "inverse": inverse, "onesided": onesided}
+    inputs = (x, axis, length) if length else (x, axis)
     return (
-        internal(node, "FourierMatrix", inputs, roots, **options),
-        internal(node, "Fourier", (x, roots), node.outputs[0], axis=axis % rank),
+        internal(node, "FourierMatrix", inputs, roots, inverse=inverse, onesided=onesided),
+        internal(node, "Fourier", (x, roots, axis), node.outputs[0]),
     )
 
 
@@ -77,11 +75,11 @@ def stft(node: SourceNode, operands: Operands) -> Nodes:
     """Frames of the signal, weighted by the window, times the matrix of roots of unity."""
     signal, step, window, length = (node.input(i) for i in range(4))
     frames, roots = operands.fresh("frames"), operands.fresh("roots")
-    onesided = node.attributes["onesided"]
+    onesided, axis = node.attributes["onesided"], operands.int64s("axis", (2,))
     return (
         internal(node, "Frames", (signal, step, window, length), frames),
-        internal(node, "FourierMatrix", (frames,), roots, axis=2, inverse=0, onesided=onesided),
-        internal(node, "Fourier", (frames, roots), node.outputs[0], axis=2),
+        internal(node, "FourierMatrix", (frames, axis), roots, inverse=0, onesided=onesided),
+        internal(node, "Fourier", (frames, roots, axis), node.outputs[0]),
     )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.tensor_expr.axes import normal_axis, replaced
-from compiler_service.tensor_expr.known import known_dims
+from compiler_service.tensor_expr.known import known_counts
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import unknown_value
 from compiler_service.tensor_expr.tensor import Tensor, compute
@@ -71,7 +71,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
 
 def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -> Tensor:
     """``values`` are the element for "off" and that for "on"; indices out of range switch nothing on."""
-    (extent,) = known_dims(depth, "depth")
+    (extent,) = known_counts(depth, "depth")
     axis = normal_axis(axis, indices.rank + 1)
 
     def body(*index: Expr) -> Expr:

@@ -175,9 +175,7 @@ def cumulative(op: ReduceOp, name: str) -> Callable[..., Tensor]:
         def body(*index: Expr) -> Expr:
             *own, k = index
             at = tuple(select(chosen.has(a), k, i) for a, i in enumerate(own))
-            here = own[-1]
-            for a in reversed(range(x.rank - 1)):
-                here = select(chosen.has(a), own[a], here)
+            here = chosen.pick_index(own)
             first, second = (here, k) if reverse else (k, here)
             included = first < second if exclusive else first <= second
             return select(included, widen(x[at]), start)

@@ -15,21 +15,21 @@ from compiler_service.tensor_expr.known import known_dims, known_elements
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.conversion import saturated
-from compiler_service.tensor_expr.ratio import Ratio
+from compiler_service.tensor_expr.ratio import Ratio, ratio
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
 from compiler_service.tensor_expr.sampling import (
     COORDINATES,
     NEAREST,
     Axis,
     Coordinate,
-    fraction_of,
+    bound_of,
     scale_of,
     scaled_size,
     size_scale,
 )
 from compiler_service.tensor_expr.scalar import absolute, rounded
 from compiler_service.tensor_expr.tensor import Tensor, compute
-from shared_ir.dim import Dim
+from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, lift, logical_and, logical_or, maximum, select
 
@@ -85,7 +85,7 @@ def resize(
     crops = coordinate_transformation_mode == "tf_crop_and_resize"
     order = _physical_axes(x, layout, axes)
     extents = [x.shape[axis] for axis in order]
-    regions = _regions(roi, len(order)) if crops else [(Fraction(0), Fraction(1))] * len(order)
+    regions = _regions(roi, len(order)) if crops else [(Ratio(0), Ratio(1))] * len(order)
     plans = dict(zip(order, _plans(extents, scales, sizes, keep_aspect_ratio_policy, regions), strict=True))
     plans = {axis: plan for axis, plan in plans.items() if not plan.is_identity}
     outside = extrapolation_value if crops else None
@@ -121,10 +121,10 @@ def _physical_axes(x: Tensor, layout: str, axes: tuple[int, ...] | None) -> list
     return [logical[a] for a in (range(x.rank) if axes is None else normal_axes(axes, x.rank))]
 
 
-def _regions(roi: Tensor | None, rank: int) -> list[tuple[Fraction, Fraction]]:
+def _regions(roi: Tensor | None, rank: int) -> list[tuple[Ratio, Ratio]]:
     if roi is None:
         raise mismatch("tf_crop_and_resize reads the input roi", f"{2 * rank} numbers", "nothing")
-    bounds = [fraction_of(v) for v in known_elements(roi, "roi")]
+    bounds = [bound_of(v) for v in known_elements(roi, "roi")]
     return list(zip(bounds[:rank], bounds[rank:], strict=True))
 
 
@@ -133,7 +133,7 @@ def _plans(
     scales: Tensor | None,
     sizes: Tensor | None,
     policy: str,
-    regions: Sequence[tuple[Fraction, Fraction]],
+    regions: Sequence[tuple[Ratio, Ratio]],
 ) -> list[Axis]:
     """What happens to each of the resized axes."""
     if sizes is not None and sizes.shape != (0,):
@@ -156,11 +156,17 @@ def _common_scale(extents: Sequence[Dim], sizes: Sequence[Dim], policy: str) -> 
     if policy not in ("not_larger", "not_smaller"):
         raise unsupported_attribute("keep_aspect_ratio_policy", "stretch, not_larger or not_smaller", policy)
     pairs = list(zip(extents, sizes, strict=True))
-    numbers = [Fraction(size, extent) for extent, size in pairs if isinstance(size, int) and isinstance(extent, int)]
-    if len(numbers) != len(pairs):
-        raise unsupported_attribute("keep_aspect_ratio_policy", "stretch, where extents are symbolic", policy)
-    best = min(numbers) if policy == "not_larger" else max(numbers)
-    return Ratio(best.numerator, best.denominator)
+    best = ratio(pairs[0][1], pairs[0][0])
+    for extent, size in pairs[1:]:
+        other = ratio(size, extent)
+        left, right = lift(best.numerator) * other.denominator, lift(other.numerator) * best.denominator
+        is_better = left <= right if policy == "not_larger" else left >= right
+        numerator, denominator = (
+            as_dim(select(is_better, lift(a), lift(b)))
+            for a, b in ((best.numerator, other.numerator), (best.denominator, other.denominator))
+        )
+        best = ratio(numerator, denominator)
+    return best
 
 
 def _rounded_size(extent: Dim, scale: Ratio) -> Dim:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 
-from compiler_service.tensor_expr.axes import normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
+from compiler_service.tensor_expr.chosen_axes import ChosenAxes
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
@@ -18,14 +18,15 @@ from shared_ir.expr import Expr, Unary, UnaryOp, cast, equal, lift, logical_and,
 _FLOAT64 = DType.FLOAT64
 
 
-def fourier_matrix(x: Tensor, length: Tensor | None = None, *, axis: int, inverse: int = 0, onesided: int = 0) -> Tensor:
+def fourier_matrix(
+    x: Tensor, axis: Tensor, length: Tensor | None = None, *, inverse: int = 0, onesided: int = 0
+) -> Tensor:
     """The real matrix ``[n, parts of x, k, parts of y]`` of a discrete Fourier transform of ``x`` along ``axis``.
 
     ``n`` runs over the elements of ``x`` that take part: those beyond ``length`` do not, missing ones are zero. Angles are
     reduced in integers and their functions taken in float64.
     """
-    axis = normal_axis(axis, x.rank)
-    own, parts = x.shape[axis], x.shape[-1]
+    own, parts = ChosenAxes.of(axis, "axis", x.rank).pick(x.shape), x.shape[-1]
     if parts not in (1, 2):
         raise mismatch("DFT takes real or complex numbers", "a last axis of 1 or 2", str(parts))
     is_real_result = bool(inverse and onesided)
@@ -54,14 +55,17 @@ def fourier_matrix(x: Tensor, length: Tensor | None = None, *, axis: int, invers
     return compute(shape, body, name="fourier_matrix")
 
 
-def fourier(x: Tensor, matrix: Tensor, *, axis: int) -> Tensor:
+def fourier(x: Tensor, matrix: Tensor, axis: Tensor) -> Tensor:
     """``y[.., k, .., q] = sum over n, p of x[.., n, .., p] * matrix[n, p, k, q]`` with ``n`` and ``k`` at ``axis``."""
+    along = ChosenAxes.of(axis, "axis", x.rank)
 
     def body(*index: Expr) -> Expr:
         *own, component, n, part = index
-        return widen(x[(*replaced(own, axis, n), part)]) * widen(matrix[(n, part, own[axis], component)])
+        at = [select(along.has(a), n, i) for a, i in enumerate(own)]
+        return widen(x[(*at, part)]) * widen(matrix[(n, part, along.pick_index(own), component)])
 
-    shape = (*replaced(x.shape[:-1], axis, matrix.shape[2]), matrix.shape[3])
+    bins = lift(matrix.shape[2])
+    shape = (*(as_dim(select(along.has(a), bins, lift(d))) for a, d in enumerate(x.shape[:-1])), matrix.shape[3])
     return converted(reduce(ReduceOp.SUM, shape, matrix.shape[:2], body, name="fourier"), x.dtype)
 
 
