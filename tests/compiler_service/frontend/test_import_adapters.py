@@ -242,10 +242,12 @@ def adapted(made: onnx.NodeProto, opset: int, *shapes: tuple[int, ...], outputs:
 
 
 def test_top_k_takes_k_as_an_input() -> None:
-    module = adapted(node("TopK", ["x"], ["y", "i"], k=3), 9, (2, 8), outputs=2)
-    (found,) = module.graph.nodes
+    module = adapted(node("TopK", ["x"], ["y", "i"], k=3), 9, (2, 8))
+    ranks, positions, elements = module.graph.nodes
     assert [a.tolist() for a in module.graph.constants.values()] == [[3]]
-    assert dict(found.attributes) == {"axis": -1, "largest": 1, "sorted": 1}
+    assert ops(module.graph) == ["ingot.Ranks", "ingot.RankedPositions", "GatherElements"]
+    assert dict(ranks.attributes) == {"axis": -1, "largest": 1}
+    assert elements.inputs == (module.graph.inputs[0], positions.results[0])
 
 
 def test_scatter_is_renamed() -> None:
@@ -256,9 +258,11 @@ def test_scatter_is_renamed() -> None:
 
 def test_dft_takes_its_axis_as_an_input() -> None:
     module = adapted(node("DFT", ["x"], ["y"], axis=2), 17, (1, 8, 8, 1))
-    (found,) = module.graph.nodes
-    assert found.inputs[1] is None
-    assert [a.tolist() for a in module.graph.constants.values()] == [2]
+    roots, product = module.graph.nodes
+    (axis,) = module.graph.constants
+    assert roots.inputs == (module.graph.inputs[0], axis)
+    assert product.inputs == (module.graph.inputs[0], roots.results[0], axis)
+    assert module.graph.constants[axis].tolist() == 2
 
 
 def test_modes_are_renamed() -> None:
