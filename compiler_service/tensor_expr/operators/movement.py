@@ -119,7 +119,7 @@ def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Di
         return simplify(lift(extent) - length), as_dim(ceil_div(length, step))
     first = _bound(start, extent, 0)  # past the end it does not matter where nothing is read from
     limit = _bound(end, extent, 0)
-    limit = limit if _is_negative(end) else minimum(limit, extent)
+    limit = limit if _is_negative(end) is True else minimum(limit, extent)
     count = ceil_div(limit - first, step)
     return simplify(first), as_dim(maximum(count, 0))
 
@@ -128,14 +128,16 @@ def _bound(value: Dim, extent: Dim, least: int) -> Expr:
     """A bound of a slice, counted from the end when negative, at least ``least``."""
     if isinstance(value, int) and abs(value) >= _FAR:
         return lift(extent if value > 0 else least)
-    return maximum(lift(value) + extent, least) if _is_negative(value) else lift(value)
+    negative, from_end = _is_negative(value), maximum(lift(value) + extent, least)
+    if negative is None:
+        return select(lift(value) < 0, from_end, value)
+    return from_end if negative else lift(value)
 
 
-def _is_negative(value: Dim) -> bool:
+def _is_negative(value: Dim) -> bool | None:
+    """None where it depends on the sizes of the run."""
     verdict = simplify(lift(value) < 0)
-    if not isinstance(verdict, Const):
-        raise unsupported_attribute("starts, ends", "bounds whose sign is known at compile time", str(value))
-    return bool(verdict.value)
+    return bool(verdict.value) if isinstance(verdict, Const) else None
 
 
 def pad(
