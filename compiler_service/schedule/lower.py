@@ -360,6 +360,8 @@ class _Lowering:
             return leaf(ranges, local)
         loop, rest = loops[0], loops[1:]
         here = ranges[loop.axis]
+        if loop.guarded and here.limit is None:
+            here = replace(here, limit=lift(here.extent))
 
         def inside(piece: Piece, index: Expr | None) -> Statement:
             inner = piece_range(piece, here, index)
@@ -368,17 +370,29 @@ class _Lowering:
                 inner = replace(inner, origin=inner.base)
             if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
                 inner = replace(inner, valid=index < here.limit)
+            left, inner = self._named_limit(loop, inner)
             opened = {**ranges, loop.axis: inner}
 
             def deeper(_: Ranges, more: Locals) -> Statement:
                 return self._nest(stage, rest, opened, more, leaf, tasks, attach, lane_axis)
 
-            return self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
+            body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
+            return body if left is None else Let(left[0], left[1], body)
 
         cover = list(pieces(loop, rest, here.extent, self._target.masked))
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return _block(*(self._serial_piece(loop, p, here, inside) for p in cover))
+
+    def _named_limit(self, loop: Loop, inner: Range) -> tuple[tuple[Var, Expr] | None, Range]:
+        """The number of wanted elements of a guarded tile as a variable: what depends on it is asked tile by tile, and no pass
+        cuts the loop for its sake."""
+        if not loop.guarded or inner.limit is None:
+            return None, inner
+        self._count += 1
+        var = Var(f"left.{self._count}")
+        self._ranges[var.name] = (1, None)
+        return (var, self._simplify(inner.limit)), replace(inner, limit=var)
 
     def _serial_piece(
         self, loop: Loop, piece: Piece, here: Range, inside: Callable[[Piece, Expr | None], Statement]

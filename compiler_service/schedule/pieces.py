@@ -40,6 +40,9 @@ def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Ite
     if loop.step == 1:
         yield Piece(extent, 1, zero)
         return
+    if loop.guarded:
+        yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero)
+        return
     if not isinstance(extent, int) and inner[0].kind not in _CONSTANT:
         yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero, clipped=True)
         return
@@ -62,13 +65,13 @@ def _lanes(loop: Loop, inner: list[Loop]) -> int:
 
 
 def _static_tail(left: int, offset: Expr, lanes: int, masked: bool) -> Iterator[Piece]:
+    if masked and left % lanes:  # full vectors and the last one together, so that they share what they read
+        yield Piece(1, left + -left % lanes, offset, limit=lift(left))
+        return
     whole = left - left % lanes
     if whole:
         yield Piece(1, whole, offset)
     left, offset = left % lanes, offset + whole
-    if left and masked:
-        yield Piece(1, lanes, offset, limit=lift(left))
-        return
     while left:  # binary digits of what is left
         size = 1 << (left.bit_length() - 1)
         yield Piece(1, size, offset)

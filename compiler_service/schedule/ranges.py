@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, axis_var, loads
 from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import Binary, BinaryOp, Expr, lift, maximum, minimum, substitute, walk
+from shared_ir.expr import Binary, BinaryOp, Expr, lift, maximum, minimum, substitute, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 
 
@@ -33,6 +33,10 @@ _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD})
 
 Ranges = Mapping[str, Range]
 """By axis name, for the axes of one stage."""
+
+
+def _divides(expr: Expr) -> bool:
+    return isinstance(expr, Binary) and expr.op in _DIVISIONS
 
 
 def whole(stage: Stage) -> dict[str, Range]:
@@ -117,7 +121,8 @@ class _Standing:
         if low is None or high is None:
             return Range(lift(0), extent)
         base, size = self._outside(first + low), high - low + 1
-        if any(isinstance(e, Binary) and e.op in _DIVISIONS for e in walk(distance)):  # the interval may be too wide
+        if not variables(distance) <= set(self._moved) and any(_divides(e) for e in walk(distance)):
+            # what is divided depends on where the tile stands: the interval may be too wide
             size = min(size, extent) if isinstance(extent, int) else size
             base = self._within(base, size, extent)
         return Range(base, size)

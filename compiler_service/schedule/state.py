@@ -17,6 +17,7 @@ from compiler_service.schedule.steps import (
     CacheRead,
     CacheWrite,
     ComputeAt,
+    Guard,
     Inline,
     Pack,
     Parallel,
@@ -48,6 +49,7 @@ class Loop:
     axis: str
     step: int = 1
     kind: LoopKind = LoopKind.SERIAL
+    guarded: bool = False
 
     @property
     def name(self) -> str:
@@ -182,9 +184,8 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return state.with_stage(_split(state.stage(step.stage), step))
         case Reorder():
             return state.with_stage(_reorder(state.stage(step.stage), step.loops))
-        case Unroll() | Vectorize():
-            kind = LoopKind.UNROLLED if isinstance(step, Unroll) else LoopKind.VECTORIZED
-            return state.with_stage(_with_kind(state.stage(step.stage), (step.loop,), kind))
+        case Unroll() | Vectorize() | Guard():
+            return state.with_stage(_marked(state.stage(step.stage), step))
         case Parallel():
             return state.with_stage(_parallel(state, step))
         case Inline():
@@ -231,6 +232,14 @@ def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
             if inner.axis == outer.axis and inner.step >= outer.step:
                 raise _misfit(f"{stage.name}: loop {inner.name} must stay outside {outer.name}")
     return replace(stage, loops=loops)
+
+
+def _marked(stage: Stage, step: Unroll | Vectorize | Guard) -> Stage:
+    if isinstance(step, Guard):
+        guarded = stage.loop(step.loop)
+        return replace(stage, loops=tuple(replace(o, guarded=True) if o == guarded else o for o in stage.loops))
+    kind = LoopKind.UNROLLED if isinstance(step, Unroll) else LoopKind.VECTORIZED
+    return _with_kind(stage, (step.loop,), kind)
 
 
 def _with_kind(stage: Stage, names: Sequence[str], kind: LoopKind) -> Stage:

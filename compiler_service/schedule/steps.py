@@ -46,6 +46,17 @@ class Unroll:
 
 
 @dataclass(frozen=True, slots=True)
+class Guard:
+    """Run the last tile of ``loop`` in full too, and ask of each element whether it is wanted: there is no tail code.
+
+    Stages attached inside are computed for the whole tile, so they must be defined behind the end.
+    """
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
 class Vectorize:
     """Run a loop as one vector operation. On a reduction axis the lanes accumulate apart and are combined at the end."""
 
@@ -141,6 +152,7 @@ Step: TypeAlias = (
     Split
     | Reorder
     | Unroll
+    | Guard
     | Vectorize
     | Parallel
     | Inline
@@ -157,6 +169,7 @@ _STEPS: dict[str, type[Any]] = {
     "split": Split,
     "reorder": Reorder,
     "unroll": Unroll,
+    "guard": Guard,
     "vectorize": Vectorize,
     "parallel": Parallel,
     "compute_inline": Inline,

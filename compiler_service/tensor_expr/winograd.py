@@ -213,9 +213,8 @@ def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tenso
         here = dict(zip(outer_axes, i[:rank], strict=True))
         batch = tuple(substitute(index, here) for index in conv.data.indices[:-3])
         inside: Expr = lift(True, DType.BOOL)
-        for index, extent, whole in zip(i[rank:-1], source.shape[-3:-1], shape, strict=True):
-            if extent != whole:
-                inside = logical_and(inside, index < lift(extent))
+        for index, extent in zip(i[rank:-1], source.shape[-3:-1], strict=True):
+            inside = logical_and(inside, index < lift(extent))
         return select(inside, source[(*batch, *i[rank:])], lift(0, source.dtype))
 
     outer = conv.tensor.shape[:rank]

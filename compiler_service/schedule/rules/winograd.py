@@ -16,6 +16,7 @@ from compiler_service.schedule.rules.packing import prefetch_distance
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
+    Guard,
     Pack,
     Parallel,
     Reorder,
@@ -183,7 +184,7 @@ def _register_block(rows: int, columns: int, channels: int, target: Target) -> t
     """(down, across, vectors) of the cheapest accumulator block for ``rows`` x ``columns`` tiles, the largest of equals."""
     width = lanes(target, DType.FLOAT32)
     best = (math.inf, 0, (1, 1, 1))
-    for vectors in (1, 2, 3, 4, 6):
+    for vectors in (v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-channels // width))):
         tiles = (target.vector_registers - vectors - 1) // vectors
         for down in range(1, min(rows, tiles) + 1):
             for across in range(1, min(columns, tiles // down) + 1):
@@ -267,6 +268,8 @@ class _Plan:
         steps += [Split(out.name, oh, b.tile), Split(out.name, ow, b.tile), Split(out.name, oc, self._width)]
         inner = [f"{oh}.{b.tile}"] if b.rows > 1 else []
         inner += [f"{ow}.{b.tile}"] if b.columns != 1 else []
+        sizes = zip((oh, ow), out.tensor.shape[-3:-1], strict=True)
+        steps += [Guard(out.name, f"{n}.{b.tile}") for n, d in sizes if not isinstance(d, int) or d % b.tile]
         steps += [
             Reorder(out.name, (*tasks, *inner, self._column_loop(), oh, ow, oc)),
             Parallel(out.name, tuple(tasks)),
