@@ -14,7 +14,7 @@ from compiler_service.frontend.arms import DynamicTypeError, import_arm, only_ar
 from compiler_service.frontend.assume import assume, equality_of
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
-from compiler_service.frontend.scope import Binding, Builder, Frame, Special
+from compiler_service.frontend.scope import Binding, Builder, Frame, SequenceBinding, Special
 from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -93,7 +93,7 @@ def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
 
 def _merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Context) -> TensorType | None:
     """The type of an output of ``If``: a dim on which the branches differ becomes a symbol that the run defines."""
-    if not isinstance(a, Value) or not isinstance(b, Value):
+    if _type(a) is None or not isinstance(a, Value) or _type(b) is None or not isinstance(b, Value):
         return None
     if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
         raise DynamicTypeError(
@@ -356,6 +356,14 @@ def _malformed(node: SourceNode, expected: str, proto: onnx.GraphProto) -> Ingot
 
 
 def _type(binding: Binding) -> TensorType | None:
+    if isinstance(binding, SequenceBinding) or binding is Special.ABSENT:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            "control flow takes and gives tensors alone",
+            expected="a tensor",
+            received="a sequence" if isinstance(binding, SequenceBinding) else "an empty optional",
+            remedy="Export the model with a tensor that grows along an axis in place of the sequence.",
+        )
     return binding.type if isinstance(binding, Value) else None
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
 
 import numpy as np
 import onnx
 
-from compiler_service.frontend import control_flow, data_dependent
+from compiler_service.frontend import control_flow, data_dependent, sequences
 from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.constants import constant_array, graph_attributes
@@ -29,6 +30,11 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr
 from shared_ir.graph import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
+
+HANDLERS: Mapping[str, Callable[[SourceNode, Frame, Builder, GraphImporter], None]] = MappingProxyType(
+    {**control_flow.HANDLERS, **data_dependent.HANDLERS, **sequences.HANDLERS}
+)
+"""Operators that are more than one node of the graph IR, or none."""
 
 
 @dataclass
@@ -74,9 +80,12 @@ class GraphImporter:
         graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(builder.nodes), builder.constants)
         return graph, outputs
 
-    def inline(self, proto: onnx.GraphProto, frame: Frame, builder: Builder) -> tuple[Binding, ...]:
-        """The nodes of a nested graph without inputs put where it stands; what its outputs are bound to."""
+    def inline(
+        self, proto: onnx.GraphProto, frame: Frame, builder: Builder, inputs: tuple[Binding, ...] = ()
+    ) -> tuple[Binding, ...]:
+        """The nodes of a nested graph put where it stands; what its outputs are bound to."""
         inside = self._nested_frame(frame)
+        inside.bindings.update(zip((i.name for i in proto.input), inputs, strict=True))
         self.contents(proto, inside, builder)
         return tuple(inside.lookup(o.name) for o in proto.output)
 
@@ -131,7 +140,7 @@ class GraphImporter:
             self.context.constant(node.outputs[0], array, frame, builder)
             return
         if is_adapted(node) and self.has_unknown_inputs(node, frame):
-            self._bind_unknown_if_supported(node.with_(op=newest_name(node)), frame)
+            self._bind_unknown_if_supported(node.with_(op=newest_name(node), domain=""), frame)
             return
         operands = Operands(self.context, frame, builder, node)
         for adapted in adapt(node, operands):
@@ -144,13 +153,9 @@ class GraphImporter:
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
             node = node.with_(attributes=node.without(*IGNORED.get(node.op, ())))
-        handler = None if node.domain else control_flow.HANDLERS.get(node.op)
+        handler = None if node.domain else HANDLERS.get(node.op)
         if handler is not None:
             handler(node, frame, builder, self)
-            return
-        sized_by_data = None if node.domain else data_dependent.HANDLERS.get(node.op)
-        if sized_by_data is not None:
-            sized_by_data(node, frame, builder, self)
             return
         self.operator(node, frame, builder)
 

@@ -16,7 +16,7 @@ from compiler_service.frontend.limits import Budget, exceeded
 from compiler_service.frontend.node import domain_name
 from compiler_service.frontend.options import ImportOptions
 from compiler_service.frontend.problems import Problems, StopAtFirst
-from compiler_service.frontend.scope import Builder, Frame
+from compiler_service.frontend.scope import Builder, Frame, SequenceBinding
 from compiler_service.frontend.source import ModelSource, parse_model
 from compiler_service.frontend.tensors import dtype_of
 from shared_ir.dim import Dim
@@ -179,6 +179,15 @@ def _outputs(declared: Sequence[onnx.ValueInfoProto], frame: Frame) -> list[Valu
     found = []
     for info in declared:
         binding = frame.lookup(info.name)
+        if isinstance(binding, SequenceBinding):
+            raise IngotError(
+                ErrorCode.UNSUPPORTED_DTYPE,
+                "an output of the model is no tensor",
+                tensor=info.name,
+                expected="a tensor",
+                received="a sequence",
+                remedy="Export the model with tensors as outputs.",
+            )
         if not isinstance(binding, Value):
             continue
         number = info.type.tensor_type.elem_type

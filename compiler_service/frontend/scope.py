@@ -24,7 +24,14 @@ class Special(enum.Enum):
     UNKNOWN = "the output of a node that could not be imported"
 
 
-Binding: TypeAlias = "Value | Special"
+@dataclass(frozen=True)
+class SequenceBinding:
+    """A sequence of tensors whose length is known."""
+
+    values: tuple[Value, ...]
+
+
+Binding: TypeAlias = "Value | SequenceBinding | Special"
 
 
 @dataclass
