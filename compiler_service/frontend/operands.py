@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import onnx
 
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Builder, Frame
 from shared_ir.dim import Dim
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Value
 
@@ -30,6 +32,17 @@ class Operands:
         if not isinstance(found, Value):
             raise IngotError(ErrorCode.INVALID_MODEL, f"{self.node.op} lacks an input", node=str(self.node))
         return found.shape
+
+    def dtype(self, name: str) -> DType:
+        """Element type of the value called ``name``."""
+        found = self.frame.lookup(name)
+        if not isinstance(found, Value):
+            raise IngotError(ErrorCode.INVALID_MODEL, f"{self.node.op} lacks an input", node=str(self.node))
+        return found.dtype
+
+    def array(self, attribute: onnx.TensorProto) -> np.ndarray:
+        """The elements of an attribute that is a tensor."""
+        return self.context.array(attribute, self.node.title)
 
     def rank(self, name: str) -> int:
         return len(self.shape(name))

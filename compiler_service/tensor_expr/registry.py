@@ -11,6 +11,7 @@ from compiler_service.tensor_expr.operator import Inputs, Operator
 from compiler_service.tensor_expr.operators import (
     activation,
     arithmetic,
+    classical,
     comparison,
     conversion,
     convolution,
@@ -74,6 +75,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             elimination.OPERATORS,
             signal.OPERATORS,
             ngrams.OPERATORS,
+            classical.OPERATORS,
             fractions.OPERATORS,
             training.OPERATORS,
         )

@@ -11,9 +11,11 @@ from compiler_service.frontend.adapters import (
     attributes_to_inputs,
     broadcasting,
     decomposition,
+    machine_learning,
     normalization,
     renaming,
     resize,
+    trees,
 )
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
@@ -37,6 +39,23 @@ _REDUCTIONS = tuple(
 )
 _ALWAYS = NEWEST_OPSET + 1
 _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Greater", "Less")
+
+_MACHINE_LEARNING: Mapping[str, Adapter] = {
+    "ArrayFeatureExtractor": machine_learning.array_feature_extractor,
+    "Binarizer": machine_learning.binarizer,
+    "FeatureVectorizer": machine_learning.feature_vectorizer,
+    "Imputer": machine_learning.imputer,
+    "LabelEncoder": machine_learning.label_encoder,
+    "LinearClassifier": machine_learning.linear_classifier,
+    "LinearRegressor": machine_learning.linear_regressor,
+    "Normalizer": machine_learning.normalizer,
+    "OneHotEncoder": machine_learning.one_hot_encoder,
+    "SVMRegressor": machine_learning.svm_regressor,
+    "Scaler": machine_learning.scaler,
+    "TreeEnsemble": trees.tree_ensemble,
+    "TreeEnsembleClassifier": trees.tree_ensemble_classifier,
+    "TreeEnsembleRegressor": trees.tree_ensemble_regressor,
+}
 
 ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
     {
@@ -72,6 +91,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "GridSample": Adaptation(20, renaming.grid_sample),
         "RoiAlign": Adaptation(16, renaming.roi_align),
         "Scan": Adaptation(9, renaming.scan_8),
+        **{f"ai.onnx.ml.{op}": Adaptation(_ALWAYS, adapt) for op, adapt in _MACHINE_LEARNING.items()},
     }
 )
 
@@ -90,13 +110,13 @@ _RENAMED = MappingProxyType(
 
 
 def newest_name(node: SourceNode) -> str:
-    """The operator that ``node`` becomes, or the main one of several."""
-    return node.op if node.domain else _RENAMED.get(node.op, node.op)
+    """The operator that ``node`` becomes, or one of several."""
+    return "Identity" if node.domain else _RENAMED.get(node.op, node.op)
 
 
 def is_adapted(node: SourceNode) -> bool:
     """Whether :func:`adapt` changes ``node``, and so may ask about its inputs."""
-    adaptation = None if node.domain else ADAPTATIONS.get(node.op)
+    adaptation = ADAPTATIONS.get(node.qualified)
     return adaptation is not None and node.opset < adaptation.before
 
 
@@ -112,7 +132,7 @@ def adapt(node: SourceNode, operands: Operands) -> tuple[SourceNode, ...]:
     """
     node = node.with_(attributes=node.without("consumed_inputs"))  # a hint of opsets before 6
     if is_adapted(node):
-        return ADAPTATIONS[node.op].adapt(node, operands)
+        return ADAPTATIONS[node.qualified].adapt(node, operands)
     if not node.domain:
         _check_compatible(node)
     return (node,)

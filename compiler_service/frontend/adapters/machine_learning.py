@@ -1,0 +1,256 @@
+"""Operators of ai.onnx.ml on numbers, as operators of ai.onnx: what scikit-learn exporters write around their models."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+
+from compiler_service.frontend.adapters.chain import Chain
+from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.operands import Operands
+from shared_ir.dtype import DType
+
+Nodes = tuple[SourceNode, ...]
+
+
+def array_feature_extractor(node: SourceNode, operands: Operands) -> Nodes:
+    """Elements of the last axis; a vector counts as a row."""
+    chain = Chain(node, operands)
+    x, indices = node.inputs
+    flat = chain.add("Reshape", indices, operands.int64s("flat", (-1,)))
+    if operands.rank(x) == 1:
+        x = chain.add("Unsqueeze", x, operands.int64s("rows", (0,)))
+    chain.as_output(chain.add("Gather", x, flat, axis=-1))
+    return tuple(chain.nodes)
+
+
+def binarizer(node: SourceNode, operands: Operands) -> Nodes:
+    chain = Chain(node, operands)
+    x = node.inputs[0]
+    above = chain.add("Greater", x, operands.like("threshold", node.attributes.get("threshold", 0.0), x))
+    chain.as_output(chain.add("CastLike", above, x))
+    return tuple(chain.nodes)
+
+
+def scaler(node: SourceNode, operands: Operands) -> Nodes:
+    """``(x - offset) * scale``, both one number or one per feature."""
+    chain = Chain(node, operands)
+    x = as_float(chain, node.inputs[0])
+    for op, key in (("Sub", "offset"), ("Mul", "scale")):
+        if node.attributes.get(key):
+            x = chain.add(op, x, chain.constant(key, node.attributes[key]))
+    chain.as_output(x)
+    return tuple(chain.nodes)
+
+
+def normalizer(node: SourceNode, operands: Operands) -> Nodes:
+    """Rows divided by their norm; rows of zeros stay."""
+    chain = Chain(node, operands)
+    x = as_float(chain, node.inputs[0])
+    axes = operands.int64s("axes", (-1,))
+    match node.attributes.get("norm", "MAX"):
+        case "MAX":
+            norm = chain.add("ReduceMax", chain.add("Abs", x), axes, keepdims=1)
+        case "L1":
+            norm = chain.add("ReduceL1", x, axes, keepdims=1)
+        case "L2":
+            norm = chain.add("ReduceL2", x, axes, keepdims=1)
+        case other:
+            raise operands.unsupported("norm", "MAX, L1 or L2", str(other))
+    is_zero = chain.add("Equal", norm, chain.constant("zero", 0.0))
+    chain.as_output(chain.add("Div", x, chain.add("Where", is_zero, chain.constant("one", 1.0), norm)))
+    return tuple(chain.nodes)
+
+
+def imputer(node: SourceNode, operands: Operands) -> Nodes:
+    """Missing elements (NaN, or a given value) replaced, by feature."""
+    chain = Chain(node, operands)
+    x = node.inputs[0]
+    floats, integers = (chain.attribute(f"imputed_value_{k}") for k in ("floats", "int64s"))
+    if floats:
+        values, missing = chain.constant("imputed", floats), node.attributes.get("replaced_value_float", 0.0)
+    else:
+        values, missing = chain.constant("imputed", integers, np.int64), node.attributes.get("replaced_value_int64", 0)
+    is_missing = (
+        chain.add("IsNaN", x) if math.isnan(missing) else chain.add("Equal", x, operands.like("missing", missing, x))
+    )
+    chain.as_output(chain.add("Where", is_missing, chain.add("CastLike", values, x), x))
+    return tuple(chain.nodes)
+
+
+def feature_vectorizer(node: SourceNode, operands: Operands) -> Nodes:
+    """Columns of all inputs side by side, each cut or filled up with zeros to its dimension."""
+    chain = Chain(node, operands)
+    parts = []
+    for name, size in zip(node.inputs, node.attributes["inputdimensions"], strict=True):
+        part = as_float(chain, name)
+        if operands.rank(name) == 1:
+            part = chain.add("Unsqueeze", part, operands.int64s("columns", (1,)))
+        width = operands.shape(name)[1] if operands.rank(name) > 1 else 1
+        if width != size:
+            if not isinstance(width, int):
+                raise operands.unsupported("inputdimensions", "inputs of a static width", str(width))
+            part = chain.add("Pad", part, operands.int64s("pads", (0, 0, 0, size - width)), mode="constant")
+        parts.append(part)
+    chain.as_output(chain.add("Concat", *parts, axis=1))
+    return tuple(chain.nodes)
+
+
+def one_hot_encoder(node: SourceNode, operands: Operands) -> Nodes:
+    """A column per category; unknown categories give zeros."""
+    chain = Chain(node, operands)
+    categories = node.attributes.get("cats_int64s")
+    if not categories:
+        raise operands.unsupported("cats_strings", "cats_int64s", "strings")
+    x = chain.add("Cast", node.inputs[0], to=DType.INT64)
+    wide = chain.add("Unsqueeze", x, operands.int64s("axis", (-1,)))
+    found = chain.add("Equal", wide, chain.constant("categories", categories, np.int64))
+    chain.as_output(chain.add("Cast", found, to=DType.FLOAT32))
+    return tuple(chain.nodes)
+
+
+def label_encoder(node: SourceNode, operands: Operands) -> Nodes:
+    """A table from numbers to numbers; other keys give the default."""
+    chain = Chain(node, operands)
+    get = chain.attribute
+    tables = {k: get(f"keys_{k}") for k in ("int64s", "floats")}
+    key_kind = next((k for k, v in tables.items() if v), None)
+    value_kind = next((k for k in ("int64s", "floats") if get(f"values_{k}")), None)
+    if key_kind is None or value_kind is None:
+        raise operands.unsupported("keys, values", "lists of int64 or float", "strings or tensors")
+    dtypes = {"int64s": np.int64, "floats": np.float32}
+    default = get("default_int64", -1) if value_kind == "int64s" else get("default_float", -0.0)
+    keys = chain.constant("keys", tables[key_kind] or (), dtypes[key_kind])
+    values = np.array([*get(f"values_{value_kind}"), default], dtypes[value_kind])
+    chain.as_output(chain.add("ingot.Lookup", node.inputs[0], keys, operands.constant("values", values)))
+    return tuple(chain.nodes)
+
+
+def linear_regressor(node: SourceNode, operands: Operands) -> Nodes:
+    chain = Chain(node, operands)
+    targets = node.attributes.get("targets", 1)
+    scores = _linear_scores(chain, targets)
+    chain.as_output(post_transformed(chain, scores, targets))
+    return tuple(chain.nodes)
+
+
+def linear_classifier(node: SourceNode, operands: Operands) -> Nodes:
+    """Label and scores of every class; one score alone is that of the second of two classes."""
+    chain = Chain(node, operands)
+    labels = integer_labels(chain)
+    features = operands.shape(node.inputs[0])[-1]
+    count = len(node.attributes["coefficients"]) // features if isinstance(features, int) else max(1, len(labels))
+    scores = _linear_scores(chain, count)
+    if count == 1 and len(labels) == 2:
+        chain.as_output(two_labels(chain, scores, labels, 0.5 if _is_probability(node) else 0.0))
+        scores = second_class(chain, scores, is_probability=False)
+        transform = node.attributes.get("post_transform", "NONE")
+        if transform == "PROBIT":
+            raise operands.unsupported("post_transform", "another one for two classes", transform)
+        chain.as_output(post_transformed(chain, scores, 2), 1)
+        return tuple(chain.nodes)
+    best = chain.add("ArgMax", scores, axis=1, keepdims=0)
+    chain.as_output(chain.add("Gather", chain.constant("labels", labels, np.int64), best))
+    chain.as_output(post_transformed(chain, scores, count), 1)
+    return tuple(chain.nodes)
+
+
+def _is_probability(node: SourceNode) -> bool:
+    return False
+
+
+def _linear_scores(chain: Chain, targets: int) -> str:
+    node = chain.node
+    x = as_float(chain, node.inputs[0])
+    table = np.array(node.attributes["coefficients"], np.float32).reshape(targets, -1).T
+    scores = chain.add("MatMul", x, chain.constant("coefficients", np.ascontiguousarray(table)))
+    if node.attributes.get("intercepts"):
+        scores = chain.add("Add", scores, chain.constant("intercepts", node.attributes["intercepts"]))
+    return scores
+
+
+def svm_regressor(node: SourceNode, operands: Operands) -> Nodes:
+    """``sum over i of coefficient[i] * kernel(x, support[i]) + rho``; without support vectors a linear model."""
+    chain = Chain(node, operands)
+    get = chain.attribute
+    x = as_float(chain, node.inputs[0])
+    coefficients = np.array(get("coefficients"), np.float32)
+    count = get("n_supports", 0)
+    if count:
+        supports = np.array(get("support_vectors"), np.float32).reshape(count, -1)
+        x = _svm_kernel(chain, x, supports)
+    scores = chain.add("MatMul", x, chain.constant("coefficients", coefficients.reshape(-1, 1)))
+    scores = chain.add("Add", scores, chain.constant("rho", get("rho")[:1]))
+    if get("one_class", 0):
+        positive = chain.add("Greater", scores, chain.constant("zero", 0.0))
+        scores = chain.add("Where", positive, chain.constant("inlier", 1.0), chain.constant("outlier", -1.0))
+    chain.as_output(post_transformed(chain, scores, 1))
+    return tuple(chain.nodes)
+
+
+def _svm_kernel(chain: Chain, x: str, supports: np.ndarray) -> str:
+    """``[n, supports]``"""
+    get = chain.attribute
+    gamma, offset, degree = (*(get("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
+    kind = get("kernel_type", "LINEAR")
+    if kind == "RBF":
+        return chain.add("ingot.GaussianKernel", x, chain.constant("supports", supports), gamma=gamma)
+    product = chain.add("MatMul", x, chain.constant("supports", np.ascontiguousarray(supports.T)))
+    if kind == "LINEAR":
+        return product
+    scaled = chain.add(
+        "Add", chain.add("Mul", product, chain.constant("gamma", gamma)), chain.constant("offset", offset)
+    )
+    if kind == "SIGMOID":
+        return chain.add("Tanh", scaled)
+    if kind == "POLY":
+        return chain.add("Pow", scaled, chain.constant("degree", degree))
+    raise chain.operands.unsupported("kernel_type", "LINEAR, POLY, RBF or SIGMOID", kind)
+
+
+# -- shared with tree ensembles
+
+
+def as_float(chain: Chain, x: str) -> str:
+    """``x`` as float32."""
+    return chain.add("Cast", x, to=DType.FLOAT32)
+
+
+def integer_labels(chain: Chain) -> tuple[int, ...]:
+    get = chain.attribute
+    labels: tuple[int, ...] = get("classlabels_int64s") or get("classlabels_ints") or ()
+    if not labels:
+        raise chain.operands.unsupported("classlabels_strings", "integer class labels", "strings")
+    return labels
+
+
+def two_labels(chain: Chain, scores: str, labels: tuple[int, ...], threshold: float) -> str:
+    """The label of each row of one score: the second one above ``threshold``."""
+    flat = chain.add("Squeeze", scores, chain.operands.int64s("column", (1,)))
+    above = chain.add("Greater", flat, chain.constant("threshold", threshold))
+    second, first = (chain.constant(f"label_{i}", labels[i], np.int64) for i in (1, 0))
+    return chain.add("Where", above, second, first)
+
+
+def second_class(chain: Chain, scores: str, *, is_probability: bool) -> str:
+    """One score as those of two classes: ``(1 - s, s)`` of a probability, else ``(-s, s)``."""
+    other = chain.add("Sub", chain.constant("one", 1.0), scores) if is_probability else chain.add("Neg", scores)
+    return chain.add("Concat", other, scores, axis=1)
+
+
+def post_transformed(chain: Chain, scores: str, count: int) -> str:
+    match chain.attribute("post_transform", "NONE"):
+        case "NONE":
+            return scores
+        case "LOGISTIC":
+            return chain.add("Sigmoid", scores)
+        case "SOFTMAX":
+            return chain.add("Softmax", scores, axis=1)
+        case "SOFTMAX_ZERO":
+            return chain.add("ingot.SoftmaxZero", scores)
+        case "PROBIT":
+            return chain.add("ingot.Probit", scores)
+        case other:
+            expected = "NONE, LOGISTIC, SOFTMAX, SOFTMAX_ZERO or PROBIT"
+            raise chain.operands.unsupported("post_transform", expected, str(other))
