@@ -42,6 +42,8 @@ _ROW_CHUNK = 4
 _TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
 """Register tiles (rows, vectors) that a tuner may try."""
 _WINDOW_CHUNK_TILES = 4
+_FEWEST_TILES, _MOST_TILES = 4, 8
+"""Row tiles of a task when the number of rows is not known: weights are read once for all of them."""
 
 
 @dataclass(frozen=True)
@@ -270,11 +272,21 @@ class _Plan:
             parts *= self._parts(axis, 1)
         column_chunk = 0
         if not self._match.groups:
-            column_chunk = self._column_chunk(columns, tile, -(-wanted // parts))
+            column_chunk = self._column_chunk(columns, tile, max(-(-wanted // parts), self._weight_parts()))
             parts *= self._parts(self._columns, column_chunk)
             if parts < wanted and row_chunk == 0 and self._rows is not None:
                 row_chunk = self._smaller(self._rows.extent, height, -(-wanted // parts))
         return Blocking(height, vectors, tile, window_chunk, row_chunk, column_chunk)
+
+    def _weight_parts(self) -> int:
+        """Tasks that the weights are divided among where there may be few rows: as many as there are cores, if that pays."""
+        if self._rows is None or isinstance(self._rows.extent, int) or self._match.weight.tensor not in self._kernel.constants:
+            return 1
+        return 2 * self._target.cores if self._weight_bytes() > self._target.l2 // 4 else 1
+
+    def _weight_bytes(self) -> int:
+        weight = self._match.weight
+        return math.prod(d for d in weight.tensor.shape if isinstance(d, int)) * weight.dtype.itemsize
 
     def _parts(self, axis: Axis | None, size: int) -> int:
         if axis is None or size == 0:
@@ -298,6 +310,9 @@ class _Plan:
         if self._window is None:
             if self._rows is None or (isinstance(self._rows.extent, int) and self._rows.extent * depth <= budget):
                 return 0, 0
+            if not isinstance(self._rows.extent, int):
+                tiles = budget // max(1, depth * height)
+                return 0, height * max(_FEWEST_TILES, min(_MOST_TILES, tiles))
             return 0, self._smaller(self._rows.extent, height, self._pieces(self._rows.extent, depth, height, budget))
         row_chunk = 0
         width: int
@@ -441,8 +456,8 @@ class _Plan:
         weight, b = self._match.weight, self._blocking
         if weight.tensor in self._kernel.constants and isinstance(weight.tensor.op, Placeholder):
             order = packed_order(weight, self._match.columns, b.tile)
-            size = math.prod(d for d in weight.tensor.shape if isinstance(d, int)) * weight.dtype.itemsize
-            return [] if order is None else [Pack(weight.tensor.name, order, prefetch_distance(size, self._target))]
+            ahead = prefetch_distance(self._weight_bytes(), self._target)
+            return [] if order is None else [Pack(weight.tensor.name, order, ahead)]
         if weight.indices[-1] == axis_var(self._match.columns) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)
