@@ -41,6 +41,7 @@ from shared_ir.expr import (
     lift,
     logical_and,
     select,
+    substitute,
     transform,
     variables,
 )
@@ -456,11 +457,22 @@ class _Lowering:
         if not self._target.masked:
             return size
         position = [a.name for a in stage.compute.axes].index(axis)
-        lanes = [_vector_lanes(stage, axis)]
+        uses: list[tuple[Stage, str, Expr]] = [(stage, axis, axis_var(axis))]
         for reader in self._state.consumers(stage.tensor):
-            indices = [ld.indices[position] for ld in loads(reader.body) if ld.tensor is stage.tensor]
-            lanes += [_vector_lanes(reader, a.name) for a in reader.compute.all_axes if any(a.var in variables(i) for i in indices)]
-        return -(-size // max(lanes)) * max(lanes)
+            indices = dict.fromkeys(ld.indices[position] for ld in loads(reader.body) if ld.tensor is stage.tensor)
+            for a in reader.compute.all_axes:
+                uses += [(reader, a.name, i) for i in indices if a.var in variables(i)]
+        lanes = max(_vector_lanes(user, name) for user, name, _ in uses)
+        return -(-max(self._end(*use, size) for use in uses) // lanes) * lanes
+
+    def _end(self, user: Stage, axis: str, index: Expr, size: int) -> int:
+        """Where the last vector of ``user`` along its axis ends, given that its first lane is one of ``size`` elements."""
+        lanes = _vector_lanes(user, axis)
+        var = axis_var(axis)
+        if index == var and all(o.step % lanes == 0 for o in user.loops if o.axis == axis and o.step > 1):
+            return -(-size // lanes) * lanes
+        reach = self._simplify.interval(self._simplify(substitute(index, {var: var + (lanes - 1)}) - index))[1]
+        return size + max(reach or 0, 0)
 
     def _constant(self, stage: Stage, extent: Dim) -> int:
         high = extent if isinstance(extent, int) else self._simplify.interval(extent)[1]

@@ -108,6 +108,18 @@ def test_the_last_element_of_a_tile_may_lie_behind_the_limit() -> None:
     same(matmul(1, 1, 1), schedule, {}, "avx512")
 
 
+def test_the_last_vector_may_begin_anywhere() -> None:
+    """16 elements by vectors of three: the last one reads two elements behind the tile, and the tile after it begins at 16."""
+    schedule: Schedule = (
+        Split("relu", "m", 16),
+        Split("relu", "m", 3),
+        Reorder("relu", ("n", "m.16", "m.3", "m")),
+        Vectorize("relu", "m"),
+        ComputeAt("matmul", "relu", "n", "scratch"),
+    )
+    same(matmul(17, 1, 1), schedule, {}, "avx512")
+
+
 REFUSED: dict[str, tuple[Callable[[], Schedule], str]] = {
     "unknown stage": (lambda: (Split("nothing", "m", 4),), "no such stage"),
     "unknown loop": (lambda: (Unroll("relu", "q"),), "has no loop q"),
