@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 from compiler_service.codegen import terms
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import round_to
 from compiler_service.codegen.integer_helpers import float_remainder, integer_power, wide_division
-from compiler_service.codegen.llvm_types import NARROW_FLOATS, REGISTER, constant, register_type, splat
+from compiler_service.codegen.llvm_types import NARROW_FLOATS, REGISTER, constant, float_bits, register_type, splat
 from compiler_service.codegen.math_functions import MATH_BINARY, MATH_UNARY, call_math
 from compiler_service.codegen.terms import Term
 from shared_ir.dtype import DType
@@ -251,7 +252,7 @@ def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
     if builder.capabilities.nan_extrema:
         name = "llvm.minimum" if op is BinaryOp.MIN else "llvm.maximum"
         return builder.call(name, element, lhs.lanes, [lhs.text, rhs.text])
-    if known.rhs_not_nan:
+    if not known.lhs_not_nan:  # an accumulator comes first: nothing but one instruction waits for it
         lhs, rhs = rhs, lhs
     # `a > b ? a : b` is one instruction on x86 and gives b when either is NaN: right when a is a number
     predicate = "olt" if op is BinaryOp.MIN else "ogt"
@@ -260,7 +261,8 @@ def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
     if known.lhs_not_nan or known.rhs_not_nan:
         return chosen
     unordered = builder.emit(f"fcmp uno {lhs.type} {lhs.text}, {lhs.text}")
-    return builder.emit(_select_text(unordered, lhs, lhs.text, chosen))
+    nan = splat(float_bits(math.nan, element), element, lhs.lanes)  # `lhs.text` would be merged with the other selection
+    return builder.emit(_select_text(unordered, lhs, nan, chosen))
 
 
 def _select_text(condition: str, like: Value, then: str, otherwise: str) -> str:

@@ -19,6 +19,7 @@ class Capabilities:
         wide_integers: int64 division and int64 <-> float conversion are inline code.
         division: int32 division is an instruction.
         nan_extrema: minimum and maximum instructions propagate NaN.
+        scale: multiplication by powers of two is an instruction on vectors of 512 bits.
         vector_bits: width of a register.
     """
 
@@ -28,6 +29,7 @@ class Capabilities:
     wide_integers: bool
     division: bool
     nan_extrema: bool
+    scale: bool
     vector_bits: int
 
     @classmethod
@@ -43,5 +45,6 @@ class Capabilities:
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
             nan_extrema=is_arm64,
+            scale=architecture == "x86_64" and "avx512f" in have,
             vector_bits=target.vector_bits,
         )

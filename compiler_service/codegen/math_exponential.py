@@ -17,10 +17,13 @@ from compiler_service.codegen.terms import (
     Term,
     absolute,
     bits,
+    can_scale,
     copysign,
     exact,
     from_bits,
+    fused,
     polynomial,
+    scaled,
     select,
     square_root,
 )
@@ -86,7 +89,7 @@ def nearest_integer(x: Term, factor: float) -> tuple[Term, Term]:
     form = FORMATS[x.element]
     shifted = x * factor + form.magic
     magic = _bits32(form.magic) if x.element == "float" else _bits64(form.magic)
-    return exact(shifted) - form.magic, bits(shifted) - magic
+    return fused(exact(shifted) - form.magic), bits(shifted) - magic
 
 
 def power_of_two(n: Term, element: str) -> Term:
@@ -95,16 +98,19 @@ def power_of_two(n: Term, element: str) -> Term:
     return from_bits((n + form.bias) << form.fraction_bits)
 
 
-def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None) -> Term:
-    """``exp(x + tail) * 2^exponent``, also where ``exp(x)`` itself would overflow; ``tail`` is tiny."""
+def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonpositive: bool = False) -> Term:
+    """``exp(x + tail) * 2^exponent``, also where ``exp(x)`` itself would overflow; ``tail`` is tiny, x may be known <= 0."""
     form = FORMATS[x.element]
-    x = clamp(x, *form.exp_range)
+    least, largest = form.exp_range
+    x = select(x < least, least, x) if nonpositive else clamp(x, least, largest)
     whole, n = nearest_integer(x, 1.4426950408889634)
     high, low = form.log_two
     r = (x - whole * high) - whole * low
     if tail is not None:
         r = r + tail
     value = (r * r * polynomial(r, form.exp) + r) + 1.0
+    if can_scale(value):
+        return scaled(value, whole + float(exponent) if exponent else whole)
     if exponent:
         n = n + exponent
     # two factors: 2^n itself may be subnormal or infinite; shifted as a non-negative number, which every target can
@@ -170,7 +176,7 @@ def tanh(x: Term) -> Term:
 
 def sigmoid(x: Term) -> Term:
     """1 / (1 + exp(-x)), with full relative accuracy on the negative side."""
-    decay = exponential(-absolute(x))
+    decay = exponential(-absolute(x), nonpositive=True)
     return select(x < 0.0, decay, 1.0) / (decay + 1.0)
 
 
@@ -180,7 +186,7 @@ def erf(x: Term) -> Term:
     if x.element == "float":
         small = x * polynomial(z, coefficients.ERF_SMALL_SINGLE) + x
         t = select(size > 4.0, 4.0, size)
-        large = 1.0 - exponential(-(t * polynomial(t, coefficients.ERF_LARGE_SINGLE)))
+        large = 1.0 - exponential(-(t * polynomial(t, coefficients.ERF_LARGE_SINGLE)), nonpositive=True)
         return select(size < 0.925, small, copysign(large, x))
     small = x * polynomial(z, coefficients.ERF_SMALL_DOUBLE) + x
     t = select(size > 6.0, 6.0, size)

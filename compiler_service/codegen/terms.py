@@ -142,6 +142,26 @@ def exact(x: Term) -> Term:
     return replace(x, contract=False)
 
 
+def fused(x: Term) -> Term:
+    """``x`` whose products may be contracted with sums again."""
+    return replace(x, contract=True)
+
+
+def can_scale(x: Term) -> bool:
+    """Whether :func:`scaled` is an instruction for vectors like ``x``."""
+    bits = 32 * x.lanes if x.element == "float" else 64 * x.lanes
+    return x.is_float and x.builder.capabilities.scale and bits == 512
+
+
+def scaled(x: Term, exponent: Term) -> Term:
+    """``x * 2^exponent`` for an integral ``exponent``, rounded once: VSCALEFPS, VSCALEFPD."""
+    name = "llvm.x86.avx512.mask.scalef." + ("ps.512" if x.element == "float" else "pd.512")
+    kind, mask = x.type, f"i{x.lanes}"
+    function = x.builder.module.intrinsic(name, kind, f"{kind}, {kind}, {kind}, {mask}, i32")
+    text = f"call {kind} {function}({kind} {x.text}, {kind} {exponent.text}, {kind} zeroinitializer, {mask} -1, i32 4)"
+    return x.of(x.builder.emit(text))
+
+
 def select(condition: Term, then: Term | Number, otherwise: Term | Number) -> Term:
     """``then`` where ``condition`` holds; one of the two must be a term."""
     model = then if isinstance(then, Term) else otherwise

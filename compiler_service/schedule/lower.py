@@ -7,7 +7,7 @@ loops followed by an update nest over all of them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler_service.loop_ir.ir import (
@@ -24,8 +24,9 @@ from compiler_service.loop_ir.ir import (
     Statement,
     Store,
 )
+from compiler_service.schedule.interior import inside, interior
 from compiler_service.schedule.packing import packed_shape
-from compiler_service.schedule.pieces import Piece, piece_range, pieces
+from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces
 from compiler_service.schedule.ranges import Range, Ranges, Regions, at_base, whole
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
 from compiler_service.schedule.steps import ROOT, Schedule
@@ -274,11 +275,11 @@ class _Lowering:
                 value = select(reduced.valid, value, identity)
             return Store(lane_buffer, lane, binary(_COMBINE[op], BufferLoad(lane_buffer, lane), value))
 
-        def each_lane(make: Callable[[Expr], Statement]) -> Statement:
-            block = self._fresh("lane", tile // lanes)
+        def each_lane(make: Callable[[Expr], Statement], count: int = tile) -> Statement:
+            block = self._fresh("lane", count // lanes)
             lane = self._fresh("lane", lanes)
             body = For(lane, lift(lanes), ForKind.VECTORIZED, make(block * lanes + lane))
-            return For(block, lift(tile // lanes), ForKind.UNROLLED, body)
+            return For(block, lift(count // lanes), ForKind.UNROLLED, body)
 
         def total(here: Ranges, inside: Locals) -> Statement:
             at = self._element(stage, origin, here)
@@ -287,17 +288,33 @@ class _Lowering:
                 value = binary(_COMBINE[op], BufferLoad(buffer, at), BufferLoad(lane_buffer, (lane,)))
                 return Store(buffer, at, value)
 
+            def onto(distance: int) -> Callable[[Expr], Statement]:
+                def store(lane: Expr) -> Statement:
+                    here, there = (BufferLoad(lane_buffer, (i,)) for i in (lane, lane + distance))
+                    return Store(lane_buffer, (lane,), binary(_COMBINE[op], here, there))
+
+                return store
+
             return Allocate(
                 lane_buffer,
                 _block(
                     each_lane(lambda lane: Store(lane_buffer, (lane,), identity)),
                     self._nest(stage, inner, here, inside, update, {}, lane_axis=(axis, tile)),
+                    *(each_lane(onto(distance), size) for size, distance in _halvings(tile, lanes)),
                     Store(buffer, at, identity),
-                    each_lane(combine),
+                    each_lane(combine, lanes),
                 ),
             )
 
         return self._nest(stage, outer, ranges, local, total, {})
+
+    def _cover(self, stage: Stage, loop: Loop, rest: tuple[Loop, ...], extent: Dim) -> Iterator[Piece]:
+        if loop.overlap and isinstance(extent, int) and extent > loop.step:
+            return overlapping(loop, extent)
+        if not loop.peel:
+            return pieces(loop, rest, extent, self._target.masked)
+        low, high = interior(self._state, stage, loop.axis, self._simplify)
+        return peeled(loop, extent, low, high)
 
     # -- values
 
@@ -307,7 +324,7 @@ class _Lowering:
         def read(node: Expr) -> Expr | None:
             return self._read(node, ranges, local) if isinstance(node, Load) else None
 
-        placed = transform(stage.body, read)
+        placed = transform(inside(stage, [name for name, r in ranges.items() if r.interior], self._simplify), read)
         return self._simplify(at_base(placed, ranges))
 
     def _read(self, load: Load, ranges: Ranges, local: Locals) -> Expr:
@@ -380,7 +397,7 @@ class _Lowering:
             body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
             return body if left is None else Let(left[0], left[1], body)
 
-        cover = list(pieces(loop, rest, here.extent, self._target.masked))
+        cover = list(self._cover(stage, loop, rest, here.extent))
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return _block(*(self._serial_piece(loop, p, here, inside) for p in cover))
@@ -485,6 +502,16 @@ def _vector_lanes(stage: Stage, axis: str) -> int:
     """Lanes of the vectors along ``axis``, 1 when it is not vectorised."""
     own = [o for o in stage.loops if o.axis == axis]
     return own[-2].step if len(own) > 1 and own[-1].kind is LoopKind.VECTORIZED else 1
+
+
+def _halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:
+    """(count, distance): the first ``count`` of ``tile`` accumulators take in those ``distance`` behind them, until one vector
+    of ``lanes`` is left."""
+    vectors = tile // lanes
+    while vectors > 1:
+        kept = -(-vectors // 2)
+        yield (vectors - kept) * lanes, kept * lanes
+        vectors = kept
 
 
 def _fault(message: str) -> IngotError:

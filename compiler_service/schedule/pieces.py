@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from compiler_service.schedule.ranges import Range
 from compiler_service.schedule.state import Loop, LoopKind
 from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import Expr, ceil_div, equal, lift, minimum
+from shared_ir.expr import Expr, ceil_div, equal, lift, minimum, select
 
 _CONSTANT = (LoopKind.UNROLLED, LoopKind.VECTORIZED)
 
@@ -23,6 +23,7 @@ class Piece:
 
     ``cond`` guards the piece at run time; ``limit`` counts the wanted elements of a masked tile.
     ``clipped`` tiles are shorter at the end: their size is ``min(size, extent - offset)``.
+    ``last`` is where the last tile starts at the latest; ``interior`` tiles keep away from the ends of the axis.
     """
 
     count: Dim
@@ -31,6 +32,8 @@ class Piece:
     cond: Expr | None = None
     limit: Expr | None = None
     clipped: bool = False
+    last: Expr | None = None
+    interior: bool = False
 
 
 def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Iterator[Piece]:
@@ -55,6 +58,23 @@ def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Ite
     else:
         rest_of = lift(as_dim(extent % loop.step))
         yield from _dynamic_tail(rest_of, lift(full) * loop.step, loop.step, lanes, masked)
+
+
+def overlapping(loop: Loop, extent: int) -> Iterator[Piece]:
+    """Full tiles only, for an extent that is larger than one."""
+    yield Piece(-(-extent // loop.step), loop.step, lift(0), last=lift(extent - loop.step))
+
+
+def peeled(loop: Loop, extent: Dim, low: Expr, high: Expr) -> Iterator[Piece]:
+    """Overlapping tiles over [low, high), where conditions hold, and single elements around them; only these where not even
+    one tile fits."""
+    inner = high - low
+    fits = inner >= loop.step
+    yield Piece(as_dim(select(fits, low, lift(extent))), 1, lift(0))
+    count = as_dim(ceil_div(inner, loop.step))
+    yield Piece(count, loop.step, low, cond=fits, last=high - loop.step, interior=True)
+    start = select(fits, high, lift(extent))
+    yield Piece(as_dim(extent - start), 1, start)
 
 
 def _lanes(loop: Loop, inner: list[Loop]) -> int:
@@ -94,8 +114,10 @@ def _dynamic_tail(left: Expr, offset: Expr, step: int, lanes: int, masked: bool)
 def piece_range(piece: Piece, whole: Range, index: Expr | None) -> Range:
     """The range inside tile number ``index`` of ``piece`` (None when it has only one)."""
     offset = piece.offset if index is None else piece.offset + index * piece.size
+    if piece.last is not None:
+        offset = minimum(offset, piece.last)
     size = piece.size
     if piece.clipped:
         size = as_dim(minimum(piece.size, lift(whole.extent) - offset))
     limit = piece.limit if whole.limit is None else whole.limit - offset
-    return Range(whole.base + offset, size, limit, whole.valid, whole.origin)
+    return Range(whole.base + offset, size, limit, whole.valid, whole.origin, interior=whole.interior or piece.interior)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, axis_var, loads
@@ -17,6 +17,7 @@ class Range:
     """Where an axis stands: the remaining loops cover [base, base + extent).
 
     Attributes:
+        interior: conditions that hold away from the ends of the axis hold here.
         limit: only offsets below it are wanted; the rest of a vector is masked out.
         valid: the mask, once the vector loop is open.
         origin: base of the tile that the lanes of a vectorised reduction count from.
@@ -24,6 +25,7 @@ class Range:
 
     base: Expr
     extent: Dim
+    interior: bool = field(default=False, kw_only=True)
     limit: Expr | None = None
     valid: Expr | None = None
     origin: Expr | None = None
@@ -114,7 +116,7 @@ class _Standing:
     def _search(self, index: Expr, extent: Dim) -> Range:
         own = next((r for n, r in self._ranges.items() if index == axis_var(n)), None)
         if own is not None:  # the axis itself: keep its limit
-            return Range(own.base, own.extent, own.limit)
+            return Range(own.base, own.extent, own.limit, interior=own.interior)
         first = at_base(index, self._ranges)
         distance = self._inside(substitute(index, self._moved) - first)
         low, high = self._inside.interval(distance)

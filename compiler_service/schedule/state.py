@@ -19,8 +19,10 @@ from compiler_service.schedule.steps import (
     ComputeAt,
     Guard,
     Inline,
+    Overlap,
     Pack,
     Parallel,
+    Peel,
     Reorder,
     Schedule,
     Split,
@@ -44,12 +46,14 @@ class LoopKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Advance ``axis`` by ``step`` elements."""
+    """Advance ``axis`` by ``step`` elements; ``overlap`` and ``peel``: see the steps of these names."""
 
     axis: str
     step: int = 1
     kind: LoopKind = LoopKind.SERIAL
     guarded: bool = False
+    overlap: bool = False
+    peel: bool = False
 
     @property
     def name(self) -> str:
@@ -184,7 +188,7 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return state.with_stage(_split(state.stage(step.stage), step))
         case Reorder():
             return state.with_stage(_reorder(state.stage(step.stage), step.loops))
-        case Unroll() | Vectorize() | Guard():
+        case Unroll() | Vectorize() | Guard() | Overlap() | Peel():
             return state.with_stage(_marked(state.stage(step.stage), step))
         case Parallel():
             return state.with_stage(_parallel(state, step))
@@ -234,7 +238,9 @@ def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
     return replace(stage, loops=loops)
 
 
-def _marked(stage: Stage, step: Unroll | Vectorize | Guard) -> Stage:
+def _marked(stage: Stage, step: Unroll | Vectorize | Guard | Overlap | Peel) -> Stage:
+    if isinstance(step, Overlap | Peel):
+        return _overlapping(stage, step)
     if isinstance(step, Guard):
         guarded = stage.loop(step.loop)
         return replace(stage, loops=tuple(replace(o, guarded=True) if o == guarded else o for o in stage.loops))
@@ -246,6 +252,16 @@ def _with_kind(stage: Stage, names: Sequence[str], kind: LoopKind) -> Stage:
     for name in names:
         stage.loop(name)
     return replace(stage, loops=tuple(replace(o, kind=kind) if o.name in names else o for o in stage.loops))
+
+
+def _overlapping(stage: Stage, step: Overlap | Peel) -> Stage:
+    loop = stage.loop(step.loop)
+    if loop.step == 1 or any(o.axis == loop.axis and o.step > loop.step for o in stage.loops):
+        raise _misfit(f"{stage.name}: tiles that overlap must be the outermost of their axis", received=step.loop)
+    if stage.reduction is not None:
+        raise _misfit(f"{stage.name} is a reduction: its tiles cannot overlap", received=step.loop)
+    marked = replace(loop, overlap=True) if isinstance(step, Overlap) else replace(loop, peel=True)
+    return replace(stage, loops=tuple(marked if o is loop else o for o in stage.loops))
 
 
 def _parallel(state: State, step: Parallel) -> Stage:

@@ -65,6 +65,29 @@ class Vectorize:
 
 
 @dataclass(frozen=True, slots=True)
+class Overlap:
+    """The last tile of ``loop`` starts early enough to be full, so that no tail is left: a few elements are computed twice.
+
+    The kernel must not write over what it reads.
+    """
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
+class Peel:
+    """Elements near the ends of an axis, where conditions of the stages computed inside may fail, are walked one by one; the
+    tiles of ``loop`` between them overlap and ask nothing.
+
+    For extents that are not known: where they are, loops are cut after tiling, at no cost.
+    """
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
 class Parallel:
     """Make the outermost loops of the output stage the tasks of the kernel."""
 
@@ -154,6 +177,8 @@ Step: TypeAlias = (
     | Unroll
     | Guard
     | Vectorize
+    | Overlap
+    | Peel
     | Parallel
     | Inline
     | ComputeAt
@@ -171,6 +196,8 @@ _STEPS: dict[str, type[Any]] = {
     "unroll": Unroll,
     "guard": Guard,
     "vectorize": Vectorize,
+    "overlap": Overlap,
+    "peel": Peel,
     "parallel": Parallel,
     "compute_inline": Inline,
     "compute_at": ComputeAt,

@@ -18,7 +18,6 @@ from dataclasses import dataclass, replace
 
 from compiler_service.loop_ir.ir import (
     Block,
-    BufferLoad,
     For,
     ForKind,
     Function,
@@ -29,11 +28,10 @@ from compiler_service.loop_ir.ir import (
     substatements,
     walk_statements,
 )
+from compiler_service.loop_ir.passes.bounds import Threshold, comparisons, threshold
 from compiler_service.loop_ir.passes.rewrite import block, map_expressions, substituted, with_substatements
 from shared_ir.dtype import DType
 from shared_ir.expr import (
-    Binary,
-    BinaryOp,
     Const,
     Expr,
     Select,
@@ -41,7 +39,6 @@ from shared_ir.expr import (
     lift,
     maximum,
     minimum,
-    substitute,
     transform,
     variables,
     walk,
@@ -86,17 +83,6 @@ def _range(loop: For) -> Interval:
 
 
 @dataclass(frozen=True)
-class _Bound:
-    """``cond`` holds in every iteration from ``true`` on and in none before ``false`` (``rising``), or in every one before
-    ``true`` and in none from ``false`` on."""
-
-    cond: Expr
-    rising: bool
-    true: Expr
-    false: Expr
-
-
-@dataclass(frozen=True)
 class _Piece:
     """Iterations [start, stop) of a loop with what is known of conditions there."""
 
@@ -112,7 +98,8 @@ def _cut(loop: For, ranges: dict[str, Interval], lanes: frozenset[Var]) -> list[
     """
     simplifier = Simplifier({**ranges, loop.var.name: _range(loop)})
     asked = [c for c in _conditions(loop) if not variables(c) & lanes]
-    bounds = [b for c in asked if (b := _bound(c, loop, simplifier)) is not None]
+    inner = _last_iterations(loop.body)
+    bounds = [b for c in asked if (b := threshold(c, loop.var, inner, simplifier)) is not None]
     if not bounds:
         return None
     pieces = list(_pieces(_Piece(lift(0), loop.extent), bounds, simplifier))
@@ -140,62 +127,15 @@ def _conditions(loop: For) -> list[Expr]:
             case Let(var=var):
                 serial |= {var}
             case If(cond=cond):
-                found.update(dict.fromkeys(c for c in _comparisons(cond) if not variables(c) & serial))
+                found.update(dict.fromkeys(c for c in comparisons(cond) if not variables(c) & serial))
             case Store(value=value):
                 asked = (e.cond for e in walk(value) if isinstance(e, Select))
-                found.update(dict.fromkeys(c for e in asked for c in _comparisons(e) if not variables(c) & serial))
+                found.update(dict.fromkeys(c for e in asked for c in comparisons(e) if not variables(c) & serial))
         for part in substatements(statement):
             visit(part, serial)
 
     visit(loop.body, frozenset())
     return [c for c in found if loop.var in variables(c)]
-
-
-def _comparisons(cond: Expr) -> Iterator[Expr]:
-    if isinstance(cond, Binary):
-        if cond.lhs.dtype is DType.INT64 and cond.op in _AT_LEAST_ZERO:
-            yield cond
-        elif cond.dtype is DType.BOOL:
-            for child in cond.children():
-                yield from _comparisons(child)
-
-
-_AT_LEAST_ZERO = {
-    BinaryOp.GE: lambda a, b: a - b,
-    BinaryOp.GT: lambda a, b: a - b - 1,
-    BinaryOp.LE: lambda a, b: b - a,
-    BinaryOp.LT: lambda a, b: b - a - 1,
-}
-"""Comparison -> the integer that is >= 0 exactly when it holds."""
-
-
-def _bound(cond: Expr, loop: For, simplifier: Simplifier) -> _Bound | None:
-    assert isinstance(cond, Binary)
-    inner = _last_iterations(loop.body)
-    distance = _AT_LEAST_ZERO[cond.op](cond.lhs, cond.rhs)
-    if any(isinstance(e, BufferLoad) for e in walk(distance)):
-        return None
-    slope = 0
-    low = high = 0
-    for monomial, coefficient in simplifier.polynomial(distance).items():
-        moving = {v for atom in monomial for v in variables(atom)} & {loop.var, *inner}
-        if not moving:
-            continue
-        if len(monomial) != 1 or not isinstance(monomial[0], Var):
-            return None
-        if monomial[0] == loop.var:
-            slope = coefficient
-            continue
-        last = inner[monomial[0]]
-        if last is None:
-            return None
-        low, high = low + min(0, coefficient * last), high + max(0, coefficient * last)
-    rest = substitute(distance, {v: lift(0) for v in (loop.var, *inner)})
-    if slope > 0:  # slope * i + rest + low >= 0
-        return _Bound(cond, True, simplifier(-((rest + low) // slope)), simplifier(-((rest + high) // slope)))
-    if slope < 0:
-        return _Bound(cond, False, simplifier((rest + low) // -slope + 1), simplifier((rest + high) // -slope + 1))
-    return None
 
 
 def _last_iterations(body: Statement) -> dict[Var, int | None]:
@@ -212,7 +152,7 @@ def _last_iterations(body: Statement) -> dict[Var, int | None]:
 # -- pieces
 
 
-def _pieces(piece: _Piece, bounds: Sequence[_Bound], simplify: Simplifier) -> Iterator[_Piece]:
+def _pieces(piece: _Piece, bounds: Sequence[Threshold], simplify: Simplifier) -> Iterator[_Piece]:
     """``piece`` cut by every bound in turn. A cut may lie behind the end of a loop of unknown length: the last piece then
     has a negative extent, which is as good as none."""
     if _is_empty(piece, simplify):

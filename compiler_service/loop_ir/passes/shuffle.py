@@ -194,8 +194,9 @@ def _strided(access: BufferLoad | Store) -> tuple[_Strided, int] | None:
         return None
     if isinstance(index.stride, Const) and int(index.stride.value) < 2:
         return None
-    offset = _constant_term(index.base)
-    return _Strided(access.buffer, simplify(index.base - offset), index.stride, index.lanes), offset
+    base = simplify(index.base)
+    offset = _constant_term(base)
+    return _Strided(access.buffer, simplify(base - offset), index.stride, index.lanes), offset
 
 
 def _constant_term(expr: Expr) -> int:

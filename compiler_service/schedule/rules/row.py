@@ -1,7 +1,8 @@
 """Reductions whose result is spread over the output again, row by row: softmax, normalisation, reduce over the last axes.
 
-Axes of the output that the reductions hang on come first and are the tasks; everything else of a row is computed inside: the
-reductions with vector lanes along the reduced axis, then the output with vectors along its last axis.
+Axes of the output that the reductions hang on come first and are cut into tasks; everything else of a row is computed inside: the
+reductions with vector lanes along the reduced axis, then the output with vectors along its last axis. A short row is written out in
+full, so that it stays in registers from one sweep to the next.
 """
 
 from __future__ import annotations
@@ -15,19 +16,23 @@ from compiler_service.schedule.analysis import (
     is_expensive,
     reads_in_place,
     reductions,
-    stays_in_row,
 )
 from compiler_service.schedule.state import Stage, State
-from compiler_service.schedule.steps import ROOT, Alias, CacheWrite, ComputeAt, Reorder, Schedule, Step
-from compiler_service.schedule.tiles import lanes, ordered, vector_loops
-from compiler_service.tensor_expr.tensor import loads
+from compiler_service.schedule.steps import ROOT, Alias, CacheWrite, ComputeAt, Parallel, Reorder, Schedule, Split, Step
+from compiler_service.schedule.tasks import TaskLoops, count, stage_cycles, task_loops
+from compiler_service.schedule.tiles import lanes, vector_loops
+from compiler_service.tensor_expr.tensor import Axis, loads
+from shared_ir.dim import Dim
 from shared_ir.target import Target
 
 _UNROLL = 4
+_ROWS = (4, 3)
+_IN_REGISTERS = 16
+"""Vectors of a row that is written out in full."""
 
 
 def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    if not reductions(kernel.state):
+    if not reductions(kernel.state) or not kernel.state.output.compute.axes:
         return None
     steps: tuple[Step, ...] = ()
     if kernel.state.output.reduction is not None:
@@ -39,20 +44,60 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     bound = bound_axes(state, output, aliased)
     free = tuple(a.name for a in output.compute.axes if a.name not in bound)
     vectors, inner = _free_loops(output, free, target)
+    tasks = _tasks(state, [a for a in output.compute.axes if a.name in bound], target)
+    rows = (*tasks.parallel, *tasks.serial)
+    together, tile = _together(state, output, tasks, target)
+    outer = (*rows[:-1], tile) if together else rows
     place: list[Step] = []
     for stage in state.stages.values():
         if stage is not output:
-            place.append(ComputeAt(stage.name, output.name, bound[-1] if bound else ROOT))
+            place.append(ComputeAt(stage.name, output.name, outer[-1] if outer else ROOT))
             place += [Alias(stage.name)] if stage.name in aliased else []
             place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
-    return (*steps, *vectors, *ordered(output.name, (*bound, *inner), bound), *place)
+    order = (Reorder(output.name, (*outer, *(rows[-1:] if together else ()), *inner)),)
+    parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
+    return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *place)
+
+
+def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> tuple[Schedule, str]:
+    """The split, and its loop, of a few short rows that go through each stage together: alone, one would wait for the sums and
+    maxima across its lanes."""
+    if not tasks.serial or not _is_short(state, target):
+        return (), ""
+    axis = tasks.serial[-1]
+    extent = next((s.factor for s in tasks.steps if isinstance(s, Split)), extent_of(output.compute.axes, axis))
+    size = next((r for r in _ROWS if isinstance(extent, int) and extent % r == 0), _ROWS[0])
+    if isinstance(extent, int) and extent <= size:
+        return (), ""
+    return (Split(output.name, axis, size),), f"{axis}.{size}"
+
+
+def _is_short(state: State, target: Target) -> bool:
+    """Every row of every reduction fits the registers."""
+    for stage in reductions(state):
+        assert stage.reduction is not None
+        length = 1
+        for axis in stage.reduction.axes:
+            if not isinstance(axis.extent, int):
+                return False
+            length *= axis.extent
+        if length > _IN_REGISTERS * lanes(target, stage.tensor.dtype):
+            return False
+    return True
+
+
+def _tasks(state: State, rows: list[Axis], target: Target) -> TaskLoops:
+    total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
+    for axis in rows:
+        total /= count(axis.extent)
+    return task_loops(state.output.name, rows, total, target)
 
 
 def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
     """Stages not to inline: those of one element a row that read a reduction, and (second) expensive ones that a reduction
     and the output both read, which can live in the output's memory."""
     output = state.output
-    bound = set(bound_axes(state, output))
+    wide = [a for a in output.compute.axes if a.extent != 1]
     kept: set[str] = set()
     aliased: set[str] = set()
     for stage in state.stages.values():
@@ -60,8 +105,7 @@ def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
             continue
         free = [a for a in stage.compute.axes if a.extent != 1]
         reads = [s for ld in loads(stage.body) if (s := state.stage_of(ld.tensor)) is not None]
-        reads_reduction = any(s.reduction is not None or s.name in kept for s in reads)
-        if reads_reduction and len(free) < len([a for a in output.compute.axes if a.extent != 1]) and bound:
+        if any(s.reduction is not None or s.name in kept for s in reads) and len(free) < len(wide):
             kept.add(stage.name)
         elif _may_alias(state, stage):
             aliased.add(stage.name)
@@ -78,7 +122,6 @@ def _may_alias(state: State, stage: Stage) -> bool:
         and stage.tensor.shape == output.tensor.shape
         and is_expensive(stage.body)
         and reads_in_place(output, stage.tensor)
-        and stays_in_row(state, stage, bound_axes(state, output, frozenset({stage.name})))
     )
 
 
@@ -87,8 +130,15 @@ def _free_loops(stage: Stage, free: tuple[str, ...], target: Target) -> tuple[Sc
         return (), ()
     last = extent_of(stage.compute.axes, free[-1])
     width = lanes(target, stage.tensor.dtype)
-    vectors, inner = vector_loops(stage, free[-1], width, _UNROLL, last)
+    vectors, inner = vector_loops(stage, free[-1], width, _unrolled(last, width), last)
     return vectors, (*free[:-1], *inner)
+
+
+def _unrolled(extent: Dim, width: int) -> int:
+    """Vectors of a step along a row."""
+    if isinstance(extent, int) and extent <= _IN_REGISTERS * width:
+        return max(1, extent // width)
+    return _UNROLL
 
 
 def _inner_schedule(stage: Stage, target: Target) -> Schedule:
@@ -96,15 +146,16 @@ def _inner_schedule(stage: Stage, target: Target) -> Schedule:
     spatial = tuple(a.name for a in stage.compute.axes)
     width = lanes(target, stage.tensor.dtype)
     if stage.reduction is None:
-        vectors, inner = vector_loops(stage, spatial[-1], width, _UNROLL, stage.compute.axes[-1].extent)
+        last = stage.compute.axes[-1].extent
+        vectors, inner = vector_loops(stage, spatial[-1], width, _unrolled(last, width), last)
         return (*vectors, Reorder(stage.name, (*spatial[:-1], *inner)))
     reduced = tuple(a.name for a in stage.reduction.axes)
     along = contiguous_axis(stage)
     if along is None or along not in reduced:
         along = reduced[-1]
     extent = extent_of(stage.reduction.axes, along)
-    if isinstance(extent, int) and extent < width:
+    if isinstance(extent, int) and extent < (width // 4 if target.masked else width):
         return ()
-    vectors, inner = vector_loops(stage, along, width, _UNROLL, extent)
+    vectors, inner = vector_loops(stage, along, width, _unrolled(extent, width), extent)
     others = tuple(n for n in reduced if n != along)
     return (*vectors, Reorder(stage.name, (*spatial, *others, *inner)))

@@ -24,8 +24,10 @@ from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     CacheWrite,
     ComputeAt,
+    Overlap,
     Pack,
     Parallel,
+    Peel,
     Reorder,
     Schedule,
     Split,
@@ -137,14 +139,19 @@ class _Plan:
         return axis.extent if isinstance(axis.extent, int) and axis.extent <= _LARGEST_UNROLLED_WINDOW else 1
 
     def _cost(self, pixels: int, vectors: int) -> float:
-        """Cycles of one row of the window per pixel and vector, tails included."""
+        """Cycles of one row of the window per pixel and channel, tails included."""
         assert self._row is not None
         width = self._row.extent
         if not isinstance(width, int):
-            return self._cycles(pixels, vectors) / pixels / vectors * (1 + pixels / 64)
+            return self._cycles(pixels, vectors) / pixels * (1 + pixels / 64) * self._blocks(vectors)
         full, rest = divmod(width, pixels)
         total = full * self._cycles(pixels, vectors) + (self._cycles(rest, vectors) if rest else 0)
-        return total / width / vectors
+        return total / width * self._blocks(vectors)
+
+    def _blocks(self, vectors: int) -> float:
+        """Blocks of channels per channel."""
+        extent, wide = self._channels.extent, vectors * self._width
+        return -(-extent // wide) / extent if isinstance(extent, int) else 1 / wide
 
     def _cycles(self, pixels: int, vectors: int) -> float:
         """Two multiply-adds or loads a cycle; the steps of one accumulator wait for each other."""
@@ -166,8 +173,12 @@ class _Plan:
         columns = self._columns(self._output.name, channel, steps)
         inner: list[str] = []
         blocks = list(columns[:1]) if len(columns) > 1 else []
+        if isinstance(self._channels.extent, int) and len(columns) > 1:
+            steps.append(Overlap(out, columns[0]))
         if row is not None and tile.pixels > 1:
             steps += [Split(out, row.name, tile.pixels), Unroll(out, row.name)]
+            if not isinstance(row.extent, int):
+                steps.append(Peel(out, f"{row.name}.{tile.pixels}"))
             blocks.append(f"{row.name}.{tile.pixels}")
             inner.append(row.name)
         elif row is not None:
@@ -246,4 +257,4 @@ class _Plan:
 
 
 def _ranked(item: tuple[float, int, _Tile]) -> tuple[float, int]:
-    return round(item[0], 2), item[1]
+    return float(f"{item[0]:.2g}"), item[1]

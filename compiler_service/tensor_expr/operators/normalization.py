@@ -19,12 +19,13 @@ from shared_ir.expr import Expr, cast, equal, lift, logical_and, select
 
 
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """``exp(x - max) / sum``"""
+    """``exp(x - max) * (1 / sum)``"""
     axis = normal_axis(axis, x.rank)
     largest = reduced(ReduceOp.MAX, x, (axis,), "max")
     powers = elementwise("exp", lambda v, m: exp(v - m), _wide(x), largest)
     total = reduced(ReduceOp.SUM, powers, (axis,), "sum")
-    return converted(elementwise("div", lambda p, s: p / s, powers, total), x.dtype)
+    inverse = elementwise("inverse", reciprocal, total)
+    return converted(elementwise("softmax", lambda p, i: p * i, powers, inverse), x.dtype)
 
 
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
@@ -33,7 +34,8 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     largest = reduced(ReduceOp.MAX, x, (axis,), "max")
     shifted = elementwise("sub", lambda v, m: v - m, _wide(x), largest)
     total = reduced(ReduceOp.SUM, shifted, (axis,), "sum", exp)
-    return converted(elementwise("log_softmax", lambda v, s: v - log(s), shifted, total), x.dtype)
+    logarithm = elementwise("logarithm", log, total)
+    return converted(elementwise("log_softmax", lambda v, s: v - s, shifted, logarithm), x.dtype)
 
 
 def _wide(x: Tensor) -> Tensor:

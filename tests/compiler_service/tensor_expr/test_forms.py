@@ -64,7 +64,7 @@ def test_stages_of_matmul_and_softmax() -> None:
     assert isinstance(matmul.op, Compute)
     assert [a.name.lstrip("$") for a in matmul.op.all_axes] == ["b0", "m", "n", "k"]
     assert names("Gemm", (3, 4), (4, 5), (5,)) == ["matmul", "bias"]
-    assert names("Softmax", (3, 4)) == ["max", "exp", "sum", "div"]
+    assert names("Softmax", (3, 4)) == ["max", "exp", "sum", "inverse", "softmax"]
 
 
 LAID_OUT: list[tuple[str, tuple[tuple[int, ...], ...], dict[str, Any]]] = [

@@ -1,0 +1,139 @@
+"""Windows over images of every size: edges, tails, overlapping tiles."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.rules.window import window_schedule
+from compiler_service.schedule.state import apply_schedule
+from compiler_service.schedule.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, from_json, to_json
+from compiler_service.tensor_expr.coalesce import coalesce
+from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
+from shared_ir.dim import Dim, as_dim, symbol
+from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
+from shared_ir.expr import Expr, lift, logical_and, maximum, select
+from tests.compiler_service.schedule.kernels import AVX512, TARGETS, check, interpreted, random_feeds
+
+F32 = DType.FLOAT32
+n, h, w = symbol("n"), symbol("h"), symbol("w")
+
+
+def window(images: Dim, height: Dim, width: Dim, channels: Dim, kernel: int, stride: int, pool: bool = False) -> Tensor:
+    """A depthwise convolution with bias and ReLU, or a max pool, "same" padded, channels last."""
+    pad = kernel // 2
+    x = placeholder("x", (images, height, width, channels), F32)
+    weight, bias = placeholder("w", (channels, kernel, kernel), F32), placeholder("b", (channels,), F32)
+    empty = lift(float("-inf") if pool else 0.0, F32)
+
+    def padded(b: Expr, i: Expr, j: Expr, c: Expr) -> Expr:
+        rows = logical_and(i >= pad, i < lift(height) + pad)
+        return select(logical_and(rows, logical_and(j >= pad, j < lift(width) + pad)), x[b, i - pad, j - pad, c], empty)
+
+    source = compute((images, lift(height) + 2 * pad, lift(width) + 2 * pad, channels), padded, name="pad")
+    shape = (images, *(as_dim((lift(d) + 2 * pad - kernel) // stride + 1) for d in (height, width)), channels)
+
+    def step(b: Expr, i: Expr, j: Expr, c: Expr, kh: Expr, kw: Expr) -> Expr:
+        value = source[b, i * stride + kh, j * stride + kw, c]
+        return value if pool else value * weight[c, kh, kw]
+
+    axes, reduced = ("n", "oh", "ow", "c"), ("kh", "kw")
+    op = ReduceOp.MAX if pool else ReduceOp.SUM
+    found = reduce(op, shape, (kernel, kernel), step, name="window", axes=axes, reduced=reduced)
+    if pool:
+        return found
+    return compute(shape, lambda *i: maximum(found[i] + bias[i[3]], 0.0), name="relu", axes=axes)
+
+
+def line(width: Dim, channels: int, kernel: int) -> Tensor:
+    """A depthwise convolution of a signal, unpadded."""
+    x, weight = placeholder("x", (width, channels), F32), placeholder("w", (channels, kernel), F32)
+    shape = (as_dim(lift(width) - (kernel - 1)), channels)
+    return reduce(
+        ReduceOp.SUM, shape, (kernel,), lambda i, c, k: x[i + k, c] * weight[c, k], name="conv", axes=("ow", "c")
+    )
+
+
+STATIC = [
+    window(1, 9, 20, 40, 3, 1),
+    window(2, 6, 7, 24, 5, 1),
+    window(1, 11, 17, 8, 3, 2),
+    window(1, 5, 33, 16, 5, 2),
+    window(1, 3, 4, 70, 7, 1),
+    window(1, 12, 12, 20, 3, 2, pool=True),
+    line(40, 24, 4),
+    line(9, 3, 9),
+]
+DYNAMIC = [
+    (window(n, h, w, 24, 3, 1), [{"n": 1, "h": 2, "w": 1}, {"n": 2, "h": 5, "w": 9}, {"n": 1, "h": 3, "w": 40}]),
+    (window(1, h, w, 40, 5, 2), [{"h": 1, "w": 2}, {"h": 4, "w": 13}, {"h": 7, "w": 37}]),
+    (window(1, h, w, 16, 3, 2, pool=True), [{"h": 3, "w": 3}, {"h": 9, "w": 24}]),
+    (window(1, 4, w, symbol("c"), 3, 1), [{"w": 5, "c": 3}, {"w": 12, "c": 37}]),
+    (line(w, 20, 3), [{"w": 3}, {"w": 30}]),
+]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", range(len(STATIC)))
+def test_windows_of_known_sizes(case: int, target: str) -> None:
+    output, placeholders = coalesce(STATIC[case])
+    constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
+    check(output, {}, TARGETS[target], constants, after_passes=True)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("case", range(len(DYNAMIC)))
+def test_windows_of_any_size(case: int, target: str) -> None:
+    tensor, sizes = DYNAMIC[case]
+    output, placeholders = coalesce(tensor)
+    known = (new for old, new in placeholders.items() if old.name == "w" and all(isinstance(d, int) for d in new.shape))
+    constants = frozenset(known)
+    for symbols in sizes:
+        for after_passes in (False, True):
+            check(output, symbols, TARGETS[target], constants, after_passes=after_passes)
+
+
+def test_unknown_widths_are_peeled_and_known_ones_are_not() -> None:
+    def steps(width: Dim) -> set[type]:
+        found = window_schedule(KernelView.of(coalesce(window(1, 8, width, 24, 3, 1))[0], frozenset()), AVX512)
+        assert found is not None
+        assert from_json(to_json(found)) == found
+        return {type(s) for s in found}
+
+    assert {Peel, Overlap} <= steps(w)
+    assert Peel not in steps(32)
+
+
+def shifted(width: Dim) -> Tensor:
+    x = placeholder("x", (width,), F32)
+    inner = compute((width,), lambda i: select(i >= 2, x[maximum(i - 2, 0)], lift(0.0, F32)), name="shift")
+    return compute((width,), lambda i: inner[i] + x[i], name="sum", axes=("i",))
+
+
+@pytest.mark.parametrize("extent", [1, 4, 5, 9, 16])
+@pytest.mark.parametrize("step", [Overlap, Peel])
+def test_tiles_cover_every_element(step: type, extent: int) -> None:
+    for width, symbols in ((extent, {}), (w, {"w": extent})):
+        output = shifted(width)
+        schedule = (Inline("shift"), Split("sum", "i", 4), Unroll("sum", "i"), step("sum", "i.4"))
+        feeds = random_feeds(output, symbols)
+        (wanted,) = evaluate([output], feeds, symbols)
+        got = interpreted(output, feeds, symbols, AVX512, schedule, after_passes=True)
+        np.testing.assert_allclose(got, wanted, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "message"),
+    [
+        ((Overlap("relu", "c"),), "outermost of their axis"),
+        ((Split("relu", "c", 16), Split("relu", "c", 4), Peel("relu", "c.4")), "outermost of their axis"),
+        ((Split("window", "c", 16), Overlap("window", "c.16")), "is a reduction"),
+        ((Reorder("relu", ("n",)),), "every loop once"),
+    ],
+)
+def test_what_cannot_overlap(schedule: tuple[object, ...], message: str) -> None:
+    with pytest.raises(IngotError, match=message):
+        apply_schedule(window(1, 4, 4, 16, 3, 1), schedule)  # type: ignore[arg-type]
