@@ -30,6 +30,7 @@ from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_r
 from compiler_service.schedule.ranges import Range, Ranges, Regions, at_base, whole
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
 from compiler_service.schedule.steps import ROOT, Schedule
+from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var, identity_of, loads
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
 from shared_ir.errors import ErrorCode, IngotError
@@ -328,7 +329,8 @@ class _Lowering:
         return self._simplify(at_base(placed, ranges))
 
     def _read(self, load: Load, ranges: Ranges, local: Locals) -> Expr:
-        indices = tuple(self._simplify(at_base(i, ranges)) for i in load.indices)
+        simplify = self._of_wanted_lanes(ranges)
+        indices = tuple(simplify(at_base(i, ranges)) for i in load.indices)
         place = local.get(load.tensor)
         if place is not None:
             offsets = tuple(self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True))
@@ -343,13 +345,18 @@ class _Lowering:
         mask = self._load_mask(load, ranges)
         if pack is None:
             return BufferLoad(buffer, indices, mask)
-        if any(modulus for _, _, modulus in pack.order):  # tiles are padded
-            mask = None
-        return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m) for a, d, m in pack.order), mask)
+        if any(modulus and modulus % lanes_of(self._target, load.dtype) == 0 for _, _, modulus in pack.order):
+            mask = None  # tiles are padded to whole vectors
+        return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m, simplify) for a, d, m in pack.order), mask)
 
-    def _packed_index(self, index: Expr, divisor: int, modulus: int) -> Expr:
+    def _packed_index(self, index: Expr, divisor: int, modulus: int, simplify: Simplifier) -> Expr:
         index = index // divisor
-        return self._simplify(index % modulus if modulus else index)
+        return simplify(index % modulus if modulus else index)
+
+    def _of_wanted_lanes(self, ranges: Ranges) -> Simplifier:
+        """Simplifies indices, whose values in lanes that are masked out do not matter."""
+        bounds: dict[str, Interval] = {r.lanes[0]: (0, r.lanes[1] - 1) for r in ranges.values() if r.lanes is not None}
+        return Simplifier({**self._ranges, **bounds}) if bounds else self._simplify
 
     def _load_mask(self, load: Load, ranges: Ranges) -> Expr | None:
         used = {name for i in load.indices for name in dim_symbols([i])}
@@ -387,7 +394,8 @@ class _Lowering:
             if lane_axis == (loop.axis, loop.step):
                 inner = replace(inner, origin=inner.base)
             if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
-                inner = replace(inner, valid=index < here.limit)
+                wanted = (index.name, int(here.limit.value)) if isinstance(here.limit, Const) and isinstance(index, Var) else None
+                inner = replace(inner, valid=index < here.limit, lanes=wanted)
             left, inner = self._named_limit(loop, inner)
             opened = {**ranges, loop.axis: inner}
 

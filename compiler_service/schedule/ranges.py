@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, axis_var, loads
 from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import Binary, BinaryOp, Expr, lift, maximum, minimum, substitute, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, lift, maximum, minimum, substitute, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 
 
@@ -21,6 +21,7 @@ class Range:
         limit: only offsets below it are wanted; the rest of a vector is masked out.
         valid: the mask, once the vector loop is open.
         origin: base of the tile that the lanes of a vectorised reduction count from.
+        lanes: the variable of the open vector loop and how many of its values are wanted, where that is known.
     """
 
     base: Expr
@@ -29,6 +30,7 @@ class Range:
     limit: Expr | None = None
     valid: Expr | None = None
     origin: Expr | None = None
+    lanes: tuple[str, int] | None = None
 
 
 _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD})
@@ -86,7 +88,11 @@ class Regions:
             return Range(lift(0), extent)
         low = min(0, distance)
         high = max(a.extent, distance + b.extent)
-        return Range(self._simplify(a.base + low), high - low)
+        limit = None
+        if a.limit is not None or b.limit is not None:
+            ends = (a.extent if a.limit is None else a.limit, b.extent if b.limit is None else b.limit)
+            limit = self._simplify(maximum(ends[0], lift(ends[1]) + distance) - low)
+        return Range(self._simplify(a.base + low), high - low, limit)
 
 
 class _Standing:
@@ -127,7 +133,20 @@ class _Standing:
             # what is divided depends on where the tile stands: the interval may be too wide
             size = min(size, extent) if isinstance(extent, int) else size
             base = self._within(base, size, extent)
-        return Range(base, size)
+        return Range(base, size, self._limit(index, size))
+
+    def _limit(self, index: Expr, size: int) -> Expr | None:
+        """Where the ``size`` elements that ``index`` leads to are behind the limits of its axes, if it steps evenly along them."""
+        unwanted: Expr = lift(0)
+        for name, r in self._ranges.items():
+            var = axis_var(name)
+            if r.limit is None or var not in variables(index):
+                continue
+            step = self._inside(substitute(index, {var: var + 1}) - index)
+            if not isinstance(step, Const) or int(step.value) < 0:
+                return None
+            unwanted = unwanted + (lift(r.extent) - r.limit) * int(step.value)
+        return None if unwanted == lift(0) else self._outside(size - unwanted)
 
     def _within(self, base: Expr, size: int, extent: Dim) -> Expr:
         """``base``, moved so that ``size`` elements from there are in range."""

@@ -29,7 +29,7 @@ from compiler_service.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.schedule.tiles import chunk, lanes, register_tile, vector_loops
+from compiler_service.schedule.tiles import chunk, lanes, register_tile, tile_cycles, vector_loops
 from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, ReduceOp, axis_var
 from shared_ir.dim import Dim
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, substitute, variables, walk
@@ -42,6 +42,8 @@ _ROW_CHUNK = 4
 _TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
 """Register tiles (rows, vectors) that a tuner may try."""
 _WINDOW_CHUNK_TILES = 4
+_UNKNOWN_ROWS = 64
+_MOST_GROUP_VECTORS = 4
 _FEWEST_TILES, _MOST_TILES = 4, 8
 """Row tiles of a task when the number of rows is not known: weights are read once for all of them."""
 
@@ -225,7 +227,7 @@ class _Plan:
         self._outer = [a for a in others if a not in self._inner]
         self._width = lanes(target, match.stage.tensor.dtype)
         if match.groups:  # vectors must not cross groups
-            self._width = math.gcd(self._width, match.groups)
+            self._width = self._group_width(match.groups)
         self._blocking = self._choose_blocking()
 
     # -- sizes
@@ -262,7 +264,7 @@ class _Plan:
         height, vectors = register_tile(rows, columns, self._target, self._match.stage.tensor.dtype)
         tile = max(2, vectors * self._width)
         if self._match.groups:
-            tile = max(t for t in range(2, max(3, tile + 1)) if columns % t == 0 and t % self._width == 0)
+            height, vectors, tile = self._group_tile(self._match.groups, rows)
         elif isinstance(columns, int) and columns < self._width:
             tile = max(2, columns)
         wanted = 2 * self._target.cores
@@ -287,6 +289,28 @@ class _Plan:
     def _weight_bytes(self) -> int:
         weight = self._match.weight
         return math.prod(d for d in weight.tensor.shape if isinstance(d, int)) * weight.dtype.itemsize
+
+    def _group_width(self, group: int) -> int:
+        """Lanes of a vector within a group: all of them where the last vector may be masked and is at least half full."""
+        full = lanes(self._target, self._match.stage.tensor.dtype)
+        exact = math.gcd(full, group)
+        filled = group / (-(-group // full) * full)
+        return full if self._target.masked and filled > exact / full and group > full else exact
+
+    def _group_tile(self, group: int, rows: Dim) -> tuple[int, int, int]:
+        """(rows, vectors, columns) of the register tile: whole tiles make up a group."""
+        best: tuple[float, int, tuple[int, int, int]] = (math.inf, 0, (1, 1, group))
+        total = rows if isinstance(rows, int) else _UNKNOWN_ROWS
+        for tile in (t for t in range(2, group + 1) if group % t == 0):
+            vectors = -(-tile // self._width)
+            most = (self._target.vector_registers - vectors - 1) // vectors
+            if vectors > _MOST_GROUP_VECTORS or (tile % self._width and tile != group):
+                continue
+            for height in range(1, max(1, min(most, total)) + 1):
+                steps = group // tile * (total // height * tile_cycles(height, vectors))
+                steps += group // tile * tile_cycles(total % height, vectors) if total % height else 0
+                best = min(best, (steps, -height * vectors, (height, vectors, tile)))
+        return best[2]
 
     def _parts(self, axis: Axis | None, size: int) -> int:
         if axis is None or size == 0:

@@ -150,6 +150,8 @@ CASES: dict[str, tuple[Tensor, tuple[str, ...], tuple[dict[str, int], ...]]] = {
     "conv1x1_stride": (convolution(1, 8, 8, 16, 32, 1, 2, 0), ("w",), ({},)),
     "conv_valid": (convolution(1, 8, 8, 3, 24, 3, 1, 0), ("w",), ({},)),
     "conv_grouped": (convolution(1, 6, 6, 48, 72, 3, 1, 1, 3), ("w",), ({},)),
+    "conv_grouped_small": (convolution(1, 5, 6, 16, 16, 3, 1, 1, 4), ("w",), ({},)),
+    "conv_grouped_odd": (convolution(1, 4, 5, 12, 60, 3, 1, 1, 3), ("w",), ({},)),
     "conv_depthwise": (convolution(1, 6, 9, 40, 40, 3, 1, 1, 40), ("w",), ({},)),
     "conv_depthwise_stride": (convolution(n, 6, 9, 24, 24, 3, 2, 1, 24), ("w",), ({"n": 2},)),
     "conv_dynamic": (
