@@ -117,3 +117,20 @@ def test_a_cycle_is_an_obstacle_of_the_graph() -> None:
     (obstacle,) = check(model(nodes, [X], ["b"])).obstacles
     assert (obstacle.node, obstacle.code) == ("first (Add)", ErrorCode.INVALID_MODEL)
     assert "first (Add) -> second (Relu) -> first (Add)" in str(obstacle)
+
+
+def test_a_branch_that_cannot_run_is_no_obstacle_but_what_is_unsupported_in_it_is() -> None:
+    w = constant("w", [[1.0, 2.0]], "float32")
+    misfit = node("MatMul", ["x", "w"], ["m"], name="misfit")
+    able = graph([node("Relu", ["x"], ["o"])], [], ["o"])
+
+    def choice(*nodes: onnx.NodeProto) -> CheckReport:
+        unable = graph([misfit, *nodes], [], [nodes[-1].output[0] if nodes else "m"])
+        chosen = node("If", ["flag"], ["y"], name="choose", then_branch=unable, else_branch=able)
+        return check(model([chosen], [X, tensor("flag", [], BOOL)], ["y"], [w]))
+
+    report = choice()
+    assert report.is_supported
+    assert report.outputs == {"y": "float32[n, 4]"}
+    report = choice(node("Frobnicate", ["m"], ["f"], name="odd"))
+    assert [(o.node, o.code) for o in report.obstacles] == [("odd", ErrorCode.UNSUPPORTED_OPERATOR)]

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from compiler_service.schedule.state import apply_schedule
 from compiler_service.schedule.steps import (
+    ROOT,
     CacheWrite,
     ComputeAt,
     Inline,
@@ -27,7 +28,8 @@ from compiler_service.schedule.steps import (
     to_text,
 )
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.tensor import Tensor
+from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.schedule.kernels import AVX2, AVX512, NEON, arguments_of, interpreted, random_feeds
 from tests.compiler_service.schedule.test_default_schedules import broadcast_add, matmul
@@ -118,6 +120,19 @@ def test_the_last_vector_may_begin_anywhere() -> None:
         ComputeAt("matmul", "relu", "n", "scratch"),
     )
     same(matmul(17, 1, 1), schedule, {}, "avx512")
+
+
+@pytest.mark.parametrize("step", [1, 2, 3])
+@pytest.mark.parametrize("extent", [1, 15, 16, 17, 33])
+@pytest.mark.parametrize("at", [ROOT, "i.16"])
+def test_a_producer_stops_where_a_masked_vector_does(at: str, extent: int, step: int) -> None:
+    """The last vector reads ``p[step * i]`` and ``p[step * i + 3]`` in part only: no element of ``p`` behind that is computed."""
+    x = placeholder("x", (step * extent + 3,), DType.FLOAT32)
+    p = compute(x.shape, lambda j: x[j] * 2.0, name="p", axes=["j"])
+    out = compute((extent,), lambda i: p[step * i] + p[step * i + 3], name="out", axes=["i"])
+    schedule: Schedule = (Split("out", "i", 16), Vectorize("out", "i"), ComputeAt("p", "out", at, "scratch"))
+    for target in ("avx512", "avx2"):
+        same(out, schedule, {}, target)
 
 
 REFUSED: dict[str, tuple[Callable[[], Schedule], str]] = {
