@@ -156,8 +156,8 @@ def non_max_suppression(nodes: Nodes, operands: Sequence[Value | None]) -> Seque
 
 def _sorted_positions(nodes: Nodes, x: Value, *, largest: bool) -> Value:
     """int64: positions along the last axis in sorted order; of equal elements the earlier comes first."""
-    ranks = nodes.node("ingot.Ranks", x, axis=-1, largest=int(largest))
-    return nodes.node("ingot.RankedPositions", ranks, nodes.dims([x.shape[-1]]), axis=-1)
+    found = nodes.node("ingot.Sorted", x, largest=int(largest))
+    return nodes.node("Gather", found, nodes.scalar(0), axis=x.type.rank - 1)
 
 
 # -- Unique
@@ -171,19 +171,19 @@ def unique(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
         x, axis = _flat(nodes, x), 0
     axis = int(axis) % x.type.rank
     count = x.shape[axis]
-    ranks = nodes.node("ingot.Ranks", x, axis=0, largest=0) if x.type.rank == 1 else _slice_ranks(nodes, x, axis)
-    order = nodes.node("ingot.RankedPositions", ranks, nodes.dims([count]), axis=0)
+    order = _sorted_positions(nodes, x, largest=False) if x.type.rank == 1 else _slice_order(nodes, x, axis)
     starts = _run_starts(nodes, nodes.node("Gather", x, order, axis=axis), axis)
     firsts, number = _true_positions(nodes, starts, "count")
     run = nodes.node("CumSum", nodes.node("Cast", starts, to=DType.INT64), nodes.scalar(0))
     indices = nodes.node("Gather", order, firsts)
-    inverse = nodes.node("Gather", nodes.node("Sub", run, nodes.scalar(1)), ranks)
+    inverse = nodes.node(
+        "Gather", nodes.node("Sub", run, nodes.scalar(1)), _sorted_positions(nodes, order, largest=False)
+    )
     counts = nodes.node("Sub", _after_each(nodes, firsts, number, count), firsts)
     if not int(nodes.source.attributes.get("sorted", 1)):
-        place = nodes.node("ingot.Ranks", indices, axis=0, largest=0)
-        appearance = nodes.node("ingot.RankedPositions", place, nodes.dims([number]), axis=0)
+        appearance = _sorted_positions(nodes, indices, largest=False)
         indices, counts = nodes.node("Gather", indices, appearance), nodes.node("Gather", counts, appearance)
-        inverse = nodes.node("Cast", nodes.node("Gather", place, inverse), to=DType.INT64)
+        inverse = nodes.node("Gather", _sorted_positions(nodes, appearance, largest=False), inverse)
     return [nodes.node("Gather", x, indices, axis=axis, name=nodes.source.outputs[0]), indices, inverse, counts]
 
 
@@ -209,12 +209,13 @@ def _run_starts(nodes: Nodes, ordered: Value, axis: int) -> Value:
     return nodes.node("Or", differs, nodes.node("Equal", place, nodes.scalar(0)))
 
 
-def _slice_ranks(nodes: Nodes, x: Value, axis: int) -> Value:
-    """int32 vector: the rank of each slice along ``axis`` in lexicographic order, equal slices by position."""
+def _slice_order(nodes: Nodes, x: Value, axis: int) -> Value:
+    """int64: the slices along ``axis`` in lexicographic order, equal ones as they stand."""
     order = [axis, *(i for i in range(x.type.rank) if i != axis)]
     count, width = x.shape[axis], product(x.shape[i] for i in order[1:])
     rows = nodes.node("Reshape", nodes.node("Transpose", x, perm=tuple(order)), nodes.dims([count, width]), allowzero=1)
-    return nodes.node("ingot.RowRanks", rows, nodes.node("ingot.FirstDifference", rows))
+    ranks = nodes.node("ingot.RowRanks", rows, nodes.node("ingot.FirstDifference", rows))
+    return nodes.node("ingot.RankedPositions", ranks, nodes.dims([count]), axis=0)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

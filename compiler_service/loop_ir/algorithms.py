@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.loop_ir.ir import (
-    Allocate,
-    Block,
-    Buffer,
-    BufferLoad,
-    For,
-    ForKind,
-    Function,
-    If,
-    Let,
-    Scope,
-    Statement,
-    Store,
-)
+from compiler_service.loop_ir.compact import Cell, let, load, loop, with_cell
+from compiler_service.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
+from compiler_service.loop_ir.sorting import best_of_rows, sort_rows
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Const, Expr, Scalar, Var, lift, logical_and, maximum, minimum, select
+from shared_ir.expr import Const, Expr, Var, lift, logical_and, maximum, minimum, select
 from shared_ir.graph import Attribute
 
 Attributes: TypeAlias = Mapping[str, Attribute]
@@ -46,42 +34,6 @@ def algorithm_function(
     return Function(name, (*inputs, result), symbols, task, tasks, body)
 
 
-# -- building loop programs compactly
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A variable of the loop program: one element on the stack."""
-
-    buffer: Buffer
-
-    @property
-    def value(self) -> Expr:
-        return BufferLoad(self.buffer, (Const(0),))
-
-    def set(self, value: Expr | Scalar) -> Statement:
-        return Store(self.buffer, (Const(0),), lift(value, self.buffer.dtype))
-
-
-def _with_cell(name: str, dtype: DType, initial: Expr | Scalar, body: Callable[[Cell], Statement]) -> Statement:
-    cell = Cell(Buffer(name, dtype, (1,), Scope.STACK))
-    return Allocate(cell.buffer, Block((cell.set(initial), body(cell))))
-
-
-def _for(name: str, extent: Expr | Dim, body: Callable[[Var], Statement]) -> Statement:
-    var = Var(name)
-    return For(var, lift(extent), ForKind.SERIAL, body(var))
-
-
-def _let(name: str, value: Expr, body: Callable[[Var], Statement]) -> Statement:
-    var = Var(name, value.dtype)
-    return Let(var, value, body(var))
-
-
-def _load(buffer: Buffer, *indices: Expr | int) -> Expr:
-    return BufferLoad(buffer, tuple(lift(i) for i in indices))
-
-
 # -- algorithms
 
 
@@ -92,11 +44,11 @@ def _positions(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Att
     def scan(count: Cell) -> Statement:
         def visit(i: Var) -> Statement:
             found = Block((Store(out, (count.value,), i), count.set(count.value + 1)))
-            return If(logical_and(_load(mask, i), count.value < lift(capacity)), found)
+            return If(logical_and(load(mask, i), count.value < lift(capacity)), found)
 
-        return _for("i", mask.shape[0], visit)
+        return loop("i", mask.shape[0], visit)
 
-    return 1, _with_cell("count", DType.INT64, 0, scan)
+    return 1, with_cell("count", lift(0, DType.INT64), scan)
 
 
 def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
@@ -107,30 +59,30 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
     centered = bool(attributes.get("centered", 0))
 
     def box(index: Expr) -> tuple[Expr, ...]:
-        return _corners([_load(boxes, number, index, i) for i in range(4)], centered)
+        return _corners([load(boxes, number, index, i) for i in range(4)], centered)
 
     def consider(kept: Cell, candidate: Var) -> Statement:
         def compare(alone: Cell) -> Statement:
             def against(k: Var) -> Statement:
-                other = _load(out, number, kind, k)
+                other = load(out, number, kind, k)
                 return If(
                     alone.value,
-                    If(_overlaps(box(candidate), box(other), _load(overlap, *_first(overlap))), alone.set(False)),
+                    If(_overlaps(box(candidate), box(other), load(overlap, *_first(overlap))), alone.set(False)),
                 )
 
             accepted = Block((Store(out, (number, kind, kept.value), candidate), kept.set(kept.value + 1)))
-            return Block((_for("k", kept.value, against), If(alone.value, accepted)))
+            return Block((loop("k", kept.value, against), If(alone.value, accepted)))
 
-        good = _load(scores, number, kind, candidate) > _load(least, *_first(least))
-        room = kept.value < _load(limit, *_first(limit))
-        return If(logical_and(room, good), _with_cell("alone", DType.BOOL, True, compare))
+        good = load(scores, number, kind, candidate) > load(least, *_first(least))
+        room = kept.value < load(limit, *_first(limit))
+        return If(logical_and(room, good), with_cell("alone", lift(True, DType.BOOL), compare))
 
     def choose(kept: Cell) -> Statement:
-        clear = _for("c", count, lambda c: Store(out, (number, kind, c), Const(-1)))
-        visit = _for("i", count, lambda i: _let("box", _load(order, number, kind, i), lambda b: consider(kept, b)))
+        clear = loop("c", count, lambda c: Store(out, (number, kind, c), Const(-1)))
+        visit = loop("i", count, lambda i: let("box", load(order, number, kind, i), lambda b: consider(kept, b)))
         return Block((clear, visit))
 
-    return as_dim(lift(batch) * classes), _with_cell("kept", DType.INT64, 0, choose)
+    return as_dim(lift(batch) * classes), with_cell("kept", lift(0, DType.INT64), choose)
 
 
 def _first(buffer: Buffer) -> tuple[int, ...]:
@@ -156,6 +108,16 @@ def _overlaps(one: Sequence[Expr], other: Sequence[Expr], threshold: Expr) -> Ex
     return logical_and(common > zero, select(union > zero, common / union, zero) > threshold)
 
 
+def _sorted(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    return sort_rows(inputs[0], out, task, bool(attributes.get("largest", 1)))
+
+
+def _best(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    return best_of_rows(inputs[0], out, task, bool(attributes.get("largest", 1)))
+
+
 _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], tuple[Dim, Statement]]] = (
-    MappingProxyType({"ingot.Positions": _positions, "ingot.Suppressed": _suppressed})
+    MappingProxyType(
+        {"ingot.Positions": _positions, "ingot.Suppressed": _suppressed, "ingot.Sorted": _sorted, "ingot.Best": _best}
+    )
 )

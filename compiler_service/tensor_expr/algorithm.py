@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from compiler_service.tensor_expr.assumptions import Assumption
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, dims_text
@@ -49,6 +50,15 @@ def algorithm_kernel(node: Node) -> AlgorithmDefinition:
         nodes=(node.name,) if node.name else (),
         label=node.op.removeprefix("ingot."),
         flops=0,
+        assumptions=_assumptions(node),
         algorithm=node.op,
         attributes=node.attributes,
     )
+
+
+def _assumptions(node: Node) -> tuple[Assumption, ...]:
+    """``ingot.Best`` has ``count`` elements to choose from."""
+    count, extent = node.attributes.get("count"), node.operands[0].shape[-1]
+    if node.op != "ingot.Best" or not isinstance(count, int) or isinstance(extent, int):
+        return ()
+    return (Assumption(extent, count, lower=True),)

@@ -19,19 +19,55 @@ def internal(node: SourceNode, op: str, inputs: Sequence[str], output: str, **at
     return SourceNode(op, tuple(inputs), (output,), attributes, INTERNAL_DOMAIN, node.name, node.opset)
 
 
+MOST_RANKED = 128
+"""Along longer axes sorting is quicker than counting, for every element, those before it."""
+
+MOST_KEPT = 1024
+"""So many elements are kept in order by inserting each; more are found by sorting all."""
+
+
 def top_k(node: SourceNode, operands: Operands) -> Nodes:
-    """The rank of every element, the positions of the first k ranks, the elements there."""
+    """The positions of the first k elements in sorted order, and the elements there.
+
+    Along a short axis the positions are those of the first k ranks, which every element finds by itself.
+    """
     x, k = node.inputs
     values, indices = (*node.outputs, "")[:2]
-    axis = node.attributes["axis"]
-    ranks, indices = operands.fresh("ranks"), indices or operands.fresh("indices")
-    found = [
-        internal(node, "Ranks", (x,), ranks, axis=axis, largest=node.attributes["largest"]),
-        internal(node, "RankedPositions", (ranks, k), indices, axis=axis),
-    ]
+    axis, rank = node.attributes["axis"], operands.rank(x)
+    largest, extent = node.attributes["largest"], operands.shape(x)[axis]
+    indices = indices or operands.fresh("indices")
+    if isinstance(extent, int) and extent <= MOST_RANKED:
+        ranks = operands.fresh("ranks")
+        found = [
+            internal(node, "Ranks", (x,), ranks, axis=axis, largest=largest),
+            internal(node, "RankedPositions", (ranks, k), indices, axis=axis),
+        ]
+    else:
+        found = _sorted(node, operands, axis % rank, indices)
     if values:
         found.append(node.sibling("GatherElements", (x, indices), values, axis=axis))
     return tuple(found)
+
+
+def _sorted(node: SourceNode, operands: Operands, axis: int, indices: str) -> list[SourceNode]:
+    """Sort along the last axis and keep the first k positions; few are kept while the others are looked at."""
+    x, k = node.inputs
+    rank, known = operands.rank(x), operands.integers(k)
+    turned = [i for i in range(rank) if i != axis] + [axis]
+    back = [*range(axis), rank - 1, *range(axis, rank - 1)]
+    last, positions, all_of, first = (operands.fresh(n) for n in ("last", "sorted", "order", "first"))
+    largest = node.attributes["largest"]
+    found = [node.sibling("Transpose", (x,), last, perm=tuple(turned))]
+    if known is not None and 1 <= known[0] <= MOST_KEPT:
+        found.append(internal(node, "Best", (last,), first, count=known[0], largest=largest))
+    else:
+        half, start = operands.constant("half", np.array(0, np.int64)), operands.int64s("start", (0,))
+        found += [
+            internal(node, "Sorted", (last,), positions, largest=largest),
+            node.sibling("Gather", (positions, half), all_of, axis=rank - 1),
+            node.sibling("Slice", (all_of, start, k, operands.int64s("axis", (rank - 1,))), first),
+        ]
+    return [*found, node.sibling("Transpose", (first,), indices, perm=tuple(back))]
 
 
 def determinant(node: SourceNode, operands: Operands) -> Nodes:

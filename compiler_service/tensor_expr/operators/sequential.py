@@ -36,6 +36,29 @@ def suppressed(
     return placeholder("suppressed", scores.shape, DType.INT64)
 
 
-OPERATORS = (Operator("ingot.Positions", positions), Operator("ingot.Suppressed", suppressed))
+def sorted_positions(x: Tensor, *, largest: int = 1) -> Tensor:
+    """int64 [..., 2, n] for ``x`` [..., n]: first the positions of the elements in sorted order, equal ones as they stand, NaN as
+    the largest number; then room to work in."""
+    if x.rank == 0:
+        raise mismatch("Sorted takes at least one axis", "1 axis", "a scalar")
+    return placeholder("sorted", (*x.shape[:-1], 2, x.shape[-1]), DType.INT64)
+
+
+def best_positions(x: Tensor, *, count: int, largest: int = 1) -> Tensor:
+    """int64 [..., count] for ``x`` [..., n]: the positions of the first ``count`` elements in sorted order."""
+    if x.rank == 0 or count < 1:
+        raise mismatch("Best takes at least one axis and element", "1 axis", f"{x.rank} axes, {count} elements")
+    extent = x.shape[-1]
+    if isinstance(extent, int) and extent < count:
+        raise mismatch("more elements are asked for than there are", f"at most {extent}", str(count))
+    return placeholder("best", (*x.shape[:-1], count), DType.INT64)
+
+
+OPERATORS = (
+    Operator("ingot.Positions", positions),
+    Operator("ingot.Suppressed", suppressed),
+    Operator("ingot.Sorted", sorted_positions),
+    Operator("ingot.Best", best_positions),
+)
 
 SEQUENTIAL = frozenset(operator.name for operator in OPERATORS)

@@ -120,6 +120,21 @@ def top_k() -> Case:
     ]
 
 
+def top_k_of_many() -> Case:
+    nodes = [node("TopK", ["x", "k"], ["v", "i"], axis=1)]
+    inputs = [tensor("x", ["n", "m", 3]), tensor("k", [1], INT64)]
+    proto = model(nodes, inputs, [tensor("v", ["n", None, 3]), tensor("i", ["n", None, 3], INT64)])
+    sizes = ((1, 1, 1), (2, 7, 3), (3, 200, 50), (1, 1000, 1000))
+    return proto, [{"x": normal(n, m, 3), "k": numbers(k)} for n, m, k in sizes]
+
+
+def a_few_of_many() -> Case:
+    nodes = [constant("k", [5]), node("TopK", ["x", "k"], ["v", "i"], largest=0)]
+    proto = model(nodes, [tensor("x", ["n", "m"])], [tensor("v", ["n", 5]), tensor("i", ["n", 5], INT64)])
+    rng = np.random.default_rng(0)
+    return proto, [{"x": rng.integers(0, 9, (n, m)).astype(np.float32)} for n, m in ((1, 5), (4, 300))]
+
+
 def one_hot() -> Case:
     nodes = [constant("v", [0, 1], np.float32), node("OneHot", ["x", "d", "v"], ["y"])]
     proto = model(nodes, [tensor("x", ["n"], INT64), tensor("d", [1], INT64)], [tensor("y", ["n", None])])
@@ -230,9 +245,9 @@ def non_max_suppression() -> Case:
 
 CASES: tuple[Callable[[], Case], ...] = (
     reshape, reshape_to_partly_known, expand, slices, slices_with_steps, tile, pad, resize, constant_of_shape,
-    range_of_integers, range_of_floats, top_k, one_hot, split, non_zero_and_what_follows, non_zero_of_three_axes,
-    the_size_as_a_number, compress_an_axis, compress_all, unique, unique_in_order_of_appearance, unique_columns,
-    non_max_suppression,
+    range_of_integers, range_of_floats, top_k, top_k_of_many, a_few_of_many, one_hot, split,
+    non_zero_and_what_follows, non_zero_of_three_axes, the_size_as_a_number, compress_an_axis, compress_all,
+    unique, unique_in_order_of_appearance, unique_columns, non_max_suppression,
 )  # fmt: skip
 
 
@@ -256,6 +271,13 @@ def test_what_does_not_fit_is_refused_in_the_run(executor: str) -> None:
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
         assert (caught.value.expected, caught.value.received) in (("24", "25"), ("25", "24"))
         assert loaded.run({"x": normal(4, 6), "s": numbers(3, 8)})["z"].shape == (3, 8)
+
+
+def test_more_of_many_than_there_are() -> None:
+    with load_model(compiled(a_few_of_many()[0])) as loaded:
+        with pytest.raises(IngotError, match="must be at least 5") as caught:
+            loaded.run({"x": normal(2, 4)})
+        assert caught.value.received == "4"
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)

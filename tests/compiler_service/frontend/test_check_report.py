@@ -42,7 +42,7 @@ def obstructed() -> onnx.ModelProto:
         node("Relu", ["a"], ["g"], name="odd attribute", slope=2.0),
         node("If", ["flag"], ["h"], name="branches", then_branch=inner, else_branch=other),
         node("Clip", ["a"], ["low"], name="clip", min=0.0),
-        node("SequenceEmpty", [], ["i"], name="another"),
+        node("StringNormalizer", ["x"], ["i"], name="another"),
         node("FusedGelu", ["a"], ["j"], name="fused too", domain="com.acme"),
         node("Scatter2", ["a"], ["k"], name="vendor", domain="org.vendor"),
     ]
@@ -59,7 +59,7 @@ def test_every_obstacle_is_listed_once() -> None:
         ("odd attribute", "Relu", "ai.onnx", 12, ErrorCode.UNSUPPORTED_ATTRIBUTE),
         ("in branch", "Optional", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
         ("clip", "Clip", "ai.onnx", 12, ErrorCode.UNSUPPORTED_ATTRIBUTE),
-        ("another", "SequenceEmpty", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
+        ("another", "StringNormalizer", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
         ("fused too", "FusedGelu", "com.acme", 1, ErrorCode.UNSUPPORTED_DOMAIN),
         ("vendor", "Scatter2", "org.vendor", 3, ErrorCode.UNSUPPORTED_DOMAIN),
     ]

@@ -104,6 +104,42 @@ def test_suppression(most: int, least: float, centered: int) -> None:
         assert kept == suppressed(boxes, scores, most, 0.3, least)
 
 
+def sorted_by(algorithm: str, data: Array, dtype: DType, largest: bool, count: int) -> Array:
+    """The first ``count`` positions that the algorithm gives, before and after the loop passes."""
+    rows, n = data.shape
+    width = symbol("d0")
+    shape = (rows, 2, width) if algorithm == "ingot.Sorted" else (rows, count)
+    x, out = placeholder("x0", (rows, width), dtype), placeholder("y", shape, DType.INT64)
+    function = algorithm_function(algorithm, "sort", [x], out, 1, {"largest": int(largest)})
+    verify(function)
+    flat = passes.run(function)
+    verify(flat, flat=True)
+    results = []
+    for program in (function, flat):
+        result = np.full((rows, 2, n) if algorithm == "ingot.Sorted" else (rows, count), -7)
+        run(program, [data, result], {"d0": n})
+        results.append(result[:, 0, :count] if algorithm == "ingot.Sorted" else result)
+    np.testing.assert_array_equal(*results)
+    return results[0]
+
+
+@pytest.mark.parametrize("algorithm", ["ingot.Sorted", "ingot.Best"])
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 33])
+def test_sorting_is_stable(algorithm: str, largest: bool, n: int) -> None:
+    data = np.random.default_rng(n).integers(0, 6, (3, n))
+    expected = np.argsort(-data if largest else data, axis=1, kind="stable")
+    for count in {1, (n + 1) // 2, n}:
+        np.testing.assert_array_equal(sorted_by(algorithm, data, DType.INT64, largest, count), expected[:, :count])
+
+
+@pytest.mark.parametrize("algorithm", ["ingot.Sorted", "ingot.Best"])
+def test_not_a_number_is_the_largest(algorithm: str) -> None:
+    data = np.array([[1, np.nan, 3, -np.inf, np.nan, np.inf]], np.float32)
+    assert sorted_by(algorithm, data, DType.FLOAT32, True, 6).tolist() == [[1, 4, 5, 2, 0, 3]]
+    assert sorted_by(algorithm, data, DType.FLOAT32, False, 6).tolist() == [[3, 0, 2, 5, 1, 4]]
+
+
 def test_unknown_algorithms_are_a_fault() -> None:
     with pytest.raises(IngotError, match=r"ingot\.Nothing") as caught:
         algorithm_function("ingot.Nothing", "f", [], placeholder("y", (1,), DType.INT64), 0, {})

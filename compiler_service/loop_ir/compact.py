@@ -1,0 +1,45 @@
+"""Building loop programs compactly: variables on the stack, loops and lets whose bodies are functions of their variable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from compiler_service.loop_ir.ir import Allocate, Block, Buffer, BufferLoad, For, ForKind, Let, Scope, Statement, Store
+from shared_ir.dim import Dim
+from shared_ir.expr import Const, Expr, Scalar, Var, lift
+
+
+@dataclass(frozen=True)
+class Cell:
+    """A variable of the loop program: one element on the stack."""
+
+    buffer: Buffer
+
+    @property
+    def value(self) -> Expr:
+        return BufferLoad(self.buffer, (Const(0),))
+
+    def set(self, value: Expr | Scalar) -> Statement:
+        return Store(self.buffer, (Const(0),), lift(value, self.buffer.dtype))
+
+
+def with_cell(name: str, initial: Expr, body: Callable[[Cell], Statement]) -> Statement:
+    """``body`` over a new variable that begins as ``initial``."""
+    cell = Cell(Buffer(name, initial.dtype, (1,), Scope.STACK))
+    return Allocate(cell.buffer, Block((cell.set(initial), body(cell))))
+
+
+def loop(name: str, extent: Dim, body: Callable[[Var], Statement]) -> Statement:
+    """A serial loop over ``[0, extent)``."""
+    var = Var(name)
+    return For(var, lift(extent), ForKind.SERIAL, body(var))
+
+
+def let(name: str, value: Expr, body: Callable[[Var], Statement]) -> Statement:
+    var = Var(name, value.dtype)
+    return Let(var, value, body(var))
+
+
+def load(buffer: Buffer, *indices: Expr | int) -> Expr:
+    return BufferLoad(buffer, tuple(lift(i) for i in indices))
