@@ -1,0 +1,113 @@
+"""Which kernels are sums of products, and of what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from compiler_service.schedule.analysis import bound_axes, depends
+from compiler_service.schedule.state import Stage, State
+from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
+from shared_ir.expr import Binary, BinaryOp, Cast, Expr, variables, walk
+
+
+@dataclass(frozen=True)
+class Contraction:
+    """``stage[.., m, n] = sum over k of data[.., m, k] * weight[k, n]``.
+
+    Attributes:
+        rows: axis of the row tile, or None for a vector times a matrix.
+        groups: columns of one group when ``data`` depends on ``n // groups``, else 0.
+        window: axis before ``rows`` along which the data window slides too (image rows), or None.
+    """
+
+    stage: Stage
+    data: Load
+    weight: Load
+    columns: str
+    rows: str | None
+    groups: int
+    window: str | None
+
+
+def match_contraction(stage: Stage) -> Contraction | None:
+    """The operands and axes of ``stage`` if it is a sum of products with a columns axis that the data does not depend on."""
+    if stage.reduction is None or stage.reduction.op is not ReduceOp.SUM or not stage.compute.axes:
+        return None
+    product = stage.body
+    if not (isinstance(product, Binary) and product.op is BinaryOp.MUL):
+        return None
+    sides = [_load(product.lhs), _load(product.rhs)]
+    columns = stage.compute.axes[-1]
+    for data, weight in (sides, sides[::-1]):
+        if data is None or weight is None or not any(i == columns.var for i in weight.indices):
+            continue
+        groups = _groups(data, columns.name)
+        if groups is not None:
+            rows, window = _rows(stage, data, weight)
+            return Contraction(stage, data, weight, columns.name, rows, groups, window)
+    return None
+
+
+def _load(expr: Expr) -> Load | None:
+    while isinstance(expr, Cast):
+        expr = expr.x
+    return expr if isinstance(expr, Load) else None
+
+
+def _groups(data: Load, columns: str) -> int | None:
+    """0 when ``data`` does not depend on the columns, g when it does so only through ``columns // g``, else None."""
+    found: set[int] = set()
+    for index in data.indices:
+        nodes = list(_occurrences(index))
+        total = sum(1 for e in nodes if e == axis_var(columns))
+        grouped = [
+            e
+            for e in nodes
+            if isinstance(e, Binary) and e.op is BinaryOp.FLOOR_DIV and e.lhs == axis_var(columns)
+        ]
+        if len(grouped) != total or not all(isinstance(getattr(e.rhs, "value", None), int) for e in grouped):
+            return None
+        found |= {int(getattr(e.rhs, "value", 0)) for e in grouped}
+    return None if len(found) > 1 else found.pop() if found else 0
+
+
+def _occurrences(expr: Expr) -> Iterator[Expr]:
+    """Every node, as often as it occurs."""
+    yield expr
+    for child in expr.children():
+        yield from _occurrences(child)
+
+
+def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | None]:
+    """(row axis, window axis)"""
+    spatial = [a.name for a in stage.compute.axes[:-1]]
+    used = [
+        n
+        for n in spatial
+        if any(depends(i, n) for i in data.indices) and not any(depends(i, n) for i in weight.indices)
+    ]
+    rows = used[-1] if used else None
+    if rows is None or rows == spatial[0] or stage.reduction is None:
+        return rows, None
+    before = spatial[spatial.index(rows) - 1]
+    reduced = {a.var for a in stage.reduction.axes}
+    slides = any(depends(i, before) and reduced & variables(i) for i in data.indices)
+    return rows, before if slides else None
+
+
+def local_data(state: State, reduction: Stage) -> Stage | None:
+    """The computed stage that the reduction reads as data (padding, a prologue), if any."""
+    match = match_contraction(reduction)
+    if match is None:
+        return None
+    source = state.stage_of(match.data.tensor)
+    return source if source is not None and source.reduction is None else None
+
+
+def same_axes(state: State, reduction: Stage) -> bool:
+    """Whether the output reads the reduction at its own index."""
+    output = state.output
+    own = tuple(a.var for a in output.compute.axes)
+    reads = [e for e in walk(output.body) if isinstance(e, Load) and e.tensor is reduction.tensor]
+    return bool(reads) and all(ld.indices == own for ld in reads) and len(bound_axes(state, output)) == len(own)

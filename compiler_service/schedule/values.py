@@ -1,0 +1,111 @@
+"""The values of a stage while its nest is being built: tensors become buffers, axes become loop variables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler_service.loop_ir.ir import Buffer, BufferLoad
+from compiler_service.schedule.faults import fault
+from compiler_service.schedule.interior import inside
+from compiler_service.schedule.packing import packed_shape
+from compiler_service.schedule.ranges import Ranges, at_base
+from compiler_service.schedule.state import Stage, State
+from compiler_service.schedule.tiles import lanes as lanes_of
+from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
+from shared_ir.dim import dim_symbols
+from shared_ir.expr import Expr, logical_and, transform
+from shared_ir.simplify import Interval, Simplifier
+from shared_ir.target import Target
+
+
+@dataclass(frozen=True)
+class Local:
+    """Memory of an attached stage: element ``index - origin`` of ``buffer``."""
+
+    buffer: Buffer
+    origin: tuple[Expr, ...]
+
+
+Locals = Mapping[Tensor, Local]
+
+
+class Values:
+    """Reads arguments, the output, and the memory of attached stages.
+
+    Attributes:
+        arguments: the buffer of every argument, or of the tensor that takes its place.
+        output: the buffer of the output.
+    """
+
+    def __init__(self, state: State, arguments: Sequence[Tensor], target: Target, simplify: Simplifier) -> None:
+        self._state, self._target, self._simplify = state, target, simplify
+        self.arguments = {
+            a: self._argument(a, i) for i, t in enumerate(arguments) for a in [state.transformed.get(t, t)]
+        }
+        tensor = state.output.tensor
+        self.output = Buffer("out", tensor.dtype, tensor.shape)
+
+    def _argument(self, tensor: Tensor, index: int) -> Buffer:
+        pack = self._state.packs.get(tensor)
+        if pack is None:
+            return Buffer(f"{tensor.name}_{index}", tensor.dtype, tensor.shape)
+        return Buffer(f"{tensor.name}_{index}", tensor.dtype, packed_shape(tensor, pack), prefetch=pack.prefetch)
+
+    def element(self, stage: Stage, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
+        return tuple(self._simplify(ranges[a.name].base - o) for a, o in zip(stage.compute.axes, origin, strict=True))
+
+    def mask(self, stage: Stage, ranges: Ranges) -> Expr | None:
+        masks = [v for a in stage.compute.axes if (v := ranges[a.name].valid) is not None]
+        result: Expr | None = None
+        for mask in masks:
+            result = mask if result is None else logical_and(result, mask)
+        return result
+
+    def value(self, stage: Stage, ranges: Ranges, local: Locals) -> Expr:
+        """The body of ``stage`` at ``ranges``, reading buffers in place of tensors."""
+
+        def read(node: Expr) -> Expr | None:
+            return self._read(node, ranges, local) if isinstance(node, Load) else None
+
+        placed = transform(inside(stage, [name for name, r in ranges.items() if r.interior], self._simplify), read)
+        return self._simplify(at_base(placed, ranges))
+
+    def _read(self, load: Load, ranges: Ranges, local: Locals) -> Expr:
+        simplify = self._of_wanted_lanes(ranges)
+        indices = tuple(simplify(at_base(i, ranges)) for i in load.indices)
+        place = local.get(load.tensor)
+        if place is not None:
+            offsets = tuple(self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True))
+            return BufferLoad(place.buffer, offsets)
+        stage = self._state.stage_of(load.tensor)
+        if stage is not None and stage.alias:
+            return BufferLoad(self.output, indices, self._load_mask(load, ranges))
+        if load.tensor not in self.arguments:
+            raise fault(f"{load.tensor.name} is read but neither an argument nor placed by the schedule")
+        buffer = self.arguments[load.tensor]
+        pack = self._state.packs.get(load.tensor)
+        mask = self._load_mask(load, ranges)
+        if pack is None:
+            return BufferLoad(buffer, indices, mask)
+        if any(modulus and modulus % lanes_of(self._target, load.dtype) == 0 for _, _, modulus in pack.order):
+            mask = None  # tiles are padded to whole vectors
+        return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m, simplify) for a, d, m in pack.order), mask)
+
+    def _packed_index(self, index: Expr, divisor: int, modulus: int, simplify: Simplifier) -> Expr:
+        index = index // divisor
+        return simplify(index % modulus if modulus else index)
+
+    def _of_wanted_lanes(self, ranges: Ranges) -> Simplifier:
+        """Simplifies indices, whose values in lanes that are masked out do not matter."""
+        bounds: dict[str, Interval] = {r.lanes[0]: (0, r.lanes[1] - 1) for r in ranges.values() if r.lanes is not None}
+        return Simplifier({**self._simplify.ranges, **bounds}) if bounds else self._simplify
+
+    def _load_mask(self, load: Load, ranges: Ranges) -> Expr | None:
+        used = {name for i in load.indices for name in dim_symbols([i])}
+        result: Expr | None = None
+        for name, r in ranges.items():
+            valid = r.valid if axis_var(name).name in used else None
+            if valid is not None:
+                result = valid if result is None else logical_and(result, valid)
+        return result
