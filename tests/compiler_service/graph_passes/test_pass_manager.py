@@ -107,7 +107,13 @@ def test_passes_are_frozen_and_named_once() -> None:
 
 
 def test_level_zero_does_what_code_needs() -> None:
-    assert [p.name for p in default_pipeline(0).passes] == ["lower-loops", "fold-shapes", "fuse", "separate-outputs"]
+    assert [p.name for p in default_pipeline(0).passes] == [
+        "expand-operators",
+        "lower-loops",
+        "fold-shapes",
+        "fuse",
+        "separate-outputs",
+    ]
 
 
 def test_rules_that_never_rest_are_reported() -> None:
