@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache, reduce
 
 from shared_ir.dtype import DType
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text, walk
 from shared_ir.simplify import simplify
 
 Dim = int | Expr
@@ -49,14 +49,7 @@ def product(dims: Iterable[Dim]) -> Dim:
 def dim_symbols(dims: Iterable[Dim]) -> frozenset[str]:
     """Names of the symbols that occur in ``dims``."""
     from_exprs = (d for d in dims if isinstance(d, Expr))
-    return frozenset(v.name for d in from_exprs for v in _variables(d))
-
-
-def _variables(expr: Expr) -> Iterable[Var]:
-    if isinstance(expr, Var):
-        yield expr
-    for child in expr.children():
-        yield from _variables(child)
+    return frozenset(v.name for d in from_exprs for v in walk(d) if isinstance(v, Var))
 
 
 def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:

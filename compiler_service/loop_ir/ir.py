@@ -166,14 +166,20 @@ class VectorVar(Var):
 
 def lanes_of(expr: Expr) -> int:
     """1 for scalars, else the number of lanes."""
-    match expr:
-        case Ramp(lanes=lanes) | Broadcast(lanes=lanes) | VectorVar(lanes=lanes):
-            return lanes
-        case Shuffle(order=order):
-            return len(order)
-        case VectorReduce() | Const() | Var():
-            return 1
-    return max((lanes_of(c) for c in expr.children()), default=1)
+    stack, seen = [expr], set[Expr]()
+    while stack:
+        node = stack.pop()
+        match node:
+            case Ramp(lanes=lanes) | Broadcast(lanes=lanes) | VectorVar(lanes=lanes):
+                return lanes  # all vectors of an expression have as many
+            case Shuffle(order=order):
+                return len(order)
+            case VectorReduce() | Const() | Var():
+                continue
+        if node not in seen:
+            seen.add(node)
+            stack.extend(node.children())
+    return 1
 
 
 @dataclass(frozen=True, eq=False)

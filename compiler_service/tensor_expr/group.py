@@ -203,16 +203,18 @@ def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, t
         if isinstance(extent, Expr) and extent not in parameters:
             parameters[extent] = Var(f"d{len(parameters)}")
 
+    memo: dict[Expr, Expr] = {}
+
     def renamed(expr: Expr) -> Expr:
-        found = parameters.get(expr)
+        found = parameters.get(expr, memo.get(expr))
         if found is not None:
             return found
         kids = expr.children()
-        if kids:
-            return expr.with_children(tuple(renamed(k) for k in kids))
+        new = expr.with_children(tuple(renamed(k) for k in kids)) if kids else expr
         if isinstance(expr, Var) and not expr.name.startswith("$"):  # a symbol that no argument has as an extent
             return parameters.setdefault(expr, Var(f"d{len(parameters)}"))
-        return expr
+        memo[expr] = new
+        return new
 
     def dim(value: Dim) -> Dim:
         return value if isinstance(value, int) else as_dim(renamed(value))

@@ -6,7 +6,7 @@ from collections import Counter
 
 from compiler_service.tensor_expr.tensor import Compute, Load, Tensor
 from shared_ir.dim import dims_text
-from shared_ir.expr import Expr, Var, to_text, transform, walk
+from shared_ir.expr import Expr, Var, to_text, walk
 
 
 def topological(output: Tensor) -> tuple[Tensor, ...]:
@@ -45,38 +45,35 @@ def _line(tensor: Tensor, names: dict[Tensor, str]) -> str:
 
 
 def body_text(body: Expr, names: dict[Tensor, str]) -> str:
-    """A body with loads written ``%0[i, j]``; constants keep their element types apart by :func:`to_text`."""
+    """A body with loads written ``%0[i, j]``; constants keep their element types apart by :func:`to_text`.
 
-    def readable(expr: Expr) -> Expr | None:
-        if isinstance(expr, Load):
-            indices = ", ".join(to_text(i) for i in expr.indices)
-            return Var(f"{names[expr.tensor]}[{indices}]", expr.dtype)
-        return None
-
-    return _with_shared_parts(transform(body, readable)).replace("$", "")
-
-
-_LONG = 100
-"""Nodes of an expression that is printed with names for what occurs in it more than once."""
-
-
-def _with_shared_parts(expr: Expr) -> str:
-    """``t0 = ...; t1 = ...; expr``: written out in full, shared parts would make the text exponentially long."""
-    nodes = list(walk(expr))
+    In a long body what occurs more than once is named, ``t0 = ...; t1 = ...; body``: written out in full, shared parts would
+    make the text exponentially long.
+    """
+    nodes = list(walk(body))
     uses = Counter(child for node in nodes for child in node.children())
-    if len(nodes) + sum(n - 1 for e, n in uses.items() if e.children()) <= _LONG:
-        return to_text(expr)
-    names: dict[Expr, Expr] = {}
+    is_long = len(nodes) + sum(n - 1 for e, n in uses.items() if e.children()) > _LONG
+    found: dict[Expr, Expr] = {}
     lines: list[str] = []
 
     def named(part: Expr) -> Expr:
-        if part not in names:
-            whole = part.with_children(tuple(named(child) for child in part.children())) if part.children() else part
-            names[part] = whole
-            if uses[part] > 1 and part.children():
-                names[part] = Var(f"t{len(lines)}", part.dtype)
-                lines.append(f"t{len(lines)} = {to_text(whole)}; ")
-        return names[part]
+        if part not in found:
+            whole = _rewritten(part, tuple(named(child) for child in part.children()), names)
+            if is_long and uses[part] > 1 and part.children():
+                name = f"t{len(lines)}"
+                lines.append(f"{name} = {to_text(whole)}; ")
+                whole = Var(name, part.dtype)
+            found[part] = whole
+        return found[part]
 
-    return "".join(lines) + to_text(named(expr))
+    return ("".join(lines) + to_text(named(body))).replace("$", "")
 
+
+_LONG = 100
+"""Nodes of a body from which on shared parts are named."""
+
+
+def _rewritten(expr: Expr, children: tuple[Expr, ...], names: dict[Tensor, str]) -> Expr:
+    if isinstance(expr, Load):
+        return Var(f"{names[expr.tensor]}[{', '.join(map(to_text, children))}]", expr.dtype)
+    return expr.with_children(children) if children else expr

@@ -174,10 +174,7 @@ def tree_ensemble_classifier(node: SourceNode, operands: Operands) -> Nodes:
         if base:
             score = chain.add("Add", score, chain.constant("base_values", base[-1:]))
         chain.as_output(two_labels(chain, score, labels, 0.5 if is_probability else 0.0))
-        scores = second_class(chain, score, is_probability=is_probability)
-        if not is_probability or node.attributes.get("post_transform") == "PROBIT":
-            scores = post_transformed(chain, scores, 2)
-        chain.as_output(scores, 1)
+        chain.as_output(_both_classes(chain, score, scored[0], is_probability=is_probability), 1)
         return tuple(chain.nodes)
     scores = chain.add("ingot.TreeScores", found, chain.constant("weights", table))
     if base:
@@ -186,6 +183,19 @@ def tree_ensemble_classifier(node: SourceNode, operands: Operands) -> Nodes:
     chain.as_output(chain.add("Gather", chain.constant("labels", labels, np.int64), best))
     chain.as_output(post_transformed(chain, scores, len(labels)), 1)
     return tuple(chain.nodes)
+
+
+def _both_classes(chain: Chain, score: str, scored: int, *, is_probability: bool) -> str:
+    """Scores of two classes from that of one, as ONNX Runtime has them (the standard leaves it open)."""
+    if scored == 1:
+        nothing = chain.add("Sub", score, score)
+        return post_transformed(chain, chain.add("Concat", nothing, score, axis=1), 2)
+    transform = chain.attribute("post_transform", "NONE")
+    if transform == "PROBIT":
+        raise chain.operands.unsupported("post_transform", "another one for two classes", transform)
+    if transform == "LOGISTIC":
+        return chain.add("Sigmoid", second_class(chain, score, is_probability=False))
+    return second_class(chain, score, is_probability=is_probability)
 
 
 def tree_ensemble(node: SourceNode, operands: Operands) -> Nodes:

@@ -176,9 +176,12 @@ def _runs(statements: Sequence[Statement]) -> Iterator[list[Store] | Statement]:
 
 def _unconditional_loads(value: Expr) -> Iterator[BufferLoad]:
     """Loads that are performed whatever the data is."""
-    stack = [value]
+    stack, seen = [value], set[Expr]()
     while stack:
         node = stack.pop()
+        if node in seen:
+            continue
+        seen.add(node)
         if isinstance(node, Select):
             stack.append(node.cond)
             continue

@@ -1,0 +1,56 @@
+"""Models through compiled code, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import onnx
+import onnxruntime
+from onnx import helper
+
+from compiler_service.codegen.host import host_target
+from compiler_service.frontend.source import ModelSource
+from compiler_service.pipeline import CompileOptions, compile_model
+from runtime_service.loader import load_model
+
+Array = np.ndarray
+
+
+def one_node(
+    op: str, feeds: Mapping[str, Array], outputs: int = 1, domain: str = "", opset: int = 21, **attributes: Any
+) -> onnx.ModelProto:
+    """A model of one operator, with the first axis of every input symbolic where it is a matrix."""
+    names = [f"y{i}" for i in range(outputs)]
+    node = helper.make_node(op, list(feeds), names, domain=domain, **attributes)
+    inputs = [
+        helper.make_tensor_value_info(
+            name, helper.np_dtype_to_tensor_dtype(x.dtype), ["n", *x.shape[1:]] if x.ndim > 1 else x.shape
+        )
+        for name, x in feeds.items()
+    ]
+    graph = helper.make_graph([node], op, inputs, [onnx.ValueInfoProto(name=n) for n in names])
+    opsets = [helper.make_opsetid("", 21), *([helper.make_opsetid(domain, opset)] if domain else [])]
+    return helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def run_compiled(model: onnx.ModelProto, feeds: Mapping[str, Array], opt_level: int = 3) -> list[Array]:
+    """Outputs in the order of the graph."""
+    source = ModelSource.of(model.SerializeToString())
+    artifact = compile_model(source, host_target(), CompileOptions(opt_level=opt_level), workers=0)
+    with load_model(artifact, threads=1) as loaded:
+        found = loaded.run(feeds)
+        return [found[spec.name] for spec in loaded.outputs]
+
+
+def run_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
+    session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
+    return session.run(None, dict(feeds))
+
+
+def check_against_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array], rtol: float = 1e-4) -> None:
+    """Equal shapes, dtypes and, within ``rtol``, elements."""
+    for found, expected in zip(run_compiled(model, feeds), run_onnx_runtime(model, feeds), strict=True):
+        assert found.dtype == expected.dtype
+        np.testing.assert_allclose(found, expected, rtol=rtol, atol=1e-5)

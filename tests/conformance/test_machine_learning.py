@@ -1,0 +1,149 @@
+"""ai.onnx.ml through compiled code, compared with ONNX Runtime."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.conformance.compiled import check_against_onnx_runtime, one_node
+
+RNG = np.random.default_rng(7)
+X = RNG.normal(size=(33, 5)).astype(np.float32)
+
+
+def check(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, opset: int = 3, **attributes: Any) -> None:
+    check_against_onnx_runtime(one_node(op, feeds, outputs, "ai.onnx.ml", opset, **attributes), feeds)
+
+
+@pytest.mark.parametrize("norm", ["MAX", "L1", "L2"])
+def test_normalizer(norm: str) -> None:
+    check("Normalizer", {"x": np.abs(X)}, norm=norm)
+
+
+def test_scaler() -> None:
+    check("Scaler", {"x": X}, offset=[0.5, 1.0, -2.0, 0.0, 3.0], scale=[2.0, 1.0, 0.5, -1.0, 3.0])
+    check("Scaler", {"x": X.astype(np.float64)}, offset=[0.5], scale=[2.0])
+
+
+def test_imputer() -> None:
+    x = X.copy()
+    x[::3, 1] = np.nan
+    check("Imputer", {"x": x}, imputed_value_floats=[1.0, 2.0, 3.0, 4.0, 5.0], replaced_value_float=float("nan"))
+    check("Imputer", {"x": np.arange(15).reshape(3, 5)}, imputed_value_int64s=[-9], replaced_value_int64=7)
+
+
+def test_one_hot_encoder_gives_zeros_for_unknown_categories() -> None:
+    check("OneHotEncoder", {"x": np.array([[3], [1], [8], [2]])}, cats_int64s=[1, 2, 3], zeros=1)
+
+
+def test_label_encoder() -> None:
+    check("LabelEncoder", {"x": np.array([3, 1, 8])}, keys_int64s=[1, 3], values_floats=[0.5, 1.5], default_float=9.0)
+    feeds = {"x": np.array([0.5, np.nan, 2.0], np.float32)}
+    check("LabelEncoder", feeds, opset=4, keys_floats=[0.5, float("nan")], values_int64s=[7, 8], default_int64=-3)
+
+
+def test_feature_vectorizer() -> None:
+    check("FeatureVectorizer", {"a": X, "b": X[:, :2].copy()}, inputdimensions=[5, 2])
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_linear_models(transform: str) -> None:
+    coefficients, intercepts = RNG.normal(size=15).tolist(), [0.1, -0.2, 0.3]
+    check("LinearRegressor", {"x": X}, coefficients=coefficients, intercepts=intercepts, targets=3)
+    check(
+        "LinearClassifier",
+        {"x": X},
+        outputs=2,
+        coefficients=coefficients,
+        intercepts=intercepts,
+        classlabels_ints=[4, 7, 2],
+        post_transform=transform,
+    )
+
+
+@pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
+def test_support_vector_regression(kernel: str) -> None:
+    check(
+        "SVMRegressor",
+        {"x": X},
+        coefficients=RNG.normal(size=4).tolist(),
+        kernel_params=[0.3, 0.5, 2.0],
+        kernel_type=kernel,
+        n_supports=4,
+        rho=[0.25],
+        support_vectors=RNG.normal(size=20).tolist(),
+    )
+
+
+def forest(trees: int, depth: int, mode: str) -> dict[str, Any]:
+    """Random complete trees, as the ``nodes_*`` attributes."""
+    inner, total = 2**depth - 1, 2 ** (depth + 1) - 1
+    columns: dict[str, list[Any]] = {k: [] for k in ("treeids", "nodeids", "featureids", "values", "modes")}
+    columns |= {k: [] for k in ("truenodeids", "falsenodeids", "missing_value_tracks_true")}
+    for tree in range(trees):
+        for number in range(total):
+            is_inner = number < inner
+            columns["treeids"].append(tree)
+            columns["nodeids"].append(number)
+            columns["featureids"].append(int(RNG.integers(5)) if is_inner else 0)
+            columns["values"].append(float(np.float32(RNG.normal())) if is_inner else 0.0)
+            columns["modes"].append(f"BRANCH_{mode}" if is_inner else "LEAF")
+            columns["truenodeids"].append(2 * number + 1 if is_inner else 0)
+            columns["falsenodeids"].append(2 * number + 2 if is_inner else 0)
+            columns["missing_value_tracks_true"].append(int(RNG.integers(2)))
+    return {f"nodes_{k}": v for k, v in columns.items()}
+
+
+def leaf_weights(prefix: str, trees: int, depth: int, targets: list[int], *, positive: bool) -> dict[str, Any]:
+    rows = [
+        (tree, node, target, float(RNG.uniform() / trees if positive else RNG.normal()))
+        for tree in range(trees)
+        for node in range(2**depth - 1, 2 ** (depth + 1) - 1)
+        for target in targets
+    ]
+    names = [f"{prefix}_{k}" for k in ("treeids", "nodeids", "ids", "weights")]
+    return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
+
+
+@pytest.mark.parametrize("mode", ["LEQ", "LT", "GT"])
+@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+def test_tree_ensemble_regressor(mode: str, aggregate: str) -> None:
+    x = X.copy()
+    x[::4, 2] = np.nan
+    attributes = {**forest(6, 3, mode), **leaf_weights("target", 6, 3, [0, 1], positive=False)}
+    check("TreeEnsembleRegressor", {"x": x}, n_targets=2, aggregate_function=aggregate, **attributes)
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+def test_tree_ensemble_classifier(transform: str) -> None:
+    attributes = {**forest(5, 3, "LEQ"), **leaf_weights("class", 5, 3, [0, 1, 2], positive=True)}
+    check(
+        "TreeEnsembleClassifier",
+        {"x": X},
+        outputs=2,
+        classlabels_int64s=[10, 20, 30],
+        post_transform=transform,
+        **attributes,
+    )
+
+
+@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("positive", [True, False])
+@pytest.mark.parametrize("scored", [0, 1])
+def test_tree_ensemble_of_two_classes_of_which_one_is_scored(transform: str, positive: bool, scored: int) -> None:
+    attributes = {**forest(5, 3, "LEQ"), **leaf_weights("class", 5, 3, [scored], positive=positive)}
+    check(
+        "TreeEnsembleClassifier",
+        {"x": X},
+        outputs=2,
+        classlabels_int64s=[0, 1],
+        post_transform=transform,
+        **attributes,
+    )
+
+
+def test_deep_trees_compile() -> None:
+    attributes = {**forest(3, 9, "LEQ"), **leaf_weights("target", 3, 9, [0], positive=False)}
+    check("TreeEnsembleRegressor", {"x": X}, n_targets=1, **attributes)
