@@ -32,7 +32,7 @@ _IN_REGISTERS = 16
 
 
 def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    if not reductions(kernel.state) or not kernel.state.output.compute.axes:
+    if not reductions(kernel.state):
         return None
     steps: tuple[Step, ...] = ()
     if kernel.state.output.reduction is not None:
