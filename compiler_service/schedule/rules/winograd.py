@@ -40,7 +40,8 @@ _L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 8.0
 """Bytes that arrive in a cycle from the second and third cache level and from memory."""
 _FEWEST_COLUMNS = 7
 """A task covers at least so many tiles of a row of tiles, or all of them."""
-_UNKNOWN = 64
+_UNKNOWN = (20, 48, 112)
+"""What extents that the run defines are taken for."""
 _GAIN = 0.9
 """A blocking must promise to take less than this part of the direct method's time: rounding errors are larger."""
 
@@ -93,26 +94,33 @@ class Blocking:
 
 
 def _choose(conv: Convolution, target: Target) -> Blocking | None:
-    """The cheapest blocking, or None where the direct method is about as fast."""
-    model = _Model(conv, target)
+    """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
+    models = [_Model(conv, target, size) for size in _UNKNOWN]
+    model = models[0]
     if model.channels < model.width or model.depth < model.width:
         return None
-    cost, blocking = min(((model.cost(b), b) for b in model.candidates()), key=lambda found: found[0])
-    return blocking if cost < _GAIN * model.direct() else None
+    if model.is_static:
+        models = models[:1]
+
+    def cost(b: Blocking) -> float:
+        return sum(m.cost(b) / m.direct() for m in models) / len(models)
+
+    best = min(((cost(b), b) for b in model.candidates()), key=lambda found: found[0])
+    return best[1] if best[0] < _GAIN else None
 
 
 class _Model:
     """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
 
     Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
-    time, while the products are computed. Extents that the run defines count as ``_UNKNOWN``.
+    time, while the products are computed. Extents that the run defines count as ``unknown``.
     """
 
-    def __init__(self, conv: Convolution, target: Target) -> None:
+    def __init__(self, conv: Convolution, target: Target, unknown: int) -> None:
         height, width, channels = conv.tensor.shape[-3:]
         depth = conv.data.tensor.shape[-1]
         self.rows, self.columns, self.channels, self.depth = (
-            d if isinstance(d, int) else _UNKNOWN for d in (height, width, channels, depth)
+            d if isinstance(d, int) else unknown for d in (height, width, channels, depth)
         )
         self.is_static = isinstance(height, int) and isinstance(width, int)
         self.kernel, self.width = conv.kernel, lanes(target, DType.FLOAT32)
