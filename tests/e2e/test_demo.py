@@ -26,18 +26,26 @@ def path() -> Path:
     return found
 
 
+@pytest.fixture(scope="module")
+def artifact(path: Path) -> ingot.Artifact:
+    return ingot.compile(path)
+
+
 @pytest.mark.parametrize("shape", [(1, 3, 48, 192), (5, 3, 48, 100), (2, 3, 64, 333)])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_the_classifier_agrees_with_onnx_runtime(path: Path, shape: tuple[int, ...], executor: str) -> None:
+def test_the_classifier_agrees_with_onnx_runtime(
+    path: Path, artifact: ingot.Artifact, shape: tuple[int, ...], executor: str
+) -> None:
     image = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": image})
-    with ingot.load(ingot.compile(path), executor=executor) as model:  # type: ignore[arg-type]
+    with ingot.load(artifact, executor=executor) as model:  # type: ignore[arg-type]
         (found,) = model.run({"x": image}).values()
     assert np.abs(found - expected).max() <= 1e-4
 
 
 @pytest.mark.services
+@pytest.mark.timeout(900)
 def test_the_demo_holds(path: Path) -> None:
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(

@@ -15,7 +15,7 @@ import pytest
 from ingot.demo.models import CLASSIFIER, cached_classifier
 from tests.e2e.platform_process import PlatformProcess, wait_until
 
-pytestmark = [pytest.mark.slow, pytest.mark.services]
+pytestmark = [pytest.mark.slow, pytest.mark.services, pytest.mark.timeout(900)]
 ROOT = Path(__file__).parents[2]
 BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
