@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.node import SourceNode
-from compiler_service.frontend.scope import Builder, Frame
+from compiler_service.frontend.scope import Builder, Frame, Special
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -133,6 +133,71 @@ def _range_handler(node: SourceNode, frame: Frame, builder: Builder, importer: O
         expanded(range_)(node, frame, builder, importer)
 
 
+# -- Slice
+
+
+def slice_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
+    """Slice whose axes or steps only the run knows: each axis is gathered from a start, a step and a count of the run."""
+    x, starts, ends = (_required(v) for v in operands[:3])
+    rank, width = x.type.rank, starts.shape[0]
+    zero, one = nodes.integers(0), nodes.integers(1)
+    assert isinstance(width, int)
+    axes = nodes.integers(*range(width)) if operands[3] is None else nodes.vector(operands[3])
+    steps = nodes.integers(*(1,) * width) if operands[4] is None else nodes.vector(operands[4])
+    axes = nodes.node("Where", nodes.node("Less", axes, zero), nodes.node("Add", axes, nodes.integers(rank)), axes)
+    column = nodes.node("Unsqueeze", nodes.integers(*range(rank)), one)
+    chosen = nodes.node("Cast", nodes.node("Equal", column, axes), to=DType.INT64)
+    untouched = nodes.node("Sub", one, nodes.node("ReduceSum", chosen, one, keepdims=0))
+    extents = nodes.dims(x.shape)
+
+    def per_axis(given: Value, default: Value) -> Value:
+        own = nodes.node("ReduceSum", nodes.node("Mul", chosen, nodes.vector(given)), one, keepdims=0)
+        return nodes.node("Add", own, nodes.node("Mul", untouched, default))
+
+    step = per_axis(steps, one)
+    forward = nodes.node("Less", zero, step)
+    least = nodes.node("Where", forward, zero, nodes.integers(-1))
+    most = nodes.node("Where", forward, extents, nodes.node("Sub", extents, one))
+
+    def bound(given: Value, default: Value, floor: Value) -> Value:
+        raw = per_axis(given, default)
+        counted = nodes.node("Where", nodes.node("Less", raw, zero), nodes.node("Add", raw, extents), raw)
+        return nodes.node("Min", nodes.node("Max", counted, floor), most)
+
+    first, last = bound(starts, zero, zero), bound(ends, extents, least)
+    distance = nodes.node("Where", forward, nodes.node("Sub", last, first), nodes.node("Sub", first, last))
+    stride = nodes.node("Max", nodes.node("Abs", step), one)
+    rounded = nodes.node("Sub", nodes.node("Add", distance, stride), one)
+    count = nodes.node("Max", nodes.node("Div", rounded, stride), zero)
+    counts = nodes.define(count, f"{nodes.source.outputs[0]}_extent")
+    for axis, number in enumerate(counts):
+        place = nodes.node("Range", nodes.scalar(0), nodes.node("Squeeze", nodes.dims([number])), nodes.scalar(1))
+        moved = nodes.node("Mul", place, nodes.node("Gather", step, nodes.integers(axis)))
+        index = nodes.node("Add", moved, nodes.node("Gather", first, nodes.integers(axis)))
+        x = nodes.node("Gather", x, index, axis=axis, name=nodes.source.outputs[0])
+    return [x]
+
+
+def _slice_handler(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+    """The plain operator, unless it would read axes, steps, or bounds of a walk backwards that only the run knows."""
+    known = importer.context.known
+    bindings = [frame.lookup(n) for n in node.inputs]
+    if not all(isinstance(b, Value) for b in bindings if b is not Special.ABSENT):
+        importer.operator(node, frame, builder)
+        return
+    elements = [known.get(b) if isinstance(b, Value) else None for b in bindings]
+    open_axes = any(isinstance(b, Value) and e is None for b, e in zip(bindings[3:], elements[3:], strict=True))
+    steps = elements[4] if len(elements) > 4 else None
+    backward = steps is not None and any(isinstance(s, int) and s < 0 for s in steps.reshape(-1).tolist())
+    open_bounds = any(e is None for e in elements[1:3])
+    data = bindings[1]
+    fits = isinstance(data, Value) and isinstance(data.shape[0], int)
+    if fits and (open_axes or (backward and open_bounds)):
+        expanded(slice_)(node, frame, builder, importer)
+    else:
+        importer.operator(node, frame, builder)
+
+
 # -- NonMaxSuppression
 
 
@@ -223,6 +288,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         "NonZero": expanded(non_zero),
         "Compress": expanded(compress),
         "Range": _range_handler,
+        "Slice": _slice_handler,
         "NonMaxSuppression": expanded(non_max_suppression),
         "Unique": expanded(unique),
     }

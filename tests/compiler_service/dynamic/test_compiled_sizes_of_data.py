@@ -78,6 +78,26 @@ def slices_with_steps() -> Case:
     return proto, [{"x": normal(5, 6), "s": numbers(s), "e": numbers(e)} for s, e in ((0, 6), (1, 5), (-4, -1), (3, 1))]
 
 
+def slices_along_axes_of_the_run() -> Case:
+    names = ("s", "e", "a", "p")
+    nodes = [node("Slice", ["x", *names], ["y"]), node("Neg", ["y"], ["z"])]
+    proto = model(nodes, [X, *(tensor(n, [2], INT64) for n in names)], [tensor("z", [None, None])])
+    requests = (
+        ([0, 0], [5, 6], [0, 1], [1, 1]),
+        ([1, 5], [4, 0], [0, 1], [2, -2]),
+        ([-1, 0], [-100, 3], [-2, -1], [-1, 1]),
+        ([3, 4], [1, 2], [1, 0], [1, 1]),
+        ([0, 4], [1000, -1000], [1, 0], [5, -3]),
+    )
+    return proto, [{"x": normal(5, 6), **{n: numbers(*v) for n, v in zip(names, r, strict=True)}} for r in requests]
+
+
+def slices_backwards() -> Case:
+    nodes = [constant("a", [1]), constant("p", [-1]), node("Slice", ["x", "s", "e", "a", "p"], ["y"])]
+    proto = model(nodes, [X, tensor("s", [1], INT64), tensor("e", [1], INT64)], [tensor("y", ["n", None])])
+    return proto, [{"x": normal(3, 6), "s": numbers(s), "e": numbers(e)} for s, e in ((5, 0), (-1, -100), (2, 4))]
+
+
 def tile() -> Case:
     return with_operand("Tile", 2, [None, None], ([2, 3], [1, 1], [0, 2]))
 
@@ -244,7 +264,8 @@ def non_max_suppression() -> Case:
 
 
 CASES: tuple[Callable[[], Case], ...] = (
-    reshape, reshape_to_partly_known, expand, slices, slices_with_steps, tile, pad, resize, constant_of_shape,
+    reshape, reshape_to_partly_known, expand, slices, slices_with_steps, slices_along_axes_of_the_run,
+    slices_backwards, tile, pad, resize, constant_of_shape,
     range_of_integers, range_of_floats, top_k, top_k_of_many, a_few_of_many, one_hot, split,
     non_zero_and_what_follows, non_zero_of_three_axes, the_size_as_a_number, compress_an_axis, compress_all,
     unique, unique_in_order_of_appearance, unique_columns, non_max_suppression,
