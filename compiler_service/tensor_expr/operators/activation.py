@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 
 from compiler_service.tensor_expr.broadcast import elementwise
+from compiler_service.tensor_expr.gaussian import normal_distribution
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import unsupported_attribute
-from compiler_service.tensor_expr.scalar import absolute, erf, exp, sigmoid, softplus, tanh
+from compiler_service.tensor_expr.scalar import absolute, exp, sigmoid, softplus, tanh
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.expr import Expr, maximum, minimum, select
 
@@ -77,7 +78,7 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
     """Hendrycks and Gimpel, Gaussian Error Linear Units, with the error function or its tanh approximation."""
     match approximate:
         case "none":
-            return elementwise("gelu", lambda v: v * 0.5 * (erf(v * math.sqrt(0.5)) + 1), x)
+            return elementwise("gelu", lambda v: v * normal_distribution(v), x)
         case "tanh":
             scale = math.sqrt(2 / math.pi)
             return elementwise("gelu", lambda v: v * 0.5 * (tanh((v + v * v * v * 0.044715) * scale) + 1), x)
