@@ -47,6 +47,11 @@ class Operands:
     def rank(self, name: str) -> int:
         return len(self.shape(name))
 
+    def is_known(self, name: str) -> bool:
+        """Whether the elements of the value called ``name`` are numbers or arithmetic on dims; of an absent one, too."""
+        found = self.frame.lookup(name) if name else None
+        return not isinstance(found, Value) or self.context.known.get(found) is not None
+
     def integers(self, name: str) -> tuple[int, ...] | None:
         """The elements of the value called ``name`` where they are known integers."""
         found = self.frame.lookup(name)

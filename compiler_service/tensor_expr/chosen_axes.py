@@ -91,6 +91,16 @@ class ChosenAxes:
                 kept[place] = select(is_here, i, kept[place])
         return tuple(kept)
 
+    def values_of(self, values: Sequence[Dim], default: Dim) -> list[Dim]:
+        """For every axis, the value that goes with it: ``values[j]`` where it is axis j of these, else ``default``."""
+        found = []
+        for axis in range(self.rank):
+            value = lift(default)
+            for chosen, own in zip(self.axes, values, strict=True):
+                value = select(equal(lift(chosen), axis), lift(own), value)
+            found.append(as_dim(value))
+        return found
+
     def pick(self, values: Sequence[Dim]) -> Dim:
         """``values[axis]`` of the one axis."""
         return as_dim(self.pick_index([lift(v) for v in values]))

@@ -36,6 +36,7 @@ from compiler_service.tensor_expr.operators import (
     scattering,
     sequential,
     signal,
+    slicing,
     training,
 )
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
@@ -75,6 +76,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             elimination.OPERATORS,
             signal.OPERATORS,
             ngrams.OPERATORS,
+            slicing.OPERATORS,
             classical.OPERATORS,
             fractions.OPERATORS,
             training.OPERATORS,

@@ -31,11 +31,25 @@ def split(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def slice_(node: SourceNode, operands: Operands) -> Nodes:
-    """Slice before 10: ``starts``, ``ends``, ``axes`` become inputs."""
+    """Slice before 10: ``starts``, ``ends``, ``axes`` become inputs. Axes or steps of the run: its bounds come first."""
+    if node.opset >= 10:
+        return _slice_of_the_run(node, operands)
     starts, ends = node.attributes["starts"], node.attributes["ends"]
     which = node.attributes.get("axes", tuple(range(len(starts))))
     names = [operands.int64s(k, v) for k, v in (("starts", starts), ("ends", ends), ("axes", which))]
     return (node.with_(inputs=(node.inputs[0], *names), attributes={}),)
+
+
+def _slice_of_the_run(node: SourceNode, operands: Operands) -> Nodes:
+    """Bounds alone may be the run's where axes are known and steps go forward: they are made known one by one."""
+    forward = all(step > 0 for step in operands.integers(node.input(4)) or ()) if node.input(4) else True
+    if all(map(operands.is_known, node.inputs[3:5])) and (forward or all(map(operands.is_known, node.inputs[1:3]))):
+        return (node,)
+    bounds = operands.fresh("bounds")
+    return (
+        decomposition.internal(node, "SliceBounds", node.inputs, bounds),
+        decomposition.internal(node, "SliceAt", (node.inputs[0], bounds), node.outputs[0]),
+    )
 
 
 def pad(node: SourceNode, operands: Operands) -> Nodes:

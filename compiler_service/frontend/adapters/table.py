@@ -68,7 +68,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "Squeeze": Adaptation(13, attributes_to_inputs.axes),
         "Unsqueeze": Adaptation(13, attributes_to_inputs.axes),
         "Split": Adaptation(18, attributes_to_inputs.split),
-        "Slice": Adaptation(10, attributes_to_inputs.slice_),
+        "Slice": Adaptation(_ALWAYS, attributes_to_inputs.slice_),
         "Pad": Adaptation(11, attributes_to_inputs.pad),
         "Clip": Adaptation(11, attributes_to_inputs.clip),
         "Dropout": Adaptation(12, attributes_to_inputs.dropout),

@@ -77,6 +77,9 @@ class _Flattener:
             found = Const(0)
             for index, stride in zip(indices, self.strides[buffer], strict=True):
                 found = arithmetic(BinaryOp.ADD, found, arithmetic(BinaryOp.MUL, index, stride))
+            lanes = max((lanes_of(index) for index in indices), default=1)
+            if lanes > 1 and lanes_of(found) == 1:  # every lane at one location: the access stays one of vectors
+                found = Broadcast(found, lanes)
             self._indices[buffer, indices] = found
         return found
 

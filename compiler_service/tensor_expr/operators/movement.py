@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_pairs, broadcast_shape, common_dim
+from compiler_service.tensor_expr.chosen_axes import ChosenAxes
 from compiler_service.tensor_expr.known import known_dims, known_ints
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
@@ -146,14 +147,12 @@ def pad(
     """Negative pads crop."""
     if mode not in ("constant", *_BORDERS):
         raise unsupported_attribute("mode", f"constant, {', '.join(_BORDERS)}", mode)
-    numbers = tuple(range(x.rank)) if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
+    numbers = ChosenAxes(x.rank, tuple(range(x.rank))) if axes is None else ChosenAxes.of(axes, "axes", x.rank)
     widths = known_dims(pads, "pads")
-    if len(widths) != 2 * len(numbers):
-        raise mismatch("pads does not fit the axes", f"{2 * len(numbers)} numbers", str(len(widths)))
-    before: list[Dim] = [0] * x.rank
-    after: list[Dim] = [0] * x.rank
-    for axis, low, high in zip(numbers, widths[: len(numbers)], widths[len(numbers) :], strict=True):
-        before[axis], after[axis] = low, high
+    count = len(numbers.axes)
+    if len(widths) != 2 * count:
+        raise mismatch("pads does not fit the axes", f"{2 * count} numbers", str(len(widths)))
+    before, after = (numbers.values_of(part, 0) for part in (widths[:count], widths[count:]))
     if mode == "constant":
         fill = lift(0, x.dtype) if constant_value is None else constant_value[(0,) * constant_value.rank]
         return padded(x, before, after, fill)
