@@ -10,6 +10,7 @@ from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import round_to
 from compiler_service.codegen.integer_helpers import float_remainder, integer_power, wide_division
 from compiler_service.codegen.llvm_types import NARROW_FLOATS, REGISTER, constant, float_bits, register_type, splat
+from compiler_service.codegen.math_exponential import logistic_denominator
 from compiler_service.codegen.math_functions import MATH_BINARY, MATH_UNARY, call_math
 from compiler_service.codegen.terms import Term
 from shared_ir.dtype import DType
@@ -245,6 +246,16 @@ def _float_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value
         case BinaryOp.FLOOR_MOD:
             return _rounded(builder, lhs._replace(text=_float_floor_mod(builder, lhs, rhs)))
     raise unsupported_operator(op, lhs.dtype)
+
+
+def logistic_quotient(builder: FunctionBuilder, lhs: Value, x: Value) -> Value:
+    """``lhs / (exp(x) + 1)``"""
+    argument = term(builder, x)
+    if terms.can_scale(argument):
+        below = logistic_denominator(argument)
+    else:
+        below = Term(builder, call_math(builder, UnaryOp.EXP, [x]), argument.element, x.lanes) + 1.0
+    return lhs._replace(text=(term(builder, lhs) / below).text)
 
 
 def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, known: Knowledge) -> str:

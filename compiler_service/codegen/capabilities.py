@@ -19,7 +19,7 @@ class Capabilities:
         wide_integers: int64 division and int64 <-> float conversion are inline code.
         division: int32 division is an instruction.
         nan_extrema: minimum and maximum instructions propagate NaN.
-        scale: multiplication by powers of two is an instruction on vectors of 512 bits.
+        scale: multiplication by powers of two, and what rounding takes away, are instructions on vectors of 512 bits.
         vector_bits: width of a register.
     """
 
@@ -45,6 +45,6 @@ class Capabilities:
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
             nan_extrema=is_arm64,
-            scale=architecture == "x86_64" and "avx512f" in have,
+            scale=architecture == "x86_64" and {"avx512f", "avx512dq"} <= have,
             vector_bits=target.vector_bits,
         )

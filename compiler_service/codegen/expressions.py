@@ -18,6 +18,7 @@ from compiler_service.codegen.facts import (
     fits_integer,
     is_not_nan,
     lane_bound,
+    logistic_argument,
 )
 from compiler_service.codegen.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.codegen.memory import Memory, Place
@@ -153,6 +154,8 @@ class Expressions:
             bound = lane_bound(op, lhs, rhs)
             if bound is not None and not self.facts.has_loads(bound.limit):
                 return self._lane_mask_of(bound)
+        if op is BinaryOp.DIV and lhs.dtype is DType.FLOAT32 and (x := logistic_argument(rhs)) is not None:
+            return arithmetic.logistic_quotient(self.builder, self.emit(lhs), self.emit(x))
         if op in _DIVISIONS and lhs.dtype.is_integer:
             divisor = constant_of(rhs)
             known = Knowledge(

@@ -90,6 +90,14 @@ def constant_of(expr: Expr) -> float | None:
     return scalar.value if isinstance(scalar, Const) else None
 
 
+def logistic_argument(expr: Expr) -> Expr | None:
+    """The x of ``exp(x) + 1``."""
+    match expr:
+        case Binary(op=BinaryOp.ADD, lhs=Unary(op=UnaryOp.EXP, x=x), rhs=one) if constant_of(one) == 1:
+            return x
+    return None
+
+
 def is_not_nan(expr: Expr) -> bool:
     match uniform(expr):
         case Const(value=value):

@@ -20,6 +20,7 @@ from compiler_service.codegen.terms import (
     can_scale,
     copysign,
     exact,
+    fraction,
     from_bits,
     fused,
     polynomial,
@@ -116,6 +117,13 @@ def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonposi
     # two factors: 2^n itself may be subnormal or infinite; shifted as a non-negative number, which every target can
     half = (n + 4096).logical_shift(1) - 2048
     return value * power_of_two(half, x.element) * power_of_two(n - half, x.element)
+
+
+def logistic_denominator(x: Term) -> Term:
+    """``1 + exp(x)``, where the exponential may be off by 1e-7 (1 + abs(x)) of itself, which the sum hides: what a logistic
+    function divides by."""
+    scaled_x = x * 1.4426950408889634
+    return scaled(polynomial(fraction(scaled_x), coefficients.EXP2_SINGLE), scaled_x) + 1.0
 
 
 def split_exponent(x: Term) -> tuple[Term, Term]:

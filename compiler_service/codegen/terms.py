@@ -162,6 +162,18 @@ def scaled(x: Term, exponent: Term) -> Term:
     return x.of(x.builder.emit(text))
 
 
+def fraction(x: Term) -> Term:
+    """``x - floor(x)``, 0 of infinities: VREDUCEPS; where :func:`can_scale`, for floats."""
+    kind, mask = x.type, f"i{x.lanes}"
+    function = x.builder.module.intrinsic(
+        "llvm.x86.avx512.mask.reduce.ps.512", kind, f"{kind}, i32, {kind}, {mask}, i32"
+    )
+    down = 9  # towards minus infinity, without exceptions
+    return x.of(
+        x.builder.emit(f"call {kind} {function}({kind} {x.text}, i32 {down}, {kind} zeroinitializer, {mask} -1, i32 4)")
+    )
+
+
 def select(condition: Term, then: Term | Number, otherwise: Term | Number) -> Term:
     """``then`` where ``condition`` holds; one of the two must be a term."""
     model = then if isinstance(then, Term) else otherwise

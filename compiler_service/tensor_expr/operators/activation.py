@@ -71,7 +71,7 @@ def mish(x: Tensor) -> Tensor:
 
 
 def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return elementwise("swish", lambda v: v * sigmoid(v * alpha), x)
+    return elementwise("swish", lambda v: v / (exp(v * -alpha) + 1), x)
 
 
 def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
