@@ -20,6 +20,13 @@ def float_attribute(node: Node, name: str, default: float) -> float:
     return float(value)
 
 
+def text_attribute(node: Node, name: str, default: str) -> str:
+    value = node.attributes.get(name, default)
+    if not isinstance(value, str):
+        raise _wrong(node, name, "a text")
+    return value
+
+
 def ints_attribute(node: Node, name: str, default: tuple[int, ...]) -> tuple[int, ...]:
     value = node.attributes.get(name, default)
     if not isinstance(value, tuple):

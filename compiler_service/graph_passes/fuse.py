@@ -21,6 +21,7 @@ from compiler_service.graph_passes.grouping import VIEWS, Grouping, Limits, path
 from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.repeated_moves import repeated_moves
 from compiler_service.graph_passes.rules_movement import moves_nothing, permutation
 from compiler_service.graph_passes.values import Known
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
@@ -72,11 +73,14 @@ class Fuse(Pass):
         shapes = {v: n for n in graph.nodes if not _is_settled(n) for v in n.results if v in known}
         work = [n for n in graph.nodes if not _is_settled(n) and _is_work(n, known, asked)]
         kinds = [classify(n, known) for n in work]
+        moves = repeated_moves(graph, work, kinds, constants) if self.merge else {}
+        kept = [i for i, n in enumerate(work) if n.results[0] not in moves]
+        work, kinds = [work[i] for i in kept], [kinds[i] for i in kept]
         limits = Limits(self.most_nodes, self.most_concatenated, self.prologues)
         grouping = Grouping(work, kinds, paths_of(work, graph), limits)
         parts = grouping.run() if self.merge else [[i] for i in range(len(work))]
         place = {id(n): i for i, n in enumerate(graph.nodes)}
-        maker = _GroupMaker(constants, shapes)
+        maker = _GroupMaker(constants, shapes, moves)
         placed = [(place[id(n)], n) for n in settled]
         for part in parts:
             group = maker.group([work[i] for i in part], [kinds[i] for i in part])
@@ -97,10 +101,12 @@ def _is_work(node: Node, known: Known, asked: set[Value]) -> bool:
 
 @dataclass(frozen=True)
 class _GroupMaker:
-    """``constants`` are those in sight; ``shapes`` are the nodes that only calculate with dims, by result."""
+    """``constants`` are those in sight; ``shapes`` are the nodes that only calculate with dims, ``moves`` those that groups
+    repeat, by result."""
 
     constants: Mapping[Value, np.ndarray]
     shapes: Mapping[Value, Node]
+    moves: Mapping[Value, Node]
 
     def group(self, nodes: Sequence[Node], kinds: Sequence[Classification]) -> Node:
         made = {v for n in nodes for v in n.results}
@@ -115,12 +121,15 @@ class _GroupMaker:
                     inlined[value] = self.constants[value]
                 elif value in self.shapes:
                     self._calculate(value, arithmetic, inlined)
+                elif value in self.moves:
+                    self._move(value, arithmetic, inlined, inputs)
                 else:
                     inputs[value] = None
         outputs = nodes[-1].results if len(nodes) > 1 else tuple(nodes[0].results)
         label = "_".join(n.op.rpartition(".")[2].lower() for n in nodes)[:80]
         body = Graph(label, tuple(inputs), outputs, (*arithmetic, *nodes), inlined)
-        names = tuple(dict.fromkeys(n.name for n in nodes if n.name))
+        moved = [n for n in arithmetic if n.results[0] in self.moves]
+        names = tuple(dict.fromkeys(n.name for n in (*moved, *nodes) if n.name))
         attributes: dict[str, Attribute] = {"body": body, "nodes": names}
         if len(nodes) == 1 and _is_view(nodes[0], inputs, self.constants):
             attributes["view"] = True
@@ -133,6 +142,26 @@ class _GroupMaker:
         if any(node is n for n in nodes):
             return
         for operand in node.operands:
+            if operand in self.constants:
+                inlined[operand] = self.constants[operand]
+            elif operand in self.shapes:
+                self._calculate(operand, nodes, inlined)
+        nodes.append(node)
+
+
+    def _move(
+        self, value: Value, nodes: list[Node], inlined: dict[Value, np.ndarray], inputs: dict[Value, None]
+    ) -> None:
+        """The node that moves data to ``value``, after those that it needs itself."""
+        node = self.moves[value]
+        if any(node is n for n in nodes):
+            return
+        source, *others = node.operands
+        if source in self.moves:
+            self._move(source, nodes, inlined, inputs)
+        else:
+            inputs[source] = None
+        for operand in others:
             if operand in self.constants:
                 inlined[operand] = self.constants[operand]
             elif operand in self.shapes:

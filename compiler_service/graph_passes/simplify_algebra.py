@@ -10,6 +10,7 @@ from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
+from compiler_service.graph_passes.rules_product import product_rules
 from shared_ir.graph import Graph
 
 
@@ -27,5 +28,10 @@ class SimplifyAlgebra(Pass):
     split: bool = True
 
     def run(self, graph: Graph) -> Graph:
-        rules = (*arithmetic_rules(self.approximate), *MOVEMENT_RULES, *PATTERN_RULES)
+        rules = (
+            *arithmetic_rules(self.approximate),
+            *MOVEMENT_RULES,
+            *PATTERN_RULES,
+            *product_rules(self.approximate),
+        )
         return rewrite(graph, (*rules, *SPLIT_RULES) if self.split else rules)

@@ -169,3 +169,8 @@ def lane_axis(stage: Stage) -> str | None:
                 if best is None or found[0] > best[0] or (found[0] == best[0] and axis.name == last):
                     best = found
     return None if best is None else best[1]
+
+
+def is_free(stage: Stage) -> bool:
+    """Whether an element is one element of something else: only the place to read from is calculated."""
+    return stage.reduction is None and isinstance(stage.body, Load)

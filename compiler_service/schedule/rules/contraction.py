@@ -12,7 +12,13 @@ from collections.abc import Iterator
 from copy import copy
 
 from compiler_service.schedule.analysis import KernelView, inlined, reductions
-from compiler_service.schedule.rules.contraction_match import Contraction, local_data, match_contraction, same_axes
+from compiler_service.schedule.rules.contraction_match import (
+    Contraction,
+    local_data,
+    match_contraction,
+    same_axes,
+    transposed_weight,
+)
 from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Sizes
 from compiler_service.schedule.rules.packing import packed_order, prefetch_distance
 from compiler_service.schedule.state import Stage, State
@@ -59,14 +65,18 @@ def _plan(kernel: KernelView, target: Target) -> _Plan | None:
     if found[0] is kernel.state.output:
         steps = (CacheWrite(found[0].name),)
     state = kernel.after(steps)
-    local = local_data(state, reductions(state)[0])
-    steps += inlined(state, frozenset() if local is None else frozenset({local.name}))
+    (moved,) = reductions(state)
+    local = local_data(state, moved)
+    kept = frozenset() if local is None else frozenset({local.name})
+    through = reductions(kernel.after((*steps, *inlined(state, kept))))[0]
+    transposed = transposed_weight(state, moved, through)
+    steps += inlined(state, kept if transposed is None else kept | {transposed.name})
     state = kernel.after(steps)
     (reduction,) = reductions(state)
     match = match_contraction(reduction)
     if match is None or not same_axes(state, reduction):
         return None
-    return _Plan(kernel, state, match, local, target, steps)
+    return _Plan(kernel, state, match, local, None if transposed is None else state.stage(transposed.name), target, steps)
 
 
 class _Plan:
@@ -83,10 +93,12 @@ class _Plan:
         state: State,
         match: Contraction,
         local: Stage | None,
+        transposed: Stage | None,
         target: Target,
         before: Schedule,
     ) -> None:
         self._kernel, self._match, self._local, self._target = kernel, match, local, target
+        self._transposed = transposed
         self._before = before
         self._output = state.output
         self._layout = Layout.of(match, state.output)
@@ -209,6 +221,8 @@ class _Plan:
 
     def _place_weight(self, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
         weight, b = self._match.weight, self._blocking
+        if self._transposed is not None:
+            return self._moved_weight(self._transposed, tasks, blocks)
         if weight.tensor in self._kernel.constants and isinstance(weight.tensor.op, Placeholder):
             order = packed_order(weight, self._match.columns, b.tile)
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
@@ -216,6 +230,19 @@ class _Plan:
         if weight.indices[-1] == axis_var(self._match.columns) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)
+
+    def _moved_weight(self, stage: Stage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
+        """The weight of a tile of columns is brought to ``[.., k, n]`` first, in squares that the loop passes transpose."""
+        loop = next(n for n in (*tasks, *blocks) if n == f"{self._columns.name}.{self._blocking.tile}")
+        *outer, depth, columns = (a.name for a in stage.compute.axes)
+        steps: list[Step] = [ComputeAt(stage.name, self._output.name, loop, "scratch")]
+        width = self._width
+        if width == 1:
+            return steps
+        squares = (f"{depth}.{width}", f"{columns}.{width}")
+        steps += [Split(stage.name, depth, width), Split(stage.name, columns, width)]
+        steps += [Unroll(stage.name, depth), Vectorize(stage.name, columns)]
+        return [*steps, Reorder(stage.name, (*outer, *squares, depth, columns))]
 
     def _transposed_weight(self, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
         """A weight that is not contiguous along the columns is copied tile by tile: ``[.., k, n]``."""

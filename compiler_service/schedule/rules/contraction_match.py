@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import bound_axes, depends
+from compiler_service.schedule.analysis import bound_axes, depends, is_free
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
 from shared_ir.expr import Binary, BinaryOp, Cast, Expr, variables, walk
@@ -102,7 +102,21 @@ def local_data(state: State, reduction: Stage) -> Stage | None:
     if match is None:
         return None
     source = state.stage_of(match.data.tensor)
+    while source is not None and is_free(source):  # read where it comes from
+        (load,) = (e for e in (source.body,) if isinstance(e, Load))
+        source = state.stage_of(load.tensor)
     return source if source is not None and source.reduction is None else None
+
+
+def transposed_weight(state: State, reduction: Stage, inlined: Stage) -> Stage | None:
+    """The stage that moves the weight into place, when reading through it (as ``inlined`` does) is not along the columns."""
+    before, after = match_contraction(reduction), match_contraction(inlined)
+    if before is None or after is None:
+        return None
+    source = state.stage_of(before.weight.tensor)
+    if source is None or not is_free(source) or depends(after.weight.indices[-1], after.columns):
+        return None
+    return source
 
 
 def same_axes(state: State, reduction: Stage) -> bool:

@@ -1,0 +1,76 @@
+"""Rules of products of two computed matrices: what surrounds them moves to where it costs nothing."""
+
+from __future__ import annotations
+
+from compiler_service.graph_passes.attributes import text_attribute
+from compiler_service.graph_passes.operands import is_float
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from compiler_service.graph_passes.rules_movement import permutation
+from shared_ir.graph import Node, Value
+
+_LETTERS = "abcdefghijlopqrstuvwxyz"
+"""For batch axes; m, k and n are rows, depth and columns."""
+
+
+def _scaled_operand(node: Node, site: Site) -> Replacement:
+    """(a * c) @ b -> (a @ b) * c for a number c, also behind a transpose of a: the factor joins what follows the product."""
+    if any(site.array(v) is not None for v in node.operands) or not is_float(node.results[0]):
+        return None
+    for i, operand in enumerate(node.operands):
+        found = _unscaled(operand, site)
+        if found is not None:
+            plain, factor = found
+            operands = [plain if j == i else v for j, v in enumerate(node.operands)]
+            return site.node("Mul", (site.node(node.op, operands, node.attributes), factor))
+    return None
+
+
+def _unscaled(value: Value, site: Site) -> tuple[Value, Value] | None:
+    moved = site.producer(value, "Transpose")
+    inner = value if moved is None else moved.operands[0]
+    product = site.producer(inner, "Mul")
+    if product is None or not site.only_user(value) or not site.only_user(inner):
+        return None
+    a, b = product.operands
+    for x, c in ((a, b), (b, a)):
+        array = site.array(c)
+        if array is not None and array.size == 1 and x.type == inner.type:
+            plain = x if moved is None else site.transpose(x, permutation(moved))
+            return plain, site.constant(array.reshape(()), c.name)
+    return None
+
+
+def _transposed_result(node: Node, site: Site) -> Replacement:
+    """Transpose(a @ b) -> Einsum(a, b), when columns stay last."""
+    product = site.producer(node.operands[0], "MatMul", "Einsum")
+    perm = permutation(node)
+    if product is None or not site.only_user(node.operands[0]) or perm[-1] != len(perm) - 1:
+        return None
+    if any(site.array(v) is not None for v in product.operands):
+        return None
+    equation = _equation(product)
+    if equation is None:
+        return None
+    terms, _, output = equation.partition("->")
+    moved = "".join(output[p] for p in perm)
+    return site.node("Einsum", product.operands, {"equation": f"{terms}->{moved}"})
+
+
+def _equation(node: Node) -> str | None:
+    if node.op == "Einsum":
+        equation = text_attribute(node, "equation", "")
+        plain = len(node.operands) == 2 and "->" in equation and "." not in equation and " " not in equation
+        return equation if plain else None
+    rank = node.operands[0].type.rank
+    if rank < 3 or node.operands[1].type.rank != rank or rank - 2 > len(_LETTERS):
+        return None
+    batch = _LETTERS[: rank - 2]
+    return f"{batch}mk,{batch}kn->{batch}mn"
+
+
+def product_rules(approximate: bool) -> tuple[Rule, ...]:
+    """The table; ``approximate`` admits rows that change the last bit of a float."""
+    return (
+        rule("Transpose", _transposed_result),  # Transpose(a @ b) -> Einsum(a, b)
+        *((rule("MatMul", _scaled_operand),) if approximate else ()),  # (a * c) @ b -> (a @ b) * c
+    )

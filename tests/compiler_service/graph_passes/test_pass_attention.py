@@ -1,0 +1,106 @@
+"""Attention and other readers of slices: movement that groups repeat instead of copying."""
+
+from __future__ import annotations
+
+from pass_graphs import assert_same, graph, ops, run_passes
+
+from compiler_service.graph_passes.fold_constants import FoldConstants
+from compiler_service.graph_passes.fold_shapes import FoldShapes
+from compiler_service.graph_passes.fuse import Fuse
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from shared_ir.graph import Graph
+
+ATTENTION = """
+    graph main(%x: float32[batch, h, 3, 2, 4]) -> (%y) {
+      const %scale: float32[1] = [0.5]
+      const %axes: int64[1] = [0]
+      %t: float32[3, batch, 2, h, 4] = Transpose(%x) {perm=(2, 0, 3, 1, 4)}
+      %a: float32[1, batch, 2, h, 4], %b: float32[1, batch, 2, h, 4], %c: float32[1, batch, 2, h, 4] = Split(%t) {axis=0, num_outputs=3}
+      %q: float32[batch, 2, h, 4] = Squeeze(%a, %axes)
+      %k: float32[batch, 2, h, 4] = Squeeze(%b, %axes)
+      %v: float32[batch, 2, h, 4] = Squeeze(%c, %axes)
+      %qs: float32[batch, 2, h, 4] = Mul(%q, %scale)
+      %kt: float32[batch, 2, 4, h] = Transpose(%k) {perm=(0, 1, 3, 2)}
+      %s: float32[batch, 2, h, h] = MatMul(%qs, %kt)
+      %p: float32[batch, 2, h, h] = Softmax(%s) {axis=3}
+      %o: float32[batch, 2, h, 4] = MatMul(%p, %v)
+      %y: float32[batch, h, 2, 4] = Transpose(%o) {perm=(0, 2, 1, 3)}
+    }
+    """
+
+
+def fused(text: str) -> Graph:
+    before = graph(text)
+    after = run_passes(before, FoldShapes(), FoldConstants(), SimplifyAlgebra(), Fuse())
+    assert_same(before, after)
+    return after
+
+
+def test_attention_moves_no_data() -> None:
+    found = [
+        [op for op in name.split("+") if op in ("MatMul", "Einsum", "Softmax", "Mul")] for name in ops(fused(ATTENTION))
+    ]
+    assert found == [["MatMul", "Mul"], ["Softmax"], ["Einsum"]]
+
+
+def test_without_approximation_scales_stay() -> None:
+    before = graph(ATTENTION)
+    after = run_passes(before, FoldShapes(), FoldConstants(), SimplifyAlgebra(approximate=False), Fuse())
+    assert_same(before, after)
+    assert any("Mul" in name and "MatMul" not in name for name in ops(after))
+
+
+def test_slices_are_repeated_by_several_readers() -> None:
+    after = fused(
+        """
+        graph main(%x: float32[batch, 8]) -> (%y, %z) {
+          const %w: float32[4, 2] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0]
+          %a: float32[batch, 4], %b: float32[batch, 4] = Split(%x) {axis=1, num_outputs=2}
+          %y: float32[batch, 2] = MatMul(%a, %w)
+          %s: float32[batch, 4] = Sigmoid(%b)
+          %t: float32[batch, 4] = Mul(%s, %a)
+          %z: float32[batch, 4] = Softmax(%t)
+        }
+        """
+    )
+    assert ops(after) == ["Slice+MatMul", "Slice+Slice+Sigmoid+Mul", "Softmax"]
+
+
+def test_what_a_view_reads_is_copied() -> None:
+    after = fused(
+        """
+        graph main(%x: float32[batch, 8]) -> (%y) {
+          const %shape: int64[3] = [-1, 2, 2]
+          %a: float32[batch, 4], %b: float32[batch, 4] = Split(%x) {axis=1, num_outputs=2}
+          %r: float32[batch, 2, 2] = Reshape(%a, %shape)
+          %y: float32[batch, 2, 2] = Relu(%r)
+        }
+        """
+    )
+    assert [name for name in ops(after) if "Slice" in name] == ["Slice"]
+
+
+def test_a_transpose_that_spoils_the_columns_is_made_once() -> None:
+    after = fused(
+        """
+        graph main(%x: float32[3, h, 4], %z: float32[4, h, 3]) -> (%y) {
+          %t: float32[3, 4, h] = Transpose(%x) {perm=(0, 2, 1)}
+          %u: float32[3, h, 4] = Transpose(%z) {perm=(2, 1, 0)}
+          %y: float32[3, 4, 4] = MatMul(%t, %u)
+        }
+        """
+    )
+    assert ops(after) == ["Transpose", "Transpose+MatMul"]
+
+
+def test_products_with_weights_keep_their_form() -> None:
+    after = fused(
+        """
+        graph main(%x: float32[batch, 2, 3]) -> (%y) {
+          const %w: float32[3, 2] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0]
+          %m: float32[batch, 2, 2] = MatMul(%x, %w)
+          %y: float32[2, batch, 2] = Transpose(%m) {perm=(1, 0, 2)}
+        }
+        """
+    )
+    assert ops(after) == ["MatMul", "Transpose"]
