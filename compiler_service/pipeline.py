@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
+from pathlib import Path
 from typing import Any
 
 from compiler_service.algorithms import describe_algorithms
@@ -53,12 +54,14 @@ def compile_model(
     progress: Progress = silent,
     records: bytes = b"",
     workers: int | None = None,
+    weights_path: Path | None = None,
 ) -> Artifact:
     """Compile ``source`` for ``target``.
 
     Args:
         records: tuning records (:mod:`compiler_service.tune.records`); kernels without one take the default schedule.
         workers: child processes that LLVM runs in, by default one per core; 0 runs it in this process.
+        weights_path: file to write the weights to, which the artifact then refers to; else a temporary one without a name.
 
     Raises:
         IngotError: of the model (blame user) or COMPILER_FAULT.
@@ -93,7 +96,7 @@ def compile_model(
         program = build_program(module, memory, definitions, numbers, built, scratch, name)
         entry = emit_entry(program.plan, target, [k.name for k in kernels], compiler_version())
         pending["entry"] = compiler.submit("entry", entry)
-        weights = program.weights.to_bytes()
+        weights = program.weights.write(weights_path)
         objects = {object_name: future.result() for object_name, future in pending.items()}
 
     with log.stage("link"):
@@ -120,7 +123,7 @@ def compile_model(
         "kernels": len(kernels),
         "launches": len(definitions),
         "library_bytes": len(library),
-        "weights_bytes": len(weights),
+        "weights_bytes": program.weights.size,
         "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
     }
     return Artifact(manifest, program.plan, library, weights, report_data, attachments)
@@ -217,7 +220,7 @@ def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
 
 
 def link_attachments(
-    objects: Mapping[str, bytes], weights: bytes, target: Target, options: CompileOptions
+    objects: Mapping[str, bytes], weights: memoryview | Path, target: Target, options: CompileOptions
 ) -> dict[str, bytes]:
     """The bundle that was asked for, by its file name in the artifact."""
     if not options.bundle:

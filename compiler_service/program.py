@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -15,11 +14,11 @@ from compiler_service.schedule.packing import Preparation
 from compiler_service.schedule.steps import to_json
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from compiler_service.weights import Weights, prepared_size
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.expr import Var, lift
 from shared_ir.graph import Module, Value, all_constants
 from shared_ir.plan import (
-    ALIGNMENT,
     BufferSpec,
     KernelSpec,
     Launch,
@@ -28,40 +27,6 @@ from shared_ir.plan import (
     SymbolSource,
     TensorSpec,
 )
-
-
-@dataclass
-class Weights:
-    """Prepared constants laid out one after the other, each 64-byte aligned; equal ones are kept once."""
-
-    size: int = 0
-    _offsets: dict[tuple[Value, Preparation], int] = field(default_factory=dict)
-    _arrays: list[tuple[int, np.ndarray, Tensor, Preparation]] = field(default_factory=list)
-
-    def place(self, value: Value, array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
-        """Offset in bytes of ``array`` as ``preparation`` makes it."""
-        key = (value, preparation)
-        if key not in self._offsets:
-            self.size = -(-self.size // ALIGNMENT) * ALIGNMENT
-            self._offsets[key] = self.size
-            self._arrays.append((self.size, array, argument, preparation))
-            self.size += _prepared_size(array, argument, preparation)
-        return self._offsets[key]
-
-    def to_bytes(self) -> bytes:
-        """The contents of ``weights.bin``."""
-        blob = bytearray(self.size)
-        view = np.frombuffer(blob, np.uint8)
-        for offset, array, argument, preparation in self._arrays:
-            flat = np.ascontiguousarray(preparation.apply(array, argument)).reshape(-1).view(np.uint8)
-            view[offset : offset + flat.size] = flat
-        return bytes(blob)
-
-
-def _prepared_size(array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
-    if preparation == Preparation():
-        return array.size * array.itemsize
-    return math.prod(int(str(d)) for d in preparation.shape(argument.shape)) * array.itemsize
 
 
 @dataclass(frozen=True)
@@ -161,7 +126,7 @@ class _Buffers:
         if value not in self._constants:
             return self.buffer(value)
         offset = self.weights.place(value, self._constants[value], argument, preparation)
-        size = _prepared_size(self._constants[value], argument, preparation)
+        size = prepared_size(self._constants[value], argument, preparation)
         return self.place(value, Placement(Storage.WEIGHT, size, offset))
 
     def place(self, value: Value, placement: Placement) -> int:

@@ -325,6 +325,8 @@ def binary(op: BinaryOp, lhs: Expr | Scalar, rhs: Expr | Scalar) -> Expr:
             return _integer(op, lhs, rhs)
         if dtype is DType.BOOL and op in _CONNECTIVES:
             return _connective(op, lhs, rhs)
+    elif lhs is rhs and dtype is DType.BOOL and op in _CONNECTIVES:  # x & x -> x
+        return lhs
     return Binary(op, lhs, rhs)
 
 

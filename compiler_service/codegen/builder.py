@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
 from compiler_service.codegen.capabilities import Capabilities
 from compiler_service.codegen.llvm_types import register_type, suffix, vector
 from shared_ir.dtype import DType
 from shared_ir.target import Target
+
+Lines = list["str | Lines"]
+"""Instructions in order; a list among them is a place that is still being filled."""
 
 
 class Value(NamedTuple):
@@ -68,7 +71,7 @@ class FunctionBuilder:
         self.module = module
         self.capabilities = module.capabilities
         self.entry: list[str] = []
-        self.lines: list[str] = []
+        self.lines: Lines = []
         self.block = "entry"
         self._next = 0
 
@@ -78,6 +81,19 @@ class FunctionBuilder:
         name = f"%v{self._next}"
         self.lines.append(f"  {name} = {text}")
         return name
+
+    def at_entry(self, text: str) -> str:
+        """``%n = text`` at the start of the function."""
+        self._next += 1
+        name = f"%v{self._next}"
+        self.entry.append(f"  {name} = {text}")
+        return name
+
+    def place(self) -> Lines:
+        """A place for instructions before what follows."""
+        lines: Lines = []
+        self.lines.append(lines)
+        return lines
 
     def line(self, text: str) -> None:
         self.lines.append(f"  {text}")
@@ -120,4 +136,12 @@ class FunctionBuilder:
         return self.emit(f"shufflevector {kind} {one}, {kind} poison, <{lanes} x i32> zeroinitializer")
 
     def body(self) -> str:
-        return "\n".join(["entry:", *self.entry, *self.lines])
+        return "\n".join(["entry:", *self.entry, *_flattened(self.lines)])
+
+
+def _flattened(lines: Lines) -> Iterator[str]:
+    for line in lines:
+        if isinstance(line, str):
+            yield line
+        else:
+            yield from _flattened(line)

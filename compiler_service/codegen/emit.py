@@ -10,7 +10,8 @@ from __future__ import annotations
 import math
 from typing import assert_never
 
-from compiler_service.codegen.builder import FunctionBuilder, Module, Value
+from compiler_service.codegen.blocks import Keeps
+from compiler_service.codegen.builder import FunctionBuilder, Lines, Module, Value
 from compiler_service.codegen.expressions import Expressions
 from compiler_service.codegen.llvm_types import register_type
 from compiler_service.codegen.memory import Place, element_size, place_of
@@ -117,8 +118,9 @@ class _Kernel:
         parameters = self._parameters()
         exit_label, loop = builder.label("exit"), builder.label("task")
         first = builder.emit("icmp slt i64 %begin, %end")
+        before = builder.place()
         builder.branch_if(first, loop, exit_label)
-        self._loop(function.task, "%begin", "%end", function.body, loop, exit_label)
+        self._loop(function.task, ("%begin", "%end"), function.body, (loop, exit_label), before)
         builder.line("ret void")
         # not inlined: the parameters of a call of their own are where LLVM keeps noalias
         return f"define internal void @{symbol}.body({parameters}) noinline #0 {{\n{builder.body()}\n}}"
@@ -148,8 +150,7 @@ class _Kernel:
                 for inner in statements:
                     self.statement(inner)
             case Let(var=var, value=value, body=body):
-                nonnegative = var.dtype.is_integer and self.expressions.facts.is_nonnegative(value)
-                self.expressions.bind(var.name, self.expressions.emit(value), nonnegative=nonnegative)
+                self.expressions.let(var, value)
                 self.statement(body)
             case For():
                 self._for(statement)
@@ -174,30 +175,32 @@ class _Kernel:
             case Const(value=extent) if extent <= 0:
                 return
             case Const(value=1):
-                self.expressions.bind(loop.var.name, Value("0", DType.INT64), nonnegative=True)
+                self.expressions.let(loop.var, Const(0))
                 self.statement(loop.body)
                 return
         builder = self.builder
         extent_value = self.expressions.emit(loop.extent).text
         body, exit_label = builder.label("loop"), builder.label("done")
+        before = builder.place()
         if isinstance(loop.extent, Const):
             builder.branch(body)
         else:
             builder.branch_if(builder.emit(f"icmp sgt i64 {extent_value}, 0"), body, exit_label)
-        self._loop(loop.var, "0", extent_value, loop.body, body, exit_label)
+        self._loop(loop.var, ("0", extent_value), loop.body, (body, exit_label), before)
 
-    def _loop(self, var: Var, start: str, stop: str, body: Statement, label: str, exit_label: str) -> None:
-        """``do body while (++var < stop)``, entered from the block before; ends in ``exit_label``."""
+    def _loop(self, var: Var, range_: tuple[str, str], body: Statement, labels: tuple[str, str], before: Lines) -> None:
+        """``do body while (++var < stop)``, entered from the block before; ends in the second of ``labels``."""
         builder = self.builder
-        before = builder.block
+        entered_from, lines = builder.block, builder.lines
+        (start, stop), (label, exit_label) = range_, labels
         builder.start(label)
-        at = len(builder.lines)
+        at = len(lines)
         index = builder.emit("phi")
-        with self.expressions.scope():
+        with self.expressions.scope(before, Keeps.NOTHING):
             self.expressions.bind(var.name, Value(index, DType.INT64), nonnegative=True)
             self.statement(body)
         following = builder.emit(f"add nuw nsw i64 {index}, 1")
-        builder.lines[at] = f"  {index} = phi i64 [ {start}, %{before} ], [ {following}, %{builder.block} ]"
+        lines[at] = f"  {index} = phi i64 [ {start}, %{entered_from} ], [ {following}, %{builder.block} ]"
         builder.branch_if(builder.emit(f"icmp slt i64 {following}, {stop}"), label, exit_label)
         builder.start(exit_label)
 
@@ -206,11 +209,13 @@ class _Kernel:
         condition = self.expressions.emit(cond).text
         yes, join = builder.label("if"), builder.label("endif")
         no = join if otherwise is None else builder.label("else")
+        before = builder.place()
         builder.branch_if(condition, yes, no)
         for label, arm in ((yes, then), (no, otherwise)):
             if arm is not None:
                 builder.start(label)
-                with self.expressions.scope():
+                loops = any(isinstance(s, For) for s in walk_statements(arm))
+                with self.expressions.scope(before, Keeps.EVERYTHING if loops else Keeps.NOTHING):
                     self.statement(arm)
                 builder.branch(join)
         builder.start(join)
@@ -226,7 +231,7 @@ class _Kernel:
                 offset = self.scratch_offset
                 pointer = "%scratch"
                 if offset:
-                    pointer = self.builder.emit(f"getelementptr inbounds i8, ptr %scratch, i64 {offset}")
+                    pointer = self.builder.at_entry(f"getelementptr inbounds i8, ptr %scratch, i64 {offset}")
                 self.scratch_offset += _aligned_bytes(buffer)
                 self._with_place(buffer, place_of(buffer, pointer), body)
                 self.scratch_offset = offset

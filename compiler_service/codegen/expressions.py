@@ -7,7 +7,8 @@ from contextlib import contextmanager
 
 from compiler_service.codegen import arithmetic
 from compiler_service.codegen.arithmetic import Knowledge
-from compiler_service.codegen.builder import FunctionBuilder, Value
+from compiler_service.codegen.blocks import Blocks, Keeps
+from compiler_service.codegen.builder import FunctionBuilder, Lines, Value
 from compiler_service.codegen.casts import cast
 from compiler_service.codegen.facts import (
     LANE_BOUNDS,
@@ -19,6 +20,7 @@ from compiler_service.codegen.facts import (
     is_not_nan,
     lane_bound,
     logistic_argument,
+    sum_of,
 )
 from compiler_service.codegen.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.codegen.memory import Memory, Place
@@ -42,10 +44,9 @@ class Expressions:
         self.builder = builder
         self.facts = Facts()
         self.memory = Memory(builder)
+        self.blocks = Blocks(builder)
         self.places: dict[Buffer, Place] = {}
         self._variables: dict[str, Value] = {}
-        self._known: dict[Expr, Value] = {}
-        self._order: list[Expr] = []
         self._loaded: dict[Buffer, dict[Expr, Value]] = {}
         self._read: dict[tuple[Expr, str], Value] = {}  # what depends on memory, by guard; until the next store
         self._loads_written = 0
@@ -53,35 +54,36 @@ class Expressions:
 
     # -- scopes
 
-    def bind(self, name: str, value: Value, *, nonnegative: bool) -> None:
+    def bind(self, name: str, value: Value, *, nonnegative: bool, level: int | None = None) -> None:
+        """``level``: the block in which ``value`` is known, by default the innermost."""
         self._variables[name] = value
         self.facts.learn(name, nonnegative)
+        self.blocks.bind(name, self.blocks.innermost if level is None else level)
+
+    def let(self, var: Var, value: Expr) -> None:
+        """``var`` stands for ``value`` from here on."""
+        nonnegative = var.dtype.is_integer and self.facts.is_nonnegative(value)
+        level = self.blocks.level(value) if self.facts.moves(value) else None
+        self.bind(var.name, self.emit(value), nonnegative=nonnegative, level=level)
 
     @contextmanager
-    def scope(self) -> Iterator[None]:
-        """A block that does not dominate what follows; memory may change in it."""
-        mark = len(self._order)
+    def scope(self, before: Lines, keeps: Keeps) -> Iterator[None]:
+        """A block that does not dominate what follows; memory may change in it. See :class:`Blocks`."""
         self._loaded.clear()
         self._read.clear()
-        yield
+        with self.blocks.inside(before, keeps):
+            yield
         self._loaded.clear()
         self._read.clear()
-        self._forget(mark)
 
     @contextmanager
-    def _branch_scope(self) -> Iterator[None]:
+    def _branch_scope(self, before: Lines) -> Iterator[None]:
         """A block within an expression, where memory does not change."""
-        mark = len(self._order)
         loaded = {buffer: dict(values) for buffer, values in self._loaded.items()}
         read = dict(self._read)
-        yield
+        with self.blocks.inside(before, Keeps.CHANGING):
+            yield
         self._loaded, self._read = loaded, read
-        self._forget(mark)
-
-    def _forget(self, mark: int) -> None:
-        for expr in self._order[mark:]:
-            del self._known[expr]
-        del self._order[mark:]
 
     # -- expressions
 
@@ -96,9 +98,18 @@ class Expressions:
             return Value(constant(expr.value, expr.type), expr.type)
         if isinstance(expr, Var):
             return self._variable(expr)
-        found = self._known.get(expr)
+        found = self.blocks.known(expr)
         if found is not None:
             return found
+        if self.facts.moves(expr):
+            level = self.blocks.level(expr)
+            with self.blocks.at(level):
+                value = self._compute(expr)
+            self.blocks.learn(expr, value, level)
+            return value
+        return self._emit_here(expr)
+
+    def _emit_here(self, expr: Expr) -> Value:
         guard = "" if self._guard is None else self._guard.text
         found = self._read.get((expr, "")) or self._read.get((expr, guard))
         before = self._loads_written
@@ -109,8 +120,7 @@ class Expressions:
         if self._loads_written > before:
             self._read[expr, guard] = value
         else:
-            self._known[expr] = value
-            self._order.append(expr)
+            self.blocks.learn(expr, value, self.blocks.innermost)
         return value
 
     def _variable(self, var: Var) -> Value:
@@ -238,11 +248,12 @@ class Expressions:
         builder = self.builder
         labels = builder.label("then"), builder.label("else")
         join = builder.label("join")
+        before = builder.place()
         builder.branch_if(condition, *labels)
         arms: list[tuple[Value, str]] = []
         for label, arm in zip(labels, (then, otherwise), strict=True):
             builder.start(label)
-            with self._branch_scope():
+            with self._branch_scope(before):
                 arms.append((self.emit(arm), builder.block))
             builder.branch(join)
         builder.start(join)
@@ -293,18 +304,20 @@ class Expressions:
         lanes = _lanes_hint(index)
         mask = self._mask(load.mask, lanes)
         if lanes == 1:
-            return self.memory.load(place, self.emit(index).text, 1, mask)
+            return self.memory.load(place, self._pointer(place, index), 1, mask)
         linear = as_linear(index)
         if linear is not None and isinstance(linear.stride, Const):
-            base, stride = self.emit(linear.base).text, int(linear.stride.value)
+            stride = int(linear.stride.value)
             if stride == 1:
+                pointer = self._pointer(place, linear.base)
                 if load.buffer.prefetch:
-                    self.memory.prefetch(place, base, load.buffer.prefetch)
-                return self.memory.load(place, base, lanes, mask)
+                    self.memory.prefetch(pointer, load.buffer.prefetch)
+                return self.memory.load(place, pointer, lanes, mask)
             if stride == 0 and mask is None:
-                value = self.memory.load(place, base, 1)
+                value = self.memory.load(place, self._pointer(place, linear.base), 1)
                 return Value(self.builder.splat(value.text, REGISTER[value.dtype], lanes), value.dtype, lanes)
-            strided = self.memory.load_strided(place, base, stride, lanes) if mask is None else None
+            pointer = self._pointer(place, linear.base)
+            strided = self.memory.load_strided(place, pointer, stride, lanes) if mask is None else None
             if strided is not None:
                 return strided
         return self.memory.gather(place, self.emit(index).text, lanes, mask)
@@ -317,15 +330,90 @@ class Expressions:
         linear = as_linear(index) if value.lanes > 1 else None
         stride = int(linear.stride.value) if linear is not None and isinstance(linear.stride, Const) else None
         if value.lanes == 1:
-            self.memory.store(place, self.emit(index).text, value, mask)
+            self.memory.store(place, self._pointer(place, index), value, mask)
         elif linear is not None and stride == 1:
-            self.memory.store(place, self.emit(linear.base).text, value, mask)
+            self.memory.store(place, self._pointer(place, linear.base), value, mask)
         elif linear is not None and stride == -1 and mask is None:
-            self.memory.store_reversed(place, self.emit(linear.base).text, value)
+            self.memory.store_reversed(place, self._pointer(place, linear.base), value)
         else:
             self.memory.scatter(place, self.emit(index).text, value, mask)
-        self._loaded.pop(store.buffer, None)
         self._read.clear()
+        self._forward(store, place, value, mask)
+
+    def _forward(self, store: Store, place: Place, value: Value, mask: str | None) -> None:
+        """Loads of what was just stored need not go through memory; what the store cannot have changed is still known."""
+        known = self._loaded.pop(store.buffer, {})
+        if place.is_stack:  # LLVM makes registers of it
+            return
+        kept: dict[Expr, Value] = {
+            e: v for e, v in known.items() if isinstance(e, BufferLoad) and self._apart(e, store)
+        }
+        if place.element == REGISTER[value.dtype]:
+            if mask is not None:
+                zero = splat(constant(0, value.dtype), place.element, value.lanes)
+                lanes = vector("i1", value.lanes)
+                text = f"select {lanes} {mask}, {value.type} {value.text}, {value.type} {zero}"
+                value = value._replace(text=self.builder.emit(text))
+            kept[BufferLoad(store.buffer, store.indices, store.mask)] = value
+        self._loaded[store.buffer] = kept
+
+    def _apart(self, load: BufferLoad, store: Store) -> bool:
+        """Both are contiguous, a constant distance from each other, and do not overlap."""
+        one, other = self._contiguous(load.indices[0]), self._contiguous(store.indices[0])
+        if one is None or other is None or one[0] != other[0]:
+            return False
+        (_, first, lanes), (_, second, others) = one, other
+        return first + lanes <= second or second + others <= first
+
+    def _contiguous(self, index: Expr) -> tuple[tuple[Expr, ...], int, int] | None:
+        """Terms of the first index, its constant, and the number of elements."""
+        lanes = _lanes_hint(index)
+        if lanes > 1:
+            linear = as_linear(index)
+            if linear is None or linear.stride != Const(1):
+                return None
+            index = linear.base
+        return (*self.facts.sum(index), lanes)
+
+    def _pointer(self, place: Place, index: Expr) -> str:
+        """The address of element ``index``, whose terms are added from the outermost block to the innermost: accesses of one tile
+        then differ by a constant from a pointer that each loop moves by as much."""
+        terms, offset = self.facts.sum(index)
+        if not terms and place.is_stack:
+            return self._stack_pointer(place, offset)
+        pointer = place.pointer
+        blocks, here = self.blocks, self.blocks.innermost
+        by_level: dict[int, list[Expr]] = {}
+        for term in terms:
+            by_level.setdefault(blocks.level(term) if self.facts.moves(term) else here, []).append(term)
+        for level in sorted(by_level):
+            key = (pointer, tuple(by_level[level]), 0)
+            found = blocks.pointer(key)
+            if found is None:
+                with blocks.at(level):
+                    found = self.memory.offset(place, pointer, self.emit(sum_of(key[1])).text)
+                blocks.learn_pointer(key, found, level)
+            pointer = found
+        if offset:
+            key = (pointer, (), offset)
+            found = blocks.pointer(key)
+            if found is None:
+                found = self.memory.offset(place, pointer, offset)
+                blocks.learn_pointer(key, found, here)
+            pointer = found
+        return pointer
+
+    def _stack_pointer(self, place: Place, offset: int) -> str:
+        """A register-to-be."""
+        if offset == 0:
+            return place.pointer
+        key = (place.pointer, (), offset)
+        found = self.blocks.pointer(key)
+        if found is None:
+            text = f"getelementptr inbounds {place.element}, ptr {place.pointer}, i64 {offset}"
+            found = self.builder.at_entry(text)
+            self.blocks.learn_pointer(key, found, 0)
+        return found
 
     def _place(self, buffer: Buffer) -> Place:
         found = self.places.get(buffer)

@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from functools import reduce
 from typing import NamedTuple
 
 from compiler_service.loop_ir.ir import Broadcast, BufferLoad, Ramp
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var, binary
 
 _MONOTONE = frozenset({BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_DIV})
+_MOVABLE = (Binary, Unary, Select, Ramp, Broadcast)
+_SLOW = frozenset(
+    {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD, BinaryOp.POW, BinaryOp.DIV}
+)
 _ROUNDINGS = frozenset({UnaryOp.ROUND, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.TRUNC})
 
 
@@ -79,6 +85,30 @@ _MIRRORED = {
 }
 
 
+def split_sum(index: Expr) -> tuple[tuple[Expr, ...], int]:
+    """A sum of int64 as its terms and its constant."""
+    terms: list[Expr] = []
+    constant = 0
+    rest = [(index, 1)]
+    while rest:
+        expr, sign = rest.pop()
+        match expr:
+            case Const(value=value):
+                constant += sign * int(value)
+            case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
+                rest += ((rhs, sign), (lhs, sign))
+            case Binary(op=BinaryOp.SUB, lhs=lhs, rhs=rhs):
+                rest += ((rhs, -sign), (lhs, sign))
+            case _:
+                terms.append(expr if sign > 0 else binary(BinaryOp.SUB, 0, expr))
+    return tuple(terms), constant
+
+
+def sum_of(terms: Sequence[Expr]) -> Expr:
+    """The inverse of :func:`split_sum`."""
+    return reduce(lambda a, b: binary(BinaryOp.ADD, a, b), terms)
+
+
 def uniform(expr: Expr) -> Expr:
     """The scalar that every lane of a broadcast holds; other expressions as they are."""
     return expr.x if isinstance(expr, Broadcast) else expr
@@ -137,6 +167,8 @@ class Facts:
 
     def __init__(self) -> None:
         self._loads: dict[Expr, bool] = {}
+        self._moves: dict[Expr, bool] = {}
+        self._sums: dict[Expr, tuple[tuple[Expr, ...], int]] = {}
         self._nonnegative: dict[str, bool] = {}
 
     def learn(self, name: str, nonnegative: bool) -> None:
@@ -149,6 +181,25 @@ class Facts:
         if found is None:
             found = isinstance(expr, BufferLoad) or any(self.has_loads(c) for c in expr.children())
             self._loads[expr] = found
+        return found
+
+    def moves(self, expr: Expr) -> bool:
+        """Integer arithmetic that costs little and may be computed earlier than the program says, needed or not."""
+        if isinstance(expr, (Const, Var)):
+            return True
+        found = self._moves.get(expr)
+        if found is None:
+            found = expr.dtype in (DType.INT64, DType.BOOL) and isinstance(expr, _MOVABLE)
+            if isinstance(expr, Binary) and expr.op in _SLOW:
+                found = found and isinstance(uniform(expr.rhs), Const)
+            found = self._moves[expr] = found and all(self.moves(child) for child in expr.children())
+        return found
+
+    def sum(self, index: Expr) -> tuple[tuple[Expr, ...], int]:
+        """:func:`split_sum`"""
+        found = self._sums.get(index)
+        if found is None:
+            found = self._sums[index] = split_sum(index)
         return found
 
     def is_nonnegative(self, expr: Expr) -> bool:

@@ -11,21 +11,15 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.target import Target
 
 _ABI = {"riscv64": "lp64d"}
-_QUICK_PASSES = (
-    "sroa",
-    "simplify_cfg",
-    "instruction_combine",
-    "new_gvn",
-    "jump_threading",
-    "dead_store_elimination",
-    "simplify_cfg",
-)
+_QUICK_PASSES = ("sroa", "simplify_cfg", "instruction_combine", "dead_store_elimination", "simplify_cfg")
+_LONGEST_FULL = 4000
+"""Lines of a module beyond which it consists of unrolled tiles, on which further passes take seconds and find nothing."""
 
 
 class Effort(enum.StrEnum):
     """How much time LLVM's passes may take."""
 
-    QUICK = "quick"  # half the time of FULL; code is a few per cent slower where loops are short
+    QUICK = "quick"  # a third of the time; code is a few per cent slower where a kernel is short
     FULL = "full"
 
 
@@ -98,7 +92,8 @@ def _optimized(text: str, target: Target, effort: Effort = Effort.FULL) -> llvm.
     inliner = llvm.create_new_module_pass_manager()
     inliner.add_always_inliner_pass()
     inliner.run(module, builder)
-    passes = builder.getFunctionPassManager() if effort is Effort.FULL else _quick_passes()
+    is_full = effort is Effort.FULL and text.count("\n") <= _LONGEST_FULL
+    passes = builder.getFunctionPassManager() if is_full else _quick_passes()
     for function in module.functions:
         if not function.is_declaration:
             passes.run(function, builder)

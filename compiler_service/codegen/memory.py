@@ -21,6 +21,7 @@ class Place(NamedTuple):
     pointer: str
     dtype: DType
     element: str
+    is_stack: bool = False
 
     @property
     def size(self) -> int:
@@ -35,7 +36,7 @@ class Place(NamedTuple):
 
 def place_of(buffer: Buffer, pointer: str) -> Place:
     elements = STACK if buffer.scope is Scope.STACK else MEMORY
-    return Place(pointer, buffer.dtype, elements[buffer.dtype])
+    return Place(pointer, buffer.dtype, elements[buffer.dtype], buffer.scope is Scope.STACK)
 
 
 def element_size(buffer: Buffer) -> int:
@@ -44,16 +45,15 @@ def element_size(buffer: Buffer) -> int:
 
 
 class Memory:
-    """Accesses within one function. Indices are the texts of int64 operands; masks of ``i1`` operands."""
+    """Accesses within one function. Pointers (to an element), indices and masks are texts of operands."""
 
     def __init__(self, builder: FunctionBuilder) -> None:
         self._builder = builder
 
     # -- loads
 
-    def load(self, place: Place, index: str, lanes: int, mask: str | None = None) -> Value:
-        """Elements ``index, index + 1, ...``; masked-out lanes are 0."""
-        pointer = self._address(place, index, inside=mask is None)
+    def load(self, place: Place, pointer: str, lanes: int, mask: str | None = None) -> Value:
+        """``lanes`` elements from ``pointer`` on; masked-out lanes are 0."""
         if mask is None:
             return self._decode(place, self._plain_load(place, pointer, lanes), lanes)
         if lanes == 1:
@@ -68,18 +68,16 @@ class Memory:
         )
         return self._decode(place, raw, lanes)
 
-    def prefetch(self, place: Place, index: str, ahead: int) -> None:
-        """Asks for the cache line ``ahead`` bytes behind element ``index``; it need not exist."""
+    def prefetch(self, pointer: str, ahead: int) -> None:
+        """Asks for the cache line ``ahead`` bytes behind ``pointer``; it need not exist."""
         function = self._builder.module.intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
-        pointer = self._address(place, index, inside=False)
         line = self._builder.emit(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
         self._builder.line(f"call void {function}(ptr {line}, i32 0, i32 3, i32 1)")
 
-    def load_strided(self, place: Place, index: str, stride: int, lanes: int) -> Value | None:
-        """Elements ``index, index + stride, ...`` by shuffles of whole vectors; ``None`` where gathering is better."""
+    def load_strided(self, place: Place, pointer: str, stride: int, lanes: int) -> Value | None:
+        """Every ``stride``-th element by shuffles of whole vectors; ``None`` where gathering is better."""
         if stride == -1:
-            first = self._builder.emit(f"add i64 {index}, {1 - lanes}")
-            raw = self._plain_load(place, self._address(place, first), lanes)
+            raw = self._plain_load(place, self.offset(place, pointer, 1 - lanes), lanes)
             return self._decode(place, self.reverse(raw, place.element, lanes), lanes)
         if not 2 <= stride <= _LARGEST_SHUFFLED_STRIDE:
             return None
@@ -87,8 +85,7 @@ class Memory:
         result = "poison"
         for part in range(stride):
             offset = min(part * lanes, span - lanes)
-            at = index if offset == 0 else self._builder.emit(f"add i64 {index}, {offset}")
-            raw = self._plain_load(place, self._address(place, at), lanes)
+            raw = self._plain_load(place, self.offset(place, pointer, offset), lanes)
             result = self._pick(result, raw, place.element, lanes, part, stride, offset)
         return self._decode(place, result, lanes)
 
@@ -116,11 +113,10 @@ class Memory:
 
     # -- stores
 
-    def store(self, place: Place, index: str, value: Value, mask: str | None = None) -> None:
-        """Elements ``index, index + 1, ...``"""
+    def store(self, place: Place, pointer: str, value: Value, mask: str | None = None) -> None:
+        """The lanes of ``value`` one after the other from ``pointer`` on."""
         lanes = value.lanes
         raw = self._encode(place, value)
-        pointer = self._address(place, index, inside=mask is None)
         kind = vector(place.element, lanes)
         if mask is None:
             self._builder.line(f"store {kind} {raw}, ptr {pointer}, align {place.size}")
@@ -134,12 +130,12 @@ class Memory:
         )
         self._builder.line(f"call void {function}({kind} {raw}, ptr align {place.size} {pointer}, {condition} {mask})")
 
-    def store_reversed(self, place: Place, index: str, value: Value) -> None:
-        """Elements ``index, index - 1, ...``"""
-        first = self._builder.emit(f"add i64 {index}, {1 - value.lanes}")
+    def store_reversed(self, place: Place, pointer: str, value: Value) -> None:
+        """The lanes of ``value`` one before the other from ``pointer`` on."""
+        first = self.offset(place, pointer, 1 - value.lanes)
         raw = self.reverse(self._encode(place, value), place.element, value.lanes)
         kind = vector(place.element, value.lanes)
-        self._builder.line(f"store {kind} {raw}, ptr {self._address(place, first)}, align {place.size}")
+        self._builder.line(f"store {kind} {raw}, ptr {first}, align {place.size}")
 
     def scatter(self, place: Place, indices: str, value: Value, mask: str | None) -> None:
         """One element per lane; where indices repeat the last lane wins."""
@@ -171,11 +167,11 @@ class Memory:
         order = ", ".join(f"i32 {lane}" for lane in reversed(range(lanes)))
         return self._builder.emit(f"shufflevector {kind} {text}, {kind} poison, <{lanes} x i32> <{order}>")
 
-    def _address(self, place: Place, index: str, *, inside: bool = True) -> str:
-        if index == "0":
-            return place.pointer
-        kind = "getelementptr inbounds" if inside else "getelementptr"
-        return self._builder.emit(f"{kind} {place.element}, ptr {place.pointer}, i64 {index}")
+    def offset(self, place: Place, pointer: str, elements: int | str) -> str:
+        """``pointer`` moved by a number of elements. Not `inbounds`: parts of an index may lie outside of the buffer."""
+        if elements == 0:
+            return pointer
+        return self._builder.emit(f"getelementptr {place.element}, ptr {pointer}, i64 {elements}")
 
     def _addresses(self, place: Place, indices: str, lanes: int) -> str:
         return self._builder.emit(

@@ -12,6 +12,7 @@ from pathlib import Path, PurePosixPath
 import onnx
 
 from compiler_service.frontend.limits import Limits, exceeded
+from compiler_service.frontend.slim import OWN_FILE
 from compiler_service.frontend.source import Blob
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -25,6 +26,8 @@ class ExternalData:
     blobs: Mapping[str, Blob]
     folder: Path | None
     limits: Limits
+    model: memoryview = field(default_factory=lambda: memoryview(b""))
+    """The model itself, for tensors whose data has been left where it is (:mod:`compiler_service.frontend.slim`)."""
     _open: dict[str, memoryview] = field(default_factory=dict)
     _total: int = 0
 
@@ -51,6 +54,14 @@ class ExternalData:
                 f"{len(data)} bytes in all",
             )
         return data[offset : offset + size]
+
+    def own(self, tensor: onnx.TensorProto) -> memoryview | None:
+        """The bytes of ``tensor`` in the model file, if it has been parsed without them."""
+        if not any(e.key == "location" and e.value == OWN_FILE for e in tensor.external_data):
+            return None
+        entries = {e.key: e.value for e in tensor.external_data}
+        offset = _number(entries["offset"], "offset", tensor.name)
+        return self.model[offset : offset + _number(entries["length"], "length", tensor.name)]
 
     def _data(self, location: str, tensor: str) -> memoryview:
         if location not in self._open:

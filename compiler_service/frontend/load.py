@@ -42,23 +42,28 @@ def import_model(source: ModelSource | bytes | str | Path, options: ImportOption
         IngotError: of the first thing that is wrong, naming the node and the remedy.
     """
     source = ModelSource.of(source)
-    proto = parse_model(source.read(options.limits), options.limits)
-    module = import_proto(proto, source, options, inference, StopAtFirst())
+    data = source.read(options.limits)
+    module = import_proto(parse_model(data, options.limits), data, source, options, inference, StopAtFirst())
     assert module is not None  # StopAtFirst has raised otherwise
     verify_module(module)
     return module
 
 
 def import_proto(
-    proto: onnx.ModelProto, source: ModelSource, options: ImportOptions, inference: Inference, problems: Problems
+    proto: onnx.ModelProto,
+    data: memoryview,
+    source: ModelSource,
+    options: ImportOptions,
+    inference: Inference,
+    problems: Problems,
 ) -> Module | None:
-    """The module, or ``None`` when a graph output depends on a node that went to ``problems``."""
+    """The module of ``proto``, parsed from ``data``; ``None`` when an output depends on a node that went to ``problems``."""
     limits = options.limits
     context = Context(
         inference,
         problems,
         Budget(limits),
-        ExternalData(source.blobs, source.folder, limits),
+        ExternalData(source.blobs, source.folder, limits, data),
         functions_of(proto),
         KnownValues(limits),
     )

@@ -124,13 +124,14 @@ def check_model(source: ModelSource | bytes | str | Path, options: ImportOptions
         IngotError: the file cannot be read as a model at all.
     """
     source = ModelSource.of(source)
-    proto = parse_model(source.read(options.limits), options.limits)
+    data = source.read(options.limits)
+    proto = parse_model(data, options.limits)
     problems = CollectAll()
     rest: tuple[Obstacle, ...] = ()
     inputs: dict[str, str] = {}
     outputs: dict[str, str] = {}
     try:
-        module = import_proto(proto, source, options, inference, problems)
+        module = import_proto(proto, data, source, options, inference, problems)
     except IngotError as error:
         rest = (Obstacle.of(error),)
     else:

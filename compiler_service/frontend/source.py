@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import mmap
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +13,7 @@ import onnx
 from google.protobuf.message import DecodeError
 
 from compiler_service.frontend.limits import Limits, exceeded
+from compiler_service.frontend.slim import without_tensors
 from compiler_service.frontend.text_check import check_text
 from compiler_service.frontend.wire import Outline, TruncatedError, WireError, outline
 from shared_ir.digest import source_digest
@@ -63,20 +66,17 @@ class ModelSource:
         """Where external data may lie."""
         return self.model.parent if isinstance(self.model, Path) else None
 
-    def read(self, limits: Limits) -> bytes:
-        """The serialised model.
+    def read(self, limits: Limits) -> memoryview:
+        """The serialised model; a file is mapped, not read.
 
         Raises:
             IngotError: NOT_FOUND, or LIMIT_EXCEEDED before anything is read.
         """
         if isinstance(self.model, Path):
             _check_size(_file_size(self.model), limits)
-            with self.model.open("rb") as file:
-                data = file.read(limits.model_bytes + 1)
-        else:
-            data = self.model
-        _check_size(len(data), limits)
-        return data
+            return _mapped(self.model)
+        _check_size(len(self.model), limits)
+        return memoryview(self.model)
 
     def sha256(self) -> str:
         """Hexadecimal digest of the model and its external data, by name; that of the file for a model without.
@@ -95,6 +95,13 @@ def _digest(part: bytes | Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def _mapped(path: Path) -> memoryview:
+    with path.open("rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            return memoryview(b"")
+        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+
+
 def _file_size(path: Path) -> int:
     if not path.is_file():
         raise IngotError(
@@ -111,8 +118,8 @@ def _check_size(size: int, limits: Limits) -> None:
         raise exceeded("the model file is too large", f"at most {limits.model_bytes} bytes", f"{size} bytes")
 
 
-def parse_model(data: bytes, limits: Limits) -> onnx.ModelProto:
-    """The model proto, its versions and outline checked.
+def parse_model(data: memoryview, limits: Limits) -> onnx.ModelProto:
+    """The model proto, its versions and outline checked; large tensors refer to their place in ``data`` (:mod:`slim`).
 
     Raises:
         IngotError: INVALID_MODEL, UNSUPPORTED_OPSET or LIMIT_EXCEEDED.
@@ -128,7 +135,7 @@ def parse_model(data: bytes, limits: Limits) -> onnx.ModelProto:
         raise _invalid("the model file is no protobuf", "an ONNX model", str(error)) from error
     _check_outline(found, limits)
     try:
-        proto = onnx.ModelProto.FromString(data)
+        proto = onnx.ModelProto.FromString(without_tensors(data))
     except (DecodeError, RecursionError) as error:
         raise _invalid(
             "the model file is damaged or nested too deeply",
@@ -139,12 +146,13 @@ def parse_model(data: bytes, limits: Limits) -> onnx.ModelProto:
     return proto
 
 
-def _refuse_foreign_formats(data: bytes) -> None:
+def _refuse_foreign_formats(data: memoryview) -> None:
     for offset, magic, what in _FOREIGN_FORMATS:
         if data[offset : offset + len(magic)] == magic:
             raise _invalid("the file is not an ONNX model", "an ONNX model", what, "Export the model to ONNX.")
-    if data[:1].isspace() or data[:1] in (b"{", b"<"):
-        start = data[:40].decode("utf-8", "replace").strip()
+    first = bytes(data[:40])
+    if first[:1].isspace() or first[:1] in (b"{", b"<"):
+        start = first.decode("utf-8", "replace").strip()
         raise _invalid(
             "the file is not an ONNX model", "an ONNX model", f"text: {start!r}", "Export the model to ONNX."
         )

@@ -65,6 +65,9 @@ def to_array(tensor: onnx.TensorProto, external: ExternalData, budget: Budget, w
     count = math.prod(shape)
     if dtype is DType.STRING:
         return _strings(tensor, count, where).reshape(shape)
+    own = external.own(tensor)
+    if own is not None:
+        return _from_raw(own, dtype, count, where).reshape(shape)
     if tensor.data_location == onnx.TensorProto.EXTERNAL:
         return _from_bytes(external.read(tensor, _packed_size(dtype, count)), dtype, count).reshape(shape)
     if tensor.HasField("raw_data"):
@@ -76,7 +79,7 @@ def _packed_size(dtype: DType, count: int) -> int:
     return (count * dtype.bits + 7) // 8
 
 
-def _from_raw(raw: bytes, dtype: DType, count: int, where: str) -> np.ndarray:
+def _from_raw(raw: bytes | memoryview, dtype: DType, count: int, where: str) -> np.ndarray:
     size = _packed_size(dtype, count)
     if len(raw) != size:
         raise _invalid("a constant tensor does not hold as many bytes as its dims say", where, str(size), str(len(raw)))

@@ -9,20 +9,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+VARINT, FIXED64, BYTES, FIXED32 = 0, 1, 2, 5
 _MODEL_WIRE_TYPES = {
-    1: _VARINT,
-    2: _BYTES,
-    3: _BYTES,
-    4: _BYTES,
-    5: _VARINT,
-    6: _BYTES,
-    7: _BYTES,
-    8: _BYTES,
-    14: _BYTES,
-    20: _BYTES,
-    25: _BYTES,
-    26: _BYTES,
+    1: VARINT,
+    2: BYTES,
+    3: BYTES,
+    4: BYTES,
+    5: VARINT,
+    6: BYTES,
+    7: BYTES,
+    8: BYTES,
+    14: BYTES,
+    20: BYTES,
+    25: BYTES,
+    26: BYTES,
 }
 """Fields of ModelProto (onnx.proto): ir_version, producer_name, producer_version, domain, model_version, doc_string, graph,
 opset_import, metadata_props, training_info, functions, configuration."""
@@ -48,7 +48,7 @@ class Outline:
     foreign_fields: int = 0
 
 
-def outline(data: bytes, most_entries: int) -> Outline:
+def outline(data: bytes | memoryview, most_entries: int) -> Outline:
     """Read the outline of a ModelProto; stops counting graph entries above ``most_entries``.
 
     Raises:
@@ -79,43 +79,65 @@ def _opset(body: memoryview) -> tuple[str, int]:
     """Domain and version of an OperatorSetIdProto; version 0 when absent."""
     domain, version = "", 0
     for number, wire_type, value, content in _fields(body):
-        if (number, wire_type) == (1, _BYTES):
+        if (number, wire_type) == (1, BYTES):
             domain = bytes(content).decode("utf-8", "replace")
-        elif (number, wire_type) == (2, _VARINT):
+        elif (number, wire_type) == (2, VARINT):
             version = value
     return domain, version
 
 
 def _fields(view: memoryview) -> Iterator[tuple[int, int, int, memoryview]]:
     """Number, wire type, integer value and content of every field."""
-    at, end = 0, len(view)
     nothing = view[:0]
+    for number, wire_type, _, content, after in spans(view, 0, len(view)):
+        value = _varint(view, content, after)[0] if wire_type == VARINT else 0
+        yield number, wire_type, value, view[content:after] if wire_type == BYTES else nothing
+
+
+def spans(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+    """Number and wire type of every field of the message ``view[start:end]``, where it starts, where its content starts and
+    where it ends.
+
+    Raises:
+        WireError: the bytes do not parse.
+    """
+    at = start
     while at < end:
-        tag, at = _varint(view, at)
+        field_start = at
+        tag, at = _varint(view, at, end)
         number, wire_type = tag >> 3, tag & 7
         if number == 0:
             raise WireError("field number 0")
-        value, content = 0, nothing
-        if wire_type == _VARINT:
-            value, at = _varint(view, at)
-        elif wire_type == _BYTES:
-            length, at = _varint(view, at)
-            if at + length > end:
-                raise TruncatedError(f"field {number} of {length} bytes reaches past the end")
-            content, at = view[at : at + length], at + length
-        elif wire_type in (_FIXED32, _FIXED64):
-            at += 4 if wire_type == _FIXED32 else 8
-            if at > end:
-                raise TruncatedError(f"field {number} reaches past the end")
+        content = at
+        if wire_type == VARINT:
+            _, at = _varint(view, at, end)
+        elif wire_type == BYTES:
+            length, content = _varint(view, at, end)
+            at = content + length
+        elif wire_type in (FIXED32, FIXED64):
+            at += 4 if wire_type == FIXED32 else 8
         else:
             raise WireError(f"wire type {wire_type}")
-        yield number, wire_type, value, content
+        if at > end:
+            size = f" of {at - content} bytes" if wire_type == BYTES else ""
+            raise TruncatedError(f"field {number}{size} reaches past the end")
+        yield number, wire_type, field_start, content, at
 
 
-def _varint(view: memoryview, at: int) -> tuple[int, int]:
+def varint_bytes(value: int) -> bytes:
+    """A number in wire format."""
+    encoded = bytearray()
+    while value > 0x7F:
+        encoded.append(value & 0x7F | 0x80)
+        value >>= 7
+    encoded.append(value)
+    return bytes(encoded)
+
+
+def _varint(view: memoryview, at: int, end: int) -> tuple[int, int]:
     value = shift = 0
     while True:
-        if at >= len(view):
+        if at >= end:
             raise TruncatedError("the bytes end inside a number")
         byte = view[at]
         at += 1

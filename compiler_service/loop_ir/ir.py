@@ -21,8 +21,8 @@ A function runs ``body`` for every ``task`` of a given range within [0, tasks); 
 
 Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loops of constant extent. The passes then
 run in this order: ``skip`` and ``partition`` (conditions), ``vectorize`` (to Ramp / Broadcast), ``flatten`` (to one row-major
-index per access), ``simplify``, ``unroll`` (replicate), ``hoist``. Code generation takes flat functions without UNROLLED or
-VECTORIZED loops.
+index per access), ``simplify``, ``unroll`` (replicate), ``shuffle`` (strided accesses). Code generation takes flat functions
+without UNROLLED or VECTORIZED loops.
 
 In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane
 counts. Two exceptions: the condition of a Select may be scalar between vectors, and the indices of one access may mix

@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from compiler_service.loop_ir.ir import Function
 from compiler_service.loop_ir.passes.flatten import flatten
-from compiler_service.loop_ir.passes.hoist import hoist
 from compiler_service.loop_ir.passes.partition import partition
 from compiler_service.loop_ir.passes.shuffle import shuffle
 from compiler_service.loop_ir.passes.simplify import simplify
@@ -26,7 +25,6 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("simplify", simplify),
     ("unroll", unroll),
     ("shuffle", shuffle),
-    ("hoist", hoist),
 )
 
 

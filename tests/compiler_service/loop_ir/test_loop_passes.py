@@ -26,19 +26,16 @@ from loop_programs import (
 from compiler_service.loop_ir.ir import (
     Block,
     Buffer,
-    BufferLoad,
     For,
     Function,
     If,
     Let,
-    Ramp,
     Statement,
     Store,
     walk_statements,
 )
 from compiler_service.loop_ir.passes import LOOP_PASSES, run
 from compiler_service.loop_ir.passes.flatten import flatten
-from compiler_service.loop_ir.passes.hoist import hoist
 from compiler_service.loop_ir.passes.simplify import simplify
 from compiler_service.loop_ir.passes.unroll import unroll
 from compiler_service.loop_ir.passes.vectorize import vectorize
@@ -145,7 +142,7 @@ def test_unroll_needs_a_constant_extent() -> None:
     )
 
 
-# -- flatten, simplify, hoist
+# -- flatten, simplify
 
 
 def test_flatten_with_symbolic_extents() -> None:
@@ -229,29 +226,3 @@ def test_vector_divisions_use_ranges() -> None:
     index = (K * 3 + V) // 12
     body = loops(store(Y, [T, V], load(X, T, index) + load(X, T, (K * 3 + V) % 12)), (K, 4, SERIAL), (V, 3, VECTORIZED))
     assert lines(simplify(vectorize(over_x_and_y(body))))[-1] == "    y[t, 0:3] = splat(x[t, 0], 3) + x[t, k * 3:+3]"
-
-
-def test_hoist_names_what_repeats_and_leaves_loads_alone() -> None:
-    base = T * 16 + K * 4
-    flat_x, flat_y = Buffer("x", FLOAT, (64,)), Buffer("y", FLOAT, (64,))
-    body = Block((store(flat_y, [base], load(flat_x, base + 1)), store(flat_y, [base + 2], load(flat_x, base + 1))))
-    function = Function("kernel", (flat_x, flat_y), (), T, 4, loops(body, (K, 3, SERIAL)))
-    assert lines(hoist(function)) == [
-        "for k in 0..3:",
-        "    let index_0 = t * 16 + k * 4",
-        "    let index_1 = index_0 + 1",
-        "    y[index_0] = x[index_1]",
-        "    y[index_0 + 2] = x[index_1]",
-    ]
-
-
-def test_hoist_keeps_ramps_and_unsafe_divisions_where_they_are() -> None:
-    flat_x, flat_y = Buffer("x", FLOAT, (64,)), Buffer("y", FLOAT, (64,))
-    contiguous = Ramp(T * 16 + 1, Const(1), 4)
-    vector = BufferLoad(flat_x, (contiguous,))
-    unsafe = select(N < 1, ZERO, load(flat_x, T * 16 // N))
-    body = Block((store(flat_y, [contiguous], vector), store(flat_y, [0], unsafe), store(flat_y, [1], unsafe)))
-    function = Function("kernel", (flat_x, flat_y), (N,), T, 4, body)
-    text = lines(hoist(function))
-    assert text[:2] == ["let index_0 = t * 16 + 1", "y[index_0:+4] = x[index_0:+4]"]
-    assert text[2] == "y[0] = select(n < 1, 0.0, x[t * 16 // n])"
