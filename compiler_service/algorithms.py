@@ -33,5 +33,3 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
                 }
             )
     return tuple(found)
-
-

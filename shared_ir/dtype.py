@@ -100,5 +100,7 @@ _ARRAY_NAMES = {
 }
 """Names that ml_dtypes gives to its numpy dtypes, where they are not the ONNX names."""
 _NUMPY_NAMES = frozenset(
-    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+    t.value
+    for t in DType
+    if t is not DType.STRING and not t.value.startswith(("bfloat", "float8", "float4")) and t.bits >= 8
 )

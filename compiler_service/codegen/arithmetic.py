@@ -272,7 +272,9 @@ def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
     if known.lhs_not_nan or known.rhs_not_nan:
         return chosen
     unordered = builder.emit(f"fcmp uno {lhs.type} {lhs.text}, {lhs.text}")
-    nan = splat(float_bits(math.nan, element), element, lhs.lanes)  # `lhs.text` would be merged with the other selection
+    nan = splat(
+        float_bits(math.nan, element), element, lhs.lanes
+    )  # `lhs.text` would be merged with the other selection
     return builder.emit(_select_text(unordered, lhs, nan, chosen))
 
 

@@ -148,7 +148,6 @@ class _GroupMaker:
                 self._calculate(operand, nodes, inlined)
         nodes.append(node)
 
-
     def _move(
         self, value: Value, nodes: list[Node], inlined: dict[Value, np.ndarray], inputs: dict[Value, None]
     ) -> None:

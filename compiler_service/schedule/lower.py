@@ -303,7 +303,11 @@ class _Lowering:
             if lane_axis == (loop.axis, loop.step):
                 inner = replace(inner, origin=inner.base)
             if loop.step == 1 and loop.kind is LoopKind.VECTORIZED and here.limit is not None and index is not None:
-                wanted = (index.name, int(here.limit.value)) if isinstance(here.limit, Const) and isinstance(index, Var) else None
+                wanted = (
+                    (index.name, int(here.limit.value))
+                    if isinstance(here.limit, Const) and isinstance(index, Var)
+                    else None
+                )
                 inner = replace(inner, valid=index < here.limit, lanes=wanted)
             left, inner = self._named_limit(loop, inner)
             opened = {**ranges, loop.axis: inner}
@@ -381,6 +385,7 @@ class _Lowering:
         for buffer in reversed(allocations):
             result = Allocate(buffer, result)
         return result
+
 
 def _halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:
     """(count, distance): the first ``count`` of ``tile`` accumulators take in those ``distance`` behind them, until one vector

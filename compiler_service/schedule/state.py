@@ -179,7 +179,9 @@ def _check_place(state: State, stage: Stage) -> None:
     consumer = state.stage(stage.attach[0])
     at = consumer.loops.index(consumer.loop(stage.attach[1]))
     if any(o.kind is LoopKind.VECTORIZED for o in consumer.loops[: at + 1]):
-        raise _misfit(f"{stage.name} cannot be computed inside the vector loop of {consumer.name}", "a loop outside of it")
+        raise _misfit(
+            f"{stage.name} cannot be computed inside the vector loop of {consumer.name}", "a loop outside of it"
+        )
 
 
 def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:

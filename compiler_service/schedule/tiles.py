@@ -47,7 +47,9 @@ def tile_cost(rows: int, height: int, columns: int, width: int, lane: int) -> fl
     """Cycles for one reduction step over rows x columns in tiles of height x width, tails included."""
     row_tiles = [(rows // height, height), (1, rows % height)]
     column_tiles = [(columns // width, width), (1, columns % width)]
-    return sum(n * m * tile_cycles(h, -(-w // lane)) for n, h in row_tiles for m, w in column_tiles if n and m and h and w)
+    return sum(
+        n * m * tile_cycles(h, -(-w // lane)) for n, h in row_tiles for m, w in column_tiles if n and m and h and w
+    )
 
 
 def tile_cycles(height: int, vectors: int) -> float:

@@ -14,7 +14,7 @@ from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
-from shared_ir.expr import Expr, logical_and, transform
+from shared_ir.expr import Expr, logical_and, transform, variables
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
 
@@ -80,12 +80,12 @@ class Values:
             return BufferLoad(place.buffer, offsets)
         stage = self._state.stage_of(load.tensor)
         if stage is not None and stage.alias:
-            return BufferLoad(self.output, indices, self._load_mask(load, ranges))
+            return BufferLoad(self.output, indices, self._load_mask(load, indices, ranges))
         if load.tensor not in self.arguments:
             raise fault(f"{load.tensor.name} is read but neither an argument nor placed by the schedule")
         buffer = self.arguments[load.tensor]
         pack = self._state.packs.get(load.tensor)
-        mask = self._load_mask(load, ranges)
+        mask = self._load_mask(load, indices, ranges)
         if pack is None:
             return BufferLoad(buffer, indices, mask)
         if any(modulus and modulus % lanes_of(self._target, load.dtype) == 0 for _, _, modulus in pack.order):
@@ -101,11 +101,13 @@ class Values:
         bounds: dict[str, Interval] = {r.lanes[0]: (0, r.lanes[1] - 1) for r in ranges.values() if r.lanes is not None}
         return Simplifier({**self._simplify.ranges, **bounds}) if bounds else self._simplify
 
-    def _load_mask(self, load: Load, ranges: Ranges) -> Expr | None:
+    def _load_mask(self, load: Load, indices: Sequence[Expr], ranges: Ranges) -> Expr | None:
+        """The mask of a load along limited axes; none where the index turned out to be the same in every lane."""
+        moving = frozenset(v for i in indices for v in variables(i))
         used = {name for i in load.indices for name in dim_symbols([i])}
         result: Expr | None = None
         for name, r in ranges.items():
             valid = r.valid if axis_var(name).name in used else None
-            if valid is not None:
+            if valid is not None and moving & variables(valid):
                 result = valid if result is None else logical_and(result, valid)
         return result

@@ -118,9 +118,7 @@ def _factors(op: Compute) -> tuple[Expr, ...]:
     """The two factors of a floating-point sum of products, or nothing."""
     match op.body:
         case Binary(op=BinaryOp.MUL, lhs=lhs, rhs=rhs) if (
-            op.reduction is not None
-            and op.reduction.op is ReduceOp.SUM
-            and lhs.dtype in (DType.FLOAT32, DType.FLOAT64)
+            op.reduction is not None and op.reduction.op is ReduceOp.SUM and lhs.dtype in (DType.FLOAT32, DType.FLOAT64)
         ):
             return lhs, rhs
     return ()

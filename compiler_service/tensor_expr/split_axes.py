@@ -92,7 +92,11 @@ def _walked_to_output(tensor: Tensor, position: int, output: Tensor, tensors: li
         for load in loads(op.body):
             if load.tensor is not tensor:
                 continue
-            own = [i for i, a in enumerate(op.axes) if a.var == load.indices[position] and a.extent == tensor.shape[position]]
+            own = [
+                i
+                for i, a in enumerate(op.axes)
+                if a.var == load.indices[position] and a.extent == tensor.shape[position]
+            ]
             if op.reduction is not None or not own or not _walked_to_output(user, own[0], output, tensors):
                 return False
     return True
@@ -142,5 +146,3 @@ def _simplified(body: Expr, bounds: dict[str, Interval]) -> Expr:
 
 def _last(extent: Dim) -> int | None:
     return extent - 1 if isinstance(extent, int) else None
-
-

@@ -26,8 +26,8 @@ def topological(output: Tensor) -> tuple[Tensor, ...]:
 def print_tensors(output: Tensor) -> str:
     """One line a tensor, producers first; names of tensors are replaced by their numbers, so equal kernels print equal::
 
-        %0 = argument float32[n, 64]
-        %1[m, k] = sum(ic < 64) %0[m, ic] * ...
+    %0 = argument float32[n, 64]
+    %1[m, k] = sum(ic < 64) %0[m, ic] * ...
     """
     order = topological(output)
     names = {t: f"%{i}" for i, t in enumerate(order)}
@@ -40,7 +40,9 @@ def _line(tensor: Tensor, names: dict[Tensor, str]) -> str:
         return f"{names[tensor]} = argument {kind}"
     axes = ", ".join(a.name for a in tensor.op.axes)
     reduction = tensor.op.reduction
-    over = "" if reduction is None else f"{reduction.op}({', '.join(f'{a.name} < {a.extent}' for a in reduction.axes)}) "
+    over = (
+        "" if reduction is None else f"{reduction.op}({', '.join(f'{a.name} < {a.extent}' for a in reduction.axes)}) "
+    )
     return f"{names[tensor]}[{axes}]: {kind} = {over}{body_text(tensor.op.body, names)}"
 
 

@@ -58,7 +58,9 @@ def test_it_can_be_switched_off(filtered: Artifact, options: dict[str, object]) 
 
 def test_results_stay_close_to_float64(filtered: Artifact) -> None:
     x = np.random.default_rng(1).standard_normal((1, CHANNELS, 24, 24)).astype(np.float32)
-    windows = np.lib.stride_tricks.sliding_window_view(np.pad(x[0].astype(np.float64), ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2))
+    windows = np.lib.stride_tricks.sliding_window_view(
+        np.pad(x[0].astype(np.float64), ((0, 0), (1, 1), (1, 1))), (3, 3), (1, 2)
+    )
     wanted = np.maximum(np.einsum("chwij,ocij->ohw", windows, convolution_model()[1].astype(np.float64)), 0)
     for artifact, tolerance in ((filtered, 1e-5), (compiled(winograd=False), 2e-6)):
         model = load_model(artifact)

@@ -76,7 +76,9 @@ def _plan(kernel: KernelView, target: Target) -> _Plan | None:
     match = match_contraction(reduction)
     if match is None or not same_axes(state, reduction):
         return None
-    return _Plan(kernel, state, match, local, None if transposed is None else state.stage(transposed.name), target, steps)
+    return _Plan(
+        kernel, state, match, local, None if transposed is None else state.stage(transposed.name), target, steps
+    )
 
 
 class _Plan:

@@ -62,9 +62,7 @@ def _groups(data: Load, columns: str) -> int | None:
         nodes = list(_occurrences(index))
         total = sum(1 for e in nodes if e == axis_var(columns))
         grouped = [
-            e
-            for e in nodes
-            if isinstance(e, Binary) and e.op is BinaryOp.FLOOR_DIV and e.lhs == axis_var(columns)
+            e for e in nodes if isinstance(e, Binary) and e.op is BinaryOp.FLOOR_DIV and e.lhs == axis_var(columns)
         ]
         if len(grouped) != total or not all(isinstance(getattr(e.rhs, "value", None), int) for e in grouped):
             return None

@@ -209,7 +209,11 @@ def _block_cost(b: Blocking, columns: int, channels: int, width: int) -> float:
     wide = b.vectors * width
     vectors = ((channels // wide, b.vectors), (1, -(-(channels % wide) // width)))
     return sum(
-        n * m * k * tile_cycles(h * w, v) for n, h in heights for m, w in widths for k, v in vectors if n * m * k * h * w * v
+        n * m * k * tile_cycles(h * w, v)
+        for n, h in heights
+        for m, w in widths
+        for k, v in vectors
+        if n * m * k * h * w * v
     )
 
 

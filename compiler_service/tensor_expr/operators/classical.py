@@ -58,9 +58,7 @@ def gaussian_kernel(x: Tensor, supports: Tensor, *, gamma: float) -> Tensor:
 def softmax_zero(x: Tensor) -> Tensor:
     """Softmax over the rows, in which scores of 0 count as 0; rows of zeros become 0.5."""
     largest = reduced(ReduceOp.MAX, x, (1,), "max")
-    powers = elementwise(
-        "powers", lambda v, m: select(absolute(v) > 1e-7, exp(v - m), v * exp(-m)), x, largest
-    )
+    powers = elementwise("powers", lambda v, m: select(absolute(v) > 1e-7, exp(v - m), v * exp(-m)), x, largest)
     total = reduced(ReduceOp.SUM, powers, (1,), "sum")
     return elementwise("softmax_zero", lambda p, s: select(equal(s, 0), 0.5, p / s), powers, total)
 

@@ -240,9 +240,7 @@ def _with_zeros(x: Tensor, w: Tensor, found: Sequence[_Phases], images: Layout) 
     return x, w
 
 
-def _spread(
-    x: Tensor, images: Layout, strides: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim]
-) -> Tensor:
+def _spread(x: Tensor, images: Layout, strides: Sequence[int], before: Sequence[Dim], sizes: Sequence[Dim]) -> Tensor:
     """Elements of ``x`` ``stride`` apart, ``before`` zeros in front of the first, ``sizes`` elements in all."""
     batch, channels, spatial = images.parts(x.shape)
 

@@ -62,7 +62,9 @@ def concat(*tensors: Tensor, axis: int) -> Tensor:
 
         return between(0, len(tensors))
 
-    pairs = [(d, s) for t in tensors for a, (d, s) in enumerate(zip(t.shape, shape, strict=True)) if a != axis and d != s]
+    pairs = [
+        (d, s) for t in tensors for a, (d, s) in enumerate(zip(t.shape, shape, strict=True)) if a != axis and d != s
+    ]
     return compute(shape, body, name="concat", assumes=pairs)
 
 
@@ -89,9 +91,7 @@ def split(
     return tuple(window(offset, size) for offset, size in zip(offsets, parts, strict=False))
 
 
-def slice_(
-    x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
-) -> Tensor:
+def slice_(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None) -> Tensor:
     """Numpy slicing; bounds may depend on dims, steps are numbers."""
     first, last = known_dims(starts, "starts"), known_dims(ends, "ends")
     chosen = tuple(range(len(first))) if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
@@ -165,9 +165,7 @@ def pad(
     return compute([low + d + high for low, d, high in zip(before, x.shape, after, strict=True)], body, name="pad")
 
 
-def padded(
-    x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, axes: Sequence[str] = ()
-) -> Tensor:
+def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, axes: Sequence[str] = ()) -> Tensor:
     """``x`` surrounded by ``fill``."""
 
     def body(*index: Expr) -> Expr:

@@ -24,7 +24,9 @@ def _along(parameter: Tensor, x: Tensor, axis: int) -> Tensor:
     if parameter.rank == x.rank:
         return parameter
     if parameter.rank != 1:
-        raise mismatch("a quantisation parameter does not fit", "a number or a vector", f"[{dims_text(parameter.shape)}]")
+        raise mismatch(
+            "a quantisation parameter does not fit", "a number or a vector", f"[{dims_text(parameter.shape)}]"
+        )
     shape = [parameter.shape[0] if a == axis % x.rank else 1 for a in range(x.rank)]
     return compute(shape, lambda *index: parameter[index[axis % x.rank]], name="parameter")
 

@@ -234,7 +234,8 @@ def test_both_branches_write_straight_into_the_output() -> None:
     plan = plan_memory(run_passes(before, Fuse()))
     places = {v.name: p for v, p in plan.buffers.items()}
     assert places["a"] == places["b"] == places["y"] == Placement(Storage.OUTPUT, 16)
-    assert plan.arena_size == 0 and plan.slots == 0
+    assert plan.arena_size == 0
+    assert plan.slots == 0
 
 
 def test_loops_that_were_not_lowered_are_refused_by_name() -> None:

@@ -69,7 +69,9 @@ def interpreted(
     return result
 
 
-def check(output: Tensor, symbols: Mapping[str, int], target: Target, constants: frozenset[Tensor], after_passes: bool) -> None:
+def check(
+    output: Tensor, symbols: Mapping[str, int], target: Target, constants: frozenset[Tensor], after_passes: bool
+) -> None:
     feeds = random_feeds(output, symbols)
     schedule = default_schedule(output, constants, target)
     got = interpreted(output, feeds, symbols, target, schedule, after_passes=after_passes)

@@ -45,9 +45,7 @@ def convolution(n: Dim, h: Dim, w: Dim, c: int, oc: int, kernel: int, stride: in
     if pad:
 
         def padded(b: Expr, i: Expr, j: Expr, ch: Expr) -> Expr:
-            inside = logical_and(
-                logical_and(i >= pad, i < lift(h) + pad), logical_and(j >= pad, j < lift(w) + pad)
-            )
+            inside = logical_and(logical_and(i >= pad, i < lift(h) + pad), logical_and(j >= pad, j < lift(w) + pad))
             return select(inside, x[b, i - pad, j - pad, ch], lift(0.0, F32))
 
         source = compute((n, lift(h) + 2 * pad, lift(w) + 2 * pad, c), padded, name="pad", axes=("n", "ih", "iw", "c"))
@@ -56,8 +54,9 @@ def convolution(n: Dim, h: Dim, w: Dim, c: int, oc: int, kernel: int, stride: in
         ReduceOp.SUM,
         residual.shape,
         (kernel, kernel, c // groups),
-        lambda b, i, j, o, kh, kw, ic: source[b, i * stride + kh, j * stride + kw, o // per_group * (c // groups) + ic]
-        * weight[o, ic, kh, kw],
+        lambda b, i, j, o, kh, kw, ic: (
+            source[b, i * stride + kh, j * stride + kw, o // per_group * (c // groups) + ic] * weight[o, ic, kh, kw]
+        ),
         name="conv",
         axes=("n", "oh", "ow", "oc"),
         reduced=("kh", "kw", "ic"),

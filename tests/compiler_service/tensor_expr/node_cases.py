@@ -38,7 +38,8 @@ class NodeCase:
     def placeholders(self) -> tuple[Tensor | None, ...]:
         """Static placeholders; small inputs are known at compile time."""
         return tuple(
-            None if x is None else placeholder(f"x{i}", x.shape, dtype_of(x), known(x)) for i, x in enumerate(self.inputs)
+            None if x is None else placeholder(f"x{i}", x.shape, dtype_of(x), known(x))
+            for i, x in enumerate(self.inputs)
         )
 
 

@@ -21,7 +21,9 @@ pytestmark = pytest.mark.slow  # making the cases takes seconds
 
 LOOPS = {"GRU", "LSTM", "RNN"}
 """Their definitions give types alone: the graph makes loops of them, tested in tests/compiler_service/dynamic."""
-OF_ONNX = sorted(op for op in OPERATORS if "." not in op and op not in {"GlobalLpPool", *LOOPS})  # the first has no case
+OF_ONNX = sorted(
+    op for op in OPERATORS if "." not in op and op not in {"GlobalLpPool", *LOOPS}
+)  # the first has no case
 
 
 def cases_of(op: str) -> list[NodeCase]:
@@ -69,7 +71,9 @@ def test_node_cases(op: str) -> None:
             if case.name not in KNOWN_FAILURES:
                 raise AssertionError(case.name) from error
             failed.add(case.name)
-    assert failed == {c.name for c in cases if c.name in KNOWN_FAILURES}, "a known failure is mended: take it off the list"
+    assert failed == {c.name for c in cases if c.name in KNOWN_FAILURES}, (
+        "a known failure is mended: take it off the list"
+    )
 
 
 def test_values_known_at_compile_time() -> None:

@@ -43,9 +43,32 @@ def test_unary_with_constants(op: str, dtype: str) -> None:
 @pytest.mark.parametrize(
     "op",
     [
-        "Abs", "Neg", "Sign", "Floor", "Ceil", "Round", "Exp", "Sin", "Cos", "Tan",
-        "Atan", "Sinh", "Cosh", "Tanh", "Asinh", "Relu", "Sigmoid", "Softplus", "Softsign",
-        "Mish", "Elu", "Selu", "Celu", "LeakyRelu", "ThresholdedRelu", "Shrink",
+        "Abs",
+        "Neg",
+        "Sign",
+        "Floor",
+        "Ceil",
+        "Round",
+        "Exp",
+        "Sin",
+        "Cos",
+        "Tan",
+        "Atan",
+        "Sinh",
+        "Cosh",
+        "Tanh",
+        "Asinh",
+        "Relu",
+        "Sigmoid",
+        "Softplus",
+        "Softsign",
+        "Mish",
+        "Elu",
+        "Selu",
+        "Celu",
+        "LeakyRelu",
+        "ThresholdedRelu",
+        "Shrink",
     ],
 )
 def test_unary(op: str, dtype: str) -> None:
@@ -102,7 +125,14 @@ def test_position_of_nan() -> None:
     assert by_definition("ArgMax", [x], {"axis": 1, "keepdims": 0, "select_last_index": 1})[0].tolist() == [3]
 
 
-MATMULS = [((3, 4), (4, 5)), ((4,), (4, 5)), ((3, 4), (4,)), ((4,), (4,)), ((2, 1, 3, 4), (5, 4, 2)), ((1, 4), (6, 4, 1))]
+MATMULS = [
+    ((3, 4), (4, 5)),
+    ((4,), (4, 5)),
+    ((3, 4), (4,)),
+    ((4,), (4,)),
+    ((2, 1, 3, 4), (5, 4, 2)),
+    ((1, 4), (6, 4, 1)),
+]
 
 
 @pytest.mark.parametrize("shapes", MATMULS)
@@ -123,7 +153,9 @@ def test_gemm(left: int, right: int, bias: tuple[int, ...] | None) -> None:
 def test_einsum(equation: str) -> None:
     shapes = {"b": 2, "h": 3, "q": 4, "d": 5, "k": 6, "i": 3, "j": 5}
     terms = equation.split("->")[0].split(",")
-    inputs = [random([2] * ("..." in t) + [shapes[c] for c in t.replace("...", "")], seed=i) for i, t in enumerate(terms)]
+    inputs = [
+        random([2] * ("..." in t) + [shapes[c] for c in t.replace("...", "")], seed=i) for i, t in enumerate(terms)
+    ]
     compare("Einsum", *inputs, equation=equation)
 
 
@@ -223,7 +255,14 @@ def test_normalizations() -> None:
     compare("MeanVarianceNormalization", x, axes=(0, 2))
 
 
-SHAPES = [((4, 6), (8, 3)), ((2, 3, 4), (6, 4)), ((2, 12), (2, 3, 4)), ((5,), (1, 5, 1)), ((2, 1, 3), (3, 2)), ((), (1, 1))]
+SHAPES = [
+    ((4, 6), (8, 3)),
+    ((2, 3, 4), (6, 4)),
+    ((2, 12), (2, 3, 4)),
+    ((5,), (1, 5, 1)),
+    ((2, 1, 3), (3, 2)),
+    ((), (1, 1)),
+]
 
 
 @pytest.mark.parametrize(("source", "target"), SHAPES)

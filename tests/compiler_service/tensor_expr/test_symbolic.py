@@ -145,7 +145,12 @@ CONVOLUTION = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
         ("Split", (image(B, 6, H),), {"axis": 1, "num_outputs": 2}, "b, 3, h"),
         ("Range", (scalar(0), scalar(H), scalar(2)), {}, "(h + 1) // 2"),
         ("DepthToSpace", (image(B, 8, H, W),), {"blocksize": 2}, "b, 2, h * 2, w * 2"),
-        ("Resize", (image(B, 3, H, W), None, known(1.0, 1.0, 2.0, 0.5, dtype=DType.FLOAT32)), {}, "b, 3, h * 2, w // 2"),
+        (
+            "Resize",
+            (image(B, 3, H, W), None, known(1.0, 1.0, 2.0, 0.5, dtype=DType.FLOAT32)),
+            {},
+            "b, 3, h * 2, w // 2",
+        ),
     ],
 )
 def test_symbolic_shapes(op: str, inputs: tuple[Tensor | None, ...], attributes: dict[str, Any], expected: str) -> None:
@@ -202,7 +207,12 @@ def test_shapes_that_depend_on_data_are_refused() -> None:
         ("BatchNormalization", (image(1, 3, 8), image(3), image(3), image(3), image(2)), {}, ErrorCode.TYPE_MISMATCH),
         ("Split", (image(6), known(2, 3)), {}, ErrorCode.TYPE_MISMATCH),
         ("DepthToSpace", (image(1, 6, 2, 2),), {"blocksize": 2}, ErrorCode.TYPE_MISMATCH),
-        ("GroupNormalization", (image(1, 6, 2), image(6), image(6)), {"num_groups": 4}, ErrorCode.UNSUPPORTED_ATTRIBUTE),
+        (
+            "GroupNormalization",
+            (image(1, 6, 2), image(6), image(6)),
+            {"num_groups": 4},
+            ErrorCode.UNSUPPORTED_ATTRIBUTE,
+        ),
         ("Reshape", (image(2, 3), known(4, 2)), {}, ErrorCode.TYPE_MISMATCH),
         ("Transpose", (image(2, 3),), {"perm": (0, 0)}, ErrorCode.TYPE_MISMATCH),
         ("Concat", (image(2, 3), image(3, 3)), {"axis": 1}, ErrorCode.TYPE_MISMATCH),
