@@ -27,6 +27,7 @@ from shared_ir.plan import (
     SymbolSource,
     TensorSpec,
 )
+from shared_ir.types import ObjectType
 
 
 @dataclass(frozen=True)
@@ -53,8 +54,8 @@ def build_program(
     steps = builder.steps(graph)
     plan = Plan(
         name=name,
-        inputs=_specs(module.input_names, graph.inputs),
-        outputs=_specs(module.output_names, graph.outputs),
+        inputs=_specs(module, module.input_names, graph.inputs),
+        outputs=_specs(module, module.output_names, graph.outputs),
         symbols=_symbol_sources(graph.inputs),
         constraints=tuple(builder.constraints.values()),
         buffers=tuple(buffers.specs),
@@ -69,6 +70,7 @@ def build_program(
         run_symbols=tuple(builder.run_symbols),
         output_slots=_output_slots(graph.outputs, memory),
         slots=memory.slots,
+        strings=module.strings,
     )
     return Program(plan, buffers.weights)
 
@@ -152,9 +154,17 @@ def _bytes(value: Value) -> Dim:
     return as_dim(lift(product(value.shape)) * value.dtype.itemsize)
 
 
-def _specs(names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
+def _specs(module: Module, names: Sequence[str], values: Sequence[Value]) -> tuple[TensorSpec, ...]:
     names = names or [v.name for v in values]
-    return tuple(TensorSpec(n, v.dtype, v.shape) for n, v in zip(names, values, strict=True))
+    return tuple(_spec(n, v, module.objects.get(n)) for n, v in zip(names, values, strict=True))
+
+
+def _spec(name: str, value: Value, own: ObjectType | None) -> TensorSpec:
+    return (
+        TensorSpec(name, value.dtype, value.shape)
+        if own is None
+        else TensorSpec(name, own.dtype, value.shape, own.kind)
+    )
 
 
 def _symbol_sources(inputs: Sequence[Value]) -> tuple[SymbolSource, ...]:

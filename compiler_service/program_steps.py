@@ -17,8 +17,22 @@ from compiler_service.tensor_expr.assumptions import Assumption
 from compiler_service.tensor_expr.group import KernelDefinition, group_kernels
 from shared_ir.dim import Dim, dim_symbols, dim_text
 from shared_ir.expr import Expr, Var
-from shared_ir.graph import DEFINE_OP, REPEAT_OP, Graph, Node, Value
-from shared_ir.plan import Branch, Check, Constraint, Copy, Define, Launch, Read, Repeat, Reserve, Step, Storage, Swap
+from shared_ir.graph import CALL_OP, DEFINE_OP, REPEAT_OP, Graph, Node, Value
+from shared_ir.plan import (
+    Branch,
+    Call,
+    Check,
+    Constraint,
+    Copy,
+    Define,
+    Launch,
+    Read,
+    Repeat,
+    Reserve,
+    Step,
+    Storage,
+    Swap,
+)
 
 _UNLIMITED = 2**63 - 1
 
@@ -88,6 +102,8 @@ class _Scope:
                     steps += _Loop(self, graph, node).steps()
                 case _ if node.op == DEFINE_OP:
                     steps += self._define(node)
+                case _ if node.op == CALL_OP:
+                    steps += self._call(node)
                 case _:
                     steps += self._group(graph, node)
             self.available |= dim_symbols(d for v in node.results for d in v.shape)
@@ -115,6 +131,21 @@ class _Scope:
             steps += self.reserve(definition.result)
             steps.append(self.builder.numbering.launch(definition))
         return steps
+
+    def _call(self, node: Node) -> list[Step]:
+        own = dict(node.attributes)
+        function, takes, gives = (own.pop(k) for k in ("function", "takes", "gives"))
+        assert isinstance(function, str)
+        assert isinstance(takes, tuple)
+        assert isinstance(gives, tuple)
+        buffer = self.builder.numbering.buffer
+        inputs, outputs = (
+            tuple(-1 if v is None else buffer(v) for v in values) for values in (node.inputs, node.outputs)
+        )
+        kinds = tuple(map(str, takes)), tuple(map(str, gives))
+        plain = {k: list(a) if isinstance(a, tuple) else a for k, a in own.items()}
+        reserved = [step for v in node.results for step in self.reserve(v)]
+        return [*reserved, Call(function, inputs, outputs, *kinds, attributes=plain, nodes=(node.name,))]
 
     def _checks(self, definitions: Iterable[KernelDefinition]) -> list[Step]:
         """What the definitions take for granted about extents; each once."""
@@ -210,7 +241,7 @@ class _Scope:
                 continue
             sizes |= changes(value.shape, result.shape, self.available)
             moves += scope.move(result, self.builder.memory.buffers[value])
-        return [*steps, *moves, *scope.define(sizes)]
+        return [*steps, *scope.define(sizes), *moves]
 
 
 def changes(shape: Sequence[Dim], given: Sequence[Dim], available: set[str]) -> dict[str, Dim]:

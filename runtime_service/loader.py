@@ -20,7 +20,7 @@ from runtime_service.model import Model
 from shared_ir.artifact import Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.layout import open_version
-from shared_ir.plan import ALIGNMENT, Plan
+from shared_ir.plan import ALIGNMENT, Call, Plan, walk_steps
 from shared_ir.signature import TrustStore
 
 ExecutorKind = Literal["aot", "graph"]
@@ -54,6 +54,8 @@ def load_model(
     artifact: Loadable, threads: int | None = None, executor: ExecutorKind = "aot", instances: int | None = None
 ) -> Model:
     """One model. ``threads`` per inference, ``None``: as many as the cgroup quota and the affinity mask allow.
+
+    A plan with calls (of strings, sequences and optionals) runs in the graph executor, whatever ``executor`` says.
 
     ``instances`` inferences may run at once, by default as many as there are cores for.
 
@@ -105,7 +107,7 @@ def _load(
 def _make_executor(
     plan: Plan, signature: Signature, library: Library, weights: Array, threads: int, kind: ExecutorKind
 ) -> Executor:
-    if kind == "graph":
+    if kind == "graph" or any(isinstance(step, Call) for step in walk_steps(plan.steps)):
         return _make_graph(plan, signature, library, weights, threads)
     return AotExecutor(signature, _make_handle(library, weights, threads))
 

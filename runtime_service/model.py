@@ -12,7 +12,9 @@ import numpy as np
 
 from runtime_service.executors.executor import Array, Executor, LaunchProfile
 from runtime_service.executors.graph import GraphExecutor
+from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import Signature
+from runtime_service.interface import from_memory, is_plain, to_memory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import TensorSpec
 
@@ -39,6 +41,7 @@ class Model:
         self._make_profiler = make_profiler
         self._on_close = on_close
         self._limit = instances
+        self._plain = all(is_plain(spec) for spec in (*signature.inputs, *signature.outputs))
         self._lock = threading.Lock()
         self._closed = True
         self._idle: queue.SimpleQueue[Executor | None] = queue.SimpleQueue()
@@ -57,27 +60,34 @@ class Model:
     def run(self, feeds: Mapping[str, Array], /) -> dict[str, Array]:
         """Outputs by name for ``feeds``, one array per input. May be called from any thread; releases the GIL.
 
+        Tensors of strings are object arrays of str; a sequence is a list of arrays, an empty optional None.
+
         Raises:
             IngotError: INVALID_ARGUMENT (an input is missing, unknown, or of the wrong dtype, rank or extent),
                 RESOURCE_EXHAUSTED (no memory for inputs of this size), UNAVAILABLE (the model is closed).
         """
-        arrays = self._arrays(feeds)
+        objects = None if self._plain else Objects(self._signature.strings)
+        arrays = self._arrays(feeds, objects)
         executor = self._take()
         try:
-            results = executor.run(arrays)
+            results = executor.run(arrays, objects)
         finally:
             self._idle.put(executor)
-        return {spec.name: array for spec, array in zip(self._signature.outputs, results, strict=True)}
+        outputs = zip(self._signature.outputs, results, strict=True)
+        if objects is not None:
+            return {spec.name: from_memory(spec, array, objects) for spec, array in outputs}
+        return {spec.name: array for spec, array in outputs}
 
     def profile(self, feeds: Mapping[str, Array], repeat: int = 10) -> tuple[LaunchProfile, ...]:
         """Median time of every launch of the plan, in order, over ``repeat`` runs after one to warm up."""
-        arrays = self._arrays(feeds)
+        objects = Objects(self._signature.strings)
+        arrays = self._arrays(feeds, objects)
         executor = self._take()  # a profile counts as a run: no more threads than allowed
         try:
             profiler = self._make_profiler()
             try:
-                profiler.run(arrays)
-                return profiler.profile(arrays, repeat)
+                profiler.run(arrays, objects)
+                return profiler.profile(arrays, repeat, objects)
             finally:
                 profiler.close()
         finally:
@@ -133,12 +143,15 @@ class Model:
             self._made += 1
             return executor
 
-    def _arrays(self, feeds: Mapping[str, Array]) -> list[Array]:
+    def _arrays(self, feeds: Mapping[str, Array], objects: Objects | None) -> list[Array]:
         """The arrays in the order of the inputs, as the C ABI wants them."""
         signature = self._signature
         arrays = []
         for spec, dtype in zip(signature.inputs, signature.input_dtypes, strict=True):
             array = feeds.get(spec.name)
+            if objects is not None and not is_plain(spec) and spec.name in feeds:
+                arrays.append(to_memory(spec, array, objects))
+                continue
             if array is None:
                 raise self._unfit(feeds)
             if not isinstance(array, np.ndarray):

@@ -10,7 +10,8 @@ Grammar::
 
 ``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when
 that is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is
-a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define`` (below).
+a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define`` and ``ingot.Call``
+(below).
 The type of a value is a TensorType.
 A nested graph may use values of the enclosing graphs (``If``, ``Loop``, ``Scan`` bodies do; a Group body does not).
 
@@ -31,7 +32,7 @@ import numpy as np
 
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
-from shared_ir.types import TensorType
+from shared_ir.types import ObjectType, TensorType
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +71,13 @@ DEFINE_OP = "ingot.Define"
 
 They are at least 0. With the attribute ``message`` they are all ``expected``, or the run ends with that message; such a node stays
 even where nobody reads it.
+"""
+
+CALL_OP = "ingot.Call"
+"""A function of the executor: for strings, sequences and optionals, which are no work for kernels.
+
+Attributes: ``function``, its name; ``takes`` and ``gives``, for every operand and result an element type, or ``object`` for the
+number of a sequence or optional; all others are handed to the function. The sizes of its results are known before it runs.
 """
 
 Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"
@@ -159,7 +167,8 @@ class Module:
     """A model: its graph and what is worth keeping of where it came from.
 
     ``input_names`` and ``output_names`` are the names of the model's interface, in the order of ``graph.inputs`` and
-    ``graph.outputs``: what users type and see, which need not be identifiers and which no pass changes.
+    ``graph.outputs``: what users type and see, which need not be identifiers and which no pass changes. ``objects`` says which
+    of these are no plain arrays of numbers; ``strings`` is the table of the strings in the model, in the order of their numbers.
     """
 
     graph: Graph
@@ -167,6 +176,8 @@ class Module:
     metadata: Mapping[str, str] = field(default_factory=dict)
     input_names: tuple[str, ...] = ()
     output_names: tuple[str, ...] = ()
+    objects: Mapping[str, ObjectType] = field(default_factory=dict)
+    strings: tuple[str, ...] = ()
 
 
 def free_values(node: Node) -> tuple[Value, ...]:

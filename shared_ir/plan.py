@@ -14,9 +14,14 @@ Grammar of a program::
          | Check(constraint)                          end the run with an error unless it holds
          | Branch(condition, then, otherwise)         steps by a dim: 0 is false
          | Repeat(counter, limit, condition, body)    for (counter = 0; counter < limit && condition; counter++)
+         | Call(function, inputs, outputs)            a function of the executor, for strings, sequences and optionals
 
 Symbols of inputs keep their value throughout a run; Plan.run_symbols are defined by Define, Read and Repeat, and may change.
 Control flow depends on symbols alone: Read is the one way from memory to them.
+
+In memory a string is its number (int64) in a table that begins with Plan.strings and grows as a run makes strings; a sequence or
+optional is the number (int64) of an object of the run, 0 for an empty optional. Kernels move and compare such numbers; only calls
+look behind them. A plan with calls needs the graph executor.
 """
 
 from __future__ import annotations
@@ -29,6 +34,7 @@ from typing import Any, Self, TypeAlias
 
 from shared_ir.dim import Dim, dim_text, parse_dim
 from shared_ir.dtype import DType
+from shared_ir.types import Kind
 
 PLAN_VERSION = 1
 ALIGNMENT = 64
@@ -47,11 +53,17 @@ class Storage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output of the model."""
+    """An input or output of the model. Of a sequence or optional ``dtype`` is that of its tensors, and ``shape`` is empty."""
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
+    kind: Kind = Kind.TENSOR
+
+    @property
+    def memory_dtype(self) -> DType:
+        """The element type of its buffer."""
+        return DType.INT64 if self.dtype is DType.STRING or self.kind is not Kind.TENSOR else self.dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,7 +207,24 @@ class Repeat:
     body: tuple[Step, ...]
 
 
-Step: TypeAlias = Launch | Copy | Reserve | Swap | Define | Read | Check | Branch | Repeat
+@dataclass(frozen=True, slots=True)
+class Call:
+    """Run ``function`` of the executor on ``inputs``, which writes ``outputs``; buffers, -1 where one is absent.
+
+    ``takes`` and ``gives`` are the element types of inputs and outputs, or ``object``. ``attributes`` are numbers, strings and
+    lists of them.
+    """
+
+    function: str
+    inputs: tuple[int, ...]
+    outputs: tuple[int, ...]
+    takes: tuple[str, ...]
+    gives: tuple[str, ...]
+    attributes: dict[str, Any] = field(default_factory=dict)
+    nodes: tuple[str, ...] = ()
+
+
+Step: TypeAlias = Launch | Copy | Reserve | Swap | Define | Read | Check | Branch | Repeat | Call
 
 
 def walk_steps(steps: Iterable[Step]) -> Iterator[Step]:
@@ -218,7 +247,8 @@ class Plan:
     """A compiled model, but for its code and weights.
 
     ``output_slots[i]`` is the slot of output i where only the run knows its extents, else -1; the tuple is empty when all
-    extents follow from the inputs. ``run_symbols`` are the symbols that the run defines, ``slots`` the number of slots.
+    extents follow from the inputs. ``run_symbols`` are the symbols that the run defines, ``slots`` the number of slots,
+    ``strings`` the strings that the model holds.
     """
 
     name: str
@@ -236,6 +266,7 @@ class Plan:
     run_symbols: tuple[str, ...] = ()
     output_slots: tuple[int, ...] = ()
     slots: int = 0
+    strings: tuple[str, ...] = ()
 
     def output_slot(self, output: int) -> int:
         """The slot of an output whose extents only the run knows, else -1."""
@@ -274,6 +305,7 @@ class Plan:
                 run_symbols=tuple(data.get("run_symbols", ())),
                 output_slots=tuple(data.get("output_slots", ())),
                 slots=data.get("slots", 0),
+                strings=tuple(data.get("strings", ())),
             )
         except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
             raise ValueError(f"malformed plan: {error}") from error
@@ -283,10 +315,10 @@ _DIM_FIELDS = frozenset(
     {"size", "offset", "tasks", "flops", "bytes", "arena_size", "actual", "expected", "limit", "condition"}
 )
 _DIMS_FIELDS = {(TensorSpec, "shape"), (BufferSpec, "shape"), (Launch, "symbols"), (Define, "values")}
-_CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat)
+_CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat, Call)
 _RECORDS = (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint, *_CONTROL)
-_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots"})
-"""Fields of Plan that the JSON of a plan without control flow and run-defined sizes does not have."""
+_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots", "strings"})
+"""Fields of Plan that the JSON of a plan without control flow, run-defined sizes and strings does not have."""
 
 
 def _encode(value: Any) -> Any:
@@ -294,7 +326,7 @@ def _encode(value: Any) -> Any:
         encoded: dict[str, Any] = {"step": type(value).__name__.lower()} if isinstance(value, _CONTROL) else {}
         for name in value.__dataclass_fields__:
             item = getattr(value, name)
-            if name in _WHERE_USED and not item:
+            if (name in _WHERE_USED and not item) or item is Kind.TENSOR:
                 continue
             if name in _DIM_FIELDS and not isinstance(item, str):
                 encoded[name] = item if isinstance(item, int) else dim_text(item)
@@ -336,6 +368,8 @@ def _step(data: dict[str, Any]) -> Step:
             return Branch(_dim(data["condition"]), _steps(data["then"]), _steps(data["otherwise"]))
         case "repeat":
             return Repeat(data["counter"], _dim(data["limit"]), data["condition"], _steps(data["body"]))
+        case "call":
+            return _call(data)
     raise ValueError(f"malformed plan: unknown step {data['step']!r}")
 
 
@@ -344,7 +378,20 @@ def _constraint(data: dict[str, Any]) -> Constraint:
 
 
 def _tensor(data: dict[str, Any]) -> TensorSpec:
-    return TensorSpec(data["name"], DType(data["dtype"]), tuple(_dim(d) for d in data["shape"]))
+    shape = tuple(_dim(d) for d in data["shape"])
+    return TensorSpec(data["name"], DType(data["dtype"]), shape, Kind(data.get("kind", Kind.TENSOR)))
+
+
+def _call(data: dict[str, Any]) -> Call:
+    return Call(
+        function=data["function"],
+        inputs=tuple(data["inputs"]),
+        outputs=tuple(data["outputs"]),
+        takes=tuple(data["takes"]),
+        gives=tuple(data["gives"]),
+        attributes=data["attributes"],
+        nodes=tuple(data["nodes"]),
+    )
 
 
 def _buffer(data: dict[str, Any]) -> BufferSpec:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass
 
 from shared_ir.dim import Dim, dims_text
 from shared_ir.dtype import DType
 
-__all__ = ["DType", "TensorType"]
+__all__ = ["DType", "Kind", "ObjectType", "TensorType"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,3 +28,32 @@ class TensorType:
 
     def __str__(self) -> str:
         return f"{self.dtype}[{dims_text(self.shape)}]"
+
+
+class Kind(enum.StrEnum):
+    """What an input or output of a model is."""
+
+    TENSOR = "tensor"
+    SEQUENCE = "sequence"  # a list of tensors
+    OPTIONAL = "optional"  # a tensor or nothing
+    OPTIONAL_SEQUENCE = "optional_sequence"  # a list of tensors or nothing
+
+    @property
+    def is_sequence(self) -> bool:
+        return self in (Kind.SEQUENCE, Kind.OPTIONAL_SEQUENCE)
+
+    @property
+    def is_optional(self) -> bool:
+        return self in (Kind.OPTIONAL, Kind.OPTIONAL_SEQUENCE)
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectType:
+    """A value of the interface that is no plain array of numbers: strings, sequences and optionals.
+
+    In the graph strings are int64 numbers of a table, sequences and optionals int64 scalars that name an object of the run.
+    ``dtype`` is the element type of its tensors.
+    """
+
+    kind: Kind
+    dtype: DType

@@ -7,14 +7,14 @@ Defines ``ingot_this_module`` of ``native/module.h``: tables of inputs, outputs 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler_service.codegen.dim_code import DECLARATIONS, Body, DimCode
 from compiler_service.codegen.entry_steps import EXECUTE_TYPES, emit_execute
 from shared_ir.dim import Dim, dim_symbols, dim_text
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
-from shared_ir.plan import Check, Constraint, Plan, TensorSpec, walk_steps
+from shared_ir.plan import Branch, Call, Check, Constraint, Plan, Repeat, Step, TensorSpec, walk_steps
 from shared_ir.target import Target
 from shared_ir.versions import ABI_VERSION
 
@@ -41,6 +41,7 @@ def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compil
     """
     constants = _Constants()
     checks = _checks(plan)
+    plan = replace(plan, steps=without_calls(plan.steps))
     in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
     execute = Body()
     emit_execute(execute, plan, len(checks))
@@ -91,6 +92,23 @@ def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compil
     )
 
 
+def without_calls(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """``steps`` in which a call, which native code cannot make, ends the run with its reason."""
+    found: list[Step] = []
+    for step in steps:
+        match step:
+            case Call():
+                message = f"{step.function} of strings, sequences or optionals: only the graph executor runs it; its steps here"
+                found.append(Check(Constraint(0, 1, message)))
+            case Branch(then=then, otherwise=otherwise):
+                found.append(replace(step, then=without_calls(then), otherwise=without_calls(otherwise)))
+            case Repeat(body=body):
+                found.append(replace(step, body=without_calls(body)))
+            case _:
+                found.append(step)
+    return tuple(found)
+
+
 def _global(name: str) -> str:
     return f'@"{_escape(name)}"'
 
@@ -128,7 +146,7 @@ def _tensor_table(constants: _Constants, tensors: Sequence[TensorSpec]) -> str:
         shape = constants.table("i64", [str(d) if isinstance(d, int) else "-1" for d in tensor.shape])
         texts = constants.table("ptr", [constants.text(dim_text(d)) for d in tensor.shape])
         name = constants.text(tensor.name)
-        dtype = ONNX_DTYPES[tensor.dtype]
+        dtype = ONNX_DTYPES[tensor.memory_dtype]
         rows.append(f"{{ ptr {name}, i32 {dtype}, i32 {len(tensor.shape)}, ptr {shape}, ptr {texts} }}")
     return constants.table("%tensor_info", rows)
 

@@ -13,7 +13,9 @@ import onnx
 from compiler_service.frontend.arms import DynamicTypeError, import_arm, only_arm, take
 from compiler_service.frontend.assume import assume, equality_of
 from compiler_service.frontend.context import Context
+from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.objects import HandleType, Objects, declared_type, join
 from compiler_service.frontend.scope import Binding, Builder, Frame, SequenceBinding, Special
 from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.dtype import DType
@@ -85,6 +87,23 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
     _finish(node, (condition,), branches, types, frame, builder, importer)
 
 
+def _of_objects(a: TensorType, b: TensorType, where: str) -> TensorType | None:
+    """The type of a sequence or optional that is one or the other; None for tensors."""
+    if not isinstance(a, HandleType) and not isinstance(b, HandleType):
+        return None
+    joined = join(a, b) if isinstance(a, HandleType) and isinstance(b, HandleType) else None
+    if joined is None:
+        raise DynamicTypeError(
+            ErrorCode.TYPE_MISMATCH,
+            "a value of control flow is now one kind of sequence or optional, now another",
+            tensor=where,
+            expected="one kind and element type",
+            received=f"{a} and {b}",
+            remedy="Export the model again, with equal types of what the graphs of control flow take and give.",
+        )
+    return joined
+
+
 def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
     """Whether some output has another element type or number of axes in one branch than in the other."""
     pairs = [(a, b) for a, b in zip(then, otherwise, strict=False) if isinstance(a, Value) and isinstance(b, Value)]
@@ -95,6 +114,9 @@ def _merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Conte
     """The type of an output of ``If``: a dim on which the branches differ becomes a symbol that the run defines."""
     if _type(a) is None or not isinstance(a, Value) or _type(b) is None or not isinstance(b, Value):
         return None
+    joined = _of_objects(a.type, b.type, node.outputs[index])
+    if joined is not None:
+        return joined
     if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
         raise DynamicTypeError(
             ErrorCode.TYPE_MISMATCH,
@@ -122,6 +144,10 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     if len(proto.input) != count + 2 or len(proto.output) < count + 1:
         raise _malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
     _check_outputs(node, proto, len(node.outputs) + 1)
+    objects = Objects(Nodes(node, builder, context))
+    declared = [declared_type(info.type, info.name) for info in proto.input[2:]]
+    state_inputs = tuple(objects.value(b, t) for b, t in zip(inputs[2:], declared, strict=True))
+    inputs = (*inputs[:2], *state_inputs)
     head = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     counter = context.symbols.fresh(f"{node.title}_i")
     state, graph, outputs = _settled(node, proto, head, inputs[2:], frame, importer, number=counter)
@@ -129,7 +155,7 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     outside = _Outside.of(node, inputs, graph, context)
     types = [outside.type(i, _type(outputs[1 + i]), before) for i, before in enumerate(state)]
     for index, output in enumerate(outputs[count + 1 :], start=count):
-        element = outside.type(index, _type(output))
+        element = _row(node, index, outside.type(index, _type(output)))
         types.append(None if element is None else TensorType(element.dtype, (trip, *element.shape)))
     _finish(node, inputs, {"body": graph, "counter": counter}, types, frame, builder, importer)
 
@@ -175,6 +201,9 @@ def _generalised(
     """``before`` with a new symbol, added to ``loose``, for every dim that ``after`` changes; loose dims may change."""
     if before is None or after is None:
         return before
+    joined = _of_objects(before, after, name)
+    if joined is not None:
+        return joined
     if before.dtype is not after.dtype or before.rank != after.rank:
         raise DynamicTypeError(
             ErrorCode.TYPE_MISMATCH,
@@ -210,6 +239,8 @@ class _Outside:
         """The type of output ``index`` that is ``after`` in the last iteration and ``before`` in the first."""
         if after is None:
             return None
+        if isinstance(after, HandleType):
+            return after if before is None else _of_objects(before, after, self.node.title)
         name = self.node.outputs[index] if index < len(self.node.outputs) else ""
 
         def outer(axis: int, dim: Dim) -> Dim:
@@ -217,6 +248,20 @@ class _Outside:
             return self.context.symbols.fresh(f"{name}_{axis}") if changes or dim_symbols([dim]) & self.inner else dim
 
         return TensorType(after.dtype, tuple(outer(axis, dim) for axis, dim in enumerate(after.shape)))
+
+
+def _row(node: SourceNode, index: int, type: TensorType | None) -> TensorType | None:
+    """The type of what is stacked over the iterations."""
+    if isinstance(type, HandleType):
+        raise IngotError(
+            ErrorCode.INVALID_MODEL,
+            f"{node.op} stacks tensors alone",
+            tensor=node.outputs[index] if index < len(node.outputs) else "",
+            expected="a tensor",
+            received=str(type),
+            remedy="Carry the sequence from one iteration to the next.",
+        )
+    return type
 
 
 def _symbols(values: Sequence[Value]) -> frozenset[str]:
@@ -273,7 +318,7 @@ def import_scan(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     outside = _Outside.of(node, inputs, graph, context)
     types = [outside.type(i, _type(outputs[i]), before) for i, before in enumerate(state)]
     for index, (output, axis) in enumerate(zip(outputs[count:], out_axes, strict=True), start=count):
-        element = outside.type(index, _type(output))
+        element = _row(node, index, outside.type(index, _type(output)))
         types.append(None if element is None else _with(element, _axis(node, axis, element.rank + 1), length))
     attributes: dict[str, Attribute] = {
         "num_scan_inputs": sequences,
@@ -358,11 +403,11 @@ def _malformed(node: SourceNode, expected: str, proto: onnx.GraphProto) -> Ingot
 def _type(binding: Binding) -> TensorType | None:
     if isinstance(binding, SequenceBinding) or binding is Special.ABSENT:
         raise IngotError(
-            ErrorCode.UNSUPPORTED_DTYPE,
-            "control flow takes and gives tensors alone",
-            expected="a tensor",
-            received="a sequence" if isinstance(binding, SequenceBinding) else "an empty optional",
-            remedy="Export the model with a tensor that grows along an axis in place of the sequence.",
+            ErrorCode.INVALID_MODEL,
+            "control flow takes and gives values",
+            expected="a tensor, a sequence, or an optional of a declared type",
+            received="a sequence" if isinstance(binding, SequenceBinding) else "an empty optional of no type",
+            remedy="Export the model again, with the types of what the graphs of control flow take and give.",
         )
     return binding.type if isinstance(binding, Value) else None
 

@@ -10,6 +10,7 @@ import onnx.helper
 
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.node import AttributeValue, SourceNode, domain_name
+from compiler_service.frontend.objects import HandleType
 from compiler_service.frontend.schemas import Schema, find_schema
 from compiler_service.frontend.scope import FunctionKey
 from compiler_service.frontend.source import NEWEST_OPSET
@@ -106,15 +107,21 @@ def _definition_for(schema: Schema, node: SourceNode, types: Sequence[TensorType
     proto = onnx.helper.make_node(
         node.op, node.inputs, node.outputs, domain=node.domain, **{k: v for k, v in plain.items() if v != ()}
     )
-    protos = [
-        onnx.TypeProto() if t is None else onnx.helper.make_tensor_type_proto(_NUMBERS[t.dtype], _onnx_shape(t))
-        for t in types
-    ]
+    protos = [onnx.TypeProto() if t is None else _type_proto(t) for t in types]
     version = max(schema.context_dependent_function_opset_versions)
     found: bytes = schema.get_context_dependent_function_with_opset_version(
         version, proto.SerializeToString(), [t.SerializeToString() for t in protos]
     )
     return found
+
+
+def _type_proto(type: TensorType) -> onnx.TypeProto:
+    if not isinstance(type, HandleType):
+        return onnx.helper.make_tensor_type_proto(_NUMBERS[type.dtype], _onnx_shape(type))
+    rank = next(iter(type.ranks)) if type.ranks is not None and len(type.ranks) == 1 else None
+    proto = onnx.helper.make_tensor_type_proto(_NUMBERS[type.element], None if rank is None else [None] * rank)
+    proto = onnx.helper.make_sequence_type_proto(proto) if type.kind.is_sequence else proto
+    return onnx.helper.make_optional_type_proto(proto) if type.kind.is_optional else proto
 
 
 def _onnx_shape(type: TensorType) -> list[int | None]:

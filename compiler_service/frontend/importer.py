@@ -9,20 +9,21 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 
-from compiler_service.frontend import control_flow, data_dependent, sequences
+from compiler_service.frontend import control_flow, data_dependent, sequences, strings
 from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.constants import constant_array, graph_attributes
 from compiler_service.frontend.context import Context
-from compiler_service.frontend.defining import infer_defined
+from compiler_service.frontend.defining import Nodes, infer_defined
 from compiler_service.frontend.functions import Call, call_of_local, call_of_standard, has_definition
 from compiler_service.frontend.inference import tensor_type
 from compiler_service.frontend.limits import exceeded
 from compiler_service.frontend.node import SourceNode, domain_name
+from compiler_service.frontend.objects import Objects, declared_type, is_object
 from compiler_service.frontend.operands import Operands
 from compiler_service.frontend.order import describe, in_order
 from compiler_service.frontend.schemas import check_form, schema_of, with_defaults
-from compiler_service.frontend.scope import Binding, Builder, Frame, Special
+from compiler_service.frontend.scope import Binding, Builder, Frame, SequenceBinding, Special
 from compiler_service.frontend.source import NEWEST_OPSET
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import bind, dim_symbols
@@ -32,7 +33,7 @@ from shared_ir.graph import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
 HANDLERS: Mapping[str, Callable[[SourceNode, Frame, Builder, GraphImporter], None]] = MappingProxyType(
-    {**control_flow.HANDLERS, **data_dependent.HANDLERS, **sequences.HANDLERS}
+    {**control_flow.HANDLERS, **data_dependent.HANDLERS, **sequences.HANDLERS, **strings.HANDLERS}
 )
 """Operators that are more than one node of the graph IR, or none."""
 
@@ -76,9 +77,14 @@ class GraphImporter:
         if number is not None and isinstance(inputs[0], Value):
             self.context.known.add(inputs[0], np.full((), number, dtype=object))
         self.contents(proto, inside, builder)
-        outputs = tuple(inside.lookup(o.name) for o in proto.output)
+        outputs = tuple(self.output(info, inside, builder) for info in proto.output)
         graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(builder.nodes), builder.constants)
         return graph, outputs
+
+    def output(self, info: onnx.ValueInfoProto, frame: Frame, builder: Builder) -> Binding:
+        """What an output of a graph is bound to; sequences and optionals become objects of the run."""
+        nodes = Nodes(SourceNode("Identity", (info.name,), (info.name,), name=info.name), builder, self.context)
+        return Objects(nodes).value(frame.lookup(info.name), declared_type(info.type, info.name))
 
     def inline(
         self, proto: onnx.GraphProto, frame: Frame, builder: Builder, inputs: tuple[Binding, ...] = ()
@@ -130,11 +136,12 @@ class GraphImporter:
         if not node.opset:
             raise _no_opset(node)
         schema = schema_of(node)
-        if schema is None:
+        if schema is None and not is_adapted(node):
             self.operator(node, frame, builder)
             return
-        node = with_defaults(node, schema)
-        check_form(node, schema)
+        if schema is not None:
+            node = with_defaults(node, schema)
+            check_form(node, schema)
         if node.op == "Constant" and not node.domain:
             array = constant_array(node, self.context)
             self.context.constant(node.outputs[0], array, frame, builder)
@@ -217,6 +224,9 @@ class GraphImporter:
 
     def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]:
         bindings = [frame.lookup(n) for n in node.inputs]
+        for name, binding in zip(node.inputs, bindings, strict=True):
+            if isinstance(binding, SequenceBinding) or is_object(binding):
+                raise _no_tensor(node, name)
         while bindings and bindings[-1] is Special.ABSENT:
             bindings.pop()
         return tuple(b if isinstance(b, Value) else None for b in bindings)
@@ -303,6 +313,17 @@ def _unsupported(node: SourceNode) -> IngotError:
         ErrorCode.UNSUPPORTED_OPERATOR,
         f"the operator {node.op} is not supported",
         remedy="Rewrite this part of the model with supported operators.",
+    )
+
+
+def _no_tensor(node: SourceNode, name: str) -> IngotError:
+    return IngotError(
+        ErrorCode.UNSUPPORTED_DTYPE,
+        f"{node.op} takes tensors of known rank",
+        tensor=name,
+        expected="a tensor",
+        received="a sequence, an optional, or a tensor whose number of axes only the run knows",
+        remedy="Declare the shapes of the tensors in sequences and optionals, with names for extents that are not known.",
     )
 
 

@@ -14,9 +14,11 @@ from compiler_service.frontend.importer import GraphImporter
 from compiler_service.frontend.inference import Inference, KnownValues
 from compiler_service.frontend.limits import Budget, exceeded
 from compiler_service.frontend.node import domain_name
+from compiler_service.frontend.numbering import with_numbers
+from compiler_service.frontend.objects import declared_type, is_object
 from compiler_service.frontend.options import ImportOptions
 from compiler_service.frontend.problems import Problems, StopAtFirst
-from compiler_service.frontend.scope import Builder, Frame, SequenceBinding
+from compiler_service.frontend.scope import Binding, Builder, Frame, Special
 from compiler_service.frontend.source import ModelSource, parse_model
 from compiler_service.frontend.tensors import dtype_of
 from shared_ir.dim import Dim
@@ -75,17 +77,19 @@ def import_proto(
     interface = [i for i in graph.input if i.name not in constants]
     options.check_names([i.name for i in interface])
     inputs = [_input(info, options, frame, context) for info in interface]
-    GraphImporter(context).contents(graph, frame, builder)
-    outputs = _outputs(graph.output, frame)
+    importer = GraphImporter(context)
+    importer.contents(graph, frame, builder)
+    outputs = _outputs([(info, importer.output(info, frame, builder)) for info in graph.output])
     if len(outputs) < len(graph.output):
         return None
-    return Module(
+    module = Module(
         Graph("main", tuple(inputs), tuple(outputs), tuple(builder.nodes), builder.constants),
         opset=frame.opsets.get("", 0),
         metadata=_metadata(proto),
         input_names=tuple(i.name for i in interface),
         output_names=tuple(o.name for o in graph.output),
     )
+    return with_numbers(module)
 
 
 def _check_names(graph: onnx.GraphProto, most: int) -> None:
@@ -102,16 +106,10 @@ def _check_names(graph: onnx.GraphProto, most: int) -> None:
 
 
 def _input(info: onnx.ValueInfoProto, options: ImportOptions, frame: Frame, context: Context) -> Value:
-    if not info.type.HasField("tensor_type"):
-        kind = info.type.WhichOneof("value") or "nothing"
-        raise IngotError(
-            ErrorCode.UNSUPPORTED_DTYPE,
-            "an input of the model is no tensor",
-            tensor=info.name,
-            expected="a tensor",
-            received=kind.removesuffix("_type"),
-            remedy="Export the model with tensors as inputs.",
-        )
+    own = declared_type(info.type, info.name)
+    if own is not None:
+        value = frame.bindings[info.name] = context.value(info.name, own)
+        return value
     tensor = info.type.tensor_type
     dtype = dtype_of(tensor.elem_type, info.name)
     override = options.shapes.get(info.name)
@@ -175,25 +173,20 @@ def _dim(
     return context.symbols.fresh(f"{name}_{axis}")
 
 
-def _outputs(declared: Sequence[onnx.ValueInfoProto], frame: Frame) -> list[Value]:
+def _outputs(declared: Sequence[tuple[onnx.ValueInfoProto, Binding]]) -> list[Value]:
     """The outputs that are known.
 
     Raises:
-        IngotError: INVALID_MODEL for one that nothing defines, TYPE_MISMATCH for one declared with another element type.
+        IngotError: TYPE_MISMATCH for one declared with another element type, INVALID_MODEL for an empty optional without type.
     """
     found = []
-    for info in declared:
-        binding = frame.lookup(info.name)
-        if isinstance(binding, SequenceBinding):
-            raise IngotError(
-                ErrorCode.UNSUPPORTED_DTYPE,
-                "an output of the model is no tensor",
-                tensor=info.name,
-                expected="a tensor",
-                received="a sequence",
-                remedy="Export the model with tensors as outputs.",
-            )
+    for info, binding in declared:
+        if binding is Special.ABSENT:
+            raise _invalid("an output of the graph is an empty optional of no type", info.name, "a type", "none")
         if not isinstance(binding, Value):
+            continue
+        if is_object(binding):
+            found.append(binding)
             continue
         number = info.type.tensor_type.elem_type
         if number and dtype_of(number, info.name) is not binding.dtype:

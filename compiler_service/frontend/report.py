@@ -16,7 +16,10 @@ from compiler_service.frontend.node import SourceNode, domain_name
 from compiler_service.frontend.options import ImportOptions
 from compiler_service.frontend.problems import CollectAll
 from compiler_service.frontend.source import ModelSource, parse_model
+from shared_ir.dim import dims_text
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph import Module, Value
+from shared_ir.types import Kind
 
 
 @dataclass(frozen=True)
@@ -136,8 +139,8 @@ def check_model(source: ModelSource | bytes | str | Path, options: ImportOptions
         rest = (Obstacle.of(error),)
     else:
         if module is not None:
-            inputs = {n: str(v.type) for n, v in zip(module.input_names, module.graph.inputs, strict=True)}
-            outputs = {n: str(v.type) for n, v in zip(module.output_names, module.graph.outputs, strict=True)}
+            inputs = {n: _type(module, n, v) for n, v in zip(module.input_names, module.graph.inputs, strict=True)}
+            outputs = {n: _type(module, n, v) for n, v in zip(module.output_names, module.graph.outputs, strict=True)}
     return CheckReport(
         obstacles=tuple(Obstacle.of(error, node) for error, node in problems.found) + rest,
         opsets={domain_name(o.domain) or "ai.onnx": o.version for o in proto.opset_import},
@@ -145,6 +148,14 @@ def check_model(source: ModelSource | bytes | str | Path, options: ImportOptions
         inputs=inputs,
         outputs=outputs,
     )
+
+
+def _type(module: Module, name: str, value: Value) -> str:
+    """The type of an input or output as users see it."""
+    own = module.objects.get(name)
+    if own is None:
+        return str(value.type)
+    return f"{own.dtype}[{dims_text(value.shape)}]" if own.kind is Kind.TENSOR else f"{own.kind}({own.dtype})"
 
 
 def _count_operators(proto: onnx.ModelProto) -> Counter[str]:

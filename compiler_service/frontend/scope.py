@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from compiler_service.frontend.node import AttributeValue
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Node, Value
 
@@ -26,9 +27,10 @@ class Special(enum.Enum):
 
 @dataclass(frozen=True)
 class SequenceBinding:
-    """A sequence of tensors whose length is known."""
+    """A sequence of tensors whose length is known; ``element`` is their type where the sequence may be empty."""
 
     values: tuple[Value, ...]
+    element: DType | None = None
 
 
 Binding: TypeAlias = "Value | SequenceBinding | Special"

@@ -16,12 +16,12 @@ from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.values import evaluate_node
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
-from shared_ir.graph import DEFINE_OP, GROUP_OP, Graph, Node, Value
+from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
 
 ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
 """What models do to weights: folded at any size, since the result replaces an operand of the same size."""
 
-NEVER = frozenset({"ingot.Dims", "ingot.Ratios", DEFINE_OP, *SEQUENTIAL, *RANDOM})
+NEVER = frozenset({"ingot.Dims", "ingot.Ratios", DEFINE_OP, CALL_OP, *SEQUENTIAL, *RANDOM})
 
 
 @dataclass(frozen=True)

@@ -26,9 +26,9 @@ from compiler_service.graph_passes.rules_movement import moves_nothing, permutat
 from compiler_service.graph_passes.values import Known
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
+from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
 
-SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, *SEQUENTIAL})
+SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, CALL_OP, *SEQUENTIAL})
 """Operators that belong to no group."""
 
 

@@ -87,6 +87,39 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 
 _NOT_NUMBERS = frozenset({DType.STRING, DType.COMPLEX64, DType.COMPLEX128})
 
+MOVERS = frozenset(
+    {
+        *(
+            "Identity",
+            "Reshape",
+            "Flatten",
+            "Squeeze",
+            "Unsqueeze",
+            "Transpose",
+            "Concat",
+            "Split",
+            "Slice",
+            "Expand",
+            "Tile",
+        ),
+        *(
+            "Gather",
+            "GatherElements",
+            "GatherND",
+            "ScatterElements",
+            "ScatterND",
+            "Where",
+            "Equal",
+            "Pad",
+            "Shape",
+            "Size",
+        ),
+        *("ReverseSequence", "OneHot", "Trilu", "SpaceToDepth", "DepthToSpace", "CenterCropPad"),
+        *("ingot.Lookup", "ingot.NgramCounts", "ingot.Assume"),
+    }
+)
+"""Operators that take strings too: they move elements or compare them for equality, never look into them."""
+
 
 def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:
     """The outputs of an operator: its definition on ``inputs``, as tensor expressions.
@@ -106,7 +139,7 @@ def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Input
             remedy="Express it with supported operators; `ingot check` lists every unsupported node of a model.",
         )
     for x in inputs:
-        if x is not None and x.dtype in _NOT_NUMBERS:
+        if x is not None and x.dtype in _NOT_NUMBERS and not (x.dtype is DType.STRING and op in MOVERS):
             raise unsupported_dtype(op, x.dtype, "numbers or bool")
     try:
         outputs = operator.define(inputs, attributes)

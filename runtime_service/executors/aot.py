@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import cast
 
 from runtime_service.executors.executor import Array
+from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate, copy_memory
 from runtime_service.library import Handle
 
@@ -18,7 +19,7 @@ class AotExecutor:
         self._handle = handle
         self._calls = ShapeCache(self._prepare)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
+    def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
         call = self._calls.of(inputs)
         outputs = allocate(call.output_shapes, self._signature.output_dtypes)
         for row, array in zip(call.inputs, inputs, strict=True):

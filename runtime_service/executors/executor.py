@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from runtime_service.executors.objects import Objects
 
 Array = NDArray[Any]
 
@@ -35,8 +38,9 @@ class LaunchProfile:
 class Executor(Protocol):
     """Runs one inference at a time."""
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        """``inputs`` in the order of the plan, of the right dtype and rank, C-contiguous and aligned.
+    def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
+        """``inputs`` in the order of the plan, of the right dtype and rank, C-contiguous and aligned; what is behind the numbers
+        of strings, sequences and optionals is in ``objects``.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the extents do not fit the model; RESOURCE_EXHAUSTED.

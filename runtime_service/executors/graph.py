@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime_service.executors.executor import Array, LaunchProfile, aligned_bytes
+from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate, copy_memory
 from runtime_service.executors.sizes import Sizes
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
@@ -48,10 +49,12 @@ class GraphExecutor:
         self._slots = Slots.of(plan)
         self._calls = ShapeCache(self._prepare)
 
-    def run(self, inputs: Sequence[Array]) -> list[Array]:
-        return self._execute(inputs, self._launch)
+    def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
+        return self._execute(inputs, self._launch, objects)
 
-    def profile(self, inputs: Sequence[Array], repeat: int) -> tuple[LaunchProfile, ...]:
+    def profile(
+        self, inputs: Sequence[Array], repeat: int, objects: Objects | None = None
+    ) -> tuple[LaunchProfile, ...]:
         """Run ``repeat`` times and give every launch its median time, in the order of the plan.
 
         A launch inside a loop has the time of all its executions in a run; one in a branch not taken has 0.
@@ -68,7 +71,7 @@ class GraphExecutor:
                 found.flops += resolved.flops
                 found.bytes += resolved.bytes
 
-            self._execute(inputs, measure)
+            self._execute(inputs, measure, objects)
             runs.append(seen)
         return tuple(
             self._profile(step, [r.get(id(step), _Measured()) for r in runs]) for step in launches(self._plan.steps)
@@ -91,7 +94,7 @@ class GraphExecutor:
     def _launch(self, step: Launch, resolved: Resolved) -> None:
         self._handle.run_kernel(step.kernel, resolved.buffers, resolved.symbols, resolved.tasks)
 
-    def _execute(self, inputs: Sequence[Array], run_launch: Runner) -> list[Array]:
+    def _execute(self, inputs: Sequence[Array], run_launch: Runner, objects: Objects | None) -> list[Array]:
         plan, call = self._plan, self._calls.of(inputs)
         outputs = allocate(call.shapes.output_shapes, self._signature.output_dtypes)
         self._reserve(call.arena_size)
@@ -102,7 +105,8 @@ class GraphExecutor:
             Storage.ARENA: [self._arena.ctypes.data],
         }
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
-        run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch)
+        behind = objects or Objects(plan.strings)
+        run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind)
         for step, resolved in call.prepared.values():
             for slot, buffer in enumerate(step.buffers):
                 resolved.buffers[slot] = run.address(buffer)
@@ -120,7 +124,7 @@ class GraphExecutor:
         symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
         value = Sizes(symbols).value
         no_address: Mapping[Storage, Sequence[int]] = {s: [0] * (1 + len(plan.buffers)) for s in Storage}
-        resolver = StepInterpreter(plan, Slots([]), no_address, dict(symbols), {}, self._launch)
+        resolver = StepInterpreter(plan, Slots([]), no_address, dict(symbols), {}, self._launch, Objects(()))
         prepared = {id(s): (s, resolver.resolve(s)) for s in launches(plan.steps) if self._is_fixed(s)}
         return _Call(call, symbols, value(plan.arena_size), prepared)
 

@@ -50,7 +50,7 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class Signature:
-    """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType."""
+    """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType; ``strings`` are those that the model holds."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -58,16 +58,18 @@ class Signature:
     output_dtypes: tuple[np.dtype[Any], ...]
     input_codes: tuple[int, ...]
     output_codes: tuple[int, ...]
+    strings: tuple[str, ...] = ()
 
     @classmethod
     def of(cls, plan: Plan, input_codes: tuple[int, ...], output_codes: tuple[int, ...]) -> Signature:
         return cls(
             plan.inputs,
             plan.outputs,
-            tuple(array_dtype(t.dtype) for t in plan.inputs),
-            tuple(array_dtype(t.dtype) for t in plan.outputs),
+            tuple(array_dtype(t.memory_dtype) for t in plan.inputs),
+            tuple(array_dtype(t.memory_dtype) for t in plan.outputs),
             input_codes,
             output_codes,
+            plan.strings,
         )
 
     def check_extents(self, shapes: Shapes) -> None:

@@ -7,7 +7,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime_service.executors.executor import aligned_bytes
+from runtime_service.executors.calls import run_call, view
+from runtime_service.executors.executor import Array, aligned_bytes
+from runtime_service.executors.objects import Objects
+from runtime_service.executors.signature import array_dtype
 from runtime_service.executors.sizes import Sizes
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
@@ -15,6 +18,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import (
     ALIGNMENT,
     Branch,
+    Call,
     Check,
     Constraint,
     Copy,
@@ -85,6 +89,7 @@ class StepInterpreter:
         symbols: by name; those of the inputs to begin with.
         prepared: launches whose sizes and addresses do not change during the run, by identity.
         run_launch: does the work of a launch.
+        objects: what is behind the numbers of strings, sequences and optionals.
     """
 
     plan: Plan
@@ -93,6 +98,7 @@ class StepInterpreter:
     symbols: dict[str, int]
     prepared: Mapping[int, Resolved]
     run_launch: Runner
+    objects: Objects
     _sizes: Sizes = field(init=False)
 
     def __post_init__(self) -> None:
@@ -123,6 +129,8 @@ class StepInterpreter:
                     self.run(then if self.value(condition) else otherwise)
                 case Repeat():
                     self.repeat(step)
+                case Call():
+                    run_call(step, self.views(step.inputs), self.views(step.outputs), self.objects)
 
     def resolve(self, step: Launch) -> Resolved:
         """Sizes and addresses of a launch as they are now."""
@@ -148,6 +156,14 @@ class StepInterpreter:
         else:
             base = self.bases[buffer.storage][buffer.index]
         return base + self.value(buffer.offset)
+
+    def views(self, buffers: Iterable[int]) -> list[Array | None]:
+        """The memory of buffers as arrays; None for those that are absent (-1)."""
+        specs = [None if b < 0 else self.plan.buffers[b] for b in buffers]
+        return [
+            None if s is None else view(self.address(b), tuple(map(self.value, s.shape)), array_dtype(s.dtype))
+            for b, s in zip(buffers, specs, strict=True)
+        ]
 
     def element(self, step: Read) -> int:
         kind = _READ[self.plan.buffers[step.buffer].dtype]

@@ -122,8 +122,6 @@ def stft(node: SourceNode, operands: Operands) -> Nodes:
 def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
     """Counts of the n-grams of each output column, then weights."""
     get = node.attributes.get
-    if get("pool_strings"):
-        raise operands.unsupported("pool_strings", "pool_int64s", "strings")
     table, sizes = _ngram_table(node)
     counts = node.outputs[0] if get("mode") == "TF" else operands.fresh("counts")
     names = [operands.constant(label, array) for label, array in (("ngrams", table), ("sizes", sizes))]
@@ -142,19 +140,22 @@ def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def _ngram_table(node: SourceNode) -> tuple[np.ndarray, np.ndarray]:
-    """int64 ``[columns, n-grams of a column, longest]`` and their lengths ``[columns, n-grams]``, 0 where there is none."""
-    pool, starts = node.attributes["pool_int64s"], node.attributes["ngram_counts"]
+    """``[columns, n-grams of a column, longest]`` of int64 or strings, and their lengths ``[columns, n-grams]``, 0 where there is
+    none."""
+    strings = node.attributes.get("pool_strings")
+    pool, starts = strings or node.attributes["pool_int64s"], node.attributes["ngram_counts"]
     least, most = node.attributes["min_gram_length"], node.attributes["max_gram_length"]
-    grams: list[tuple[int, ...]] = []
+    grams: list[tuple[int | str, ...]] = []
     for size, (start, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
         grams += [tuple(pool[i : i + size]) for i in range(start, end, size)]
     columns = node.attributes["ngram_indexes"]
-    of_column: dict[int, list[tuple[int, ...]]] = {c: [] for c in range(max(columns) + 1)}
+    of_column: dict[int, list[tuple[int | str, ...]]] = {c: [] for c in range(max(columns) + 1)}
     for gram, column in zip(grams, columns, strict=True):
         if least <= len(gram) <= most:
             of_column[column].append(gram)
     width = max(1, *(len(g) for g in of_column.values()))
-    table = np.zeros((len(of_column), width, max(1, most)), np.int64)
+    shape = (len(of_column), width, max(1, most))
+    table = np.full(shape, "", object) if strings else np.zeros(shape, np.int64)
     sizes = np.zeros((len(of_column), width), np.int64)
     for column, found in of_column.items():
         for number, gram in enumerate(found):

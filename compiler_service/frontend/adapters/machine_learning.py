@@ -100,31 +100,51 @@ def feature_vectorizer(node: SourceNode, operands: Operands) -> Nodes:
 def one_hot_encoder(node: SourceNode, operands: Operands) -> Nodes:
     """A column per category; unknown categories give zeros."""
     chain = Chain(node, operands)
-    categories = node.attributes.get("cats_int64s")
-    if not categories:
-        raise operands.unsupported("cats_strings", "cats_int64s", "strings")
-    x = chain.add("Cast", node.inputs[0], to=DType.INT64)
+    strings, x = chain.attribute("cats_strings"), node.inputs[0]
+    categories = np.array(strings, object) if strings else np.array(chain.attribute("cats_int64s", ()), np.int64)
+    x = x if strings else chain.add("Cast", x, to=DType.INT64)
     wide = chain.add("Unsqueeze", x, operands.int64s("axis", (-1,)))
-    found = chain.add("Equal", wide, chain.constant("categories", categories, np.int64))
+    found = chain.add("Equal", wide, operands.constant("categories", categories))
     chain.as_output(chain.add("Cast", found, to=DType.FLOAT32))
     return tuple(chain.nodes)
 
 
 def label_encoder(node: SourceNode, operands: Operands) -> Nodes:
-    """A table from numbers to numbers; other keys give the default."""
+    """A table; other keys give the default."""
     chain = Chain(node, operands)
-    get = chain.attribute
-    tables = {k: get(f"keys_{k}") for k in ("int64s", "floats")}
-    key_kind = next((k for k, v in tables.items() if v), None)
-    value_kind = next((k for k in ("int64s", "floats") if get(f"values_{k}")), None)
-    if key_kind is None or value_kind is None:
-        raise operands.unsupported("keys, values", "lists of int64 or float", "strings or tensors")
-    dtypes = {"int64s": np.int64, "floats": np.float32}
-    default = get("default_int64", -1) if value_kind == "int64s" else get("default_float", -0.0)
-    keys = chain.constant("keys", tables[key_kind] or (), dtypes[key_kind])
-    values = np.array([*get(f"values_{value_kind}"), default], dtypes[value_kind])
-    chain.as_output(chain.add("ingot.Lookup", node.inputs[0], keys, operands.constant("values", values)))
+    keys, values = _table(chain, "keys"), _table(chain, "values")
+    if classes := chain.attribute("classes_strings"):  # the form of opset 1
+        names, numbers = np.array(classes, object), np.arange(len(classes), dtype=np.int64)
+        keys, values = (names, numbers) if operands.dtype(node.inputs[0]) is DType.STRING else (numbers, names)
+    if keys is None or values is None:
+        raise operands.unsupported("keys, values", "lists of int64, float or strings, or tensors of them", "none")
+    table = np.concatenate([values, _default(chain, values)])
+    inputs = operands.constant("keys", keys), operands.constant("values", table)
+    chain.as_output(chain.add("ingot.Lookup", node.inputs[0], *inputs))
     return tuple(chain.nodes)
+
+
+_LISTS = (("int64s", "default_int64", np.int64, -1), ("floats", "default_float", np.float32, -0.0))
+
+
+def _table(chain: Chain, side: str) -> np.ndarray | None:
+    """The keys or values of a LabelEncoder."""
+    if tensor := chain.attribute(f"{side}_tensor"):
+        return chain.operands.array(tensor).reshape(-1)
+    if strings := chain.attribute(f"{side}_strings"):
+        return np.array(strings, object)
+    found = ((chain.attribute(f"{side}_{kind}"), dtype) for kind, _, dtype, _ in _LISTS)
+    return next((np.array(numbers, dtype) for numbers, dtype in found if numbers), None)
+
+
+def _default(chain: Chain, values: np.ndarray) -> np.ndarray:
+    """One element of the type of ``values``."""
+    if tensor := chain.attribute("default_tensor"):
+        return chain.operands.array(tensor).reshape(-1)[:1].astype(values.dtype)
+    if values.dtype == object:
+        return np.array([chain.attribute("default_string", "_Unused")], object)
+    kind = _LISTS[0] if values.dtype.kind == "i" else _LISTS[1]
+    return np.array([chain.attribute(kind[1], kind[3])], values.dtype)
 
 
 def linear_regressor(node: SourceNode, operands: Operands) -> Nodes:
@@ -138,7 +158,7 @@ def linear_regressor(node: SourceNode, operands: Operands) -> Nodes:
 def linear_classifier(node: SourceNode, operands: Operands) -> Nodes:
     """Label and scores of every class; one score alone is that of the second of two classes."""
     chain = Chain(node, operands)
-    labels = integer_labels(chain)
+    labels = class_labels(chain)
     features = operands.shape(node.inputs[0])[-1]
     count = len(node.attributes["coefficients"]) // features if isinstance(features, int) else max(1, len(labels))
     scores = _linear_scores(chain, count)
@@ -151,7 +171,7 @@ def linear_classifier(node: SourceNode, operands: Operands) -> Nodes:
         chain.as_output(post_transformed(chain, scores, 2), 1)
         return tuple(chain.nodes)
     best = chain.add("ArgMax", scores, axis=1, keepdims=0)
-    chain.as_output(chain.add("Gather", chain.constant("labels", labels, np.int64), best))
+    chain.as_output(chain.add("Gather", operands.constant("labels", labels), best))
     chain.as_output(post_transformed(chain, scores, count), 1)
     return tuple(chain.nodes)
 
@@ -217,19 +237,22 @@ def as_float(chain: Chain, x: str) -> str:
     return chain.add("Cast", x, to=DType.FLOAT32)
 
 
-def integer_labels(chain: Chain) -> tuple[int, ...]:
+def class_labels(chain: Chain) -> np.ndarray:
+    """int64, or strings."""
     get = chain.attribute
-    labels: tuple[int, ...] = get("classlabels_int64s") or get("classlabels_ints") or ()
-    if not labels:
-        raise chain.operands.unsupported("classlabels_strings", "integer class labels", "strings")
-    return labels
+    if strings := get("classlabels_strings"):
+        return np.array(strings, object)
+    numbers = get("classlabels_int64s") or get("classlabels_ints") or ()
+    if not numbers:
+        raise chain.operands.unsupported("class labels", "integers or strings", "none")
+    return np.array(numbers, np.int64)
 
 
-def two_labels(chain: Chain, scores: str, labels: tuple[int, ...], threshold: float) -> str:
+def two_labels(chain: Chain, scores: str, labels: np.ndarray, threshold: float) -> str:
     """The label of each row of one score: the second one above ``threshold``."""
     flat = chain.add("Squeeze", scores, chain.operands.int64s("column", (1,)))
     above = chain.add("Greater", flat, chain.constant("threshold", threshold))
-    second, first = (chain.constant(f"label_{i}", labels[i], np.int64) for i in (1, 0))
+    second, first = (chain.operands.constant(f"label_{i}", labels[i : i + 1].reshape(())) for i in (1, 0))
     return chain.add("Where", above, second, first)
 
 

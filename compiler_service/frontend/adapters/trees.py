@@ -11,7 +11,7 @@ import numpy as np
 from compiler_service.frontend.adapters.chain import Chain
 from compiler_service.frontend.adapters.machine_learning import (
     as_float,
-    integer_labels,
+    class_labels,
     post_transformed,
     second_class,
     two_labels,
@@ -161,7 +161,7 @@ def tree_ensemble_regressor(node: SourceNode, operands: Operands) -> Nodes:
 def tree_ensemble_classifier(node: SourceNode, operands: Operands) -> Nodes:
     """Labels, and scores of all classes. Two classes of which the trees score only one: the other gets the rest."""
     chain = Chain(node, operands)
-    labels = integer_labels(chain)
+    labels = class_labels(chain)
     forest, numbers = _old_forest(chain)
     table = _weights(chain, numbers, "class", len(labels), "SUM")
     scored = sorted(set(node.attributes["class_ids"]))
@@ -180,7 +180,7 @@ def tree_ensemble_classifier(node: SourceNode, operands: Operands) -> Nodes:
     if base:
         scores = chain.add("Add", scores, chain.constant("base_values", base))
     best = chain.add("ArgMax", scores, axis=1, keepdims=0)
-    chain.as_output(chain.add("Gather", chain.constant("labels", labels, np.int64), best))
+    chain.as_output(chain.add("Gather", operands.constant("labels", labels), best))
     chain.as_output(post_transformed(chain, scores, len(labels)), 1)
     return tuple(chain.nodes)
 

@@ -1,4 +1,4 @@
-"""Counting n-grams of integers."""
+"""Counting n-grams of integers or strings."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def ngram_counts(x: Tensor, ngrams: Tensor, sizes: Tensor, *, max_skip_count: in
     The elements of an occurrence stand 1 to ``max_skip_count + 1`` apart; a single element counts once.
 
     Args:
-        ngrams: int64 ``[columns, n-grams, longest]``.
+        ngrams: int64 ``[columns, n-grams, longest]``, or strings where ``x`` holds strings.
         sizes: int64 ``[columns, n-grams]``: elements of each, 0 where there is none.
     """
     longest = ngrams.shape[2]
@@ -31,7 +31,10 @@ def ngram_counts(x: Tensor, ngrams: Tensor, sizes: Tensor, *, max_skip_count: in
         found = logical_and(found, logical_or(size > 1, equal(skip, 0)))
         for i in range(longest):
             at = minimum(start + distance * i, lift(length) - 1)
-            same = equal(cast(x[(*row, at)], DType.INT64), ngrams[(column, gram, lift(i))])
+            element = x[(*row, at)]
+            same = equal(
+                element if x.dtype is DType.STRING else cast(element, DType.INT64), ngrams[column, gram, lift(i)]
+            )
             found = logical_and(found, logical_or(size <= i, same))
         return select(found, lift(1.0, DType.FLOAT32), lift(0.0, DType.FLOAT32))
 

@@ -34,7 +34,7 @@ def obstructed() -> onnx.ModelProto:
     other = graph([node("Relu", ["a"], ["o"])], [], ["o"])
     nodes = [
         node("Relu", ["x"], ["a"], name="fine"),
-        node("StringNormalizer", ["x"], ["b"], name="strings"),
+        node("ImageDecoder", ["x"], ["b"], name="pictures"),
         node("Add", ["a", "b"], ["c"], name="after unknown"),
         node("FusedGelu", ["c"], ["d"], name="fused", domain="com.acme"),
         node("Softmax", ["d"], ["e"], name="adapted after unknown", axis=0),
@@ -42,7 +42,7 @@ def obstructed() -> onnx.ModelProto:
         node("Relu", ["a"], ["g"], name="odd attribute", slope=2.0),
         node("If", ["flag"], ["h"], name="branches", then_branch=inner, else_branch=other),
         node("Clip", ["a"], ["low"], name="clip", min=0.0),
-        node("StringNormalizer", ["x"], ["i"], name="another"),
+        node("ImageDecoder", ["x"], ["i"], name="another"),
         node("FusedGelu", ["a"], ["j"], name="fused too", domain="com.acme"),
         node("Scatter2", ["a"], ["k"], name="vendor", domain="org.vendor"),
     ]
@@ -53,13 +53,13 @@ def obstructed() -> onnx.ModelProto:
 def test_every_obstacle_is_listed_once() -> None:
     report = check(obstructed())
     assert [(o.node, o.operator, o.domain, o.opset, o.code) for o in report.obstacles] == [
-        ("strings", "StringNormalizer", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
+        ("pictures", "ImageDecoder", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
         ("fused", "FusedGelu", "com.acme", 1, ErrorCode.UNSUPPORTED_DOMAIN),
         ("no such operator", "Frobnicate", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
         ("odd attribute", "Relu", "ai.onnx", 12, ErrorCode.UNSUPPORTED_ATTRIBUTE),
         ("in branch", "Optional", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
         ("clip", "Clip", "ai.onnx", 12, ErrorCode.UNSUPPORTED_ATTRIBUTE),
-        ("another", "StringNormalizer", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
+        ("another", "ImageDecoder", "ai.onnx", 12, ErrorCode.UNSUPPORTED_OPERATOR),
         ("fused too", "FusedGelu", "com.acme", 1, ErrorCode.UNSUPPORTED_DOMAIN),
         ("vendor", "Scatter2", "org.vendor", 3, ErrorCode.UNSUPPORTED_DOMAIN),
     ]
@@ -95,7 +95,7 @@ def test_obstacles_outside_nodes() -> None:
 
 def test_loops_are_looked_into() -> None:
     inner = graph(
-        [node("StringSplit", ["s"], ["s2"], name="inside")],
+        [node("ImageDecoder", ["s"], ["s2"], name="inside")],
         [tensor("i", [], onnx.TensorProto.INT64), tensor("go", [], BOOL), tensor("s", None)],
         ["go", "s2"],
     )

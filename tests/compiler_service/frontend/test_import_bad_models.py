@@ -152,9 +152,10 @@ def test_two_models_in_one_file_are_refused() -> None:
     assert "several graphs" in refused(relu().SerializeToString() * 2).message
 
 
-def test_inputs_that_are_no_tensors_are_refused() -> None:
-    sequence = helper.make_tensor_sequence_value_info("x", 1, ["n"])
-    error = refused(model([], [sequence], ["x"]))
+def test_inputs_that_are_no_tensors_nor_sequences_of_them_are_refused() -> None:
+    inner = helper.make_sequence_type_proto(helper.make_tensor_type_proto(1, ["n"]))
+    nested = helper.make_value_info("x", helper.make_sequence_type_proto(inner))
+    error = refused(model([], [nested], ["x"]))
     assert (error.code, error.tensor, error.received) == (ErrorCode.UNSUPPORTED_DTYPE, "x", "sequence")
 
 

@@ -128,7 +128,6 @@ def test_initializers_that_are_inputs_too_are_constants() -> None:
         ({"value_floats": [1.5, 2]}, np.array([1.5, 2], np.float32)),
         ({"value_int": 3}, np.array(3)),
         ({"value_ints": [3, 4]}, np.array([3, 4])),
-        ({"value_strings": ["a", "b"]}, np.array(["a", "b"], dtype=object)),
     ],
 )
 def test_constant_nodes_become_constants(attributes: dict[str, object], expected: np.ndarray) -> None:
@@ -138,6 +137,15 @@ def test_constant_nodes_become_constants(attributes: dict[str, object], expected
     assert found.dtype == expected.dtype
     assert found.shape == expected.shape
     assert found.tolist() == expected.tolist()
+
+
+def test_strings_become_numbers_of_a_table() -> None:
+    module = load(model([node("Constant", [], ["c"], value_strings=["b", "", "a", "b"])], [], ["c"]))
+    (found,) = module.graph.constants.values()
+    assert [module.strings[i] for i in found.tolist()] == ["b", "", "a", "b"]
+    assert found[1] == 0
+    assert module.graph.outputs[0].dtype is DType.INT64
+    assert module.objects["c"].dtype is DType.STRING
 
 
 def test_sparse_constants_become_dense() -> None:

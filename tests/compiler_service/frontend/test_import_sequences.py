@@ -11,6 +11,7 @@ from onnx.reference import ReferenceEvaluator
 
 from compiler_service.interpret import run_graph
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph import CALL_OP
 from tests.compiler_service.frontend.onnx_models import BOOL, INT64, constant, graph, load, model, node, tensor
 
 X = tensor("x", ["n", 6])
@@ -96,17 +97,11 @@ def test_optionals() -> None:
 @pytest.mark.parametrize(
     ("nodes", "code", "says"),
     [
-        ([node("SequenceConstruct", ["x"], ["y"])], ErrorCode.UNSUPPORTED_DTYPE, "an output of the model is no tensor"),
-        ([node("SequenceAt", ["x", "zero"], ["y"])], ErrorCode.UNSUPPORTED_OPERATOR, "received a tensor"),
+        ([node("SequenceAt", ["x", "zero"], ["y"])], ErrorCode.INVALID_MODEL, "received a tensor"),
         (
             [node("SequenceConstruct", ["x"], ["s"]), node("SequenceAt", ["s", "two"], ["y"])],
-            ErrorCode.UNSUPPORTED_ATTRIBUTE,
-            "the position in a sequence",
-        ),
-        (
-            [node("SplitToSequence", ["x"], ["s"], axis=0), node("SequenceAt", ["s", "zero"], ["y"])],
-            ErrorCode.UNSUPPORTED_ATTRIBUTE,
-            "an axis of extent n",
+            ErrorCode.INVALID_MODEL,
+            "an element that the sequence does not have",
         ),
         (
             [node("Optional", [], ["o"], type=X.type), node("OptionalGetElement", ["o"], ["y"])],
@@ -114,24 +109,34 @@ def test_optionals() -> None:
             "empty optional",
         ),
         (
+            [node("SequenceConstruct", ["x"], ["s"]), node("Neg", ["s"], ["y"])],
+            ErrorCode.UNSUPPORTED_DTYPE,
+            "Neg takes tensors",
+        ),
+        (
             [
-                node(
-                    "If",
-                    ["p"],
-                    ["s"],
-                    then_branch=graph([node("SequenceConstruct", ["x"], ["a"])], [], [onnx.ValueInfoProto(name="a")]),
-                    else_branch=graph([node("SequenceConstruct", ["x"], ["b"])], [], [onnx.ValueInfoProto(name="b")]),
-                ),
-                node("SequenceAt", ["s", "zero"], ["y"]),
+                node("SequenceEmpty", [], ["s"]),
+                node("ConcatFromSequence", ["s"], ["t"], axis=0),
+                node("Neg", ["t"], ["y"]),
             ],
             ErrorCode.UNSUPPORTED_DTYPE,
-            "control flow takes and gives tensors",
+            "number of axes only the run knows",
         ),
     ],
 )
-def test_what_only_the_run_would_know_is_refused(nodes: Sequence[onnx.NodeProto], code: ErrorCode, says: str) -> None:
+def test_what_is_no_sequence_or_has_no_rank_is_refused(
+    nodes: Sequence[onnx.NodeProto], code: ErrorCode, says: str
+) -> None:
     proto = model(nodes, [X, tensor("p", [], BOOL)], ["y"], POSITIONS)
     with pytest.raises(IngotError) as caught:
         load(proto)
     assert caught.value.code is code
     assert says in str(caught.value)
+
+
+def test_what_only_the_run_knows_is_left_to_the_executor() -> None:
+    nodes = [node("SplitToSequence", ["x"], ["s"], axis=0), node("SequenceAt", ["s", "last"], ["y"])]
+    graph_ = load(model(nodes, [X], [tensor("y", [1, 6])], POSITIONS)).graph
+    calls = [n.attributes["function"] for n in graph_.nodes if n.op == CALL_OP]
+    assert calls == ["split_to_sequence", "sequence_at", "extents", "tensor"]
+    assert not [n.op for n in graph_.nodes if n.op.startswith("S")]

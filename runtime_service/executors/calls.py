@@ -1,0 +1,81 @@
+"""Calls of a plan: buffers to Python values, a function of the executor, and its results back to buffers."""
+
+from __future__ import annotations
+
+import ctypes
+import math
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import numpy as np
+
+from runtime_service.executors import sequence_calls, string_calls
+from runtime_service.executors.executor import Array
+from runtime_service.executors.objects import Objects
+from runtime_service.executors.signature import array_dtype
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import Call
+
+FUNCTIONS: Mapping[str, Any] = MappingProxyType({**sequence_calls.FUNCTIONS, **string_calls.FUNCTIONS})
+OBJECT = "object"
+
+
+def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None], objects: Objects) -> None:
+    """Run ``step`` on views of its buffers.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT from the function, or where a tensor is not of the shape that the plan expects;
+            ARTIFACT_CORRUPT for a function that this runtime does not have.
+    """
+    function = FUNCTIONS.get(step.function)
+    if function is None:
+        raise IngotError(
+            ErrorCode.ARTIFACT_CORRUPT,
+            f"the plan calls a function that this runtime does not have: {step.function}",
+            remedy="Run the model with the version of the runtime that it was compiled for, or compile it again.",
+        )
+    given = [None if x is None else _value(x, kind, objects) for x, kind in zip(inputs, step.takes, strict=True)]
+    attributes = dict(step.attributes)
+    if "dtype" in attributes:
+        attributes["dtype"] = array_dtype(DType(attributes["dtype"]))
+    try:
+        found = function(*given, **attributes)
+    except IngotError as error:
+        raise error.located(node=", ".join(step.nodes)) from error
+    results = found if isinstance(found, tuple) else (found,)
+    for result, kind, target in zip(results, step.gives, outputs, strict=True):
+        if target is not None:
+            _store(result, kind, target, objects, step)
+
+
+def _value(x: Array, kind: str, objects: Objects) -> Any:
+    if kind == OBJECT:
+        return objects.get(int(x.reshape(())))
+    return objects.texts(x) if kind == DType.STRING else x
+
+
+def _store(result: Any, kind: str, target: Array, objects: Objects, step: Call) -> None:
+    if kind == OBJECT:
+        target[...] = objects.keep(result)
+        return
+    if result.shape != target.shape or (kind != DType.STRING and result.dtype != target.dtype):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a tensor of a sequence or optional is not what the model expects",
+            node=", ".join(step.nodes),
+            expected=f"{kind}{list(target.shape)}",
+            received=f"{result.dtype}{list(result.shape)}",
+        )
+    target[...] = objects.numbers(result) if kind == DType.STRING else result
+
+
+def view(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+    """The memory at ``address`` as an array."""
+    size = dtype.itemsize * math.prod(shape)
+    if not size:
+        return np.empty(shape, dtype)
+    memory: Any = (ctypes.c_char * size).from_address(address)
+    array: Array = np.frombuffer(memory, dtype).reshape(shape)
+    return array

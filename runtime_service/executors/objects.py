@@ -1,0 +1,79 @@
+"""What stands behind numbers in memory for the time of one run: strings, and the objects that are sequences and optionals."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import numpy as np
+
+from runtime_service.executors.executor import Array
+from shared_ir.errors import ErrorCode, IngotError
+
+EMPTY = 0
+"""The number of an empty optional."""
+
+
+class Objects:
+    """The tables of one run, which end with it. Equal strings have one number, so kernels compare numbers.
+
+    Args:
+        strings: those of the model, in the order of their numbers.
+    """
+
+    def __init__(self, strings: Iterable[str]) -> None:
+        self._texts = list(strings)
+        self._numbers = {text: number for number, text in enumerate(self._texts)}
+        self._objects: list[Any] = [None]
+
+    def numbers(self, texts: Array) -> Array:
+        """int64, of the shape of ``texts``; bytes count as UTF-8.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, an element is no string.
+        """
+        found = [self._number(text) for text in texts.reshape(-1).tolist()]
+        return np.array(found, np.int64).reshape(texts.shape)
+
+    def texts(self, numbers: Array) -> Array:
+        """An object array of strings, of the shape of ``numbers``."""
+        found = np.empty(numbers.size, object)
+        try:
+            found[:] = [self._texts[number] for number in numbers.reshape(-1).tolist()]
+        except IndexError as error:
+            raise _no_such("string") from error
+        return found.reshape(numbers.shape)
+
+    def keep(self, thing: Any) -> int:
+        """The number of a list of arrays, or of an array; of None it is :data:`EMPTY`."""
+        if thing is None:
+            return EMPTY
+        self._objects.append(thing)
+        return len(self._objects) - 1
+
+    def get(self, number: int) -> Any:
+        """The object with this number, None for an empty optional."""
+        if not 0 <= number < len(self._objects):
+            raise _no_such("object")
+        return self._objects[number]
+
+    def _number(self, text: object) -> int:
+        if isinstance(text, bytes):
+            text = text.decode("utf-8", "surrogateescape")
+        if not isinstance(text, str):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "an element of a tensor of strings is no string",
+                expected="str, or bytes in UTF-8",
+                received=type(text).__name__,
+            )
+        number = self._numbers.setdefault(text, len(self._texts))
+        if number == len(self._texts):
+            self._texts.append(text)
+        return number
+
+
+def _no_such(what: str) -> IngotError:
+    return IngotError(
+        ErrorCode.ARTIFACT_CORRUPT, f"the plan uses a {what} that there is none of", remedy="Compile the model again."
+    )
