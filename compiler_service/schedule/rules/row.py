@@ -16,6 +16,7 @@ from compiler_service.schedule.analysis import (
     is_expensive,
     reads_in_place,
     reductions,
+    stays_in_row,
 )
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import ROOT, Alias, CacheWrite, ComputeAt, Parallel, Reorder, Schedule, Split, Step
@@ -122,6 +123,7 @@ def _may_alias(state: State, stage: Stage) -> bool:
         and stage.tensor.shape == output.tensor.shape
         and is_expensive(stage.body)
         and reads_in_place(output, stage.tensor)
+        and stays_in_row(state, stage, bound_axes(state, output, frozenset({stage.name})))
     )
 
 
