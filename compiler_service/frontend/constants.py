@@ -13,6 +13,7 @@ from compiler_service.frontend.node import AttributeValue, SourceNode
 from compiler_service.frontend.tensors import dtype_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Expr
 from shared_ir.graph import Attribute
 from shared_ir.types import TensorType
 
@@ -81,7 +82,7 @@ def _attribute(node: SourceNode, key: str, value: AttributeValue, context: Conte
     match value:
         case DType() | TensorType() | bool() | int() | float() | str():
             return value
-        case tuple() if all(isinstance(v, int | float | str) for v in value):
+        case tuple() if all(isinstance(v, int | float | str | Expr) for v in value):
             return value
         case onnx.TypeProto() if value.HasField("tensor_type"):
             return TensorType(dtype_of(value.tensor_type.elem_type, node.title), ())

@@ -28,6 +28,10 @@ def find_schema(op: str, domain: str, opset: int) -> Schema | None:
         return None
 
 
+WRITTEN_EARLY = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})
+"""Operators that ONNX Runtime's optimizer writes into models of any opset; of the second the standard knows nothing."""
+
+
 def schema_of(node: SourceNode) -> Schema | None:
     """The form that ``node`` follows; ``None`` for operators of foreign domains.
 
@@ -35,6 +39,8 @@ def schema_of(node: SourceNode) -> Schema | None:
         IngotError: UNSUPPORTED_OPERATOR when the standard domain has no such operator at this opset.
     """
     schema = find_schema(node.op, node.domain, node.opset)
+    if node.op in WRITTEN_EARLY and not node.domain:
+        return schema or find_schema(node.op, "", NEWEST_OPSET)
     if schema is None and not node.domain:
         newest = find_schema(node.op, "", NEWEST_OPSET)
         known = f"from opset {first_version(node.op)} on" if newest is not None else "in no opset"

@@ -9,7 +9,13 @@ from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dim import Dim, dims_text
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, cast
+from shared_ir.expr import Binary, BinaryOp, Expr, cast, lift
+
+
+def is_repeated(dim: Dim) -> bool:
+    """Whether an axis of this extent holds one element that broadcasting repeats: 1, or ``min(1, x)``, a slice ``[-1:]``."""
+    one = lift(1)
+    return dim == 1 or (isinstance(dim, Binary) and dim.op is BinaryOp.MIN and one in (dim.lhs, dim.rhs))
 
 
 def broadcast_dim(a: Dim, b: Dim) -> Dim:
@@ -23,8 +29,10 @@ def broadcast_dim(a: Dim, b: Dim) -> Dim:
     """
     if a == b or b == 1:
         return a
-    if a == 1:
+    if a == 1 or is_repeated(a):
         return b
+    if is_repeated(b):
+        return a
     if isinstance(a, int) and isinstance(b, int):
         raise ValueError(f"{a} and {b} do not broadcast")
     return b if isinstance(b, int) else a
@@ -56,7 +64,7 @@ Pairs: TypeAlias = list[tuple[Dim, Dim]]
 def broadcast_pairs(shape: Sequence[Dim], *shapes: Sequence[Dim]) -> Pairs:
     """What broadcasting ``shapes`` to ``shape`` takes for granted: extents that are neither 1 nor those of the result."""
     return [
-        (own, full)
+        (own, 1 if is_repeated(own) else full)
         for operand in shapes
         for own, full in zip(reversed(operand), reversed(shape), strict=False)
         if own not in (1, full)
@@ -85,7 +93,7 @@ def broadcast_load(x: Tensor, index: Sequence[Expr], shape: Sequence[Dim]) -> Ex
     """``x`` at ``index`` of the broadcast ``shape``."""
     skipped = len(shape) - x.rank
     own = zip(x.shape, index[skipped:], shape[skipped:], strict=True)
-    return x[tuple(0 if extent == 1 and full != 1 else i for extent, i, full in own)]
+    return x[tuple(0 if is_repeated(extent) and extent != full else i for extent, i, full in own)]
 
 
 def arithmetic_dtype(dtype: DType) -> DType:

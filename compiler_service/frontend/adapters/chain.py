@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler_service.frontend.node import AttributeValue, SourceNode
 from compiler_service.frontend.operands import Operands
+from shared_ir.graph import DEFINE_OP
 
 INTERNAL_DOMAIN = "ingot"
 
@@ -28,6 +29,17 @@ class Chain:
         output = output or self._fresh(name.lower())
         self.nodes.append(SourceNode(name, inputs, (output,), attributes, domain, self.node.name, self.node.opset))
         return output
+
+    def add_many(self, op: str, inputs: Sequence[str], count: int, **attributes: AttributeValue) -> tuple[str, ...]:
+        """The names of the first ``count`` outputs of a new node of the standard domain."""
+        outputs = tuple(self._fresh(f"{op.lower()}_{index}") for index in range(count))
+        self.nodes.append(SourceNode(op, tuple(inputs), outputs, attributes, "", self.node.name, self.node.opset))
+        return outputs
+
+    def require(self, vector: str, expected: int, message: str) -> None:
+        """The run ends with ``message`` unless the one element of the int64 ``vector`` is ``expected``."""
+        symbols = (self.operands.context.symbols.fresh(f"{self.node.title}_required"),)
+        self.add(DEFINE_OP, vector, symbols=symbols, expected=expected, message=message)
 
     def attribute(self, name: str, default: AttributeValue = None) -> Any:
         """An attribute of the node."""

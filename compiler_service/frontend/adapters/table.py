@@ -17,9 +17,11 @@ from compiler_service.frontend.adapters import (
     resize,
     trees,
 )
+from compiler_service.frontend.adapters.microsoft import normalization as microsoft_normalization
+from compiler_service.frontend.adapters.microsoft.table import MICROSOFT
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
-from compiler_service.frontend.schemas import Schema, find_schema
+from compiler_service.frontend.schemas import WRITTEN_EARLY, Schema, find_schema
 from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -91,7 +93,9 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "GridSample": Adaptation(20, renaming.grid_sample),
         "RoiAlign": Adaptation(16, renaming.roi_align),
         "Scan": Adaptation(9, renaming.scan_8),
+        "SimplifiedLayerNormalization": Adaptation(_ALWAYS, microsoft_normalization.simplified_layer_normalization),
         **{f"ai.onnx.ml.{op}": Adaptation(_ALWAYS, adapt) for op, adapt in _MACHINE_LEARNING.items()},
+        **{f"com.microsoft.{op}": Adaptation(_ALWAYS, adapt) for op, adapt in MICROSOFT.items()},
     }
 )
 
@@ -140,8 +144,8 @@ def adapt(node: SourceNode, operands: Operands) -> tuple[SourceNode, ...]:
 
 def _check_compatible(node: SourceNode) -> None:
     """The form of ``node`` must be one that the newest form contains."""
-    used = find_schema(node.op, "", node.opset)
     newest = find_schema(node.op, "", NEWEST_OPSET)
+    used = newest if node.op in WRITTEN_EARLY else find_schema(node.op, "", node.opset)
     if used is not None and newest is not None and not newest.deprecated and _contains(newest, used):
         return
     raise IngotError(

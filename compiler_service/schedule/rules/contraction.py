@@ -42,6 +42,9 @@ from shared_ir.target import Target
 _UNROLLED_REDUCTION = 4
 """A reduction axis of at most this extent is unrolled."""
 
+_UNROLLED_COLUMNS = 8
+"""So many columns of a group are accumulated side by side where no vector fits them."""
+
 
 def contraction_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     plan = _plan(kernel, target)
@@ -144,6 +147,8 @@ class _Plan:
             if axis is not None and size > 1:
                 steps.append(Split(out, axis.name, size))
                 names.append(f"{axis.name}.{size}")
+        if self._window is not None and b.window_chunk == 1:
+            names.append(self._window.name)
         if self._match.groups:
             steps.append(Split(out, self._columns.name, self._match.groups))
             names.append(f"{self._columns.name}.{self._match.groups}")
@@ -156,7 +161,7 @@ class _Plan:
         if f"{columns}.{b.tile}" not in tasks:
             steps.append(Split(out, columns, b.tile))
             names.append(f"{columns}.{b.tile}")
-        if self._window is not None:
+        if self._window is not None and b.window_chunk != 1:
             names.append(self._window.name)
         if self._rows is not None and b.height > 1:
             if b.row_chunk != b.height:
@@ -165,16 +170,20 @@ class _Plan:
         elif self._rows is not None:
             names.append(self._rows.name)
         names += [a.name for a in self._layout.inner]
-        if b.tile > self._width:
+        if self._is_wide:
             steps.append(Split(out, columns, self._width))
         return tuple(names), steps
 
     def _tile_loops(self, stage: Stage) -> tuple[str, ...]:
         """Loops of the register tile in ``stage`` (the output or the reduction: rows and columns have their own names)."""
         rows, columns = self._names_in(stage)
-        b = self._blocking
-        wide = (f"{columns}.{self._width}",) if b.tile > self._width else ()
-        return (*((rows,) if rows and b.height > 1 else ()), *wide, columns)
+        wide = (f"{columns}.{self._width}",) if self._is_wide else ()
+        return (*((rows,) if rows and self._blocking.height > 1 else ()), *wide, columns)
+
+    @property
+    def _is_wide(self) -> bool:
+        """Whether the register tile is several vectors wide; a group may have to do without vectors."""
+        return self._blocking.tile > self._width > 1
 
     def _names_in(self, stage: Stage) -> tuple[str | None, str]:
         if stage is self._output:
@@ -186,17 +195,19 @@ class _Plan:
         steps: list[Step] = []
         if row_name is not None and self._blocking.height > 1:
             steps.append(Unroll(stage.name, row_name))
-        if self._blocking.tile > self._width:
+        if self._is_wide:
             steps.append(Unroll(stage.name, f"{column_name}.{self._width}"))
         if self._width > 1:
             steps.append(Vectorize(stage.name, column_name))
+        elif self._blocking.tile <= _UNROLLED_COLUMNS:
+            steps.append(Unroll(stage.name, column_name))
         return steps
 
     def _accumulate(self) -> list[Step]:
         stage = self._match.stage
         assert stage.reduction is not None
         steps: list[Step] = []
-        if self._blocking.tile > self._width:
+        if self._is_wide:
             steps.append(Split(stage.name, self._match.columns, self._width))
         tile = self._tile_loops(stage)
         outer = [a.name for a in stage.compute.axes if a.name not in tile]
@@ -262,7 +273,7 @@ class _Plan:
             CacheRead(name, (*others, own)),
             ComputeAt(f"{name}.local", self._output.name, loop, "scratch"),
         ]
-        if self._blocking.tile > self._width:
+        if self._is_wide:
             steps.append(Split(f"{name}.local", column, self._width))
         if self._width > 1:
             steps.append(Vectorize(f"{name}.local", column))

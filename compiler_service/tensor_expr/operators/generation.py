@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import math
-from fractions import Fraction
 
 from compiler_service.tensor_expr.known import known_dims, known_elements, vector
 from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.ratio import ratio_of
 from compiler_service.tensor_expr.refusal import mismatch, unknown_value
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dim import Dim, as_dim, product
@@ -39,9 +39,10 @@ def range_(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         raise unknown_value("delta", delta.name)
     length: Dim
     if start.dtype.is_float:
-        if isinstance(first, Expr) or isinstance(last, Expr):
+        begin, end, each = (ratio_of(v) for v in (first, last, abs(step)))
+        if begin is None or end is None or each is None:
             raise unknown_value("limit", limit.name)
-        length = max(0, math.ceil((Fraction(last) - Fraction(first)) / Fraction(step)))
+        length = as_dim(maximum(((end + -begin if step > 0 else begin + -end) / each).ceil, 0))
     else:
         distance = lift(last) - lift(first) if step > 0 else lift(first) - lift(last)
         length = as_dim(maximum(ceil_div(distance, abs(step)), 0))

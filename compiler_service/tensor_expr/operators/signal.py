@@ -70,7 +70,12 @@ def fourier(x: Tensor, matrix: Tensor, axis: Tensor) -> Tensor:
 
 
 def frames(signal: Tensor, step: Tensor, window: Tensor | None = None, length: Tensor | None = None) -> Tensor:
-    """``y[b, f, n, p] = signal[b, f * step + n, p] * window[n]``; frames that would reach beyond the signal are left out."""
+    """``y[b, f, n, p] = signal[b, f * step + n, p] * window[n]``; frames that would reach beyond the signal are left out.
+
+    A signal ``[b, length]`` is one of real numbers, as PyTorch writes it.
+    """
+    if signal.rank not in (2, 3):
+        raise mismatch("STFT takes signals [batch, length, parts]", "3 axes, or 2 for real numbers", str(signal.rank))
     (stride,) = known_dims(step, "frame_step")
     size: Dim
     if length is not None:
@@ -81,10 +86,11 @@ def frames(signal: Tensor, step: Tensor, window: Tensor | None = None, length: T
     pairs = [] if window is None else must_equal((window.shape[0], size))
 
     def body(b: Expr, f: Expr, n: Expr, part: Expr) -> Expr:
-        element = signal[(b, f * lift(stride) + n, part)]
+        at = (b, f * lift(stride) + n, part)
+        element = signal[at[: signal.rank]]
         return element if window is None else cast(widen(element) * widen(window[n]), signal.dtype)
 
-    shape = (signal.shape[0], count, size, signal.shape[2])
+    shape = (signal.shape[0], count, size, signal.shape[2] if signal.rank == 3 else 1)
     return compute(shape, body, name="frames", assumes=pairs)
 
 

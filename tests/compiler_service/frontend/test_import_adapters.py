@@ -316,6 +316,7 @@ def _contained(used: Any, newest: Any) -> bool:
 
 
 def test_the_inventory_and_the_table_agree_on_names() -> None:
-    names = [(op, *reversed(op.rpartition(".")[::2])) for op in ADAPTATIONS]
-    assert {op for op, name, domain in names if find_schema(name, domain, NEWEST_OPSET) is None} == set()
+    names = [(op, *reversed(op.rpartition(".")[::2])) for op in ADAPTATIONS if not op.startswith("com.microsoft.")]
+    foreign = {op for op, name, domain in names if find_schema(name, domain, NEWEST_OPSET) is None}
+    assert foreign == {"SimplifiedLayerNormalization"}  # written by the optimizer of ONNX Runtime
     assert "Upsample" not in OPERATORS

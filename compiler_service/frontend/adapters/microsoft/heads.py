@@ -1,0 +1,105 @@
+"""The core of every form of attention: heads split and merged, biases that mask, scaled products."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from compiler_service.frontend.adapters.chain import Chain
+from shared_ir.dim import Dim
+from shared_ir.dtype import DType
+
+
+@dataclass
+class Heads:
+    """``softmax(scale * q @ k^T + biases) @ v`` for q ``[b, n, s, h]``, k and v ``[b, n, t, h]``."""
+
+    chain: Chain
+    like: str
+    """A value of the element type of the tensors."""
+    scale: float
+    filtered: float = -10000.0
+    """What is added to the products of masked keys."""
+    softcap: float = 0.0
+    biases: list[str] = field(default_factory=list)
+
+    def attend(self, query: str, key: str, value: str) -> str:
+        """``[b, s, n * h]``"""
+        chain = self.chain
+        products = chain.add("MatMul", query, chain.add("Transpose", key, perm=(0, 1, 3, 2)))
+        products = chain.add("Mul", products, self._number("scale", self.scale))
+        if self.softcap:
+            cap = self._number("softcap", self.softcap)
+            products = chain.add("Mul", chain.add("Tanh", chain.add("Div", products, cap)), cap)
+        for bias in self.biases:
+            products = chain.add("Add", products, bias)
+        return self.merged(chain.add("MatMul", chain.add("Softmax", products, axis=-1), value))
+
+    def _number(self, label: str, value: float) -> str:
+        return self.chain.operands.like(label, value, self.like)
+
+    # -- shapes
+
+    def split(self, x: str, heads: int) -> str:
+        """``[b, s, n * h]`` to ``[b, n, s, h]``"""
+        shape = self.chain.operands.int64s("heads", (0, 0, heads, -1))
+        return self.chain.add("Transpose", self.chain.add("Reshape", x, shape), perm=(0, 2, 1, 3))
+
+    def merged(self, x: str) -> str:
+        """``[b, n, s, h]`` to ``[b, s, n * h]``"""
+        shape = self.chain.operands.int64s("merged", (0, 0, -1))
+        return self.chain.add("Reshape", self.chain.add("Transpose", x, perm=(0, 2, 1, 3)), shape)
+
+    # -- masks
+
+    def mask_where(self, masked: str) -> None:
+        """Mask the keys for which the bool ``masked``, which broadcasts to ``[b, n, s, t]``, is true."""
+        chain = self.chain
+        self.biases.append(chain.add("Where", masked, self._number("filter", self.filtered), self._number("zero", 0.0)))
+
+    def mask_future(self, query: str, key: str, window: int = 0) -> None:
+        """Mask keys after each query, the last of both being simultaneous, and those ``window`` or more before it."""
+        rows, columns = self.last_positions(query, key), self.positions(key)
+        later = self.chain.add("Greater", columns, rows)
+        if window > 0:
+            size = self.chain.operands.int64s("window", (window,))
+            earlier = self.chain.add("LessOrEqual", columns, self.chain.add("Sub", rows, size))
+            later = self.chain.add("Or", later, earlier)
+        self.mask_where(later)
+
+    def positions(self, x: str) -> str:
+        """int64 ``[t]``: 0, 1, ... along the rows of ``x [b, n, t, h]``."""
+        return self.count(self.extent(x, 2))
+
+    def count(self, length: str) -> str:
+        """0, 1, ... below the one element of the int64 vector ``length``."""
+        return self._range(self.chain.operands.int64s("start", (0,)), length)
+
+    def last_positions(self, query: str, key: str) -> str:
+        """int64 ``[s, 1]``: the last ``s`` positions of the keys."""
+        length = self.extent(key, 2)
+        found = self._range(self.chain.add("Sub", length, self.extent(query, 2)), length)
+        return self.chain.add("Unsqueeze", found, self.chain.operands.int64s("column", (1,)))
+
+    def extent(self, x: str, axis: int) -> str:
+        """int64 ``[1]``"""
+        return self.chain.add("Shape", x, start=axis, end=axis + 1)
+
+    def _range(self, start: str, limit: str) -> str:
+        first, last = (self.chain.add("Squeeze", v) for v in (start, limit))
+        return self.chain.add("Range", first, last, self.chain.add("Squeeze", self.chain.operands.int64s("one", (1,))))
+
+    def mask_padding(self, mask: str, key: str, batch: Dim) -> None:
+        """Mask by ``mask``: lengths ``[b]``, or zeros for masked keys in ``[b, t]``, ``[b, s, t]`` or ``[b, 1, s, t]``."""
+        chain, operands = self.chain, self.chain.operands
+        rank = operands.rank(mask)
+        if rank == 1:
+            count = operands.shape(mask)[0]
+            if count == batch * 2 or (isinstance(count, int) and isinstance(batch, int) and count != batch):
+                raise operands.unsupported("mask", "one length for each row, or a mask", "starts and ends of rows")
+            lengths = chain.add("Cast", mask, to=DType.INT64)
+            lengths = chain.add("Unsqueeze", lengths, operands.int64s("axes", (1, 2, 3)))
+            self.mask_where(chain.add("GreaterOrEqual", self.positions(key), lengths))
+            return
+        axes = {2: (1, 2), 3: (1,), 4: ()}[rank]
+        kept = chain.add("Unsqueeze", mask, operands.int64s("axes", axes)) if axes else mask
+        self.mask_where(chain.add("Not", chain.add("Cast", kept, to=DType.BOOL)))
