@@ -9,7 +9,7 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 
-from compiler_service.frontend import control_flow, data_dependent, sequences, strings
+from compiler_service.frontend import control_flow, data_dependent, random_numbers, sequences, strings
 from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.constants import constant_array, graph_attributes
@@ -33,7 +33,13 @@ from shared_ir.graph import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
 HANDLERS: Mapping[str, Callable[[SourceNode, Frame, Builder, GraphImporter], None]] = MappingProxyType(
-    {**control_flow.HANDLERS, **data_dependent.HANDLERS, **sequences.HANDLERS, **strings.HANDLERS}
+    {
+        **control_flow.HANDLERS,
+        **data_dependent.HANDLERS,
+        **random_numbers.HANDLERS,
+        **sequences.HANDLERS,
+        **strings.HANDLERS,
+    }
 )
 """Operators that are more than one node of the graph IR, or none."""
 
@@ -68,6 +74,8 @@ class GraphImporter:
         a :class:`Value`.
         """
         inside = self._nested_frame(frame)
+        if types:
+            inside.counters = None if number is None or frame.counters is None else (*frame.counters, number)
         builder = Builder()
         inputs = []
         for info, type in zip(proto.input, types, strict=True):
@@ -211,6 +219,7 @@ class GraphImporter:
                 remedy="Export the model again; ONNX functions must not recurse.",
             )
         inside = Frame(call.opsets, None, call.attributes, (*frame.calls, call.key), f"{node.title}/", frame.depth + 1)
+        inside.counters = frame.counters
         if inside.depth > self.context.budget.limits.nesting:
             raise exceeded("functions are nested too deeply", f"at most {self.context.budget.limits.nesting}", "more")
         for index, name in enumerate(call.inputs):

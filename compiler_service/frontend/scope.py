@@ -12,6 +12,7 @@ import numpy as np
 from compiler_service.frontend.node import AttributeValue
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Expr
 from shared_ir.graph import Node, Value
 
 FunctionKey: TypeAlias = tuple[str, str, str]
@@ -54,6 +55,7 @@ class Frame:
         attributes: attributes of the function call that this frame belongs to.
         calls: functions being inlined, outermost first.
         prefix: put before the names of nodes that come from a function.
+        counters: the numbers of the iterations that the graph is in, outermost first; None in a Scan, whose have no name yet.
     """
 
     opsets: Mapping[str, int]
@@ -63,10 +65,13 @@ class Frame:
     prefix: str = ""
     depth: int = 0
     bindings: dict[str, Binding] = field(default_factory=dict)
+    counters: tuple[Expr, ...] | None = ()
 
     def nested(self) -> Frame:
         """The frame of a graph inside this one."""
-        return Frame(self.opsets, self, self.attributes, self.calls, self.prefix, self.depth + 1)
+        inside = Frame(self.opsets, self, self.attributes, self.calls, self.prefix, self.depth + 1)
+        inside.counters = self.counters
+        return inside
 
     def find(self, name: str) -> Binding | None:
         """The binding of ``name`` here or in an enclosing graph."""

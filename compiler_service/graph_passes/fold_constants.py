@@ -21,7 +21,7 @@ from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
 ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
 """What models do to weights: folded at any size, since the result replaces an operand of the same size."""
 
-NEVER = frozenset({"ingot.Dims", "ingot.Ratios", DEFINE_OP, CALL_OP, *SEQUENTIAL, *RANDOM})
+NEVER = frozenset({"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, *SEQUENTIAL, *RANDOM})
 
 
 @dataclass(frozen=True)

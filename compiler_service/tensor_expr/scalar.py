@@ -87,3 +87,15 @@ def sign(x: Expr) -> Expr:
 def softplus(x: Expr) -> Expr:
     """``log(1 + exp(x))`` without overflow."""
     return select(x > 0, x, 0) + log(exp(-absolute(x)) + 1)
+
+
+def bit_and(a: Expr, b: Expr) -> Expr:
+    return Binary(BinaryOp.AND, a, b)
+
+
+def bit_xor(a: Expr, b: Expr) -> Expr:
+    return Binary(BinaryOp.XOR, a, b)
+
+
+def shift_right(x: Expr, count: Expr) -> Expr:
+    return Binary(BinaryOp.SHR, x, count)

@@ -119,6 +119,37 @@ def stft(node: SourceNode, operands: Operands) -> Nodes:
     )
 
 
+MOST_UNROLLED = 64
+"""Batches of Scan of opset 8 are scanned one by one."""
+
+
+def scan_8(node: SourceNode, operands: Operands) -> Nodes:
+    """Scan of opset 8 scans the second axis of every row of a batch."""
+    if node.input(0):
+        raise operands.unsupported("sequence_lens", "sequences of one length", "lengths of their own")
+    given, count = node.inputs[1:], node.attributes["num_scan_inputs"]
+    batch = operands.shape(given[-1])[0]
+    if not isinstance(batch, int) or not 1 <= batch <= MOST_UNROLLED:
+        raise operands.unsupported("batch", f"1 to {MOST_UNROLLED}", str(batch))
+    own = {"body": node.attributes["body"], "num_scan_inputs": count}
+    if node.attributes.get("directions"):
+        own["scan_input_directions"] = node.attributes["directions"]
+    found: list[SourceNode] = []
+    axis, results = operands.int64s("batch", (0,)), []
+    for number in range(batch):
+        at = operands.constant(f"row_{number}", np.array(number))
+        rows = tuple(f"{operands.fresh(f'row_{number}')}_{i}" for i in range(len(given)))
+        found += [node.sibling("Gather", (x, at), row, axis=0) for x, row in zip(given, rows, strict=True)]
+        ends = tuple(o and f"{operands.fresh(f'end_{number}')}_{i}" for i, o in enumerate(node.outputs))
+        found.append(node.with_(inputs=rows, outputs=ends, attributes=own))
+        wide = tuple(e and f"{e}_wide" for e in ends)
+        found += [node.sibling("Unsqueeze", (e, axis), w) for e, w in zip(ends, wide, strict=True) if e]
+        results.append(wide)
+    columns = zip(*results, strict=True)
+    found += [node.sibling("Concat", parts, o, axis=0) for parts, o in zip(columns, node.outputs, strict=True) if o]
+    return tuple(found)
+
+
 def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
     """Counts of the n-grams of each output column, then weights."""
     get = node.attributes.get

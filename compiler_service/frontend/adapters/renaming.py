@@ -57,8 +57,3 @@ def norm_order(node: SourceNode, operands: Operands) -> Nodes:
     if not p.is_integer():
         raise operands.unsupported("p", "an integer", str(p))
     return (node.with_(attributes={**node.attributes, "p": int(p)}),)
-
-
-def scan_8(node: SourceNode, operands: Operands) -> Nodes:
-    """Scan of opset 8 runs over a batch of sequences of different lengths."""
-    raise operands.unsupported("form", "Scan of opset 9 or newer", "Scan of opset 8")

@@ -92,7 +92,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "Scatter": Adaptation(_ALWAYS, renaming.scatter),
         "GridSample": Adaptation(20, renaming.grid_sample),
         "RoiAlign": Adaptation(16, renaming.roi_align),
-        "Scan": Adaptation(9, renaming.scan_8),
+        "Scan": Adaptation(9, decomposition.scan_8),
         "SimplifiedLayerNormalization": Adaptation(_ALWAYS, microsoft_normalization.simplified_layer_normalization),
         **{f"ai.onnx.ml.{op}": Adaptation(_ALWAYS, adapt) for op, adapt in _MACHINE_LEARNING.items()},
         **{f"com.microsoft.{op}": Adaptation(_ALWAYS, adapt) for op, adapt in MICROSOFT.items()},

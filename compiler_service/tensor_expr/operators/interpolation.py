@@ -1,4 +1,4 @@
-"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv."""
+"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv; and AffineGrid."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 
-from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, must_equal, widen
+from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.gathering import position
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
@@ -143,6 +144,33 @@ def _blend_nearest(x: Tensor, n: Expr, c: Expr, axes: Sequence[Sequence[Tap]]) -
     return select(inside, x[(n, c, *(tap[0] for tap in taps))], lift(0, x.dtype))
 
 
+def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
+    """``[n, (d,) h, w, axes]``: where the affine maps ``theta`` [n, axes, axes + 1] take the pixels of an image of ``size`` (n, c,
+    (d,) h, w), whose axes run from -1 to 1."""
+    n, _, *extents = known_dims(size, "size")
+    axes = len(extents)
+    if axes not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (axes, axes + 1):
+        expected = "[n, 2, 3] and 4 sizes, or [n, 3, 4] and 5"
+        raise mismatch("AffineGrid takes a matrix per image", expected, f"[{dims_text(theta.shape)}] and {axes + 2}")
+    x = converted(theta, arithmetic_dtype(theta.dtype))
+
+    def coordinate(i: Expr, extent: Dim) -> Expr:
+        count = cast(lift(extent), x.dtype)
+        if align_corners:
+            step = select(equal(lift(extent), 1), lift(0.0, x.dtype), 2 / (count - 1))
+            return cast(i, x.dtype) * step - 1
+        return cast(i, x.dtype) * (2 / count) + (1 / count - 1)
+
+    def body(image: Expr, *index: Expr) -> Expr:
+        *pixel, row = index
+        places = [coordinate(i, extent) for i, extent in zip(pixel, extents, strict=True)]
+        terms = [x[image, row, lift(k)] * place for k, place in enumerate(reversed(places))]
+        return fold(lambda a, b: a + b, terms) + x[image, row, lift(axes)]
+
+    assumes = must_equal((theta.shape[0], n))
+    return converted(compute((n, *extents, axes), body, name="affine_grid", assumes=assumes), theta.dtype)
+
+
 def roi_align(
     x: Tensor,
     rois: Tensor,
@@ -272,6 +300,7 @@ def deform_conv(
 
 
 OPERATORS = (
+    Operator("AffineGrid", affine_grid),
     Operator("GridSample", grid_sample),
     Operator("RoiAlign", roi_align),
     Operator("DeformConv", deform_conv),

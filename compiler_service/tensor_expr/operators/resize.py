@@ -28,7 +28,8 @@ from compiler_service.tensor_expr.sampling import (
     size_scale,
 )
 from compiler_service.tensor_expr.scalar import absolute, rounded
-from compiler_service.tensor_expr.tensor import Tensor, compute
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute
+from compiler_service.tensor_expr.tensor import reduce as sum_over
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, lift, logical_and, logical_or, maximum, select
@@ -102,7 +103,10 @@ def resize(
     result = converted(x, arithmetic_dtype(x.dtype) if x.dtype.is_float else DType.FLOAT32)
     for axis, plan in plans.items():
         spread = _spread(plan) if antialias else Fraction(1)
-        result = _blended(result, axis, plan, coordinates, kernel, spread, bool(exclude_outside), outside)
+        if isinstance(spread, Fraction):
+            result = _blended(result, axis, plan, coordinates, kernel, spread, bool(exclude_outside), outside)
+        else:
+            result = _averaged(result, axis, plan, coordinates, kernel, spread, bool(exclude_outside), outside)
     return _as_element(result, x.dtype)
 
 
@@ -200,11 +204,11 @@ def _is_beyond(coordinate: Coordinate, plan: Axis) -> Expr:
     return logical_or(coordinate.numerator < 0, coordinate.numerator > end)
 
 
-def _spread(plan: Axis) -> Fraction:
+def _spread(plan: Axis) -> Fraction | Ratio:
     """How much wider than one input element the filter is: an axis that shrinks averages over what it drops."""
     p, q = plan.scale.numerator, plan.scale.denominator
     if not isinstance(p, int) or not isinstance(q, int):
-        raise unsupported_attribute("antialias", "0, where the scale is symbolic", "1")
+        return Ratio(as_dim(maximum(lift(q), p)), p)
     return max(Fraction(q, p), Fraction(1))
 
 
@@ -241,10 +245,49 @@ def _blended(
     return compute(replaced(x.shape, axis, plan.size), body, name="resize")
 
 
-def _distance(coordinate: Coordinate, position: Expr, spread: Fraction, dtype: DType) -> Expr:
+def _averaged(
+    x: Tensor,
+    axis: int,
+    plan: Axis,
+    at: Sampler,
+    kernel: _Kernel,
+    spread: Ratio,
+    exclude_outside: bool,
+    outside: float | None,
+) -> Tensor:
+    """As :func:`_blended`, over as many elements as only the run knows."""
+    reach = (Ratio(kernel.support) * spread).ceil
+
+    def weight_at(place: Expr, offset: Expr) -> tuple[Expr, Expr]:
+        coordinate = at(place, plan)
+        position = coordinate.floor + offset + 1 - reach
+        weight = kernel.weight(_distance(coordinate, position, spread, x.dtype))
+        if exclude_outside:
+            weight = select(logical_and(position >= 0, position < lift(plan.extent)), weight, 0)
+        return position, weight
+
+    def term(*index: Expr) -> Expr:
+        position, weight = weight_at(index[axis], index[-1])
+        return x[replaced(index[:-1], axis, plan.inside(position))] * weight
+
+    width = as_dim(lift(reach) * 2)
+    blend = sum_over(ReduceOp.SUM, replaced(x.shape, axis, plan.size), [width], term, name="blend")
+    total = sum_over(ReduceOp.SUM, [plan.size], [width], lambda i, k: weight_at(i, k)[1], name="weights")
+
+    def body(*index: Expr) -> Expr:
+        mean = blend[index] / total[index[axis]]
+        beyond = _is_beyond(at(index[axis], plan), plan)
+        return mean if outside is None else select(beyond, lift(outside, x.dtype), mean)
+
+    return compute(blend.shape, body, name="resize")
+
+
+def _distance(coordinate: Coordinate, position: Expr, spread: Fraction | Ratio, dtype: DType) -> Expr:
     """``|position - coordinate| / spread``: the integers are exact, one division rounds."""
     numerator = absolute(cast(position * coordinate.denominator - coordinate.numerator, dtype))
     distance = numerator / cast(coordinate.denominator, dtype)
+    if isinstance(spread, Ratio):
+        return distance * (cast(lift(spread.denominator), dtype) / cast(lift(spread.numerator), dtype))
     return distance if spread == 1 else distance * (spread.denominator / spread.numerator)
 
 

@@ -221,7 +221,7 @@ def test_shapes_that_depend_on_data_are_refused() -> None:
         ("Cast", (image(2),), {}, ErrorCode.UNSUPPORTED_ATTRIBUTE),
         ("Cast", (image(2),), {"to": DType.STRING}, ErrorCode.UNSUPPORTED_ATTRIBUTE),
         ("Pad", (image(2), known(1, 1)), {"mode": "cyclic"}, ErrorCode.UNSUPPORTED_ATTRIBUTE),
-        ("Identity", (placeholder("s", (2,), DType.STRING),), {}, ErrorCode.UNSUPPORTED_DTYPE),
+        ("Neg", (placeholder("s", (2,), DType.STRING),), {}, ErrorCode.UNSUPPORTED_DTYPE),
         ("NoSuchOperator", (), {}, ErrorCode.UNSUPPORTED_OPERATOR),
     ],
 )
