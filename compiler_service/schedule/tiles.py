@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from compiler_service.schedule.state import Stage
 from compiler_service.schedule.steps import Parallel, Reorder, Schedule, Split, Step, Unroll, Vectorize
@@ -22,15 +21,22 @@ def lanes(target: Target, dtype: DType) -> int:
 
 
 def register_tile(rows: Dim, columns: Dim, target: Target, dtype: DType, most: int = 16) -> tuple[int, int]:
-    """(rows, vectors) of an accumulator tile for a sum of products over ``rows`` x ``columns``.
+    """(rows, vectors) of the cheapest accumulator tile for a sum of products over ``rows`` x ``columns``."""
+    return next(register_tiles(rows, columns, target, dtype, most, 0.0))
 
-    All accumulators, one row of vectors and one broadcast must fit the registers. Among those that fit, the cheapest by
-    cycles for one step of the reduction over the whole extent wins; unknown extents count as large.
+
+def register_tiles(
+    rows: Dim, columns: Dim, target: Target, dtype: DType, most: int = 16, slack: float = 0.06
+) -> Iterator[tuple[int, int]]:
+    """(rows, vectors) of accumulator tiles, the cheapest first, then those that cost at most ``slack`` times as much more.
+
+    All accumulators, one row of vectors and one broadcast must fit the registers. A tile's cost are the cycles for one
+    step of the reduction over the whole extent; unknown extents count as large; of equals, the larger tile comes first.
     """
     width = lanes(target, dtype)
     total_rows = rows if isinstance(rows, int) else 64
     total_columns = columns if isinstance(columns, int) else 64 * width
-    best: tuple[float, int, int] = (math.inf, 1, 1)
+    found: list[tuple[float, int, int]] = []
     for vectors in (1, 2, 3, 4, 6, 8):
         for height in range(1, min(most, total_rows) + 1):
             if height * vectors + vectors + 1 > target.vector_registers or (vectors > 4 and height > 1):
@@ -38,9 +44,11 @@ def register_tile(rows: Dim, columns: Dim, target: Target, dtype: DType, most: i
             if not isinstance(rows, int) and height & (height - 1) and height not in (6, 12):
                 continue
             cost = tile_cost(total_rows, height, total_columns, vectors * width, width)
-            best = min(best, (cost, -height * vectors, vectors))
-    _, area, vectors = best
-    return -area // vectors, vectors
+            found.append((cost, -height * vectors, vectors))
+    found.sort()
+    for cost, area, vectors in found:
+        if cost <= found[0][0] * (1 + slack):
+            yield -area // vectors, vectors
 
 
 def tile_cost(rows: int, height: int, columns: int, width: int, lane: int) -> float:

@@ -19,7 +19,7 @@ from compiler_service.schedule.rules.contraction_match import (
     same_axes,
     transposed_weight,
 )
-from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Sizes
+from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Operands, Sizes
 from compiler_service.schedule.rules.packing import packed_order, prefetch_distance
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
@@ -109,7 +109,8 @@ class _Plan:
         self._layout = Layout.of(match, state.output)
         self._columns, self._rows, self._window = self._layout.columns, self._layout.rows, self._layout.window
         constant = match.weight.tensor in kernel.constants
-        self._sizes = Sizes(match, self._layout, constant, target)
+        moved = transposed is not None or (not constant and match.weight.indices[-1] != axis_var(match.columns))
+        self._sizes = Sizes(match, self._layout, Operands(constant, moved, local is not None), target)
         self._width = self._sizes.width
         self._blocking = self._sizes.choose()
 
@@ -147,8 +148,8 @@ class _Plan:
             if axis is not None and size > 1:
                 steps.append(Split(out, axis.name, size))
                 names.append(f"{axis.name}.{size}")
-        if self._window is not None and b.window_chunk == 1:
-            names.append(self._window.name)
+            elif axis is not None and size == 1:
+                names.append(axis.name)
         if self._match.groups:
             steps.append(Split(out, self._columns.name, self._match.groups))
             names.append(f"{self._columns.name}.{self._match.groups}")
@@ -167,7 +168,7 @@ class _Plan:
             if b.row_chunk != b.height:
                 steps.append(Split(out, self._rows.name, b.height))
                 names.append(f"{self._rows.name}.{b.height}")
-        elif self._rows is not None:
+        elif self._rows is not None and b.row_chunk != 1:
             names.append(self._rows.name)
         names += [a.name for a in self._layout.inner]
         if self._is_wide:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from compiler_service.schedule.analysis import depends
 from compiler_service.schedule.rules.contraction_match import Contraction
+from compiler_service.schedule.rules.contraction_tasks import Division, Tile, Work, best_division
 from compiler_service.schedule.state import Stage
-from compiler_service.schedule.tiles import chunk, lanes, register_tile, tile_cycles
+from compiler_service.schedule.tiles import chunk, lanes, register_tile, register_tiles, tile_cycles
 from compiler_service.tensor_expr.tensor import Axis, axis_var
 from shared_ir.dim import Dim
 from shared_ir.expr import Const, substitute
@@ -28,7 +29,7 @@ _FEWEST_TILES, _MOST_TILES = 4, 8
 
 @dataclass(frozen=True)
 class Blocking:
-    """Sizes of the loop nest; 0 leaves a loop out.
+    """Sizes of the loop nest; 0 leaves a loop out, 1 takes the axis as it is.
 
     ``height`` x ``vectors`` registers accumulate; a task covers ``window_chunk`` x ``row_chunk`` x ``column_chunk``.
     """
@@ -72,6 +73,21 @@ class Layout:
         return cls(names, columns, rows, window, tuple(a for a in others if a not in inner), inner)
 
 
+@dataclass(frozen=True)
+class Operands:
+    """How the operands come.
+
+    Attributes:
+        constant: whether the weight is packed when the model is compiled.
+        moved: whether a task brings the weight of its columns into order first.
+        copied: whether a task copies its data to scratch first.
+    """
+
+    constant: bool
+    moved: bool
+    copied: bool
+
+
 class Sizes:
     """The analytical model: tiles, chunks and lanes for one matched contraction.
 
@@ -80,8 +96,8 @@ class Sizes:
         weight_bytes: size of the weights.
     """
 
-    def __init__(self, match: Contraction, layout: Layout, constant: bool, target: Target) -> None:
-        self._match, self._layout, self._constant, self._target = match, layout, constant, target
+    def __init__(self, match: Contraction, layout: Layout, operands: Operands, target: Target) -> None:
+        self._match, self._layout, self._operands, self._target = match, layout, operands, target
         self.width = lanes(target, match.stage.tensor.dtype)
         if match.groups:  # vectors must not cross groups
             self.width = self._group_width(match.groups)
@@ -107,6 +123,50 @@ class Sizes:
                     yield replace(own, **{name: other})
 
     def choose(self) -> Blocking:
+        work = self._work()
+        return self._guessed() if work is None else self._computed(work)
+
+    def _computed(self, work: Work) -> Blocking:
+        """What the model of the target finds best for sizes that are all known."""
+        dtype = self._match.stage.tensor.dtype
+        tiles = [Tile(h, v * self.width) for h, v in register_tiles(work.rows, work.columns, self._target, dtype)]
+        _, tile, division = best_division(work, tiles, self._target)
+        width = min(tile.width, max(2, work.columns)) if work.columns < self.width else tile.width
+        return Blocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
+
+    def _loops(self, work: Work, tile: Tile, division: Division) -> tuple[int, int, int]:
+        """(window chunk, row chunk, column chunk); the loop that data is copied in stays, even if it turns once."""
+        window = 0 if self._layout.window is None else division.window
+        rows = -(-division.rows // tile.height) * tile.height
+        keeps = self._operands.copied and self._layout.window is None
+        return window, rows if keeps or division.rows < work.rows else 0, division.columns % work.columns
+
+    def _work(self) -> Work | None:
+        """None where a size is the run's, and for groups."""
+        stage, layout = self._match.stage, self._layout
+        assert stage.reduction is not None
+        axes = [a.extent for a in (*stage.compute.axes, *stage.reduction.axes)]
+        if self._match.groups or layout.inner or layout.rows is None or not all(isinstance(e, int) for e in axes):
+            return None
+        steps = _product(a.extent for a in stage.reduction.axes)
+        row_bytes = self._row_bytes()
+        rows, window = _extent(layout.rows), _extent(layout.window)
+        stride = 1 if layout.window is None else self._stride(layout.window)
+        return Work(
+            outer=_product(a.extent for a in layout.outer),
+            window=window,
+            rows=rows,
+            columns=_extent(layout.columns),
+            steps=steps,
+            weight_bytes=steps * self._match.weight.dtype.itemsize,
+            row_bytes=row_bytes,
+            line_bytes=rows * row_bytes * self._stride(layout.rows) * stride,
+            copied=self._operands.copied,
+            moved=self._operands.moved,
+            lanes=self.width,
+        )
+
+    def _guessed(self) -> Blocking:
         columns: Dim = self._match.groups or self._layout.columns.extent
         rows: Dim = 1 if self._layout.rows is None else self._layout.rows.extent
         height, vectors = register_tile(rows, columns, self._target, self._match.stage.tensor.dtype)
@@ -130,7 +190,7 @@ class Sizes:
 
     def _weight_parts(self) -> int:
         """Tasks that the weights are divided among where there may be few rows: as many as there are cores, if that pays."""
-        if self._layout.rows is None or isinstance(self._layout.rows.extent, int) or not self._constant:
+        if self._layout.rows is None or isinstance(self._layout.rows.extent, int) or not self._operands.constant:
             return 1
         return 2 * self._target.cores if self.weight_bytes > self._target.l2 // 4 else 1
 
@@ -214,3 +274,11 @@ class Sizes:
                 moved = simplify(substitute(index, {axis_var(name): axis_var(name) + 1}) - index)
                 return int(moved.value) if isinstance(moved, Const) else 1
         return 1
+
+
+def _extent(axis: Axis | None) -> int:
+    return axis.extent if axis is not None and isinstance(axis.extent, int) else 1
+
+
+def _product(extents: Iterable[Dim]) -> int:
+    return math.prod(e for e in extents if isinstance(e, int))

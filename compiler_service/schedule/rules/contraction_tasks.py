@@ -1,0 +1,153 @@
+"""How a contraction whose sizes are known is divided among tasks: the cheapest for one thread and for all cores together."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from compiler_service.schedule.tiles import tile_cost
+from shared_ir.target import Target
+
+_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 10.0
+"""Bytes of weights that one core receives in a cycle from its second cache level, the third and from memory."""
+_COPY_BYTES = 16.0
+"""Bytes of an operand that are copied in a cycle to scratch."""
+_LOADS = 0.05
+"""Cycles lost to each load of a register tile's step, beyond what :func:`tile_cost` counts."""
+_TASK_CYCLES = 150.0
+"""To begin a task: its indices and the first, unpredicted branches of its loops."""
+_FORK_CYCLES = 8000.0
+"""To hand out tasks and wait for the last: the pool's two messages between caches, and data that another core wrote."""
+_TASKS_PER_CORE = 12
+"""More are not considered, unless the data of fewer does not fit the cache."""
+
+
+@dataclass(frozen=True)
+class Work:
+    """``outer`` times ``window`` x ``rows`` x ``columns`` sums of ``steps`` products.
+
+    Attributes:
+        weight_bytes: of one column, over all steps.
+        row_bytes, line_bytes: of data that a row and a line of the window add.
+        copied: whether the data is copied to scratch first.
+        moved: whether the weights of a task are brought into order first.
+        lanes: elements of a vector of columns.
+    """
+
+    outer: int
+    window: int
+    rows: int
+    columns: int
+    steps: int
+    weight_bytes: int
+    row_bytes: int
+    line_bytes: int
+    copied: bool
+    moved: bool
+    lanes: int
+
+
+@dataclass(frozen=True)
+class Tile:
+    """``height`` rows x ``width`` columns stay in registers."""
+
+    height: int
+    width: int
+
+
+@dataclass(frozen=True)
+class Division:
+    """A task covers ``window`` x ``rows`` x ``columns``, or what is left of them at the end."""
+
+    window: int
+    rows: int
+    columns: int
+
+
+def best_division(work: Work, tiles: Iterable[Tile], target: Target) -> tuple[float, Tile, Division]:
+    """(cycles, register tile, division) that cost the least; of equals, the first tile and the fewest tasks."""
+    model = _Model(work, target)
+    found = ((model.cost(t, d), t, d) for t in tiles for d in _divisions(work, t, target))
+    return min(found, key=lambda f: f[0])
+
+
+def _divisions(work: Work, tile: Tile, target: Target) -> Iterator[Division]:
+    """Those whose data stays in half of the second-level cache, as far as the tile allows; rows are divided within lines."""
+    budget = target.l2 // 2
+    most = _TASKS_PER_CORE * target.cores
+    lines = max(1, min(work.window, budget // max(1, work.line_bytes)))
+    columns = list(_sizes(work.columns, tile.width, 1, most))
+    for window in _sizes(work.window, 1, -(-work.window // lines), most):
+        divided = window == 1 and work.line_bytes <= budget if work.window > 1 else True
+        fewest = -(-work.rows * work.row_bytes // budget) if work.window == 1 else 1
+        for rows in _sizes(work.rows, tile.height, fewest, most) if divided else (work.rows,):
+            for width in columns:
+                if width == work.columns or _parts(work, window, rows) <= most:
+                    yield Division(window, rows, width)
+
+
+def _parts(work: Work, window: int, rows: int) -> int:
+    return work.outer * -(-work.window // window) * -(-work.rows // rows)
+
+
+def _sizes(extent: int, unit: int, fewest: int, most: int) -> Iterator[int]:
+    """Sizes of pieces, multiples of ``unit`` or all of ``extent``, that give at least ``fewest`` and about at most ``most``."""
+    units = -(-extent // unit)
+    last = 0
+    for pieces in range(min(units, fewest), min(units, max(fewest, most)) + 1):
+        size = -(-units // pieces) * unit
+        if size != last:
+            last = size
+            yield min(size, extent)
+
+
+class _Model:
+    """Cycles of a division. Two multiply-adds start each cycle; weights arrive while the first rows are computed."""
+
+    def __init__(self, work: Work, target: Target) -> None:
+        self._work, self._cores = work, target.cores
+        size = work.weight_bytes * work.columns
+        self._again = _L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else _MEMORY_BYTES
+        self._l1 = target.l1
+
+    def cost(self, tile: Tile, division: Division) -> float:
+        """Cycles of one thread plus those of all cores, each counted as busy until the last has ended."""
+        work = self._work
+        kinds = [
+            _pieces(work.window, division.window),
+            _pieces(work.rows, division.rows),
+            _pieces(work.columns, division.columns),
+        ]
+        tasks = work.outer * math.prod(sum(n for n, _ in kind) for kind in kinds)
+        total = sum(
+            work.outer * n * m * k * self._task(tile, window, rows, columns)
+            for n, window in kinds[0]
+            for m, rows in kinds[1]
+            for k, columns in kinds[2]
+        )
+        total += work.weight_bytes * work.columns * (1 / _MEMORY_BYTES - 1 / self._again)
+        if tasks == 1 or self._cores == 1:
+            return total * (1 + self._cores)
+        largest = self._task(tile, division.window, division.rows, division.columns)
+        longest = max(total / self._cores, min(total, -(-tasks // self._cores) * largest))
+        return total + self._cores * (longest + _FORK_CYCLES)
+
+    def _task(self, tile: Tile, window: int, rows: int, columns: int) -> float:
+        work = self._work
+        vectors = tile.width / work.lanes
+        loads = 1 + _LOADS * (tile.height + vectors) / (tile.height * vectors)
+        products = window * tile_cost(rows, tile.height, columns, tile.width, work.lanes) * work.steps * loads
+        passes = window * -(-rows // tile.height)
+        weights = max(0.0, columns * work.weight_bytes / self._again - products / passes)
+        data = window * (rows * work.row_bytes if work.window == 1 else work.line_bytes * rows / work.rows)
+        copies = data / _COPY_BYTES if work.copied else 0.0
+        copies += columns * work.weight_bytes / _COPY_BYTES if work.moved else 0.0
+        sweeps = data / _L2_BYTES * -(-columns // tile.width) / 4 if data > self._l1 // 2 else 0.0
+        return products + weights + copies + sweeps + _TASK_CYCLES
+
+
+def _pieces(extent: int, size: int) -> tuple[tuple[int, int], ...]:
+    """(count, size) of whole pieces and of the rest."""
+    whole, rest = divmod(extent, size)
+    return ((whole, size), (1, rest)) if rest else ((whole, size),)
