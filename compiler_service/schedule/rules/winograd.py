@@ -37,7 +37,11 @@ from shared_ir.target import Target
 _FLOAT = 4
 """Bytes of an element."""
 _L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 8.0
-"""Bytes that arrive in a cycle from the second and third cache level and from memory."""
+"""Bytes that one core receives in a cycle from its second cache level, the third and from memory."""
+_CORES_OF_MEMORY = 2
+"""So many cores that read at once have all that the memory gives."""
+_BLOCK_SLACK = 1.1
+"""Register blocks may take so much longer than the cheapest: fewer sweeps over the tiles hide more of the weights' arrival."""
 _FEWEST_COLUMNS = 7
 """A task covers at least so many tiles of a row of tiles, or all of them."""
 _UNKNOWN = (20, 48, 112)
@@ -113,7 +117,7 @@ class _Model:
     """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
 
     Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
-    time, while the products are computed. Extents that the run defines count as ``unknown``.
+    time, while the first sweep over the tiles of a task multiplies them. Extents that the run defines count as ``unknown``.
     """
 
     def __init__(self, conv: Convolution, target: Target, unknown: int) -> None:
@@ -134,13 +138,13 @@ class _Model:
                 parts = {self._target.cores, 1} if rows == down and columns == across else {1}
                 for part in sorted(parts):
                     channels = self.channels // part
-                    block = _register_block(rows, columns, channels, self._target)
                     chunk = 0 if columns == across and self.is_static else columns
-                    whole = channels * part == self.channels and channels % (block[2] * self.width) == 0
-                    if part == 1:
-                        yield Blocking(tile, rows, chunk, 0, *block)
-                    elif whole and channels > self.width:
-                        yield Blocking(tile, rows, chunk, channels, *block)
+                    for block in _register_blocks(rows, columns, channels, self._target):
+                        whole = channels * part == self.channels and channels % (block[2] * self.width) == 0
+                        if part == 1:
+                            yield Blocking(tile, rows, chunk, 0, *block)
+                        elif whole and channels > self.width:
+                            yield Blocking(tile, rows, chunk, channels, *block)
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
         """(rows, columns) of tiles that a task may cover."""
@@ -155,8 +159,9 @@ class _Model:
         height, vectors = register_tile(self.columns, self.channels, self._target, DType.FLOAT32)
         product = tile_cost(self.columns, height, self.channels, vectors * self.width, self.width)
         steps = self.kernel**2 * self.depth
-        weights = self._weights(steps * self.channels * _FLOAT, 1)
-        return self._both(self.rows * product * steps, 0.0, weights, self._target.cores)
+        sweeps = self.rows * -(-self.columns // height)
+        size = steps * self.channels * _FLOAT
+        return self._both(self.rows * product * steps, 0.0, _Weights(size, self._target.cores, 1, sweeps))
 
     def cost(self, b: Blocking) -> float:
         f = filtering(b.tile, self.kernel)
@@ -172,34 +177,59 @@ class _Model:
         tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
         kept = f.size**2 * tiles * (self.depth + channels) * _FLOAT
         spilled = kept / _L2_BYTES if kept > self._target.l2 else 0.0
-        weights = self._weights(f.size**2 * self.depth * self.channels * _FLOAT, tasks // parts)
-        rest = tasks * (forth + back + spilled) + (weights / 4 if parts > 1 else 0)  # read in pieces: fetched too late
-        return self._both(tasks * product, rest, weights, tasks)
+        sweeps = -(-b.rows // b.down) * -(-columns // b.across)
+        size = f.size**2 * self.depth * self.channels * _FLOAT
+        return self._both(tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps))
 
-    def _weights(self, size: int, times: int) -> float:
-        """Cycles to read ``size`` bytes of weights ``times`` times."""
-        again = _L2_BYTES if size <= self._target.l2 // 2 else _L3_BYTES if size <= self._target.l3 else _MEMORY_BYTES
-        return size / _MEMORY_BYTES + size * (times - 1) / again
-
-    def _both(self, product: float, rest: float, weights: float, tasks: int) -> float:
+    def _both(self, product: float, rest: float, weights: _Weights) -> float:
         """Cycles of one thread, and those of all cores while ``cores`` of them work and share the memory."""
         cores = self._target.cores
+        return self._alone(product, rest, weights, 1) + cores * self._alone(product, rest, weights, cores)
+
+    def _alone(self, product: float, rest: float, weights: _Weights, cores: int) -> float:
+        """Cycles of the core that has the most to do."""
+        tasks = weights.parts * weights.times
         share = -(-tasks // cores) / tasks
-        return max(product, weights) + rest + cores * (max(product * share, weights) + rest * share)
+        first = product * share / weights.sweeps
+        return max(first, self._arrival(weights, share, cores)) + (product - product / weights.sweeps + rest) * share
+
+    def _arrival(self, weights: _Weights, share: float, cores: int) -> float:
+        """Cycles in which a core's weights arrive, the first time from memory."""
+        size, target = weights.size, self._target
+        again = _L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else _MEMORY_BYTES
+        own = max(share, 1 / weights.parts)
+        once = max(size * own / _MEMORY_BYTES, size / _MEMORY_BYTES / min(cores, _CORES_OF_MEMORY))
+        return once + size * max(0.0, weights.times * share - own) / again
 
 
-def _register_block(rows: int, columns: int, channels: int, target: Target) -> tuple[int, int, int]:
-    """(down, across, vectors) of the cheapest accumulator block for ``rows`` x ``columns`` tiles, the largest of equals."""
+@dataclass(frozen=True)
+class _Weights:
+    """``size`` bytes of weights, of which a task reads one of ``parts``; each part is read ``times`` times.
+
+    ``sweeps`` over its tiles multiply what a task reads, the first as it arrives.
+    """
+
+    size: int
+    parts: int
+    times: int
+    sweeps: int
+
+
+def _register_blocks(rows: int, columns: int, channels: int, target: Target) -> Iterator[tuple[int, int, int]]:
+    """(down, across, vectors) of accumulator blocks for ``rows`` x ``columns`` tiles: the best for each number of vectors."""
     width = lanes(target, DType.FLOAT32)
-    best = (math.inf, 0, (1, 1, 1))
+    found = []
     for vectors in (v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-channels // width))):
+        best = (math.inf, 0, (1, 1, 1))
         tiles = (target.vector_registers - vectors - 1) // vectors
         for down in range(1, min(rows, tiles) + 1):
             for across in range(1, min(columns, tiles // down) + 1):
                 b = Blocking(0, rows, columns, 0, down, across, vectors)
-                found = (_block_cost(b, columns, channels, width), -down * across * vectors, (down, across, vectors))
-                best = min(best, found)
-    return best[2]
+                own = (_block_cost(b, columns, channels, width), -down * across * vectors, (down, across, vectors))
+                best = min(best, own)
+        found.append(best)
+    found.sort()
+    yield from (block for cost, _, block in found if cost <= found[0][0] * _BLOCK_SLACK)
 
 
 def _block_cost(b: Blocking, columns: int, channels: int, width: int) -> float:
