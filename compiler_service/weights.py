@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-import mmap
 import tempfile
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 
 from compiler_service.schedule.packing import Preparation
 from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.files import map_open_file, write_blocks
 from shared_ir.graph import Value
 from shared_ir.plan import ALIGNMENT
 
@@ -41,24 +41,21 @@ class Weights:
         Constants are prepared one after the other, so that no more than one of them is ever in memory twice.
         """
         if path is not None:
-            with path.open("wb") as file:
-                self._write(file)
+            with path.open("wb", buffering=0) as file:
+                write_blocks(file, self._pieces())
             return path
-        with tempfile.TemporaryFile(prefix="ingot-weights-") as file:
-            self._write(file)
-            file.flush()
-            if self.size == 0:
-                return memoryview(b"")
-            return memoryview(mmap.mmap(file.fileno(), self.size, access=mmap.ACCESS_READ))
+        with tempfile.TemporaryFile(prefix="ingot-weights-", buffering=0) as file:
+            write_blocks(file, self._pieces())
+            return memoryview(map_open_file(file)) if self.size else memoryview(b"")
 
-    def _write(self, file: IO[bytes]) -> None:
+    def _pieces(self) -> Iterator[bytes | memoryview]:
         end = 0
         for offset, array, argument, preparation in self._arrays:
-            file.write(bytes(offset - end))
+            yield bytes(offset - end)
             flat = np.ascontiguousarray(preparation.apply(array, argument)).reshape(-1).view(np.uint8)
-            file.write(flat.data)
+            yield flat.data
             end = offset + flat.size
-        file.write(bytes(self.size - end))
+        yield bytes(self.size - end)
 
 
 def prepared_size(array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import mmap
 import os
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from runtime_service.library import Handle, Library
 from runtime_service.model import Model
 from shared_ir.artifact import Manifest
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.files import map_file
 from shared_ir.layout import open_version
 from shared_ir.plan import ALIGNMENT, Call, Plan, walk_steps
 from shared_ir.signature import TrustStore
@@ -123,9 +123,7 @@ def _make_handle(library: Library, weights: Array, threads: int) -> Handle:
 def map_weights(weights: bytes | memoryview | Path) -> Array:
     """Bytes at an aligned address: a shared read-only mapping of a file, or the memory itself where it is aligned."""
     if isinstance(weights, Path):
-        with weights.open("rb") as file:
-            empty = os.fstat(file.fileno()).st_size == 0
-            weights = b"" if empty else memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        weights = map_file(weights)
     array = np.frombuffer(weights, np.uint8)
     if array.ctypes.data % ALIGNMENT == 0 or not array.nbytes:
         return array

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 from pathlib import Path
 
 from shared_ir.artifact import Artifact, Manifest
+from shared_ir.files import copy_file, write_blocks
 from shared_ir.plan import Plan
 
 _MANIFEST, _PLAN, _LIBRARY, _WEIGHTS, _REPORT = "manifest.json", "plan.json", "model.so", "weights.bin", "report.json"
@@ -24,7 +24,8 @@ def write_artifact(directory: Path, artifact: Artifact) -> None:
     if isinstance(artifact.weights, Path):
         _link(artifact.weights, directory / _WEIGHTS)
     else:
-        (directory / _WEIGHTS).write_bytes(artifact.weights)
+        with (directory / _WEIGHTS).open("wb", buffering=0) as file:
+            write_blocks(file, (artifact.weights,))
     (directory / _ATTACHMENTS).mkdir()
     for number, (name, data) in enumerate(sorted(artifact.attachments.items())):
         (directory / _ATTACHMENTS / f"{number}.name").write_text(name)
@@ -49,4 +50,4 @@ def _link(source: Path, target: Path) -> None:
     try:
         os.link(source, target)
     except OSError:
-        shutil.copyfile(source, target)
+        copy_file(source, target)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import mmap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any, Protocol
 from shared_ir.artifact import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.files import create_atomically, write_atomically
+from shared_ir.files import create_atomically, map_file, write_atomically
 from shared_ir.host import best_for_host
 from shared_ir.oci import (
     INDEX_FILE,
@@ -274,7 +273,7 @@ def _put(blobs: Blobs, media_type: str, data: bytes, title: str = "") -> Descrip
 
 def _put_weights(blobs: Blobs, weights: bytes | memoryview | Path) -> Descriptor:
     if isinstance(weights, Path):
-        digest, view = digest_of_file(weights), _map(weights)
+        digest, view = digest_of_file(weights), map_file(weights)
     else:
         view = memoryview(weights).cast("B")
         digest = digest_of(view)
@@ -304,20 +303,13 @@ def _map_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
     """Map, then verify the very pages that will be used. The tree digest is part of the signed manifest."""
     path = blobs.path(descriptor.digest)
     _check_size(path, descriptor)
-    view = _map(path)
+    view = map_file(path)
     expected = descriptor.annotations.get(TREE_DIGEST)
     if expected is None:
         _check_digest(path, descriptor.digest, digest_of(view))
     else:
         _check_digest(path, expected, tree_digest(view))
     return view
-
-
-def _map(path: Path) -> memoryview:
-    with path.open("rb") as file:
-        if path.stat().st_size == 0:
-            return memoryview(b"")
-        return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _check_size(path: Path, descriptor: Descriptor) -> None:

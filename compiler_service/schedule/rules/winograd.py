@@ -179,7 +179,9 @@ class _Model:
         spilled = kept / _L2_BYTES if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
         size = f.size**2 * self.depth * self.channels * _FLOAT
-        return self._both(tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps))
+        return self._both(
+            tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
+        )
 
     def _both(self, product: float, rest: float, weights: _Weights) -> float:
         """Cycles of one thread, and those of all cores while ``cores`` of them work and share the memory."""
