@@ -24,7 +24,11 @@ def spatial_names(rank: int, prefix: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True)
 class Window:
-    """A window along one axis of extent ``extent``; ``before`` and ``after`` are the padding."""
+    """A window along one axis of extent ``extent``; ``before`` and ``after`` are the padding.
+
+    ``clips``: an axis that is shorter than the window has one window all the same, cut off at its end. That is how the shape
+    inference of the ONNX package and ONNX Runtime divide (towards zero), where the text of the standard rounds down.
+    """
 
     extent: Dim
     kernel: int
@@ -33,6 +37,24 @@ class Window:
     before: Dim = 0
     after: Dim = 0
     ceil_mode: bool = False
+    clips: bool = False
+
+    @property
+    def may_clip(self) -> bool:
+        """Whether a window may be cut off. Of extents that only the run knows, where windows do not overlap: there is then one
+        window at least."""
+        if not self.clips or self.ceil_mode:
+            return False
+        free = as_dim(lift(self.extent) + self.before + self.after - self.reach)
+        if isinstance(free, int):
+            return -self.stride < free < 0
+        margin = as_dim(lift(self.before) + self.after)
+        return isinstance(margin, int) and margin + 1 < self.reach <= self.stride
+
+    @property
+    def assumes(self) -> list[tuple[Dim, Dim]]:
+        """That there is something to cut off."""
+        return [(as_dim(minimum(self.extent, 1)), 1)] if self.may_clip and isinstance(self.extent, Expr) else []
 
     @property
     def reach(self) -> int:
@@ -43,6 +65,8 @@ class Window:
     def count(self) -> Dim:
         """Number of windows. With ``ceil_mode`` the last may hang over the end, but starts before the end padding."""
         free = lift(self.extent) + self.before + self.after - self.reach
+        if self.may_clip:
+            return as_dim(maximum(free // self.stride + 1, 1))
         if not self.ceil_mode:
             return as_dim(free // self.stride + 1)
         starts = (lift(self.extent) + self.before - 1) // self.stride + 1
@@ -58,7 +82,10 @@ class Window:
 
     def position(self, o: Expr, k: Expr) -> Expr:
         """Index into the padded axis of element ``k`` of window ``o``."""
-        return o * self.stride + k * self.dilation
+        place = o * self.stride + k * self.dilation
+        if not self.may_clip:
+            return place
+        return minimum(place, lift(self.extent) + self.before + self.after - 1)
 
     def valid(self, o: Expr, *, count_padding: bool) -> Expr:
         """Number of elements of window ``o`` that lie on the axis (and its padding, when that counts too)."""
@@ -82,6 +109,7 @@ def windows(
     dilations: Sequence[int] | None,
     pads: Sequence[int] | None,
     ceil_mode: bool = False,
+    clips: bool = False,
 ) -> tuple[Window, ...]:
     """The windows of an operator, one per spatial axis, with ONNX's defaults and ``auto_pad`` resolved.
 
@@ -99,7 +127,7 @@ def windows(
     for axis, extent in enumerate(extents):
         plain = Window(extent, kernel[axis], strides[axis], dilations[axis], ceil_mode=ceil_mode)
         before, after = _padding(plain, auto_pad, pads[axis], pads[rank + axis])
-        found.append(Window(extent, kernel[axis], strides[axis], dilations[axis], before, after, ceil_mode))
+        found.append(Window(extent, kernel[axis], strides[axis], dilations[axis], before, after, ceil_mode, clips))
     return tuple(found)
 
 

@@ -38,6 +38,7 @@ def _pooled(
         name=name,
         axes=images.arrange("n", "c", spatial_names(rank, "o")),
         reduced=spatial_names(rank, "k"),
+        assumes=[pair for window in found for pair in window.assumes],
     )
 
 
@@ -64,6 +65,7 @@ def max_pool(
         dilations=dilations,
         pads=pads,
         ceil_mode=bool(ceil_mode),
+        clips=True,
     )
     lowest = lift(identity_of(ReduceOp.MAX, x.dtype), x.dtype)
     image = pad_for(x, images, found, lowest)

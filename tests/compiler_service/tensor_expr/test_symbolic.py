@@ -127,7 +127,12 @@ CONVOLUTION = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
     [
         ("Conv", (image(B, 3, H, W), image(8, 3, 3, 3)), CONVOLUTION, "b, 8, (h + 1) // 2, (w + 1) // 2"),
         ("Conv", (image(B, 3, H, W), image(8, 3, 3, 3)), {"auto_pad": "SAME_UPPER"}, "b, 8, h, w"),
-        ("MaxPool", (image(B, 8, H, W),), {"kernel_shape": (2, 2), "strides": (2, 2)}, "b, 8, h // 2, w // 2"),
+        (
+            "MaxPool",
+            (image(B, 8, H, W),),
+            {"kernel_shape": (2, 2), "strides": (2, 2)},
+            "b, 8, max(1, h // 2), max(1, w // 2)",
+        ),
         ("ConvTranspose", (image(B, 3, H, W), image(3, 8, 2, 2)), {"strides": (2, 2)}, "b, 8, h * 2, w * 2"),
         ("GlobalAveragePool", (image(B, 8, H, W),), {}, "b, 8, 1, 1"),
         ("MatMul", (image(B, H, 64), image(64, 5)), {}, "b, h, 5"),

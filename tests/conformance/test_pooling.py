@@ -1,0 +1,39 @@
+"""Pools of images that are shorter than the window, beside ONNX Runtime."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper
+
+from shared_ir.errors import ErrorCode, IngotError
+from tests.conformance.compiled import run_compiled, run_onnx_runtime
+
+
+def pool(shape: list[int | str], kernel: int = 2, stride: int = 2) -> onnx.ModelProto:
+    given = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}
+    nodes = [
+        helper.make_node("Relu", ["x"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p", "places"], **given),
+        helper.make_node("GlobalAveragePool", ["p"], ["y"]),
+    ]
+    outputs = [onnx.ValueInfoProto(name=n) for n in ("p", "places", "y")]
+    graph = helper.make_graph(nodes, "pool", [helper.make_tensor_value_info("x", 1, shape)], outputs)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 12)], ir_version=8)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+@pytest.mark.parametrize(("height", "width"), [(1, 6), (1, 1), (2, 3), (5, 4)])
+def test_one_window_is_cut_off_where_the_image_is_shorter(dynamic: bool, height: int, width: int) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, height, width)).astype(np.float32)
+    proto = pool(["n", 3, "h", "w"] if dynamic else list(x.shape))
+    for found, expected in zip(run_compiled(proto, {"x": x}), run_onnx_runtime(proto, {"x": x}), strict=True):
+        assert found.shape == expected.shape
+        np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+def test_an_image_without_pixels_is_refused_by_name() -> None:
+    with pytest.raises(IngotError, match=r"min\(1, h\) must be 1") as caught:
+        run_compiled(pool(["n", 3, "h", "w"]), {"x": np.zeros((1, 3, 0, 4), np.float32)})
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
