@@ -25,9 +25,11 @@ from compiler_service.frontend.source import ModelSource
 from compiler_service.tensor_expr.scalar_semantics import storage_dtype
 from shared_ir.artifact import Artifact
 from shared_ir.dim import dim_symbols, evaluate
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.exchange import write_artifact
 from shared_ir.plan import Plan, TensorSpec
+from shared_ir.types import Kind
 
 Arrays = Sequence[np.ndarray]
 Oracle = Callable[[Arrays], Arrays]
@@ -62,12 +64,18 @@ def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Orac
     """
     if not _runs_here(artifact):
         return {"state": "not run", "reason": f"this machine cannot run code for {artifact.manifest.triple}"}
+    odd = next((s.name for s in (*artifact.plan.inputs, *artifact.plan.outputs) if s.kind is not Kind.TENSOR), "")
+    if odd:
+        return {"state": "not run", "reason": f"{odd} is a sequence or optional, for which there are no seeded values"}
+    strings = any(s.dtype is DType.STRING for s in (*artifact.plan.inputs, *artifact.plan.outputs))
     name, oracle = _oracle(source, interpret)
+    if strings and not name.startswith("onnxruntime"):
+        return {"state": "not run", "reason": "the reference interpreter has no strings"}
     with tempfile.TemporaryDirectory(prefix="ingot-verify-") as folder:
         directory = Path(folder)
         write_artifact(directory / "artifact", artifact)
         for sizes in _candidate_sizes(artifact.plan):
-            inputs = make_inputs(artifact.plan.inputs, sizes)
+            inputs = make_inputs(artifact.plan.inputs, sizes, artifact.plan.strings)
             answer = _run(directory, inputs)
             if answer is None:
                 continue
@@ -110,7 +118,7 @@ def _oracle(source: ModelSource, interpret: Callable[[], Oracle]) -> tuple[str, 
         return "reference interpreter", interpret()
     names = [i.name for i in session.get_inputs()]
     return f"onnxruntime {onnxruntime.__version__}", lambda arrays: session.run(
-        None, dict(zip(names, arrays, strict=True))
+        None, {n: a.astype(object) if a.dtype.kind == "U" else a for n, a in zip(names, arrays, strict=True)}
     )
 
 
@@ -131,13 +139,17 @@ def _candidate_sizes(plan: Plan) -> Iterator[Mapping[str, int]]:
         yield {s: _BATCH if s in first else size for s in symbols}
 
 
-def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int]) -> list[np.ndarray]:
-    """Seeded inputs: standard normal floats, integers in {0, 1}. Symbols that ``sizes`` lacks count as 1."""
+def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Sequence[str] = ()) -> list[np.ndarray]:
+    """Seeded inputs: standard normal floats, integers in {0, 1}, strings out of ``words`` and one more. Symbols that ``sizes``
+    lacks count as 1."""
     rng = np.random.default_rng(_SEED)
     inputs = []
     for spec in specs:
         values = {s: sizes.get(s, 1) for s in dim_symbols(spec.shape)}
         shape = tuple(evaluate(d, values) for d in spec.shape)
+        if spec.dtype is DType.STRING:
+            inputs.append(rng.choice(np.array([*words, "another"]), shape))
+            continue
         dtype = storage_dtype(spec.dtype)
         if spec.dtype.is_float:
             inputs.append(rng.standard_normal(shape).astype(dtype))
@@ -186,6 +198,8 @@ def compare(plan: Plan, outputs: Arrays, expected: Arrays) -> tuple[OutputReport
 
 def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> OutputReport:
     expected = np.asarray(expected)
+    if spec.dtype is DType.STRING:
+        return _compare_strings(spec, output, expected)
     if output.shape != expected.shape or output.dtype != expected.dtype:
         raise _mismatch(spec, f"{expected.dtype}{expected.shape}", f"{output.dtype}{output.shape}")
     if output.size == 0:
@@ -203,6 +217,15 @@ def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> Outp
     if relative > TOLERANCE:
         raise _mismatch(spec, f"at most {TOLERANCE:g} of the largest element", f"{relative:.3g}")
     return OutputReport(spec.name, error, relative)
+
+
+def _compare_strings(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> OutputReport:
+    if output.shape != expected.shape:
+        raise _mismatch(spec, f"strings of shape {expected.shape}", f"shape {output.shape}")
+    differs = int(np.sum(output.astype(str) != expected.astype(str)))
+    if differs:
+        raise _mismatch(spec, "the same strings", f"{differs} of {output.size} differ")
+    return OutputReport(spec.name, 0.0, 0.0)
 
 
 def _mismatch(spec: TensorSpec, expected: str, received: str) -> IngotError:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import math
 from collections.abc import Mapping
 from typing import Any, Literal
 from urllib.parse import quote
@@ -14,6 +15,7 @@ from numpy.typing import NDArray
 from ingot.channel import authorization, call, open_channel
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
+from shared_ir.byte_strings import bytes_of, strings_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
@@ -34,6 +36,7 @@ WIRE_NAMES: Mapping[DType, str] = {
     DType.FLOAT16: "FP16",
     DType.FLOAT32: "FP32",
     DType.FLOAT64: "FP64",
+    DType.STRING: "BYTES",
 }
 """Open Inference Protocol v2, "Tensor Data Types", as far as numpy itself has them."""
 _DTYPES = {name: dtype.numpy for dtype, name in WIRE_NAMES.items()}
@@ -82,7 +85,7 @@ class Endpoint:
         request = pb.ModelInferRequest(model_name=model, model_version=version)
         for name, array in feeds.items():
             request.inputs.add(name=name, datatype=_wire_name(name, array), shape=array.shape)
-            request.raw_input_contents.append(np.ascontiguousarray(array).tobytes())
+            request.raw_input_contents.append(_bytes(array))
         response = self._call("ModelInfer", request)
         return {
             output.name: _array(output.datatype, tuple(output.shape), raw, output.name)
@@ -92,7 +95,7 @@ class Endpoint:
     def _infer_http(self, model: str, feeds: Mapping[str, Array], version: str) -> dict[str, Array]:
         tensors, blobs = [], []
         for name, array in feeds.items():
-            data = np.ascontiguousarray(array).tobytes()
+            data = _bytes(array)
             tensor = {"name": name, "datatype": _wire_name(name, array), "shape": list(array.shape)}
             tensors.append(tensor | {"parameters": {"binary_data_size": len(data)}})
             blobs.append(data)
@@ -147,7 +150,13 @@ def _info(name: str, datatype: str, shape: Any) -> TensorInfo:
     return TensorInfo(name, dtype, tuple(str(extent) for extent in shape))
 
 
+def _bytes(array: Array) -> bytes:
+    return bytes_of(array.astype(object)) if array.dtype.kind in "OUS" else np.ascontiguousarray(array).tobytes()
+
+
 def _wire_name(name: str, array: Array) -> str:
+    if array.dtype.kind in "US":
+        return "BYTES"
     found = next((wire for wire, dtype in _DTYPES.items() if dtype == array.dtype), None)
     if found is None:
         raise IngotError(
@@ -165,6 +174,8 @@ def _array(datatype: str, shape: tuple[int, ...], data: bytes | memoryview, name
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE, f"no numpy type for {datatype}", tensor=name, remedy="Use another client."
         )
+    if datatype == "BYTES":
+        return strings_of(data, math.prod(shape), name).reshape(shape)
     return np.frombuffer(data, _DTYPES[datatype]).reshape(shape)
 
 

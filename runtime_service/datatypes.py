@@ -12,6 +12,7 @@ import ml_dtypes
 import numpy as np
 
 from runtime_service.messages import Array
+from shared_ir.byte_strings import bytes_of, strings_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -63,19 +64,19 @@ def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
     """How arrays of ``dtype`` are held in memory.
 
     Raises:
-        IngotError: UNSUPPORTED_DTYPE, the runtime has no arrays of that type (BYTES).
+        IngotError: UNSUPPORTED_DTYPE, the runtime has no arrays of that type.
     """
     if dtype is DType.BFLOAT16:
         bfloat16: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
         return bfloat16
-    if dtype is DType.STRING or dtype not in WIRE_NAMES:
+    if dtype not in WIRE_NAMES:
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE,
             f"tensors of datatype {wire_name(dtype)} are not served",
             tensor=tensor,
-            expected="a numeric or BOOL tensor",
+            expected="one of " + ", ".join(sorted(_DTYPES)),
             received=wire_name(dtype),
-            remedy="Encode strings as integers before the model.",
+            remedy="Convert it before the model.",
         )
     return dtype.numpy
 
@@ -99,11 +100,13 @@ def element_count(shape: Sequence[int], tensor: str) -> int:
 
 
 def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
-    """``raw`` (little-endian, row-major, no padding) as a read-only array over the same memory.
+    """``raw`` (little-endian, row-major, no padding) as a read-only array over the same memory; BYTES as an array of str.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the byte count does not fit the shape.
     """
+    if dtype is DType.STRING:
+        return strings_of(raw, element_count(shape, tensor), tensor).reshape(shape)
     element = numpy_dtype(dtype, tensor)
     size = element_count(shape, tensor) * element.itemsize
     if len(raw) != size:
@@ -120,8 +123,8 @@ def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tens
 
 
 def to_bytes(array: Array) -> bytes:
-    """Little-endian, row-major bytes of ``array``."""
-    return array.tobytes()
+    """Little-endian, row-major bytes of ``array``; of strings, each with its length before it."""
+    return bytes_of(array) if array.dtype == object else array.tobytes()
 
 
 def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
@@ -130,8 +133,10 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
     Raises:
         IngotError: INVALID_ARGUMENT, ragged, of the wrong count or kind, or out of the range of ``dtype``.
     """
-    element = numpy_dtype(dtype, tensor)
     count = element_count(shape, tensor)
+    if dtype is DType.STRING:
+        return _from_strings(data, shape, count, tensor)
+    element = numpy_dtype(dtype, tensor)
     try:
         values = np.asarray(data)
     except (ValueError, OverflowError, TypeError) as error:
@@ -142,6 +147,26 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
         raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
+
+
+def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -> Array:
+    found: list[str] = []
+    pending = [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list | tuple | np.ndarray):
+            pending.extend(reversed(list(item)))
+        elif isinstance(item, bytes):
+            found.append(item.decode("utf-8", "surrogateescape"))
+        elif isinstance(item, str):
+            found.append(item)
+        else:
+            raise _bad_data(tensor, DType.STRING, shape, f"a value of type {type(item).__name__}")
+    if len(found) != count:
+        raise _bad_data(tensor, DType.STRING, shape, f"{len(found)} values")
+    array = np.empty(count, object)
+    array[:] = found
+    return array.reshape(shape)
 
 
 def _convertible(values: Array, dtype: DType, element: np.dtype[np.generic]) -> bool:

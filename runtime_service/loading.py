@@ -15,6 +15,9 @@ from runtime_service.settings import ModelSettings, Settings
 from runtime_service.source import ModelSource
 from runtime_service.statistics import ModelObserver
 from runtime_service.warmup import Independence, rows_independent, warm_up
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import TensorSpec
+from shared_ir.types import Kind
 
 _LOG = logging.getLogger(__name__)
 BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b"})
@@ -51,6 +54,7 @@ class ModelLoader:
         self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]
     ) -> tuple[Signature, BatchOptions]:
         inputs, outputs = tuple(instances[0].inputs), tuple(instances[0].outputs)
+        _check_interface(model.name, (*inputs, *outputs))
         options = self._options(model)
         batch = batch_symbol(inputs, outputs)
         for instance in instances:
@@ -72,6 +76,19 @@ class ModelLoader:
             _first(model.max_batch_size, self.settings.max_batch_size),
             _first(model.max_queue_delay_microseconds, self.settings.max_queue_delay_microseconds) / 1e6,
             _first(model.max_queue_size, self.settings.max_queue_size),
+        )
+
+
+def _check_interface(name: str, specs: Sequence[TensorSpec]) -> None:
+    odd = next((s for s in specs if s.kind is not Kind.TENSOR), None)
+    if odd is not None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            f"model {name!r} cannot be served: the Open Inference Protocol has tensors alone",
+            tensor=odd.name,
+            expected="a tensor",
+            received=str(odd.kind),
+            remedy="Export the model with tensors as inputs and outputs, or load it in a process of your own (ingot.load).",
         )
 
 

@@ -17,11 +17,15 @@ from runtime_service.datatypes import numpy_dtype
 from runtime_service.messages import Array
 from runtime_service.rows import concatenate, split
 from shared_ir.dim import dim_symbols, evaluate
+from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.plan import TensorSpec
 
 TRIAL_EXTENTS = (1, 8, 32, 64, 224, 128, 256, 640)
 """Sizes to try, in this order, for symbols other than the batch when none are configured."""
+
+_WORDS = ("", "a", "b")
+"""Synthetic strings."""
 
 Run = Callable[[Mapping[str, Array]], dict[str, Array]]
 
@@ -92,6 +96,9 @@ def _synthetic(inputs: tuple[TensorSpec, ...], extents: Mapping[str, int], seed:
         generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
         shape = [evaluate(dim, extents) for dim in spec.shape]
         dtype = numpy_dtype(spec.dtype, spec.name)
+        if spec.dtype is DType.STRING:
+            arrays[spec.name] = generator.choice(_WORDS, shape).astype(object)
+            continue
         if spec.dtype.is_float:
             arrays[spec.name] = generator.standard_normal(shape, dtype=np.float32).astype(dtype)
         else:

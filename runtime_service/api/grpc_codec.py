@@ -27,6 +27,7 @@ CONTENTS = {
     DType.UINT64: ("uint64_contents", np.uint64),
     DType.FLOAT32: ("fp32_contents", np.float32),
     DType.FLOAT64: ("fp64_contents", np.float64),
+    DType.STRING: ("bytes_contents", np.object_),
 }
 """Field of ``InferTensorContents`` for each element type that has one, and how its elements are held."""
 
@@ -66,7 +67,10 @@ def encode(response: InferResponse, raw: bool = True) -> pb.ModelInferResponse:
         if raw:
             message.raw_output_contents.append(to_bytes(output.array))
         else:
-            getattr(tensor.contents, CONTENTS[output.dtype][0]).extend(output.array.ravel().tolist())
+            values = output.array.ravel().tolist()
+            if output.dtype is DType.STRING:
+                values = [text.encode("utf-8", "surrogateescape") for text in values]
+            getattr(tensor.contents, CONTENTS[output.dtype][0]).extend(values)
     return message
 
 
@@ -100,9 +104,7 @@ def _input(tensor: pb.ModelInferRequest.InferInputTensor, raw: bytes | None) -> 
 
 
 def _typed(tensor: pb.ModelInferRequest.InferInputTensor, dtype: DType, shape: tuple[int, ...]) -> Array:
-    if dtype not in CONTENTS:  # BYTES: refused by name; FP16, BF16: the protocol has no field for them
-        if dtype is DType.STRING:
-            return from_bytes(b"", dtype, shape, tensor.name)
+    if dtype not in CONTENTS:  # FP16, BF16: the protocol has no field for them
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             f"tensors of datatype {tensor.datatype} have no typed contents",

@@ -16,6 +16,7 @@ from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, 
 from runtime_service.messages import InferRequest, InferResponse, Parameter, TensorData
 from runtime_service.served import Signature
 from runtime_service.validation import check_parameters, signature
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import TensorSpec
 
@@ -84,6 +85,8 @@ def decode_raw(
     if len(expected.inputs) != 1:
         raise _raw_refused(f"a model with one input, {model!r} has {len(expected.inputs)}")
     spec = expected.inputs[0]
+    if spec.dtype is DType.STRING:
+        raise _raw_refused("an input of numbers, whose shape follows from the size")
     shape = _raw_shape(spec, len(body), expected.batch)
     tensor = TensorData(spec.name, spec.dtype, from_bytes(memoryview(body), spec.dtype, shape, spec.name))
     return InferRequest(model, (tensor,), version), BinaryOutputs(default=True)
