@@ -44,6 +44,7 @@ from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import GROUP_OP, Graph, Module, all_constants
+from shared_ir.plan import Call, Plan, walk_steps
 from shared_ir.target import Target
 
 
@@ -101,7 +102,7 @@ def compile_model(
 
     with log.stage("link"):
         library = link_library(objects, target)
-        attachments = link_attachments(objects, weights, target, options)
+        attachments = link_attachments(objects, program.plan, weights, target, options)
 
     model_sha256 = source.sha256()
     manifest = Manifest(
@@ -220,11 +221,25 @@ def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
 
 
 def link_attachments(
-    objects: Mapping[str, bytes], weights: memoryview | Path, target: Target, options: CompileOptions
+    objects: Mapping[str, bytes], plan: Plan, weights: memoryview | Path, target: Target, options: CompileOptions
 ) -> dict[str, bytes]:
-    """The bundle that was asked for, by its file name in the artifact."""
+    """The bundle that was asked for, by its file name in the artifact.
+
+    Raises:
+        IngotError: UNSUPPORTED_OPERATOR, the model has steps that are no native code.
+    """
     if not options.bundle:
         return {}
+    call = next((step for step in walk_steps(plan.steps) if isinstance(step, Call)), None)
+    if call is not None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR,
+            "a bundle is native code alone, and the model looks into strings, sequences or optionals",
+            node=", ".join(call.nodes),
+            expected="operators on numbers, or that move and compare strings",
+            received=call.function,
+            remedy="Compile without a bundle and load the artifact with the runtime.",
+        )
     name = "program" if options.bundle == "executable" else "bundle.so"
     return {name: link_bundle(objects, weights, target, options.bundle)}
 

@@ -13,6 +13,8 @@ from compiler_service.codegen.host import host_target
 from compiler_service.frontend.source import ModelSource
 from compiler_service.pipeline import CompileOptions, compile_model
 from runtime_service.executors.aot import AotExecutor
+from runtime_service.executors.signature import Signature
+from runtime_service.library import Handle, Library
 from runtime_service.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import Call, Plan, walk_steps
@@ -122,3 +124,28 @@ def test_numbers_are_refused_where_strings_belong_and_the_other_way_round() -> N
     with pytest.raises(IngotError) as caught:
         run_compiled(model(nodes, [words()], "y"), {"x": WORDS})
     assert caught.value.code is ErrorCode.UNSUPPORTED_DTYPE
+
+
+def test_a_bundle_of_calls_is_refused() -> None:
+    source = ModelSource.of(
+        model([helper.make_node("StringConcat", ["x", "x"], ["y"])], [words()], "y").SerializeToString()
+    )
+    with pytest.raises(IngotError, match="a bundle is native code alone") as caught:
+        compile_model(source, host_target(), CompileOptions(bundle="shared"), workers=0)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_OPERATOR
+
+
+def test_native_code_refuses_calls_by_name() -> None:
+    source = ModelSource.of(
+        model([helper.make_node("StringConcat", ["x", "x"], ["y"])], [words()], "y").SerializeToString()
+    )
+    artifact = compile_model(source, host_target(), workers=0)
+    library = Library(artifact.library, "strings")
+    handle = Handle(library, 0, 0, 1)
+    numbers = np.zeros((1, 2), np.int64)
+    try:
+        with pytest.raises(IngotError, match="only the graph executor runs it"):
+            AotExecutor(Signature.of(artifact.plan, library.input_dtypes, library.output_dtypes), handle).run([numbers])
+    finally:
+        handle.close()
+        library.release()
