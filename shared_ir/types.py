@@ -37,6 +37,7 @@ class Kind(enum.StrEnum):
     SEQUENCE = "sequence"  # a list of tensors
     OPTIONAL = "optional"  # a tensor or nothing
     OPTIONAL_SEQUENCE = "optional_sequence"  # a list of tensors or nothing
+    MAPS = "maps"  # a list of maps from labels to numbers; outputs alone
 
     @property
     def is_sequence(self) -> bool:

@@ -168,7 +168,7 @@ class GraphImporter:
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
             node = node.with_(attributes=node.without(*IGNORED.get(node.op, ())))
-        handler = None if node.domain else HANDLERS.get(node.op)
+        handler = HANDLERS.get(node.qualified)
         if handler is not None:
             handler(node, frame, builder, self)
             return

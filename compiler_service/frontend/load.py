@@ -25,7 +25,7 @@ from shared_ir.dim import Dim
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Graph, Module, Value
 from shared_ir.graph_verify import verify_module
-from shared_ir.types import TensorType
+from shared_ir.types import Kind, TensorType
 
 _METADATA_LENGTH = 4096
 
@@ -107,6 +107,15 @@ def _check_names(graph: onnx.GraphProto, most: int) -> None:
 
 def _input(info: onnx.ValueInfoProto, options: ImportOptions, frame: Frame, context: Context) -> Value:
     own = declared_type(info.type, info.name)
+    if own is not None and own.kind is Kind.MAPS:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            "an input of the model is a list of maps",
+            tensor=info.name,
+            expected="a tensor, a sequence of tensors, or an optional of either",
+            received="sequence of maps",
+            remedy="Export the model so that it takes tensors.",
+        )
     if own is not None:
         value = frame.bindings[info.name] = context.value(info.name, own)
         return value

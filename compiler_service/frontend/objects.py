@@ -69,6 +69,9 @@ def declared_type(proto: onnx.TypeProto, where: str) -> HandleType | None:
     tensor = inner.sequence_type.elem_type if sequence else inner
     if not optional and not sequence:
         return None
+    if sequence and not optional and tensor.HasField("map_type"):
+        numbers = tensor.map_type.value_type.tensor_type.elem_type
+        return handle_type(Kind.MAPS, dtype_of(numbers or onnx.TensorProto.FLOAT, where), None)
     if not tensor.HasField("tensor_type"):
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE,

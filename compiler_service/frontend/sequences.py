@@ -294,7 +294,7 @@ def optional_element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
         return given
     if given.type.kind is Kind.OPTIONAL:
         return _as_tensor(nodes, given)
-    if given.type.kind is Kind.SEQUENCE:
+    if not given.type.kind.is_optional:
         return given
     type = handle_type(Kind.SEQUENCE, given.type.element, given.type.ranks)
     return Objects(nodes).one("required", (given,), type)

@@ -139,12 +139,32 @@ def _cast(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorIm
     frame.bindings[node.outputs[0]] = Objects(nodes).one(function, (x,), TensorType(to, x.shape), **given)
 
 
+def _zip_map(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+    """Rows of numbers as maps from class labels."""
+    if importer.has_unknown_inputs(node, frame):
+        importer.bind_unknown(node, frame)
+        return
+    x = importer.operands(node, frame)[0]
+    labels = node.attributes.get("classlabels_strings") or node.attributes.get("classlabels_int64s") or ()
+    if x is None or x.type.rank > 2 or x.shape[-1:] not in ((), (len(labels),)):
+        raise IngotError(
+            ErrorCode.TYPE_MISMATCH,
+            "ZipMap takes as many columns as it has labels",
+            expected=f"[n, {len(labels)}]",
+            received="nothing" if x is None else str(x.type),
+            remedy="Export the model again, or without ZipMap (options={'zipmap': False} of skl2onnx).",
+        )
+    found = Objects(Nodes(node, builder, importer.context))
+    frame.bindings[node.outputs[0]] = found.one("zip_map", (x,), handle_type(Kind.MAPS, x.dtype, None), labels=labels)
+
+
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         "StringConcat": _called(string_concat, 2),
         "StringSplit": _called(string_split, 1),
         "StringNormalizer": _called(string_normalizer, 1),
         "RegexFullMatch": _called(regex_full_match, 1),
+        "ai.onnx.ml.ZipMap": _zip_map,
         "Cast": _cast,
         "CastLike": _cast,
     }

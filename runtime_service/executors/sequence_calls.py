@@ -69,6 +69,11 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdi
     return parts if keepdims else [np.squeeze(part, axis) for part in parts]
 
 
+def zip_map(x: Array, *, labels: Sequence[Any]) -> list[dict[Any, Any]]:
+    """One map per row, from labels to Python numbers."""
+    return [dict(zip(labels, row, strict=True)) for row in x.reshape(-1, len(labels)).tolist()]
+
+
 def nothing() -> None:
     return None
 
@@ -119,6 +124,7 @@ FUNCTIONS: Mapping[str, Any] = MappingProxyType(
             sequence_length,
             sequence_concat,
             split_to_sequence,
+            zip_map,
             nothing,
             optional,
             required,

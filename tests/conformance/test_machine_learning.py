@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
+from onnx import helper
 
-from tests.conformance.compiled import check_against_onnx_runtime, one_node
+from tests.conformance.compiled import check_against_onnx_runtime, one_node, run_compiled, run_onnx_runtime
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(33, 5)).astype(np.float32)
@@ -147,3 +149,36 @@ def test_tree_ensemble_of_two_classes_of_which_one_is_scored(transform: str, pos
 def test_deep_trees_compile() -> None:
     attributes = {**forest(3, 9, "LEQ"), **leaf_weights("target", 3, 9, [0], positive=False)}
     check("TreeEnsembleRegressor", {"x": X}, n_targets=1, **attributes)
+
+
+@pytest.mark.parametrize("labels", [["no", "yes", "maybe"], [3, 7, -1]])
+def test_classifiers_with_labels_of_any_type_and_maps(labels: list[Any]) -> None:
+    """As skl2onnx exports them by default."""
+    key = "classlabels_strings" if isinstance(labels[0], str) else "classlabels_ints"
+    zip_key = key.replace("ints", "int64s")
+    nodes = [
+        helper.make_node(
+            "LinearClassifier",
+            ["x"],
+            ["label", "scores"],
+            domain="ai.onnx.ml",
+            coefficients=RNG.normal(size=15).tolist(),
+            intercepts=[0.1, -0.2, 0.3],
+            post_transform="SOFTMAX",
+            **{key: labels},
+        ),
+        helper.make_node("ZipMap", ["scores"], ["maps"], domain="ai.onnx.ml", **{zip_key: labels}),
+    ]
+    label_type = onnx.TensorProto.STRING if isinstance(labels[0], str) else onnx.TensorProto.INT64
+    maps = onnx.ValueInfoProto(name="maps")
+    maps.type.sequence_type.elem_type.map_type.key_type = label_type
+    maps.type.sequence_type.elem_type.map_type.value_type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    outputs = [helper.make_tensor_value_info("label", label_type, ["n"]), maps]
+    graph = helper.make_graph(nodes, "g", [helper.make_tensor_value_info("x", 1, ["n", 5])], outputs)
+    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("ai.onnx.ml", 1)]
+    proto = helper.make_model(graph, opset_imports=opsets, ir_version=8)
+    (label, found), (expected_label, expected) = run_compiled(proto, {"x": X}), run_onnx_runtime(proto, {"x": X})
+    assert label.tolist() == expected_label.tolist()
+    assert len(found) == len(expected) == 33
+    for own, theirs in zip(found, expected, strict=True):
+        assert own == pytest.approx(theirs, rel=1e-5)
