@@ -182,3 +182,26 @@ def test_classifiers_with_labels_of_any_type_and_maps(labels: list[Any]) -> None
     assert len(found) == len(expected) == 33
     for own, theirs in zip(found, expected, strict=True):
         assert own == pytest.approx(theirs, rel=1e-5)
+
+
+@pytest.mark.parametrize("probabilities", [False, True])
+@pytest.mark.parametrize(("kernel", "counts"), [("RBF", (2, 3, 2)), ("LINEAR", (3, 2)), ("POLY", (2, 1, 3, 2, 2))])
+def test_support_vector_classifiers(kernel: str, counts: tuple[int, ...], probabilities: bool) -> None:
+    classes, total = len(counts), sum(counts)
+    pairs = classes * (classes - 1) // 2
+    given: dict[str, Any] = {"prob_a": (-RNG.random(pairs)).tolist(), "prob_b": RNG.normal(size=pairs).tolist()}
+    check(
+        "SVMClassifier",
+        {"x": X},
+        outputs=2,
+        opset=1,
+        kernel_type=kernel,
+        kernel_params=[0.2, 0.3, 2.0],
+        post_transform="NONE",
+        support_vectors=RNG.normal(size=total * 5).tolist(),
+        vectors_per_class=counts,
+        coefficients=RNG.normal(size=(classes - 1) * total).tolist(),
+        rho=RNG.normal(size=pairs).tolist(),
+        classlabels_ints=list(range(7, 7 + classes)),
+        **(given if probabilities else {}),
+    )

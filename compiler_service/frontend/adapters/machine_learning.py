@@ -190,46 +190,7 @@ def _linear_scores(chain: Chain, targets: int) -> str:
     return scores
 
 
-def svm_regressor(node: SourceNode, operands: Operands) -> Nodes:
-    """``sum over i of coefficient[i] * kernel(x, support[i]) + rho``; without support vectors a linear model."""
-    chain = Chain(node, operands)
-    get = chain.attribute
-    x = as_float(chain, node.inputs[0])
-    coefficients = np.array(get("coefficients"), np.float32)
-    count = get("n_supports", 0)
-    if count:
-        supports = np.array(get("support_vectors"), np.float32).reshape(count, -1)
-        x = _svm_kernel(chain, x, supports)
-    scores = chain.add("MatMul", x, chain.constant("coefficients", coefficients.reshape(-1, 1)))
-    scores = chain.add("Add", scores, chain.constant("rho", get("rho")[:1]))
-    if get("one_class", 0):
-        positive = chain.add("Greater", scores, chain.constant("zero", 0.0))
-        scores = chain.add("Where", positive, chain.constant("inlier", 1.0), chain.constant("outlier", -1.0))
-    chain.as_output(post_transformed(chain, scores, 1))
-    return tuple(chain.nodes)
-
-
-def _svm_kernel(chain: Chain, x: str, supports: np.ndarray) -> str:
-    """``[n, supports]``"""
-    get = chain.attribute
-    gamma, offset, degree = (*(get("kernel_params") or ()), 0.0, 0.0, 0.0)[:3]
-    kind = get("kernel_type", "LINEAR")
-    if kind == "RBF":
-        return chain.add("ingot.GaussianKernel", x, chain.constant("supports", supports), gamma=gamma)
-    product = chain.add("MatMul", x, chain.constant("supports", np.ascontiguousarray(supports.T)))
-    if kind == "LINEAR":
-        return product
-    scaled = chain.add(
-        "Add", chain.add("Mul", product, chain.constant("gamma", gamma)), chain.constant("offset", offset)
-    )
-    if kind == "SIGMOID":
-        return chain.add("Tanh", scaled)
-    if kind == "POLY":
-        return chain.add("Pow", scaled, chain.constant("degree", degree))
-    raise chain.operands.unsupported("kernel_type", "LINEAR, POLY, RBF or SIGMOID", kind)
-
-
-# -- shared with tree ensembles
+# -- shared with tree ensembles and support vector machines
 
 
 def as_float(chain: Chain, x: str) -> str:

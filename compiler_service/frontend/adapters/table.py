@@ -15,6 +15,7 @@ from compiler_service.frontend.adapters import (
     normalization,
     renaming,
     resize,
+    support_vectors,
     trees,
 )
 from compiler_service.frontend.adapters.microsoft import normalization as microsoft_normalization
@@ -52,7 +53,8 @@ _MACHINE_LEARNING: Mapping[str, Adapter] = {
     "LinearRegressor": machine_learning.linear_regressor,
     "Normalizer": machine_learning.normalizer,
     "OneHotEncoder": machine_learning.one_hot_encoder,
-    "SVMRegressor": machine_learning.svm_regressor,
+    "SVMClassifier": support_vectors.svm_classifier,
+    "SVMRegressor": support_vectors.svm_regressor,
     "Scaler": machine_learning.scaler,
     "TreeEnsemble": trees.tree_ensemble,
     "TreeEnsembleClassifier": trees.tree_ensemble_classifier,
