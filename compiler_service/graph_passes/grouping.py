@@ -30,6 +30,10 @@ class Limits:
     prologues: bool = False
 
 
+_WEIGHTS = {"QuantizeLinear": 8, "DequantizeLinear": 4}
+"""Operators that count for several: rounding, shifting and clamping make long expressions."""
+
+
 @dataclass
 class Grouping:
     """A partition of the nodes ``0 .. n - 1`` of a graph under construction.
@@ -143,7 +147,8 @@ class Grouping:
 
     def _fits(self, nodes: Sequence[int]) -> bool:
         leaders = {self.leader[i] for i in nodes}
-        return sum(len(self.members[x]) for x in leaders) <= self.limits.nodes
+        members = (i for x in leaders for i in self.members[x])
+        return sum(_WEIGHTS.get(self.nodes[i].op, 1) for i in members) <= self.limits.nodes
 
     def _merge(self, nodes: Sequence[int]) -> None:
         first, *others = dict.fromkeys(self.leader[i] for i in nodes)

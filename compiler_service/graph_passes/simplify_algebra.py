@@ -8,9 +8,11 @@ from typing import ClassVar
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
+from compiler_service.graph_passes.rules_integer_products import INTEGER_PRODUCT_RULES
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
 from compiler_service.graph_passes.rules_product import product_rules
+from compiler_service.graph_passes.rules_quantized import QUANTIZED_RULES
 from shared_ir.graph import Graph
 
 
@@ -32,6 +34,8 @@ class SimplifyAlgebra(Pass):
             *arithmetic_rules(self.approximate),
             *MOVEMENT_RULES,
             *PATTERN_RULES,
+            *QUANTIZED_RULES,
+            *INTEGER_PRODUCT_RULES,
             *product_rules(self.approximate),
         )
         return rewrite(graph, (*rules, *SPLIT_RULES) if self.split else rules)

@@ -139,7 +139,7 @@ def reference(model: str, x: np.ndarray) -> np.ndarray:
 
 
 @pytest.mark.parametrize("model", MODELS)
-@pytest.mark.parametrize("level", [0, 1, 2, 3])
+@pytest.mark.parametrize("level", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2)), 3])
 def test_every_level_matches_onnx_runtime_at_every_size(model: str, level: int) -> None:
     with load_model(compiled(model, opt_level=level), threads=1) as loaded:
         for shape in SIZES[model]:
@@ -162,6 +162,7 @@ def test_executors_and_thread_counts_give_the_same_bits(model: str) -> None:
     assert len(set(results)) == 1
 
 
+@pytest.mark.slow
 def test_equal_inputs_give_equal_bytes() -> None:
     first, second = compiled("image"), compiled("image")
     assert first.manifest == second.manifest
@@ -172,6 +173,7 @@ def test_equal_inputs_give_equal_bytes() -> None:
     )
 
 
+@pytest.mark.slow
 def test_everything_that_changes_code_is_in_the_key() -> None:
     keys = {
         compiled("text").manifest.key,
@@ -182,6 +184,7 @@ def test_everything_that_changes_code_is_in_the_key() -> None:
     assert len(keys) == 4
 
 
+@pytest.mark.slow
 def test_a_disabled_pass_does_not_run() -> None:
     plain = compiled("image", disabled_passes=("choose-layout",))
     assert len(plain.plan.steps) != len(compiled("image").plan.steps)
@@ -194,6 +197,7 @@ def test_layers_of_equal_shape_share_a_kernel() -> None:
     assert len(plan.kernels) < len(plan.steps)
 
 
+@pytest.mark.slow
 def test_every_preset_compiles() -> None:
     for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "raspberry-pi/4b", "aws/graviton3", "armv7/generic"):
         artifact = compile_model(ModelSource.of(MODELS["text"]), parse_target(name), workers=0)

@@ -87,9 +87,14 @@ def cast_like(x: Tensor, target_type: Tensor, *, saturate: int = 1, round_mode: 
     return cast(x, to=target_type.dtype, saturate=saturate, round_mode=round_mode)
 
 
+def _is_single(parameter: Tensor) -> bool:
+    """Whether one number holds for the whole tensor; exporters write the default ``axis`` beside it, whatever the rank."""
+    return parameter.rank == 0 or parameter.shape == (1,)
+
+
 def _scale_at(parameter: Tensor, index: tuple[Expr, ...], axis: int, block_size: int) -> Expr:
     """A quantisation parameter: one for the tensor, one per index of ``axis``, or one per block along it."""
-    if parameter.rank == 0 or parameter.shape == (1,):
+    if _is_single(parameter):
         return parameter[(0,) * parameter.rank]
     if parameter.rank == 1 and not block_size:
         return parameter[index[axis]]
@@ -106,7 +111,7 @@ def dequantize_linear(
     output_dtype: DType | None = None,
 ) -> Tensor:
     """``(x - zero_point) * scale``"""
-    axis = normal_axis(axis, x.rank) if scale.rank else 0
+    axis = 0 if _is_single(scale) else normal_axis(axis, x.rank)
     kind = output_dtype or scale.dtype
     wide = arithmetic_dtype(kind)
     exact = DType.INT32 if x.dtype.is_integer else wide
@@ -135,7 +140,7 @@ def quantize_linear(
     kind = zero_point.dtype if zero_point is not None else output_dtype or DType.UINT8
     if not kind.is_integer and kind not in _FLOAT8 and kind is not DType.FLOAT4E2M1:
         raise unsupported_dtype("the output of QuantizeLinear", kind, "integers of at most 16 bits, float8 or float4")
-    axis = normal_axis(axis, x.rank) if scale.rank else 0
+    axis = 0 if _is_single(scale) else normal_axis(axis, x.rank)
     wide = arithmetic_dtype(precision or scale.dtype)
 
     def body(*index: Expr) -> Expr:

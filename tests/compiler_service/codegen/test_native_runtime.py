@@ -77,11 +77,15 @@ def run(*command: str | Path) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("sanitizer", ["", "thread", "address", "undefined"])
+SANITIZERS = ["", *(pytest.param(s, marks=pytest.mark.slow) for s in ("thread", "address", "undefined"))]
+
+
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_every_function_on_several_threads(folder: Path, sanitizer: str) -> None:
     assert run(build_driver(folder, sanitizer), "run", folder / "weights.bin") == "ok"
 
 
+@pytest.mark.slow
 def test_no_leak_and_no_uninitialised_read(folder: Path) -> None:
     valgrind = shutil.which("valgrind")
     if not valgrind:
@@ -90,7 +94,7 @@ def test_no_leak_and_no_uninitialised_read(folder: Path) -> None:
     assert run(valgrind, *flags, build_driver(folder, ""), "run", folder / "weights.bin") == "ok"
 
 
-@pytest.mark.parametrize("sanitizer", ["", "thread", "address", "undefined"])
+@pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_memory_that_the_run_sizes(growing_folder: Path, sanitizer: str) -> None:
     assert run(build_driver(growing_folder, sanitizer, GROWING_DRIVER)) == "ok"
 

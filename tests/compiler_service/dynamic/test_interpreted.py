@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -37,7 +38,15 @@ def assert_same(before: Graph, after: Graph, feeds: Feeds) -> None:
         np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("case", [c for c in (*CONTROL_FLOW, *SIZES) if c is not top_k], ids=lambda c: c.__name__)
+QUADRATIC = ("non_max_suppression", "top_k_of_many")
+"""Cases that the interpreter, which knows no loops, takes the square of the length for."""
+
+
+def _marked(case: Callable[[], Case]) -> Any:
+    return pytest.param(case, marks=[pytest.mark.slow] if case.__name__ in QUADRATIC else [], id=case.__name__)
+
+
+@pytest.mark.parametrize("case", [_marked(c) for c in (*CONTROL_FLOW, *SIZES) if c is not top_k])
 def test_passes_keep_the_meaning(case: Callable[[], Case]) -> None:
     proto, requests = case()
     before = imported(proto)

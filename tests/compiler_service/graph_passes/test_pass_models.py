@@ -56,7 +56,9 @@ MOST_KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", MOST_KERNELS)
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "densenet121" else []) for n in MOST_KERNELS]
+)
 def test_structure(name: str) -> None:
     module = _model(name)
     optimised = _optimised(module)

@@ -28,6 +28,7 @@ def _close(found: np.ndarray, wanted: np.ndarray) -> None:
     np.testing.assert_allclose(found, wanted, rtol=1e-9, atol=1e-9 * scale)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 1, 2, 3])
 @settings(deadline=None, max_examples=40, suppress_health_check=SLOW_DRAWS)
 @given(before=graphs())
@@ -43,6 +44,7 @@ def test_optimised_equals_unoptimised(level: int, before: Graph) -> None:
         _close(found, expected)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=30, suppress_health_check=SLOW_DRAWS)
 @given(
     before=graphs(), order=st.lists(st.sampled_from(sorted(PASSES.keys() - {"fuse", "separate-outputs"})), max_size=8)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from loop_programs import load, loops, store
@@ -196,6 +197,7 @@ class Program:
         return f"\n{print_function(self.function)}\n"
 
 
+@pytest.mark.slow
 @settings(
     max_examples=100,
     deadline=None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
+import pytest
 
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.interpret import run as interpret
@@ -26,6 +27,8 @@ AVX512 = Target("llvm", "x86_64-linux-gnu", "skylake-avx512", (), 512, 32, True,
 AVX2 = Target("llvm", "x86_64-linux-gnu", "haswell", (), 256, 16, False, 32768, 1 << 18, 0, 2)
 NEON = Target("llvm", "aarch64-linux-gnu", "cortex-a72", (), 128, 32, False, 32768, 1 << 20, 0, 4)
 TARGETS = {"avx512": AVX512, "avx2": AVX2, "neon": NEON}
+ONE_QUICK_TARGET = ["avx512", *(pytest.param(t, marks=pytest.mark.slow) for t in ("avx2", "neon"))]
+"""All targets; the quick tests look at the one with the most machinery: masks."""
 
 
 def arguments_of(output: Tensor) -> tuple[Tensor, ...]:

@@ -10,7 +10,7 @@ from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, place
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Unary, UnaryOp, cast, lift, logical_and, maximum, select
-from tests.compiler_service.schedule.kernels import TARGETS, check
+from tests.compiler_service.schedule.kernels import ONE_QUICK_TARGET, TARGETS, check
 
 F32 = DType.FLOAT32
 
@@ -181,8 +181,10 @@ CASES: dict[str, tuple[Tensor, tuple[str, ...], tuple[dict[str, int], ...]]] = {
 }
 
 
-@pytest.mark.parametrize("after_passes", [False, True], ids=["lowered", "passes"])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(
+    "after_passes", [pytest.param(False, marks=pytest.mark.slow, id="lowered"), pytest.param(True, id="passes")]
+)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", CASES)
 def test_default_schedule_computes_the_expression(case: str, target: str, after_passes: bool) -> None:
     output, packed, sizes = CASES[case]

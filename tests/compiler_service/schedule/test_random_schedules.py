@@ -79,6 +79,7 @@ def test_any_order_of_loops_of_an_elementwise_kernel(data: st.DataObject) -> Non
     same(broadcast_add(*extents), tuple(steps), {}, data.draw(st.sampled_from(["avx512", "avx2", "neon"])))
 
 
+@pytest.mark.slow
 @settings(max_examples=40, deadline=None)
 @given(st.data())
 def test_any_order_of_loops_of_a_reduction(data: st.DataObject) -> None:

@@ -21,7 +21,16 @@ from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import symbol
-from tests.compiler_service.schedule.kernels import AVX2, AVX512, NEON, TARGETS, arguments_of, interpreted, random_feeds
+from tests.compiler_service.schedule.kernels import (
+    AVX2,
+    AVX512,
+    NEON,
+    ONE_QUICK_TARGET,
+    TARGETS,
+    arguments_of,
+    interpreted,
+    random_feeds,
+)
 from tests.compiler_service.schedule.test_default_schedules import convolution
 
 
@@ -46,7 +55,7 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_computes_the_convolution(target: str, case: str) -> None:
     (h, w, c, oc), blocking = CASES[case]
     output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1))
@@ -67,7 +76,7 @@ def test_filtering_of_a_batch() -> None:
 
 
 @pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 4, "w": 8}, {"h": 9, "w": 13}])
-@pytest.mark.parametrize("target", ["avx512", "neon"])
+@pytest.mark.parametrize("target", ["avx512", pytest.param("neon", marks=pytest.mark.slow)])
 def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
     output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 1, 1))
     blocking = Blocking(tile=4, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
@@ -78,6 +87,7 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("h", "channels"), [(56, 64), (14, 256)])
 def test_error_of_native_code(h: int, channels: int) -> None:
     """Within 1e-5 of the largest output, against float64."""

@@ -78,6 +78,7 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
     assert (tmp_path / "big").stat().st_size <= LIMITS.file_size
 
 
+@pytest.mark.slow
 def test_time_is_up_and_nothing_is_left_running(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     with pytest.raises(IngotError, match="more time") as caught:

@@ -1,0 +1,142 @@
+"""Products of 8-bit integers on the units for floats, which are exact as long as no sum leaves the digits of a float.
+
+Every partial sum of ``(a - zero) * (b - zero)`` is an integer. Float32 holds those below ``2**24`` and float64 those below
+``2**53``, so the result is that of integer arithmetic, in any order of summation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.dtype import DType
+from shared_ir.graph import Node, Value
+
+_STEPS = 255
+"""Most that an 8-bit integer and its zero point differ by."""
+_EXACT_FLOAT32 = 1 << 24
+
+
+@dataclass(frozen=True)
+class Product:
+    """The operands of a product: data and its zero point, weights and theirs, and the axis that scales of weights run along."""
+
+    data: Value
+    data_zero: Value | None
+    weight: Value
+    weight_zero: Value | None
+    columns: int
+
+    def emit(self, site: Site, op: str, attributes: dict[str, object]) -> Value | None:
+        """The int32 product; None where zero points vary along another axis."""
+        if not _is_single(self.data_zero) or not (_is_single(self.weight_zero) or site.array(self.weight) is not None):
+            return None
+        weight = site.array(self.weight)
+        kind = self._kind(op, attributes, None if weight is None else self._centred(site, weight))
+        if kind is None:
+            return None
+        data = _shifted(site, self.data, self.data_zero, kind)
+        if weight is None:
+            other = _shifted(site, self.weight, self.weight_zero, kind)
+        else:
+            centred = self._centred(site, weight)
+            if centred is None:
+                return None
+            other = site.constant(centred.astype(kind.numpy), f"{self.weight.name}_centred")
+        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})  # type: ignore[arg-type]
+
+    def _centred(self, site: Site, weight: np.ndarray) -> np.ndarray | None:
+        """int32 weights less their zero points."""
+        if self.weight_zero is None:
+            return weight.astype(np.int32)
+        zero = site.array(self.weight_zero)
+        if zero is None or zero.ndim > 1:
+            return None
+        shape = [1] * weight.ndim
+        if zero.size > 1:
+            shape[self.columns] = zero.size
+        return weight.astype(np.int32) - zero.astype(np.int32).reshape(shape)
+
+    def _kind(self, op: str, attributes: dict[str, object], centred: np.ndarray | None) -> DType | None:
+        """The narrowest float that holds every sum; float64 where fast algorithms would round in float32."""
+        if centred is not None:
+            axes = tuple(a for a in range(centred.ndim) if a != self.columns % centred.ndim)
+            if op == "MatMul":
+                axes = (centred.ndim - 2,) if centred.ndim > 1 else (0,)
+            largest = int(np.abs(centred.astype(np.int64)).sum(axis=axes).max(initial=0)) * _STEPS
+        else:
+            depth = self.data.shape[-1] if op == "MatMul" else math.inf
+            largest = depth * _STEPS * _STEPS if isinstance(depth, int) else _EXACT_FLOAT32
+        return DType.FLOAT64 if largest >= _EXACT_FLOAT32 or _is_filtered(op, centred, attributes) else DType.FLOAT32
+
+
+def _is_filtered(op: str, weight: np.ndarray | None, attributes: dict[str, object]) -> bool:
+    """Whether Winograd's algorithm may take the convolution, which rounds."""
+    if op != "Conv" or weight is None:
+        return False
+    strides = attributes.get("strides")
+    return weight.shape[2:] == (3, 3) and (strides is None or strides == (1, 1)) and attributes.get("group", 1) == 1
+
+
+def _is_single(value: Value | None) -> bool:
+    return value is None or value.shape in ((), (1,))
+
+
+def _shifted(site: Site, x: Value, zero: Value | None, kind: DType) -> Value:
+    wide = site.node("Cast", (x,), {"to": kind})
+    if zero is None:
+        return wide
+    return site.node("Sub", (wide, _number(site, site.node("Cast", (zero,), {"to": kind}))))
+
+
+def _number(site: Site, value: Value) -> Value:
+    return value if value.shape == () else site.reshape(value, ())
+
+
+def _integer(node: Node, site: Site) -> Replacement:
+    """MatMulInteger, ConvInteger"""
+    a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
+    if a is None or b is None:
+        return None
+    is_conv = node.op == "ConvInteger"
+    product = Product(a, a_zero, b, b_zero, 0 if is_conv else b.type.rank - 1)
+    return product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes))
+
+
+def _requantized(node: Node, site: Site) -> Replacement:
+    """QLinearMatMul, QLinearConv: the sums, the bias in int32, the factor, and rounding as QuantizeLinear does it."""
+    x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.operands[:8]
+    bias = (*node.inputs, None)[8]
+    is_conv = node.op == "QLinearConv"
+    if not all(map(_is_single, (x_scale, y_scale, y_zero))) or x_scale.dtype is not DType.FLOAT32:
+        return None
+    if w_scale.type.rank > 1:
+        return None
+    product = Product(x, x_zero, w, w_zero, 0 if is_conv else w.type.rank - 1)
+    total = product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes))
+    if total is None:
+        return None
+    tail = (1,) * (x.type.rank - 2) if is_conv else ()
+    if bias is not None:
+        total = site.node("Add", (total, _column(site, bias, tail)))
+    factor = site.node("Mul", (_number(site, x_scale), _column(site, w_scale, tail)))
+    factor = site.node("Div", (factor, _number(site, y_scale)))
+    scaled = site.node("Mul", (site.node("Cast", (total,), {"to": DType.FLOAT32}), factor))
+    return site.node("QuantizeLinear", (scaled, site.constant(np.array(1, np.float32)), _number(site, y_zero)))
+
+
+def _column(site: Site, value: Value, tail: Sequence[int]) -> Value:
+    """A vector along the channels, which ``tail`` follow."""
+    if _is_single(value):
+        return _number(site, value)
+    return site.reshape(value, (*value.shape, *tail)) if tail else value
+
+
+INTEGER_PRODUCT_RULES: tuple[Rule, ...] = (
+    rule("MatMulInteger ConvInteger", _integer),
+    rule("QLinearMatMul QLinearConv", _requantized),
+)

@@ -1,0 +1,104 @@
+"""Quantised products: exact sums of integers at every level, by whatever units they are computed."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import onnx
+import pytest
+from onnx import helper, numpy_helper
+
+from tests.conformance.compiled import check_against_onnx_runtime, run_compiled
+
+RNG = np.random.default_rng(5)
+
+
+def model_of(
+    op: str, feeds: dict[str, np.ndarray], constants: dict[str, np.ndarray], dtype: int, **attributes: Any
+) -> onnx.ModelProto:
+    inputs = [
+        helper.make_tensor_value_info(n, helper.np_dtype_to_tensor_dtype(x.dtype), [f"{n}_rows", *x.shape[1:]])
+        for n, x in feeds.items()
+    ]
+    names = [*feeds, *constants]
+    order = sorted(names, key=lambda n: int(n[1:]))
+    node = helper.make_node(op, order, ["y"], **attributes)
+    held = [numpy_helper.from_array(x, n) for n, x in constants.items()]
+    graph = helper.make_graph([node], op, inputs, [helper.make_tensor_value_info("y", dtype, None)], held)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def bytes_(*shape: int, dtype: type = np.uint8) -> np.ndarray:
+    limits = np.iinfo(dtype)
+    return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("depth", [7, 300, 1200])
+@pytest.mark.parametrize("is_constant", [True, False])
+def test_sums_beyond_the_digits_of_a_float_are_exact(level: int, depth: int, is_constant: bool) -> None:
+    a, b = np.full((3, depth), 255, np.uint8), bytes_(depth, 5)
+    b[:, 0] = 255
+    zeros = {"x2": np.array(0, np.uint8), "x3": np.array(1, np.uint8)}
+    feeds, constants = ({"x0": a}, {"x1": b, **zeros}) if is_constant else ({"x0": a, "x1": b}, zeros)
+    model = model_of("MatMulInteger", feeds, constants, onnx.TensorProto.INT32)
+    (found,) = run_compiled(model, feeds, level)
+    np.testing.assert_array_equal(found, a.astype(np.int32) @ (b.astype(np.int32) - 1))
+
+
+@pytest.mark.parametrize(("kernel", "group", "stride"), [(3, 1, 1), (3, 1, 2), (1, 1, 1), (3, 4, 1)])
+def test_convolutions(kernel: int, group: int, stride: int) -> None:
+    x, w = bytes_(2, 8, 9, 9), bytes_(12, 8 // group, kernel, kernel)
+    constants = {"x1": w, "x2": np.array(128, np.uint8), "x3": np.array(77, np.uint8)}
+    options = {"group": group, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
+    model = model_of("ConvInteger", {"x0": x}, constants, onnx.TensorProto.INT32, **options)
+    check_against_onnx_runtime(model, {"x0": x}, rtol=0)
+
+
+@pytest.mark.parametrize("per_channel", [True, False])
+def test_rounded_convolutions(per_channel: bool) -> None:
+    x, w = bytes_(2, 8, 9, 9), bytes_(12, 8, 3, 3, dtype=np.int8)
+    scales = RNG.uniform(0.001, 0.01, 12).astype(np.float32) if per_channel else np.array(0.01, np.float32)
+    zeros = np.zeros(12 if per_channel else (), np.int8)
+    constants = {
+        "x1": np.array(0.02, np.float32), "x2": np.array(120, np.uint8), "x3": w, "x4": scales, "x5": zeros,
+        "x6": np.array(0.3, np.float32), "x7": np.array(100, np.uint8), "x8": RNG.integers(-999, 999, 12).astype(np.int32),
+    }  # fmt: skip
+    model = model_of("QLinearConv", {"x0": x}, constants, onnx.TensorProto.UINT8, pads=[1] * 4)
+    levels = [run_compiled(model, {"x0": x}, level)[0] for level in (0, 3)]
+    np.testing.assert_array_equal(*levels)
+    check_against_onnx_runtime(model, {"x0": x}, rtol=0.02)
+
+
+def test_one_scale_whatever_the_axis_beside_it() -> None:
+    """What ONNX Runtime's quantizer writes for biases: a vector, scale [1], the default axis 1."""
+    bias = RNG.integers(-99, 99, 6).astype(np.int32)
+    constants = {"x1": np.array([0.5], np.float32), "x2": np.array([0], np.int32)}
+    feeds = {"x0": bias}
+    node = helper.make_node("DequantizeLinear", ["x0", "x1", "x2"], ["y"])
+    graph = helper.make_graph(
+        [node], "bias", [helper.make_tensor_value_info("x0", onnx.TensorProto.INT32, [6])],
+        [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, [6])],
+        [numpy_helper.from_array(x, n) for n, x in constants.items()],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    np.testing.assert_array_equal(run_compiled(model, feeds)[0], bias * np.float32(0.5))
+
+
+def test_quantizing_again_in_the_same_steps_changes_nothing() -> None:
+    def quantized(name: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("QuantizeLinear", [name, "s", "z"], [f"{name}q"]),
+            helper.make_node("DequantizeLinear", [f"{name}q", "s", "z"], [f"{name}d"]),
+        ]
+
+    nodes = [*quantized("x"), *quantized("xd"), *quantized("xdd")]
+    graph = helper.make_graph(
+        nodes, "again", [helper.make_tensor_value_info("x", onnx.TensorProto.FLOAT, ["n", 5])],
+        [helper.make_tensor_value_info("xddd", onnx.TensorProto.FLOAT, ["n", 5])],
+        [numpy_helper.from_array(np.array(0.037, np.float32), "s"), numpy_helper.from_array(np.array(31, np.uint8), "z")],
+    )  # fmt: skip
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+    feeds = {"x": (RNG.standard_normal((64, 5)) * 4).astype(np.float32)}
+    np.testing.assert_array_equal(run_compiled(model, feeds, 0)[0], run_compiled(model, feeds, 3)[0])
