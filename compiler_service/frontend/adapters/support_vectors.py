@@ -95,9 +95,7 @@ def _votes(chain: Chain, decisions: str, pairs: list[tuple[int, int]]) -> str:
     for row, (i, j) in enumerate(pairs):
         votes[row, i], votes[row, j] = 1, -1
     wins = chain.add("Cast", chain.add("Greater", decisions, chain.constant("zero", 0.0)), to=DType.FLOAT32)
-    base = np.sum(
-        votes < 0, axis=0, dtype=np.float32
-    )  # every pair votes for its second class, unless it decides otherwise
+    base = np.array([sum(j == c for _, j in pairs) for c in range(count)], np.float32)  # every pair's second class
     total = chain.add("Add", chain.add("MatMul", wins, chain.constant("votes", votes)), chain.constant("base", base))
     return chain.add("ArgMax", total, axis=1, keepdims=0)
 
