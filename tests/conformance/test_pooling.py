@@ -33,6 +33,22 @@ def test_one_window_is_cut_off_where_the_image_is_shorter(dynamic: bool, height:
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 
 
+def test_pools_of_regions() -> None:
+    rng = np.random.default_rng(1)
+    x = rng.normal(size=(2, 3, 12, 17)).astype(np.float32)
+    corners = np.sort(rng.uniform(-4, 40, (9, 2, 2)), axis=1).reshape(9, 4)
+    rois = np.concatenate([rng.integers(0, 2, (9, 1)), corners], axis=1).astype(np.float32)
+    node = helper.make_node("MaxRoiPool", ["x", "rois"], ["y"], pooled_shape=[3, 2], spatial_scale=0.5)
+    inputs = [
+        helper.make_tensor_value_info("x", 1, ["n", 3, "h", "w"]),
+        helper.make_tensor_value_info("rois", 1, ["r", 5]),
+    ]
+    graph = helper.make_graph([node], "regions", inputs, [onnx.ValueInfoProto(name="y")])
+    proto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 16)], ir_version=8)
+    feeds = {"x": x, "rois": rois}
+    np.testing.assert_allclose(run_compiled(proto, feeds)[0], run_onnx_runtime(proto, feeds)[0], rtol=1e-6)
+
+
 def test_an_image_without_pixels_is_refused_by_name() -> None:
     with pytest.raises(IngotError, match=r"min\(1, h\) must be 1") as caught:
         run_compiled(pool(["n", 3, "h", "w"]), {"x": np.zeros((1, 3, 0, 4), np.float32)})

@@ -116,6 +116,17 @@ def test_tables_of_strings() -> None:
     np.testing.assert_array_equal(back, [["rot", "?", "?"], ["blau", "rot", "rot"]])
 
 
+def test_categories() -> None:
+    given = {"cats_strings": ["red", "blue"], "cats_int64s": [4, 5], "default_int64": 0, "default_string": "?"}
+    nodes = [
+        helper.make_node("CategoryMapper", ["x"], ["n"], domain="ai.onnx.ml", **given),
+        helper.make_node("CategoryMapper", ["n"], ["back"], domain="ai.onnx.ml", **given),
+    ]
+    n, back = run_compiled(model(nodes, [words()], "n", "back"), {"x": WORDS})
+    np.testing.assert_array_equal(n, [[4, 0, 0], [5, 4, 4]])
+    np.testing.assert_array_equal(back, [["red", "?", "?"], ["blue", "red", "red"]])
+
+
 def test_numbers_are_refused_where_strings_belong_and_the_other_way_round() -> None:
     nodes = [helper.make_node("Identity", ["x"], ["y"])]
     with pytest.raises(IngotError, match="an array of strings"):

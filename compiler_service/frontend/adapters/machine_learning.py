@@ -124,6 +124,20 @@ def label_encoder(node: SourceNode, operands: Operands) -> Nodes:
     return tuple(chain.nodes)
 
 
+def category_mapper(node: SourceNode, operands: Operands) -> Nodes:
+    """Names to numbers, or numbers to names."""
+    chain = Chain(node, operands)
+    names, numbers = np.array(chain.attribute("cats_strings", ()), object), chain.attribute("cats_int64s", ())
+    default_name, default_number = chain.attribute("default_string", "_Unused"), chain.attribute("default_int64", -1)
+    if operands.dtype(node.inputs[0]) is DType.STRING:
+        keys, values = names, np.array([*numbers, default_number], np.int64)
+    else:
+        keys, values = np.array(numbers, np.int64), np.array([*names, default_name], object)
+    inputs = operands.constant("keys", keys), operands.constant("values", values)
+    chain.as_output(chain.add("ingot.Lookup", node.inputs[0], *inputs))
+    return tuple(chain.nodes)
+
+
 _LISTS = (("int64s", "default_int64", np.int64, -1), ("floats", "default_float", np.float32, -0.0))
 
 

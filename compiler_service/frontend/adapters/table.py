@@ -46,6 +46,7 @@ _BINARY = ("Add", "Sub", "Mul", "Div", "Pow", "And", "Or", "Xor", "Equal", "Grea
 _MACHINE_LEARNING: Mapping[str, Adapter] = {
     "ArrayFeatureExtractor": machine_learning.array_feature_extractor,
     "Binarizer": machine_learning.binarizer,
+    "CategoryMapper": machine_learning.category_mapper,
     "FeatureVectorizer": machine_learning.feature_vectorizer,
     "Imputer": machine_learning.imputer,
     "LabelEncoder": machine_learning.label_encoder,

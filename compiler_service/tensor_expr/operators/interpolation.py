@@ -241,6 +241,34 @@ def roi_align(
     return compute(shape, mean, name="mean")
 
 
+def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> Tensor:
+    """``[r, c, *pooled_shape]``: the largest pixel of every bin of the regions ``rois`` [r, 5] (image, x1, y1, x2, y2); 0 of an empty
+    bin. Girshick, Fast R-CNN (2015)."""
+    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 5 or len(pooled_shape) != 2:
+        received = f"[{dims_text(x.shape)}] and [{dims_text(rois.shape)}]"
+        raise mismatch("MaxRoiPool takes images and regions", "[n, c, h, w] and [r, 5]", received)
+    lowest = lift(identity_of(ReduceOp.MAX, x.dtype), x.dtype)
+
+    def bounds(r: Expr, axis: int, o: Expr) -> tuple[Expr, Expr]:
+        scaled = [widen(rois[r, lift(2 - axis + 2 * end)]) * spatial_scale for end in (0, 1)]
+        start, stop = (select(v < 0, -floored(-v + 0.5), floored(v + 0.5)) for v in scaled)
+        size = maximum(stop - start + 1, 1) / pooled_shape[axis]
+        place, extent = cast(o, size.dtype), cast(lift(x.shape[2 + axis]), size.dtype)
+        ends = floored(place * size) + start, ceiling((place + 1) * size) + start
+        first, last = (cast(minimum(maximum(v, 0), extent), DType.INT64) for v in ends)
+        return first, last
+
+    def pixel(r: Expr, c: Expr, oh: Expr, ow: Expr, h: Expr, w: Expr) -> Expr:
+        (top, bottom), (left, right) = bounds(r, 0, oh), bounds(r, 1, ow)
+        inside = logical_and(logical_and(h >= top, h < bottom), logical_and(w >= left, w < right))
+        image = position(rois, (r, lift(0)), x.shape[0])
+        return select(inside, x[image, c, h, w], lowest)
+
+    shape = (rois.shape[0], x.shape[1], *pooled_shape)
+    found = reduce(ReduceOp.MAX, shape, x.shape[2:], pixel, name="max_roi_pool")
+    return compute(shape, lambda *i: select(equal(found[i], lowest), lift(0.0, x.dtype), found[i]), name="bins")
+
+
 def _edge_taps(at: Expr, extent: Dim, inside: Expr) -> list[Tap]:
     """Linear interpolation between pixels, with the outer pixels continued to where ``inside`` ends."""
     last = cast(lift(extent) - 1, at.dtype)
@@ -303,5 +331,6 @@ OPERATORS = (
     Operator("AffineGrid", affine_grid),
     Operator("GridSample", grid_sample),
     Operator("RoiAlign", roi_align),
+    Operator("MaxRoiPool", max_roi_pool),
     Operator("DeformConv", deform_conv),
 )
