@@ -5,7 +5,7 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 
-.PHONY: help demo test quick lint format proto conformance up clean
+.PHONY: help demo test quick lint format proto conformance operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -34,6 +34,9 @@ proto: $(VENV)/.test ## stubs from proto/
 
 conformance: $(VENV)/.test ## onnx's own node tests; writes conformance.json
 	@$(BIN)/python -m ingot.conformance --out conformance.json
+
+operators: $(VENV)/.test ## writes docs/operators.md
+	@PYTHONPATH=. $(BIN)/python scripts/document_operators.py
 
 up: $(VENV)/.demo ## all services on this machine, until Ctrl-C
 	@$(BIN)/ingot up

@@ -10,6 +10,8 @@ import pytest
 from tests.compiler_service.microsoft.foreign import RNG, Array, check, floats, model_of
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
+pytestmark = pytest.mark.slow
+
 B, S, N, H = 2, 5, 4, 8
 D = N * H
 X, WEIGHTS, BIAS = floats(B, S, D), floats(D, 3 * D, scale=0.3), floats(3 * D)

@@ -11,6 +11,8 @@ import pytest
 from tests.compiler_service.microsoft.foreign import RNG, Array, check, floats, model_of
 from tests.conformance.compiled import run_compiled
 
+pytestmark = pytest.mark.slow
+
 X, SKIP, BIAS = floats(2, 5, 16), floats(2, 5, 16), floats(16)
 GAMMA, BETA = floats(16), floats(16)
 

@@ -10,6 +10,8 @@ import pytest
 from tests.compiler_service.microsoft.foreign import RNG, Array, check, floats, model_of
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
+pytestmark = pytest.mark.slow
+
 
 def bytes_(*shape: int, dtype: type = np.uint8) -> Array:
     limits = np.iinfo(dtype)
