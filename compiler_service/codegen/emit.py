@@ -25,6 +25,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Scope,
     Statement,
     Store,
@@ -146,6 +147,8 @@ class _Kernel:
         match statement:
             case Store():
                 self.expressions.store(statement)
+            case Prefetch():
+                self.expressions.prefetch(statement)
             case Block(statements=statements):
                 for inner in statements:
                     self.statement(inner)
@@ -274,6 +277,8 @@ def _expressions_of(statement: Statement) -> tuple[Expr, ...]:
             return (cond,)
         case Let(value=value):
             return (value,)
+        case Prefetch(indices=indices):
+            return indices
         case Store(indices=indices, value=value, mask=mask):
             return (*indices, value) if mask is None else (*indices, value, mask)
     return ()

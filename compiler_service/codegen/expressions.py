@@ -25,7 +25,17 @@ from compiler_service.codegen.facts import (
 from compiler_service.codegen.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.codegen.memory import Memory, Place
 from compiler_service.codegen.reduction import reduce_lanes
-from compiler_service.loop_ir.ir import Broadcast, Buffer, BufferLoad, Ramp, Shuffle, Store, VectorReduce, VectorVar
+from compiler_service.loop_ir.ir import (
+    Broadcast,
+    Buffer,
+    BufferLoad,
+    Prefetch,
+    Ramp,
+    Shuffle,
+    Store,
+    VectorReduce,
+    VectorVar,
+)
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var
@@ -321,6 +331,10 @@ class Expressions:
             if strided is not None:
                 return strided
         return self.memory.gather(place, self.emit(index).text, lanes, mask)
+
+    def prefetch(self, prefetch: Prefetch) -> None:
+        (index,) = prefetch.indices
+        self.memory.prefetch(self._pointer(self._place(prefetch.buffer), index), 0)
 
     def store(self, store: Store) -> None:
         place = self._place(store.buffer)

@@ -25,6 +25,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Ramp,
     Shuffle,
     Statement,
@@ -157,6 +158,8 @@ class _Machine:
                 return self.allocate(buffer, self.statement(body))
             case Store():
                 return self.store(statement)
+            case Prefetch():
+                return self.block(())
         raise TypeError(f"no meaning for {type(statement).__name__}")
 
     def block(self, parts: tuple[Callable[[], None], ...]) -> Callable[[], None]:

@@ -9,6 +9,7 @@ Grammar::
               | Let(var, value, body)
               | Allocate(buffer, body)                  uninitialised; scope SCRATCH or STACK
               | Store(buffer, indices, value, mask)
+              | Prefetch(buffer, indices)               no effect; the element need not exist
     Expr     += BufferLoad(buffer, indices, mask)
               | Ramp(base, stride, lanes)               base, base + stride, ...: a vector of int64
               | Broadcast(x, lanes)
@@ -226,6 +227,14 @@ class Store(Statement):
     indices: tuple[Expr, ...]
     value: Expr
     mask: Expr | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Prefetch(Statement):
+    """Asks for the cache line of an element, which will be read soon; it may lie behind the end of the buffer."""
+
+    buffer: Buffer
+    indices: tuple[Expr, ...]
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,6 +32,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Ramp,
     Shuffle,
     Statement,
@@ -118,6 +119,8 @@ class _Printer:
                 yield from self.statement(body)
             case Store(buffer=buffer, indices=indices, value=value, mask=mask):
                 yield f"{self.access(buffer, indices, mask)} = {self.expr(value)}"
+            case Prefetch(buffer=buffer, indices=indices):
+                yield f"prefetch {self.access(buffer, indices, None)}"
             case _:
                 raise TypeError(f"no text for {type(statement).__name__}")
 

@@ -16,6 +16,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Ramp,
     Scope,
     Shuffle,
@@ -115,8 +116,8 @@ class _Verifier:
                 self.within(var, body)
             case Allocate():
                 self.allocate(statement)
-            case Store():
-                self.store(statement)
+            case Store() | Prefetch():
+                self.accessed(statement)
             case _:
                 self.fault(f"unknown statement {type(statement).__name__}")
 
@@ -153,6 +154,18 @@ class _Verifier:
         self.buffers.add(buffer)
         self.statement(allocate.body)
         self.buffers.discard(buffer)
+
+    def accessed(self, statement: Store | Prefetch) -> None:
+        if isinstance(statement, Store):
+            self.store(statement)
+            return
+        buffer, indices = statement.buffer, statement.indices
+        if buffer not in self.buffers:
+            self.fault(f"prefetch of {buffer.name}, which is not in scope")
+        if len(indices) != len(buffer.shape):
+            self.fault(f"indices of a prefetch of {buffer.name}", len(buffer.shape), len(indices))
+        for index in indices:
+            self.expect_integer(index, "a prefetched index")
 
     def store(self, store: Store) -> None:
         if store.buffer not in self.buffers:

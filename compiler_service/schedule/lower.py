@@ -316,6 +316,9 @@ class _Lowering:
                 return self._nest(stage, rest, opened, more, leaf, tasks, attach, lane_axis)
 
             body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
+            ahead = self._state.prefetches.get((stage.name, loop.name))
+            if ahead is not None:
+                body = block(self._values.prefetch(stage, ahead, opened), body)
             return body if left is None else Let(left[0], left[1], body)
 
         cover = list(self._cover(stage, loop, rest, here.extent))

@@ -23,6 +23,7 @@ from compiler_service.schedule.steps import (
     Pack,
     Parallel,
     Peel,
+    Prefetch,
     Reorder,
     Schedule,
     Split,
@@ -95,16 +96,26 @@ class Stage:
 
 
 @dataclass(frozen=True)
+class Ahead:
+    """The packed constant whose next tile is asked for, and along which axes the present one is read again (see Prefetch)."""
+
+    tensor: Tensor
+    sweeps: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True)
 class State:
     """All stages, producers first; the last one is the output.
 
     Attributes:
         packs: how arguments are laid out.
+        prefetches: what the loop of a stage asks memory for, by the names of both.
         transformed: arguments that another tensor, computed from them at compile time, takes the place of.
     """
 
     stages: Mapping[str, Stage]
     packs: Mapping[Tensor, Pack]
+    prefetches: Mapping[tuple[str, str], Ahead]
     transformed: Mapping[Tensor, Tensor]
 
     @property
@@ -156,7 +167,7 @@ def stage_names(output: Tensor) -> dict[Tensor, str]:
 def initial_state(output: Tensor) -> State:
     """Every stage with one serial loop per axis; nothing is placed yet."""
     stages = {name: _stage_of(t, name) for t, name in stage_names(output).items() if isinstance(t.op, Compute)}
-    return State(stages, {}, {})
+    return State(stages, {}, {}, {})
 
 
 def apply_schedule(output: Tensor, schedule: Schedule) -> State:
@@ -200,18 +211,39 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return _compute_at(state, step)
         case CacheWrite():
             return _cache_write(state, state.stage(step.stage))
-        case CacheRead():
-            return _cache_read(state, _placeholder(placeholders, step.tensor), step)
         case Alias():
             return _alias(state, state.stage(step.stage))
+        case CacheRead() | Pack() | Prefetch() | Winograd():
+            return _apply_to_argument(state, step, placeholders)
+
+
+def _apply_to_argument(
+    state: State, step: CacheRead | Pack | Prefetch | Winograd, placeholders: Mapping[str, Tensor]
+) -> State:
+    match step:
+        case CacheRead():
+            return _cache_read(state, _placeholder(placeholders, step.tensor), step)
         case Pack():
             return _pack(state, _placeholder(placeholders, step.tensor), step)
+        case Prefetch():
+            return _prefetch(state, step, _placeholder(placeholders, step.tensor))
         case Winograd():
             return _winograd(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
 
 
 def _pack(state: State, argument: Tensor, step: Pack) -> State:
     return replace(state, packs={**state.packs, state.transformed.get(argument, argument): step})
+
+
+def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
+    stage = state.stage(step.stage)
+    loop = stage.loop(step.loop)
+    if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
+        raise _misfit(f"{stage.name} can ask for data in a loop of its reduction only", received=step.loop)
+    tensor = state.transformed.get(argument, argument)
+    if tensor not in state.packs:
+        raise _misfit(f"{step.tensor} must be packed before it is asked for ahead", "a step pack")
+    return replace(state, prefetches={**state.prefetches, (step.stage, step.loop): Ahead(tensor, step.sweeps)})
 
 
 def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:

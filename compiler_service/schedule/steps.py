@@ -156,6 +156,20 @@ class Pack:
 
 
 @dataclass(frozen=True, slots=True)
+class Prefetch:
+    """While ``stage`` reads a tile of the packed constant ``tensor``, ask memory for the next one, at each turn of ``loop``.
+
+    ``sweeps`` are the axes of ``stage`` along which the same tile is read again, outermost first: (axis, extent within a task,
+    what one turn covers). Each sweep asks for an equal part of the next tile, so that it arrives evenly over all of them.
+    """
+
+    stage: str
+    loop: str
+    tensor: str
+    sweeps: tuple[tuple[str, int, int], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Winograd:
     """Compute the convolution ``stage`` by minimal filtering in tiles of ``tile`` x ``tile`` outputs.
 
@@ -186,6 +200,7 @@ Step: TypeAlias = (
     | CacheRead
     | Alias
     | Pack
+    | Prefetch
     | Winograd
 )
 Schedule: TypeAlias = tuple[Step, ...]
@@ -205,6 +220,7 @@ _STEPS: dict[str, type[Any]] = {
     "cache_read": CacheRead,
     "alias": Alias,
     "pack": Pack,
+    "prefetch": Prefetch,
     "winograd": Winograd,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}

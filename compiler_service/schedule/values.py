@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_service.loop_ir.ir import Buffer, BufferLoad
+from compiler_service.loop_ir.ir import Buffer, BufferLoad, Prefetch
 from compiler_service.schedule.faults import fault
 from compiler_service.schedule.interior import inside
 from compiler_service.schedule.packing import packed_shape
 from compiler_service.schedule.ranges import Ranges, at_base
-from compiler_service.schedule.state import Stage, State
+from compiler_service.schedule.state import Ahead, Stage, State
 from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
-from shared_ir.expr import Expr, logical_and, transform, variables
+from shared_ir.expr import Expr, lift, logical_and, transform, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
 
@@ -91,6 +92,33 @@ class Values:
         if any(modulus and modulus % lanes_of(self._target, load.dtype) == 0 for _, _, modulus in pack.order):
             mask = None  # tiles are padded to whole vectors
         return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m, simplify) for a, d, m in pack.order), mask)
+
+    def prefetch(self, stage: Stage, ahead: Ahead, ranges: Ranges) -> Prefetch:
+        """Asks for a part of the next tile of a packed constant: its turn of the reduction, its sweep over the present tile.
+
+        With a tile of ``s`` steps of ``t`` elements that is swept ``n`` times, step ``k`` of sweep ``q`` asks for element
+        ``(q * s + k) * ceil(t / n)`` of the tile after it.
+        """
+        load = next(e for e in walk(stage.body) if isinstance(e, Load) and e.tensor is ahead.tensor)
+        pack, buffer = self._state.packs[ahead.tensor], self.arguments[ahead.tensor]
+        indices = [self._packed_index(at_base(load.indices[a], ranges), d, m, self._simplify) for a, d, m in pack.order]
+        assert stage.reduction is not None
+        moving = {axis.var for axis in stage.reduction.axes}
+        first = next(i for i, (a, _, _) in enumerate(pack.order) if variables(load.indices[a]) & moving)
+        sizes = [size for size in buffer.shape if isinstance(size, int)]  # constants have no other
+        step: Expr = lift(0)
+        steps = math.prod(sizes[first:-1])
+        for index, size in list(zip(indices, sizes, strict=True))[first:-1]:
+            step = step * size + index
+        sweep: Expr = lift(0)
+        sweeps = 1
+        for axis, extent, covered in ahead.sweeps:
+            count = -(-extent // covered)
+            sweep, sweeps = sweep * count + ranges[axis].base % extent // covered, sweeps * count
+        part = -(-sizes[-1] // sweeps)
+        place = self._simplify((sweep * steps + step) * part)
+        between = [lift(0)] * (len(indices) - first - 1)
+        return Prefetch(buffer, (*indices[: first - 1], self._simplify(indices[first - 1] + 1), *between, place))
 
     def _packed_index(self, index: Expr, divisor: int, modulus: int, simplify: Simplifier) -> Expr:
         index = index // divisor

@@ -18,6 +18,7 @@ from compiler_service.loop_ir.ir import (
     Buffer,
     BufferLoad,
     Function,
+    Prefetch,
     Statement,
     Store,
     lanes_of,
@@ -58,6 +59,8 @@ class _Flattener:
         match new:
             case Store(buffer=buffer, indices=indices) if len(buffer.shape) != 1:
                 return replace(new, buffer=self.flat_buffer(buffer), indices=(self.index(buffer, indices),))
+            case Prefetch(buffer=buffer, indices=indices) if len(buffer.shape) != 1:
+                return Prefetch(self.flat_buffer(buffer), (self.index(buffer, indices),))
             case Allocate(buffer=buffer, body=body):
                 return Allocate(self.flat_buffer(buffer), body)
         return new

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from compiler_service.loop_ir.ir import Allocate, Block, For, If, Let, Statement, Store, substatements
+from compiler_service.loop_ir.ir import Allocate, Block, For, If, Let, Prefetch, Statement, Store, substatements
 from shared_ir.expr import Expr, Var, transform
 
 
@@ -61,6 +61,9 @@ def with_expressions(statement: Statement, rule: Callable[[Expr], Expr]) -> Stat
             if new is value and where is mask and all(a is b for a, b in zip(positions, indices, strict=True)):
                 return statement
             return Store(buffer, positions, new, where)
+        case Prefetch(buffer=buffer, indices=indices):
+            positions = tuple([rule(index) for index in indices])
+            return statement if positions == indices else Prefetch(buffer, positions)
     return statement
 
 

@@ -20,6 +20,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Statement,
     Store,
     VectorVar,
@@ -70,6 +71,8 @@ class StatementSimplifier:
         match statement:
             case Store():
                 return self.store(statement, env)
+            case Prefetch(buffer=buffer, indices=indices):
+                return Prefetch(buffer, tuple([self.expr(index, env) for index in indices]))
             case Block(statements=statements):
                 parts = [part for s in statements if not is_empty(part := self.statement(s, env))]
                 return statement if tuple(parts) == statements else block(parts)

@@ -27,6 +27,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Ramp,
     Statement,
     Store,
@@ -103,6 +104,8 @@ class _Vectorizer(LaneExpressions):
                 return Allocate(self.expanded[buffer], self.statement(body))
             case Store():
                 return self.store(statement)
+            case Prefetch(buffer=buffer, indices=indices):
+                return Prefetch(buffer, tuple([self.scalar(index, "a prefetched index") for index in indices]))
         return self.fault("statement in the loop", "no vectorized loop", type(statement).__name__)
 
     def let(self, let: Let) -> Statement:

@@ -28,6 +28,7 @@ from compiler_service.schedule.steps import (
     ComputeAt,
     Pack,
     Parallel,
+    Prefetch,
     Reorder,
     Schedule,
     Split,
@@ -234,16 +235,41 @@ class _Plan:
         return [*steps, *vectors, Reorder(local.name, (*others, *names))]
 
     def _place_weight(self, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
-        weight, b = self._match.weight, self._blocking
+        match, weight = self._match, self._match.weight
         if self._transposed is not None:
             return self._moved_weight(self._transposed, tasks, blocks)
         if weight.tensor in self._kernel.constants and isinstance(weight.tensor.op, Placeholder):
-            order = packed_order(weight, self._match.columns, b.tile)
+            order = packed_order(weight, match.columns, self._blocking.tile)
+            if order is None:
+                return []
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
-            return [] if order is None else [Pack(weight.tensor.name, order, ahead)]
+            sweeps = self._sweeps() if ahead else ()
+            if not sweeps:
+                return [Pack(weight.tensor.name, order, ahead)]
+            assert match.stage.reduction is not None
+            last = match.stage.reduction.axes[-1].name
+            name = weight.tensor.name
+            return [Pack(name, order), Prefetch(match.stage.name, last, name, sweeps)]
         if weight.indices[-1] == axis_var(self._match.columns) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)
+
+    def _sweeps(self) -> tuple[tuple[str, int, int], ...]:
+        """How often a tile of the weights is read by one task; empty for once or where only the run knows."""
+        b, match = self._blocking, self._match
+        found: list[tuple[str, int, int]] = []
+        for own, axis, chunk, covered in (
+            (match.window, self._window, b.window_chunk, 1),
+            (match.rows, self._rows, b.row_chunk, b.height),
+        ):
+            if own is None or axis is None or chunk == 1:
+                continue
+            extent = chunk or axis.extent
+            if not isinstance(extent, int):
+                return ()
+            found.append((own, min(extent, axis.extent) if isinstance(axis.extent, int) else extent, covered))
+        once = all(extent <= covered for _, extent, covered in found)
+        return () if once or self._layout.inner or match.groups else tuple(found)
 
     def _moved_weight(self, stage: Stage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
         """The weight of a tile of columns is brought to ``[.., k, n]`` first, in squares that the loop passes transpose."""

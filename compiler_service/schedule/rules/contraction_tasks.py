@@ -11,6 +11,9 @@ from shared_ir.target import Target
 
 _L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 10.0
 """Bytes of weights that one core receives in a cycle from its second cache level, the third and from memory."""
+_WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
+"""Bytes of weights, and of data from the second cache level and from behind it, that delay products by a cycle though they
+arrive in time."""
 _COPY_BYTES = 16.0
 """Bytes of an operand that are copied in a cycle to scratch."""
 _LOADS = 0.05
@@ -73,15 +76,15 @@ def best_division(work: Work, tiles: Iterable[Tile], target: Target) -> tuple[fl
 
 
 def _divisions(work: Work, tile: Tile, target: Target) -> Iterator[Division]:
-    """Those whose data stays in half of the second-level cache, as far as the tile allows; rows are divided within lines."""
+    """Lines of the window stay in half of the second-level cache; rows are divided within lines."""
     budget = target.l2 // 2
     most = _TASKS_PER_CORE * target.cores
     lines = max(1, min(work.window, budget // max(1, work.line_bytes)))
     columns = list(_sizes(work.columns, tile.width, 1, most))
     for window in _sizes(work.window, 1, -(-work.window // lines), most):
         divided = window == 1 and work.line_bytes <= budget if work.window > 1 else True
-        fewest = -(-work.rows * work.row_bytes // budget) if work.window == 1 else 1
-        for rows in _sizes(work.rows, tile.height, fewest, most) if divided else (work.rows,):
+        fit = -(-work.rows * work.row_bytes // budget)
+        for rows in _sizes(work.rows, tile.height, 1, max(most, 2 * fit)) if divided else (work.rows,):
             for width in columns:
                 if width == work.columns or _parts(work, window, rows) <= most:
                     yield Division(window, rows, width)
@@ -103,13 +106,12 @@ def _sizes(extent: int, unit: int, fewest: int, most: int) -> Iterator[int]:
 
 
 class _Model:
-    """Cycles of a division. Two multiply-adds start each cycle; weights arrive while the first rows are computed."""
+    """Cycles of a division. Two multiply-adds start each cycle; weights arrive meanwhile."""
 
     def __init__(self, work: Work, target: Target) -> None:
-        self._work, self._cores = work, target.cores
+        self._work, self._target, self._cores = work, target, target.cores
         size = work.weight_bytes * work.columns
         self._again = _L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else _MEMORY_BYTES
-        self._l1 = target.l1
 
     def cost(self, tile: Tile, division: Division) -> float:
         """Cycles of one thread plus those of all cores, each counted as busy until the last has ended."""
@@ -138,13 +140,19 @@ class _Model:
         vectors = tile.width / work.lanes
         loads = 1 + _LOADS * (tile.height + vectors) / (tile.height * vectors)
         products = window * tile_cost(rows, tile.height, columns, tile.width, work.lanes) * work.steps * loads
-        passes = window * -(-rows // tile.height)
-        weights = max(0.0, columns * work.weight_bytes / self._again - products / passes)
+        size = columns * work.weight_bytes
+        weights = max(0.0, size / self._again - products) + size / _WEIGHT_BYTES
         data = window * (rows * work.row_bytes if work.window == 1 else work.line_bytes * rows / work.rows)
         copies = data / _COPY_BYTES if work.copied else 0.0
-        copies += columns * work.weight_bytes / _COPY_BYTES if work.moved else 0.0
-        sweeps = data / _L2_BYTES * -(-columns // tile.width) / 4 if data > self._l1 // 2 else 0.0
+        copies += size / _COPY_BYTES if work.moved else 0.0
+        sweeps = self._reading(data) * -(-columns // tile.width)
         return products + weights + copies + sweeps + _TASK_CYCLES
+
+    def _reading(self, data: float) -> float:
+        """Cycles that reading ``data`` bytes once more costs."""
+        if data <= self._target.l1 // 2:
+            return 0.0
+        return data / (_L2_DATA_BYTES if data <= self._target.l2 // 2 else _FAR_DATA_BYTES)
 
 
 def _pieces(extent: int, size: int) -> tuple[tuple[int, int], ...]:

@@ -19,6 +19,7 @@ from compiler_service.schedule.steps import (
     Guard,
     Pack,
     Parallel,
+    Prefetch,
     Reorder,
     Schedule,
     Split,
@@ -271,6 +272,8 @@ class _Plan:
         channels = (conv.tensor.shape[-1], conv.data.tensor.shape[-1])
         size = points * math.prod(d for d in channels if isinstance(d, int)) * _FLOAT
         self._prefetch = prefetch_distance(size, target)
+        width = conv.tensor.shape[-2]
+        self._columns = width if isinstance(width, int) else 0
 
     def steps(self) -> Schedule:
         loops, task = self._output_loops()
@@ -374,5 +377,15 @@ class _Plan:
             Reorder(stage, (*outer, "p", "q", f"oc.{tile}", *blocks, *unrolled, "oc")),
             Reorder(inner, (*outer, *alone, "p", "q", "c", *unrolled, "oc")),
             ComputeAt(inner, stage, blocks[1], "stack"),
-            Pack(self._weight, ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile)), self._prefetch),
+            *self._weights(inner, tile),
         )
+
+    def _weights(self, stage: str, tile: int) -> Schedule:
+        b = self._blocking
+        order = ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile))
+        columns = b.columns or -(-self._columns // b.tile)
+        swept = b.rows > b.down or columns > b.across
+        if not self._prefetch or not swept:
+            return (Pack(self._weight, order, self._prefetch),)
+        sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
+        return (Pack(self._weight, order), Prefetch(stage, "c", self._weight, sweeps))
