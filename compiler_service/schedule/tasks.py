@@ -16,8 +16,9 @@ from shared_ir.dim import Dim
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var
 from shared_ir.target import Target
 
-TASK_CYCLES = 60_000
-"""Less work than this (20 microseconds at 3 GHz) is not worth a task of its own."""
+TASK_CYCLES = 10000
+"""Less work than this (3 microseconds) is not worth a task of its own. NOTE: it is little more than what a launch costs, since data
+that several cores have written is read faster by the same cores."""
 _TASKS_PER_CORE = 4
 _UNKNOWN = 32
 """A symbolic extent is taken for this."""
