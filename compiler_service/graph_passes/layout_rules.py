@@ -17,8 +17,9 @@ from shared_ir.graph import Node, Value
 
 Handler = Callable[[Node, LayoutState], bool]
 
-CHANNELS_LAST = "NHWC"
-"""The value of the attribute ``layout``, whatever the number of spatial axes."""
+CHANNELS_FIRST, CHANNELS_LAST = "NCHW", "NHWC"
+"""Values of the attribute ``layout``, whatever the number of spatial axes."""
+_FEW_CHANNELS = 4
 
 RANKS = (3, 4, 5)
 
@@ -30,15 +31,29 @@ def knows_layouts(op: str) -> bool:
 
 
 def anchor(node: Node, state: LayoutState) -> bool:
-    """Convolutions and pools: always computed channels last."""
+    """Convolutions and pools: always computed channels last.
+
+    A convolution of a few channels that come first (an image's colours) reads them as they are: vectors of pixels are padded
+    faster than single pixels, and nothing is transposed.
+    """
     x = node.operands[0]
     if x.type.rank not in RANKS or len(node.results) != 1 or not knows_layouts(node.op):
         return False
     perm = channels_last(x.type.rank)
+    if node.op == "Conv" and _has_few_channels(node) and perm not in state.layouts(x):
+        rest = [None if v is None else state.plain(v) for v in node.inputs]
+        attributes = {**node.attributes, "layout": CHANNELS_LAST, "data_layout": CHANNELS_FIRST}
+        state.define(node, _only_first(node, perm), rest, attributes)
+        return True
     rest = [None if v is None else state.plain(v) for v in node.inputs[1:]]
     attributes = {**node.attributes, "layout": CHANNELS_LAST}
     state.define(node, _only_first(node, perm), [state.get(x, perm), *rest], attributes)
     return True
+
+
+def _has_few_channels(node: Node) -> bool:
+    channels = node.operands[0].shape[1]
+    return isinstance(channels, int) and channels <= _FEW_CHANNELS and int_attribute(node, "group", 1) == 1
 
 
 def follower(node: Node, state: LayoutState) -> bool:

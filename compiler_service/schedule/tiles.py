@@ -37,7 +37,7 @@ def register_tiles(
     total_rows = rows if isinstance(rows, int) else 64
     total_columns = columns if isinstance(columns, int) else 64 * width
     found: list[tuple[float, int, int]] = []
-    for vectors in (1, 2, 3, 4, 6, 8):
+    for vectors in (v for v in (1, 2, 3, 4, 6, 8) if v == 1 or v <= -(-total_columns // width)):
         for height in range(1, min(most, total_rows) + 1):
             if height * vectors + vectors + 1 > target.vector_registers or (vectors > 4 and height > 1):
                 continue

@@ -262,9 +262,15 @@ class Sizes:
         return (most if chunk_size * 2 < most and chunk_size < _ROW_CHUNK else chunk_size), row_chunk
 
     def _row_bytes(self) -> int:
-        """Bytes of data for one row: the extent of the last index of the data load."""
-        last = self._match.data.tensor.shape[-1]
-        return (last if isinstance(last, int) else _UNKNOWN_DEPTH) * self._match.data.dtype.itemsize
+        """Bytes of data for one row: what the reduction covers of it, but for the window."""
+        data, reduction = self._match.data, self._match.stage.reduction
+        assert reduction is not None
+        placed = [name for name in (self._match.rows, self._match.window) if name is not None]
+        depth = 1
+        for index, extent in zip(data.indices, data.tensor.shape, strict=True):
+            if any(depends(index, a.name) for a in reduction.axes) and not any(depends(index, n) for n in placed):
+                depth *= extent if isinstance(extent, int) else _UNKNOWN_DEPTH
+        return depth * data.dtype.itemsize
 
     def _stride(self, axis: Axis) -> int:
         """How many elements the data moves on when ``axis`` advances by one."""

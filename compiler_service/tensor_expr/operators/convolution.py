@@ -31,20 +31,21 @@ def conv(
     pads: Ints | None = None,
     strides: Ints | None = None,
     layout: str = "NCHW",
+    data_layout: str = "",
 ) -> Tensor:
     """``y[n, oc, o] = b[oc] + sum over k, ic of x[n, group(oc) + ic, o * stride + k * dilation - pad] * w[oc, ic, k]``.
 
-    ``w`` is ``[oc, ic / group, *kernel]`` in every layout.
+    ``w`` is ``[oc, ic / group, *kernel]`` in every layout; ``data_layout`` is that of ``x`` where it is not the result's.
     """
-    images = Layout.of(layout, x)
-    channels, spatial = images.parts(x.shape)[1:]
+    images, data = Layout.of(layout, x), Layout.of(data_layout or layout, x)
+    channels, spatial = data.parts(x.shape)[1:]
     kernel = _kernel(x, w, kernel_shape)
     if not _divides(group, w.shape[0]) or not _divides(group, channels):
         expected = f"channels {dims_text([channels])} in {group} groups"
         raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
     found = windows(spatial, kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
-    image = pad_for(x, images, found, lift(0, x.dtype))
-    return _biased(_window_sum(image, w, found, group, images), b, images, x)
+    image = pad_for(x, data, found, lift(0, x.dtype))
+    return _biased(_window_sum(image, data, w, found, group, images), b, images, x)
 
 
 def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None) -> Ints:
@@ -62,10 +63,10 @@ def _divides(group: int, channels: Dim) -> bool:
     return group > 0 and (not isinstance(channels, int) or channels % group == 0)
 
 
-def _window_sum(image: Tensor, w: Tensor, found: Sequence[Window], group: int, images: Layout) -> Tensor:
-    """The sum of products of a convolution over the padded ``image``."""
+def _window_sum(image: Tensor, data: Layout, w: Tensor, found: Sequence[Window], group: int, images: Layout) -> Tensor:
+    """The sum of products of a convolution over the padded ``image``, whose layout is ``data``."""
     out_channels, group_channels = w.shape[:2]
-    channels, expected = images.parts(image.shape)[1], as_dim(group_channels * group)
+    channels, expected = data.parts(image.shape)[1], as_dim(group_channels * group)
     rank = len(found)
 
     def body(*index: Expr) -> Expr:
@@ -73,7 +74,7 @@ def _window_sum(image: Tensor, w: Tensor, found: Sequence[Window], group: int, i
         *k, ic = index[rank + 2 :]
         channel = ic if group == 1 else oc // (lift(out_channels) // group) * group_channels + ic
         at = [window.position(i, j) for window, i, j in zip(found, o, k, strict=True)]
-        return widen(image[images.arrange(n, channel, at)]) * widen(w[(oc, ic, *k)])
+        return widen(image[data.arrange(n, channel, at)]) * widen(w[(oc, ic, *k)])
 
     return reduce(
         ReduceOp.SUM,
@@ -141,7 +142,7 @@ def conv_transpose(
     slid = [Window(s + r, k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
     before = [as_dim(r - lift(c)) for r, c in zip(reach, crops, strict=True)]
     image = _spread(x, images, strides, before, [window.extent for window in slid])
-    return _biased(_window_sum(image, _flipped(w, group), slid, group, images), b, images, x)
+    return _biased(_window_sum(image, images, _flipped(w, group), slid, group, images), b, images, x)
 
 
 def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> tuple[Dim, Dim]:

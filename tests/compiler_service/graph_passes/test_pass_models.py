@@ -67,18 +67,18 @@ def test_structure(name: str) -> None:
     plan = plan_memory(optimised.graph)
     assert isinstance(plan.arena_size, int)
     assert isinstance(plan.unshared_size, int)
-    assert plan.arena_size < 0.7 * plan.unshared_size
+    assert plan.arena_size < 0.75 * plan.unshared_size
 
 
 def test_resnet50_is_its_convolutions_and_little_more() -> None:
     optimised = _optimised(_model("resnet50"))
     inner = [_inner(n) for n in _kernels(optimised)]
     assert sum("Conv" in ops for ops in inner) == 53
-    assert len(inner) == 58
+    assert len(inner) == 57
     assert sum(ops == ["Conv", "Add", "Relu"] for ops in inner) == 16
     left = Counter(op for ops in inner for op in ops)
     assert left["BatchNormalization"] == 0
-    assert left["Transpose"] == 1  # the input comes in NCHW
+    assert left["Transpose"] == 0  # the first convolution reads NCHW
 
 
 def _with_random_weights(graph: Graph) -> Graph:

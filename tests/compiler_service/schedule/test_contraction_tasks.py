@@ -1,0 +1,109 @@
+"""Contractions whose sizes are known: how they are divided, and what is asked of memory ahead."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from compiler_service.loop_ir.ir import Prefetch, walk_statements
+from compiler_service.loop_ir.text import expression_text
+from compiler_service.schedule.lower import lower
+from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.rules.contraction_tasks import Division, Tile, Work, best_division
+from compiler_service.schedule.steps import Pack, Parallel, Schedule, from_json, to_json
+from compiler_service.schedule.steps import Prefetch as PrefetchStep
+from compiler_service.schedule.tiles import register_tiles
+from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
+from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
+from tests.compiler_service.schedule.kernels import AVX512, arguments_of, interpreted, random_feeds
+
+F32 = DType.FLOAT32
+
+
+def product(rows: int, depth: int, columns: int) -> Tensor:
+    x, w = placeholder("x", (rows, depth), F32), placeholder("w", (depth, columns), F32)
+    return reduce(
+        ReduceOp.SUM, (rows, columns), (depth,), lambda m, n, k: x[m, k] * w[k, n], name="mm", axes="mn", reduced="k"
+    )
+
+
+def work(rows: int, depth: int, columns: int, window: int = 1) -> Work:
+    size = 4 * depth
+    return Work(1, window, rows, columns, depth, size, size, rows * size, False, False, 16)
+
+
+def division(given: Work, cores: int) -> Division:
+    tiles = [Tile(h, 16 * v) for h, v in register_tiles(given.rows, given.columns, AVX512, F32)]
+    return best_division(given, tiles, replace(AVX512, cores=cores))[2]
+
+
+def tasks(given: Work, d: Division) -> int:
+    sizes = ((given.window, d.window), (given.rows, d.rows), (given.columns, d.columns))
+    return int(np.prod([-(-extent // size) for extent, size in sizes]))
+
+
+@pytest.mark.parametrize("cores", [2, 4, 8])
+@pytest.mark.parametrize("shape", [(960, 240, 240), (49, 440, 440), (128, 768, 3072), (784, 104, 104)])
+def test_every_core_has_about_as_much_to_do(shape: tuple[int, int, int], cores: int) -> None:
+    given = work(*shape)
+    chosen = division(given, cores)
+    count = tasks(given, chosen)
+    largest = chosen.rows * chosen.columns * -(-count // cores)
+    assert largest <= 1.2 * given.rows * given.columns / cores
+
+
+def test_one_core_and_little_work_are_one_task() -> None:
+    assert division(work(240, 240, 240), 1) == Division(1, 240, 240)
+    small = work(8, 16, 32)
+    assert tasks(small, division(small, 8)) == 1
+
+
+def test_wide_weights_are_read_once() -> None:
+    """Rows that are divided would read 9 MB again for every part."""
+    assert division(work(128, 768, 3072), 2).rows == 128
+
+
+def with_weights(rows: int, depth: int, columns: int) -> tuple[Tensor, Schedule]:
+    output = product(rows, depth, columns)
+    constants = frozenset(t for t in arguments_of(output) if t.name == "w")
+    return output, default_schedule(output, constants, AVX512)
+
+
+def test_large_weights_are_asked_for_a_tile_ahead() -> None:
+    output, schedule = with_weights(24, 512, 256)
+    (step,) = (s for s in schedule if isinstance(s, PrefetchStep))
+    assert from_json(to_json(schedule)) == schedule
+    assert any(isinstance(s, Parallel) for s in schedule)
+    function = lower("kernel", output, list(arguments_of(output)), [], schedule, AVX512)
+    asked = [s for s in walk_statements(function.body) if isinstance(s, Prefetch)]
+    assert asked
+    (tile,) = {s.buffer.shape[-1] for s in asked}
+    assert isinstance(tile, int)
+    ((_, extent, covered),) = step.sweeps
+    part = -(-tile // -(-extent // covered))
+    texts = {expression_text(s.indices[-1]) for s in asked}
+    assert all(f"* {part}" in text for text in texts), texts
+
+
+def test_a_prefetch_changes_nothing() -> None:
+    output, schedule = with_weights(24, 512, 64)
+    assert any(isinstance(s, PrefetchStep) for s in schedule)
+    feeds = random_feeds(output, {})
+    (wanted,) = evaluate([output], feeds, {})
+    for after_passes in (False, True):
+        got = interpreted(output, feeds, {}, AVX512, schedule, after_passes=after_passes)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
+
+
+def test_a_prefetch_needs_a_packed_constant_and_a_reduction() -> None:
+    output, schedule = with_weights(24, 512, 256)
+    (step,) = (s for s in schedule if isinstance(s, PrefetchStep))
+    unpacked = tuple(s for s in schedule if not isinstance(s, Pack))
+    outside = tuple(replace(s, loop="m") if s is step else s for s in schedule)
+    for wrong in (unpacked, outside):
+        with pytest.raises(IngotError):
+            lower("kernel", output, list(arguments_of(output)), [], wrong, AVX512)
