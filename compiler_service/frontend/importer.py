@@ -145,7 +145,7 @@ class GraphImporter:
             raise _no_opset(node)
         schema = schema_of(node)
         if schema is None and not is_adapted(node):
-            self.operator(node, frame, builder)
+            self._handled(node, frame, builder, known=bool(node.domain))
             return
         if schema is not None:
             node = with_defaults(node, schema)
@@ -168,11 +168,15 @@ class GraphImporter:
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
             node = node.with_(attributes=node.without(*IGNORED.get(node.op, ())))
-        handler = HANDLERS.get(node.qualified)
+        self._handled(node, frame, builder)
+
+    def _handled(self, node: SourceNode, frame: Frame, builder: Builder, known: bool = True) -> None:
+        """By the handler of the operator, where it is ``known`` to be what its name says; else a node of the IR."""
+        handler = HANDLERS.get(node.qualified) if known else None
         if handler is not None:
             handler(node, frame, builder, self)
-            return
-        self.operator(node, frame, builder)
+        else:
+            self.operator(node, frame, builder)
 
     def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
         """A node of the IR: its operator must be in the inventory, or have a definition by other operators."""

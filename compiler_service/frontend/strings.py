@@ -110,6 +110,14 @@ def string_normalizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     return [objects.tensor(found, (1,) if x.type.rank == 2 else ())]
 
 
+def tokenizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
+    """com.microsoft: the tokens of every string along a new last axis, whose extent is the most that any has."""
+    (x,) = operands
+    objects = Objects(nodes)
+    given = _attributes(nodes, "mark", "mincharnum", "pad_value", "separators", "tokenexp")
+    return [objects.tensor(objects.one("tokenizer", (x,), _of_rank(x, 1), **given), x.shape)]
+
+
 def regex_full_match(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     (x,) = operands
     given = _attributes(nodes, "pattern")
@@ -165,6 +173,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         "StringNormalizer": _called(string_normalizer, 1),
         "RegexFullMatch": _called(regex_full_match, 1),
         "ai.onnx.ml.ZipMap": _zip_map,
+        "com.microsoft.Tokenizer": _called(tokenizer, 1),
         "Cast": _cast,
         "CastLike": _cast,
     }

@@ -49,21 +49,64 @@ def string_normalizer(
     return _strings(kept, (1, len(kept)) if x.ndim == 2 else (len(kept),))
 
 
+def tokenizer(
+    x: Array,
+    *,
+    mark: int,
+    mincharnum: int,
+    pad_value: str,
+    separators: Sequence[str] = (),
+    tokenexp: str = "",
+) -> Array:
+    """The parts of strings that match ``tokenexp``, or between ``separators`` (one empty separator: characters), which have
+    ``mincharnum`` characters at least; rows are filled up with ``pad_value``. ``mark`` puts start and end of text around them.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE for what is no regular expression here.
+    """
+    if tokenexp:
+        pattern = _compiled(tokenexp, "tokenexp")
+        found = [[m.group() for m in pattern.finditer(text)] for text in x.reshape(-1).tolist()]
+    elif list(separators) == [""]:
+        found = [list(text) for text in x.reshape(-1).tolist()]
+    else:
+        found = [[text] for text in x.reshape(-1).tolist()]
+        for separator in separators:
+            pattern = _compiled(separator, "separators")
+            found = [[part for piece in row for part in _between(pattern, piece)] for row in found]
+    rows = [[token for token in row if len(token) >= max(1, mincharnum)] for row in found]
+    if mark and any(rows):
+        rows = [["\x02", *row, "\x03"] for row in rows]
+    width = max((len(row) for row in rows), default=0)
+    return _strings([t for row in rows for t in (*row, *[pad_value] * (width - len(row)))], (*x.shape, width))
+
+
+def _between(pattern: re.Pattern[str], text: str) -> list[str]:
+    """What stands between the matches, groups of the pattern or not."""
+    ends = [0, *(place for m in pattern.finditer(text) for place in m.span()), len(text)]
+    return [text[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True)]
+
+
+def _compiled(pattern: str, field: str) -> re.Pattern[str]:
+    """Classes are those of ASCII, as RE2 has them."""
+    try:
+        return re.compile(pattern, re.ASCII)
+    except re.error as error:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_ATTRIBUTE,
+            "a regular expression is not understood",
+            field=field,
+            received=f"{pattern!r}: {error}",
+        ) from error
+
+
 def regex_full_match(x: Array, *, pattern: str) -> Array:
     """Whether each string as a whole is of the form ``pattern`` (ASCII classes, as RE2 has them).
 
     Raises:
         IngotError: UNSUPPORTED_ATTRIBUTE for a pattern that is no regular expression here.
     """
-    try:
-        compiled = re.compile(pattern, re.ASCII)
-    except re.error as error:
-        raise IngotError(
-            ErrorCode.UNSUPPORTED_ATTRIBUTE,
-            "the pattern of RegexFullMatch is not understood",
-            field="pattern",
-            received=f"{pattern!r}: {error}",
-        ) from error
+    compiled = _compiled(pattern, "pattern")
     found = [compiled.fullmatch(text) is not None for text in x.reshape(-1).tolist()]
     return np.array(found, np.bool_).reshape(x.shape)
 
@@ -114,5 +157,8 @@ def _strings(texts: Sequence[str], shape: tuple[int, ...]) -> Array:
 
 
 FUNCTIONS: Mapping[str, Any] = MappingProxyType(
-    {f.__name__: f for f in (string_concat, string_split, string_normalizer, regex_full_match, string_of, number_of)}
+    {
+        f.__name__: f
+        for f in (string_concat, string_split, string_normalizer, tokenizer, regex_full_match, string_of, number_of)
+    }
 )

@@ -18,7 +18,7 @@ from runtime_service.library import Handle, Library
 from runtime_service.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import Call, Plan, walk_steps
-from tests.conformance.compiled import run_compiled
+from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
 STRING, FLOAT, INT64 = onnx.TensorProto.STRING, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 WORDS = np.array([["red", "grün", ""], ["blue", "red", "red"]], object)
@@ -160,3 +160,27 @@ def test_native_code_refuses_calls_by_name() -> None:
     finally:
         handle.close()
         library.release()
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"tokenexp": "[a-zA-Z]+"},
+        {"tokenexp": "[a-zA-Z]+", "mincharnum": 2},
+        {"tokenexp": "(c)at|[a-z]", "mark": 1},
+        {"separators": [" ", ","]},
+        {"separators": ["( |,)+"], "mark": 1},
+        {"separators": [""]},
+    ],
+)
+@pytest.mark.parametrize("texts", [["the cat, sat", "a  dog", "", " x"], ["", ""]])
+def test_tokens(given: dict[str, Any], texts: list[str]) -> None:
+    given = {"mark": 0, "mincharnum": 1, "pad_value": "#", **given}
+    nodes = [helper.make_node("Tokenizer", ["x"], ["y"], domain="com.microsoft", **given)]
+    proto = model(nodes, [words(shape=["n"])], "y")
+    proto.opset_import.append(helper.make_opsetid("com.microsoft", 1))
+    proto.graph.output[0].CopyFrom(helper.make_tensor_value_info("y", STRING, None))
+    feeds = {"x": np.array(texts, object)}
+    found, expected = run_compiled(proto, feeds)[0], run_onnx_runtime(proto, feeds)[0]
+    assert found.shape == expected.shape
+    assert found.tolist() == expected.tolist()
