@@ -88,7 +88,8 @@ def _check_interface(name: str, specs: Sequence[TensorSpec]) -> None:
             tensor=odd.name,
             expected="a tensor",
             received=str(odd.kind),
-            remedy="Export the model with tensors as inputs and outputs, or load it in a process of your own (ingot.load).",
+            remedy="Export the model with tensors as inputs and outputs (skl2onnx: options={'zipmap': False}), or load it in a "
+            "process of your own (ingot.load).",
         )
 
 

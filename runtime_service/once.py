@@ -1,7 +1,8 @@
 """Runs an artifact once, in a process of its own: ``python -m runtime_service.once DIRECTORY INPUTS.npz OUTPUTS.npz``.
 
 The directory holds an unsigned artifact of this machine's own making (:mod:`shared_ir.exchange`). The answer is one JSON line:
-``{"seconds": median of the timed runs}`` or ``{"error": {...}}``; the outputs are written by position (``0``, ``1``, ...).
+``{"seconds": median of the timed runs}`` or ``{"error": {...}}``; the outputs that are tensors are written by position (``0``, ``1``,
+...).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from runtime_service.loader import load_model
 from runtime_service.model import Model
 from shared_ir.errors import IngotError
 from shared_ir.exchange import read_artifact
+from shared_ir.types import Kind
 
 
 def main() -> int:
@@ -42,8 +44,8 @@ def run(model: Model, inputs: Path, outputs: Path, repeat: int) -> dict[str, flo
     with np.load(inputs, allow_pickle=False) as arrays:
         feeds = {spec.name: arrays[str(i)] for i, spec in enumerate(model.inputs)}
     results = model.run(feeds)
-    arrays_out = {str(i): _plain(results[spec.name]) for i, spec in enumerate(model.outputs)}
-    np.savez(outputs, allow_pickle=False, **arrays_out)
+    tensors = {str(i): _plain(results[s.name]) for i, s in enumerate(model.outputs) if s.kind is Kind.TENSOR}
+    np.savez(outputs, allow_pickle=False, **tensors)
     times = []
     for _ in range(repeat):
         start = time.perf_counter()
