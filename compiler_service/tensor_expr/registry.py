@@ -41,6 +41,7 @@ from compiler_service.tensor_expr.operators import (
     training,
 )
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_dtype
+from compiler_service.tensor_expr.strings import check_strings
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import dims_text, product
@@ -87,40 +88,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
     }
 )
 
-_NOT_NUMBERS = frozenset({DType.STRING, DType.COMPLEX64, DType.COMPLEX128})
-
-MOVERS = frozenset(
-    {
-        *(
-            "Identity",
-            "Reshape",
-            "Flatten",
-            "Squeeze",
-            "Unsqueeze",
-            "Transpose",
-            "Concat",
-            "Split",
-            "Slice",
-            "Expand",
-            "Tile",
-        ),
-        *(
-            "Gather",
-            "GatherElements",
-            "GatherND",
-            "ScatterElements",
-            "ScatterND",
-            "Where",
-            "Equal",
-            "Pad",
-            "Shape",
-            "Size",
-        ),
-        *("ReverseSequence", "OneHot", "Trilu", "SpaceToDepth", "DepthToSpace", "CenterCropPad"),
-        *("ingot.Lookup", "ingot.NgramCounts", "ingot.Assume"),
-    }
-)
-"""Operators that take strings too: they move elements or compare them for equality, never look into them."""
+_COMPLEX = frozenset({DType.COMPLEX64, DType.COMPLEX128})
 
 
 def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:
@@ -141,8 +109,9 @@ def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Input
             remedy="Express it with supported operators; `ingot check` lists every unsupported node of a model.",
         )
     for x in inputs:
-        if x is not None and x.dtype in _NOT_NUMBERS and not (x.dtype is DType.STRING and op in MOVERS):
+        if x is not None and x.dtype in _COMPLEX:
             raise unsupported_dtype(op, x.dtype, "numbers or bool")
+    check_strings(op, inputs, attributes)
     try:
         outputs = operator.define(inputs, attributes)
         _check(op, [y for y in outputs if y is not None])
