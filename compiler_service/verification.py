@@ -28,7 +28,7 @@ from shared_ir.dim import dim_symbols, evaluate
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.exchange import write_artifact
-from shared_ir.plan import Plan, TensorSpec
+from shared_ir.plan import Call, Plan, TensorSpec, walk_steps
 from shared_ir.types import Kind
 
 Arrays = Sequence[np.ndarray]
@@ -69,10 +69,9 @@ def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Orac
         return {"state": "not run", "reason": f"{odd} is a sequence or optional, for which there are no seeded values"}
     if all(s.kind is not Kind.TENSOR for s in artifact.plan.outputs):
         return {"state": "not run", "reason": "no output is a tensor"}
-    strings = any(s.dtype is DType.STRING for s in (*artifact.plan.inputs, *artifact.plan.outputs))
     name, oracle = _oracle(source, interpret)
-    if strings and not name.startswith("onnxruntime"):
-        return {"state": "not run", "reason": "the reference interpreter has no strings"}
+    if not name.startswith("onnxruntime") and _looks_behind_numbers(artifact.plan):
+        return {"state": "not run", "reason": "the reference interpreter has no strings, sequences and optionals"}
     with tempfile.TemporaryDirectory(prefix="ingot-verify-") as folder:
         directory = Path(folder)
         write_artifact(directory / "artifact", artifact)
@@ -96,6 +95,12 @@ def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Orac
                 "oracle_seconds": _median(oracle, inputs) if name.startswith("onnxruntime") else first,
             }
     return {"state": "not run", "reason": "no sizes of the symbolic dims were accepted"}
+
+
+def _looks_behind_numbers(plan: Plan) -> bool:
+    """Whether the model has strings at its interface, or calls."""
+    strings = any(s.dtype is DType.STRING for s in (*plan.inputs, *plan.outputs))
+    return strings or any(isinstance(step, Call) for step in walk_steps(plan.steps))
 
 
 def _runs_here(artifact: Artifact) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -105,12 +106,16 @@ def test_strings_of_our_client(server: RuntimeServer, protocol: Any) -> None:
     endpoint.close()
 
 
-def test_models_of_strings_are_verified() -> None:
+def test_models_of_strings_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     source = ModelSource.of(colours())
     artifact = compile_model(source, host_target(), workers=0)
     report = verify_artifact(artifact, source, CompileOptions())
     assert report["state"] == "verified"
     assert [o["max_abs_error"] for o in report["outputs"]] == [0.0, 0.0]
+    with monkeypatch.context() as without:
+        without.setattr(importlib.util, "find_spec", lambda name: None)
+        report = verify_artifact(artifact, source, CompileOptions())
+    assert "the reference interpreter has no strings" in report["reason"]
     source = ModelSource.of(lists())
     report = verify_artifact(compile_model(source, host_target(), workers=0), source, CompileOptions())
     assert report["state"] == "not run"
