@@ -74,7 +74,8 @@ class Values:
 
     def _read(self, load: Load, ranges: Ranges, local: Locals) -> Expr:
         simplify = self._of_wanted_lanes(ranges)
-        indices = tuple(simplify(at_base(i, ranges)) for i in load.indices)
+        indirect = any(map(_reads_memory, load.indices))  # the masks of what is read there are no index arithmetic
+        indices = tuple((self._simplify if indirect else simplify)(at_base(i, ranges)) for i in load.indices)
         place = local.get(load.tensor)
         if place is not None:
             offsets = tuple(self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True))
@@ -133,9 +134,14 @@ class Values:
         """The mask of a load along limited axes; none where the index turned out to be the same in every lane."""
         moving = frozenset(v for i in indices for v in variables(i))
         used = {name for i in load.indices for name in dim_symbols([i])}
+        indirect = any(map(_reads_memory, indices))  # its axes are those of loops by now
         result: Expr | None = None
         for name, r in ranges.items():
-            valid = r.valid if axis_var(name).name in used else None
+            valid = r.valid if indirect or axis_var(name).name in used else None
             if valid is not None and moving & variables(valid):
                 result = valid if result is None else logical_and(result, valid)
         return result
+
+
+def _reads_memory(index: Expr) -> bool:
+    return any(isinstance(part, BufferLoad) for part in walk(index))

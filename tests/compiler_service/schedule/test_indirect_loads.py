@@ -1,0 +1,33 @@
+"""Loads from where another load says: lanes beyond the end must perform neither, since what they would read is no index."""
+
+from __future__ import annotations
+
+from compiler_service.loop_ir.ir import BufferLoad, Store
+from compiler_service.schedule.lower import lower
+from compiler_service.schedule.rules import default_schedule
+from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
+from shared_ir.dtype import DType
+from shared_ir.expr import walk
+from tests.compiler_service.schedule.kernels import AVX512, arguments_of
+
+
+def gathered() -> Tensor:
+    x, index = placeholder("x", (4, 3), DType.FLOAT32), placeholder("index", (4, 3), DType.INT64)
+    return compute((4, 3), lambda i, j: x[i, index[i, j]], name="gather")
+
+
+def stores(statement: object) -> list[Store]:
+    if isinstance(statement, Store):
+        return [statement]
+    inner = getattr(statement, "statements", None) or [getattr(statement, "body", None)]
+    return [s for part in inner if part is not None for s in stores(part)]
+
+
+def test_the_lanes_of_a_tail_are_masked_in_both_loads() -> None:
+    output = gathered()
+    function = lower("gather", output, arguments_of(output), (), default_schedule(output, frozenset(), AVX512), AVX512)
+    for store in stores(function.body):
+        loads = [e for e in walk(store.value) if isinstance(e, BufferLoad)]
+        assert len(loads) == 2
+        assert store.mask is not None
+        assert [load.mask for load in loads] == [store.mask] * 2
