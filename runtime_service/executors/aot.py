@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
 
 from runtime_service.executors.executor import Array
 from runtime_service.executors.objects import Objects
-from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate, copy_memory
+from runtime_service.executors.signature import (
+    CallShapes,
+    ShapeCache,
+    Shapes,
+    Signature,
+    allocate,
+    copy_memory,
+    point,
+)
 from runtime_service.library import Handle
 
 
@@ -22,16 +29,14 @@ class AotExecutor:
     def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
         call = self._calls.of(inputs)
         outputs = allocate(call.output_shapes, self._signature.output_dtypes)
-        for row, array in zip(call.inputs, inputs, strict=True):
-            row.data = array.ctypes.data
-        for row, result in zip(call.outputs, outputs, strict=True):
-            row.data = None if result is None else result.ctypes.data
+        point(call.input_rows, inputs)
+        point(call.output_rows, outputs)
         self._handle.run(call.inputs, call.outputs)
         for index in call.owned:
             row = call.outputs[index]
             shape = tuple(row.shape[axis] for axis in range(row.rank))
             outputs[index] = copy_memory(row.data, shape, self._signature.output_dtypes[index])
-        return cast(list[Array], outputs)
+        return outputs  # type: ignore[return-value]  # none is missing now
 
     def close(self) -> None:
         self._handle.close()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 import ml_dtypes
@@ -110,6 +111,14 @@ class CallShapes:
     output_shapes: tuple[tuple[int, ...] | None, ...]
     owned: tuple[int, ...] = ()
 
+    @cached_property
+    def input_rows(self) -> tuple[CTensor, ...]:
+        return tuple(self.inputs)
+
+    @cached_property
+    def output_rows(self) -> tuple[CTensor, ...]:
+        return tuple(self.outputs)
+
     @classmethod
     def resolve(cls, signature: Signature, handle: Handle, shapes: Shapes) -> CallShapes:
         """Ask the library for the output shapes. Raises IngotError INVALID_ARGUMENT."""
@@ -143,6 +152,23 @@ class ShapeCache(Generic[_T]):
         return call
 
 
+_from_buffer: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
+_address_of = ctypes.addressof
+
+
+def point(rows: Sequence[CTensor], arrays: Sequence[Array | None]) -> None:
+    """Let every row point to the data of its array, or nowhere.
+
+    The buffer protocol tells addresses four times as fast as ``array.ctypes``, where it may write.
+    """
+    try:
+        for row, array in zip(rows, arrays, strict=True):
+            row.data = _address_of(_from_buffer(array))
+    except (TypeError, ValueError, BufferError):  # read-only or empty arrays, element types of extensions, None
+        for row, array in zip(rows, arrays, strict=True):
+            row.data = None if array is None else array.ctypes.data
+
+
 def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array with a copy of what the model owns at ``address``."""
     array = np.empty(shape, dtype)
@@ -157,6 +183,9 @@ def allocate(shapes: Sequence[tuple[int, ...] | None], dtypes: Sequence[np.dtype
         IngotError: RESOURCE_EXHAUSTED.
     """
     try:
+        if None not in shapes:
+            known: Sequence[Any] = shapes
+            return list(map(np.empty, known, dtypes))  # twice as fast as the general way
         return [None if shape is None else np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
     except (MemoryError, ValueError) as error:
         raise IngotError(
