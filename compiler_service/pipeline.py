@@ -43,7 +43,7 @@ from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import GROUP_OP, Graph, Module, all_constants
+from shared_ir.graph import GROUP_OP, Graph, Module, all_constants, walk_graphs
 from shared_ir.plan import Call, Plan, walk_steps
 from shared_ir.target import Target
 
@@ -126,6 +126,7 @@ def compile_model(
         "library_bytes": len(library),
         "weights_bytes": program.weights.size,
         "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
+        "random": any(n.op == "ingot.Uniform" for g in walk_graphs(module.graph) for n in g.nodes),
     }
     return Artifact(manifest, program.plan, library, weights, report_data, attachments)
 

@@ -64,6 +64,8 @@ def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Orac
     """
     if not _runs_here(artifact):
         return {"state": "not run", "reason": f"this machine cannot run code for {artifact.manifest.triple}"}
+    if artifact.report.get("random"):
+        return {"state": "not run", "reason": "the model draws random numbers: no other generator draws the same"}
     odd = next((s.name for s in artifact.plan.inputs if s.kind is not Kind.TENSOR), "")
     if odd:
         return {"state": "not run", "reason": f"{odd} is a sequence or optional, for which there are no seeded values"}

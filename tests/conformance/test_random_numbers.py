@@ -10,6 +10,9 @@ import onnx
 import pytest
 from onnx import helper
 
+from compiler_service.codegen.host import host_target
+from compiler_service.frontend.source import ModelSource
+from compiler_service.pipeline import CompileOptions, compile_model, verify_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.conformance.compiled import Array, run_compiled
 
@@ -108,6 +111,17 @@ def test_dropout_while_training() -> None:
     y, mask = run_compiled(proto, feeds | {"t": np.array(False)})
     assert mask.all()
     np.testing.assert_array_equal(y, feeds["x"])
+
+
+def test_models_that_draw_are_not_held_against_another_generator() -> None:
+    x = helper.make_tensor_value_info("x", FLOAT, ["n"])
+    proto = model(
+        [helper.make_node("RandomNormalLike", ["x"], ["n"]), helper.make_node("Add", ["x", "n"], ["y"])], [x], "y"
+    )
+    source = ModelSource.of(proto.SerializeToString())
+    report = verify_artifact(compile_model(source, host_target(), workers=0), source, CompileOptions())
+    assert report["state"] == "not run"
+    assert "random numbers" in report["reason"]
 
 
 def test_draws_inside_of_scan_are_refused() -> None:
