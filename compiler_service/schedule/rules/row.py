@@ -90,7 +90,7 @@ def _is_short(state: State, target: Target) -> bool:
 def _tasks(state: State, rows: list[Axis], target: Target) -> TaskLoops:
     total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
     for axis in rows:
-        total /= count(axis.extent)
+        total /= max(1, count(axis.extent))  # an axis may be empty
     return task_loops(state.output.name, rows, total, target)
 
 

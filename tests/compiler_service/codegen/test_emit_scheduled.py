@@ -87,6 +87,7 @@ def _extents(tensor: Tensor, symbols: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate_dim(d, symbols) for d in tensor.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["host", "x86-64-v3", "x86-64-v2"])
 def test_compiled_schedules_compute_the_expression(name: str, case: str, host: Target) -> None:

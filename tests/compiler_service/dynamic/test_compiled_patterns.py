@@ -173,6 +173,7 @@ CASES: tuple[Callable[[], Case], ...] = (
 )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
 def test_optimised(case: Callable[[], Case]) -> None:
     assert_equals_onnxruntime(*case())

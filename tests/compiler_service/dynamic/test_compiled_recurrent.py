@@ -91,6 +91,7 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, list[Feeds]]:
     return proto, requests
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 def test_random_options(seed: int) -> None:
     assert_equals_onnxruntime(*random_model(seed))

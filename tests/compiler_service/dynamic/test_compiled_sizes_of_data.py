@@ -272,6 +272,7 @@ CASES: tuple[Callable[[], Case], ...] = (
 )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
 def test_optimised(case: Callable[[], Case]) -> None:
     assert_equals_onnxruntime(*case())

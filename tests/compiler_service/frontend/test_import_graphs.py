@@ -248,6 +248,7 @@ def test_known_branches_are_taken_while_importing() -> None:
     assert ops(module.graph) == ["Shape", "Equal", "Relu"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("path", sorted(LIGHT.glob("*.onnx")), ids=lambda p: p.stem)
 def test_the_models_of_the_onnx_package(path: Path) -> None:
     proto = onnx.load(path)

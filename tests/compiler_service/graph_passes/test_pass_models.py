@@ -56,6 +56,7 @@ MOST_KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[pytest.mark.slow] if n == "densenet121" else []) for n in MOST_KERNELS]
 )

@@ -72,6 +72,7 @@ def suppressed(boxes: Array, scores: Array, most: int, threshold: float, least: 
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("centered", [0, 1])
 @pytest.mark.parametrize(("most", "least"), [(3, 0.3), (100, -1.0), (0, 0.0)])
 def test_suppression(most: int, least: float, centered: int) -> None:
@@ -123,6 +124,7 @@ def sorted_by(algorithm: str, data: Array, dtype: DType, largest: bool, count: i
     return results[0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ingot.Sorted", "ingot.Best"])
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize("n", [1, 2, 3, 8, 13, 33])

@@ -179,13 +179,24 @@ CASES: dict[str, tuple[Tensor, tuple[str, ...], tuple[dict[str, int], ...]]] = {
     "transpose_dynamic": (transpose(m, n), (), ({"m": 20, "n": 18},)),
     "cast": (to_integers(m), (), ({"m": 1}, {"m": 100})),
 }
+QUICK = (
+    "matmul",
+    "matmul_rows",
+    "conv3x3",
+    "conv_grouped_odd",
+    "softmax_dynamic",
+    "max_pool",
+    "broadcast_add",
+    "transpose",
+)
+"""One case of every rule."""
 
 
 @pytest.mark.parametrize(
     "after_passes", [pytest.param(False, marks=pytest.mark.slow, id="lowered"), pytest.param(True, id="passes")]
 )
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in QUICK else pytest.mark.slow) for c in CASES])
 def test_default_schedule_computes_the_expression(case: str, target: str, after_passes: bool) -> None:
     output, packed, sizes = CASES[case]
     output, placeholders = coalesce(output)

@@ -84,6 +84,7 @@ def test_windows_of_known_sizes(case: int, target: str) -> None:
     check(output, {}, TARGETS[target], constants, after_passes=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", range(len(DYNAMIC)))
 def test_windows_of_any_size(case: int, target: str) -> None:

@@ -75,6 +75,7 @@ def test_filtering_of_a_batch() -> None:
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 4, "w": 8}, {"h": 9, "w": 13}])
 @pytest.mark.parametrize("target", ["avx512", pytest.param("neon", marks=pytest.mark.slow)])
 def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
