@@ -149,6 +149,7 @@ def test_every_level_matches_onnx_runtime_at_every_size(model: str, level: int) 
             np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("model", MODELS)
 def test_executors_and_thread_counts_give_the_same_bits(model: str) -> None:
     artifact = compiled(model)
@@ -205,6 +206,7 @@ def test_every_preset_compiles() -> None:
         assert artifact.manifest.triple == parse_target(name).triple
 
 
+@pytest.mark.slow
 def test_verification_finds_a_wrong_answer() -> None:
     source, artifact = ModelSource.of(MODELS["image"]), compiled("image")
     report = verify_artifact(artifact, source, CompileOptions())

@@ -77,6 +77,7 @@ def test_saving_a_tag_again_replaces_it_and_keeps_others(tmp_path: Path, key: Si
     assert open_version(tmp_path, "2", trust).manifest.name == "two"
 
 
+@pytest.mark.slow
 def test_a_flipped_byte_anywhere_is_refused(tmp_path: Path, key: SigningKey, trust: TrustStore) -> None:
     save_version(tmp_path, "1", [toy_artifact()], key)
     open_version(tmp_path, "1", trust)

@@ -34,6 +34,7 @@ def bytes_(*shape: int, dtype: type = np.uint8) -> np.ndarray:
     return RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(dtype)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("depth", [7, 300, 1200])
 @pytest.mark.parametrize("is_constant", [True, False])

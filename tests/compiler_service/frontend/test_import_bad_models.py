@@ -382,6 +382,7 @@ def test_a_dim_too_long_to_follow_counts_as_one_that_only_the_run_knows() -> Non
     assert time.process_time() - start < 5
 
 
+@pytest.mark.slow
 def test_functions_that_multiply_are_cut_off() -> None:
     error = refused(_function_bomb(), limits=Limits(nodes=5000))
     assert error.code is ErrorCode.LIMIT_EXCEEDED
