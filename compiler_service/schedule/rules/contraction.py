@@ -8,6 +8,7 @@ scratch, a chunk of rows at a time; epilogues read the accumulators.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from copy import copy
 
@@ -40,6 +41,8 @@ from compiler_service.schedule.tiles import lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Placeholder, axis_var
 from shared_ir.target import Target
 
+_LINE = 64
+"""Bytes that one prefetch brings."""
 _UNROLLED_REDUCTION = 4
 """A reduction axis of at most this extent is unrolled."""
 
@@ -145,7 +148,8 @@ class _Plan:
         b, out = self._blocking, self._output.name
         names = [a.name for a in self._layout.outer]
         steps: list[Step] = []
-        for axis, size in ((self._window, b.window_chunk), (self._rows, b.row_chunk), (self._columns, b.column_chunk)):
+        chunks = ((self._columns, b.column_chunk), (self._window, b.window_chunk), (self._rows, b.row_chunk))
+        for axis, size in chunks:  # columns outside: a core has weights of its own
             if axis is not None and size > 1:
                 steps.append(Split(out, axis.name, size))
                 names.append(f"{axis.name}.{size}")
@@ -243,7 +247,7 @@ class _Plan:
             if order is None:
                 return []
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
-            sweeps = self._sweeps() if ahead else ()
+            sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
             if not sweeps:
                 return [Pack(weight.tensor.name, order, ahead)]
             assert match.stage.reduction is not None
@@ -255,7 +259,8 @@ class _Plan:
         return self._transposed_weight(tasks, blocks)
 
     def _sweeps(self) -> tuple[tuple[str, int, int], ...]:
-        """How often a tile of the weights is read by one task; empty for once or where only the run knows."""
+        """How often a tile of the weights is read by one task; empty where only the run knows, or so seldom that a line asked
+        for at each step is not enough."""
         b, match = self._blocking, self._match
         found: list[tuple[str, int, int]] = []
         for own, axis, chunk, covered in (
@@ -268,8 +273,9 @@ class _Plan:
             if not isinstance(extent, int):
                 return ()
             found.append((own, min(extent, axis.extent) if isinstance(axis.extent, int) else extent, covered))
-        once = all(extent <= covered for _, extent, covered in found)
-        return () if once or self._layout.inner or match.groups else tuple(found)
+        sweeps = math.prod(-(-extent // covered) for _, extent, covered in found)
+        few = b.tile * match.weight.dtype.itemsize > sweeps * _LINE
+        return () if few or self._layout.inner or match.groups else tuple(found)
 
     def _moved_weight(self, stage: Stage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
         """The weight of a tile of columns is brought to ``[.., k, n]`` first, in squares that the loop passes transpose."""

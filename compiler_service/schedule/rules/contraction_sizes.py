@@ -17,6 +17,8 @@ from shared_ir.expr import Const, substitute
 from shared_ir.simplify import simplify
 from shared_ir.target import Target
 
+_KEPT = 1.6
+"""Part of the second-level cache that two tiles of weights may fill: the older one makes room while the newer arrives."""
 _ROW_CHUNK = 4
 _TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
 """Register tiles (rows, vectors) that a tuner may try."""
@@ -193,6 +195,12 @@ class Sizes:
         if self._layout.rows is None or isinstance(self._layout.rows.extent, int) or not self._operands.constant:
             return 1
         return 2 * self._target.cores if self.weight_bytes > self._target.l2 // 4 else 1
+
+    def keeps_tiles(self, blocking: Blocking) -> bool:
+        """Whether two tiles of the weights stay in the second-level cache, beside the data."""
+        columns = self._layout.columns.extent
+        tile = self.weight_bytes // columns * blocking.tile if isinstance(columns, int) else self.weight_bytes
+        return 2 * tile <= _KEPT * self._target.l2
 
     @property
     def weight_bytes(self) -> int:

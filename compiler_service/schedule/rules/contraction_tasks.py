@@ -131,17 +131,22 @@ class _Model:
         total += work.weight_bytes * work.columns * (1 / _MEMORY_BYTES - 1 / self._again)
         if tasks == 1 or self._cores == 1:
             return total * (1 + self._cores)
-        largest = self._task(tile, division.window, division.rows, division.columns)
-        longest = max(total / self._cores, min(total, -(-tasks // self._cores) * largest))
-        return total + self._cores * (longest + _FORK_CYCLES)
+        beside = work.outer * sum(n for n, _ in kinds[2])
+        largest = -(-tasks // self._cores) * self._task(tile, division.window, division.rows, division.columns)
+        if beside % self._cores == 0:  # every core has as many of the same tasks
+            columns = division.columns * -(-beside // work.outer)
+            largest = total / self._cores * columns / work.columns
+        return total + self._cores * (max(total / self._cores, min(total, largest)) + _FORK_CYCLES)
 
     def _task(self, tile: Tile, window: int, rows: int, columns: int) -> float:
         work = self._work
         vectors = tile.width / work.lanes
         loads = 1 + _LOADS * (tile.height + vectors) / (tile.height * vectors)
         products = window * tile_cost(rows, tile.height, columns, tile.width, work.lanes) * work.steps * loads
-        size = columns * work.weight_bytes
-        weights = max(0.0, size / self._again - products) + size / _WEIGHT_BYTES
+        arriving = size = columns * work.weight_bytes
+        if tile.width * work.weight_bytes > self._target.l2 // 2:  # gone before the next rows
+            arriving *= window * -(-rows // tile.height)
+        weights = max(0.0, arriving / self._again - products) + arriving / _WEIGHT_BYTES
         data = window * (rows * work.row_bytes if work.window == 1 else work.line_bytes * rows / work.rows)
         copies = data / _COPY_BYTES if work.copied else 0.0
         copies += size / _COPY_BYTES if work.moved else 0.0
