@@ -74,6 +74,7 @@ def check_form(node: SourceNode, schema: Schema) -> None:
         if not node.input(index):
             parameter = schema.inputs[index].name
             raise _invalid(f"{node.op} lacks its input {parameter!r}", node, f"{len(required)} inputs", "an empty name")
+    _check_variadic(node, schema)
     for key in node.attributes:
         if key not in schema.attributes:
             raise IngotError(
@@ -92,6 +93,16 @@ def check_form(node: SourceNode, schema: Schema) -> None:
         elif not _is_of_kind(node.attributes[key], attribute.type.name):
             received = type(node.attributes[key]).__name__
             raise _invalid(f"{node.op} has the attribute {key!r} in another kind", node, attribute.type.name, received)
+
+
+def _check_variadic(node: SourceNode, schema: Schema) -> None:
+    """Of inputs of one kind, as many as there are, none may be absent."""
+    if not schema.inputs:
+        return
+    last, rest = schema.inputs[-1], node.inputs[len(schema.inputs) - 1 :]
+    is_variadic = last.option == onnx.defs.OpSchema.FormalParameterOption.Variadic
+    if is_variadic and last.is_homogeneous and not all(rest):
+        raise _invalid(f"{node.op} lacks one of its inputs {last.name!r}", node, "a name for each", "an empty name")
 
 
 _KINDS: Mapping[str, type] = {

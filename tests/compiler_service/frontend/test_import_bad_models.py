@@ -465,6 +465,18 @@ def test_truncations_are_refused(start: int) -> None:
         _only_typed_errors(SAMPLE[:length])
 
 
+def test_an_absent_part_of_a_concatenation_is_a_fault_of_the_model() -> None:
+    position = 107  # the first letter of the first input of Concat
+    _only_typed_errors(SAMPLE[:position] + b"\0" + SAMPLE[position + 1 :])
+    model = onnx.parser.parse_model(
+        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[4] y) { y = Concat<axis=0>(x, x) }'
+    )
+    model.graph.node[0].input[0] = ""
+    with pytest.raises(IngotError, match="lacks one of its inputs") as caught:
+        load(model)
+    assert caught.value.code is ErrorCode.INVALID_MODEL
+
+
 @given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_models_are_refused_or_imported(changes: list[tuple[int, int]]) -> None:
