@@ -66,7 +66,8 @@ def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> 
     if not tasks.serial or not _is_short(state, target):
         return (), ""
     axis = tasks.serial[-1]
-    extent = next((s.factor for s in tasks.steps if isinstance(s, Split)), extent_of(output.compute.axes, axis))
+    factors = (s.factor for s in tasks.steps if isinstance(s, Split) and s.axis == axis)
+    extent = next(factors, extent_of(output.compute.axes, axis))
     size = next((r for r in _ROWS if isinstance(extent, int) and extent % r == 0), _ROWS[0])
     if isinstance(extent, int) and extent <= size:
         return (), ""
