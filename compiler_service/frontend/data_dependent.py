@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
+from compiler_service.frontend.handler import Handler, OperatorImporter
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Builder, Frame, Special
 from shared_ir.dim import Dim, as_dim, product
@@ -15,24 +15,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Value
 
-
-class OperatorImporter(Protocol):
-    """The part of the importer that this needs."""
-
-    @property
-    def context(self) -> Context: ...
-
-    def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]: ...
-
-    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None: ...
-
-    def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
-
-    def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
-
-
 Expansion: TypeAlias = Callable[[Nodes, Sequence[Value | None]], Sequence[Value | None]]
-Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, OperatorImporter], None]
 
 
 def expanded(expansion: Expansion) -> Handler:

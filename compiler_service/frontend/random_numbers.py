@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.frontend.data_dependent import OperatorImporter
 from compiler_service.frontend.defining import Nodes
+from compiler_service.frontend.handler import Handler, OperatorImporter
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Builder, Frame
 from shared_ir.dim import Dim
@@ -69,7 +69,6 @@ def _computed(dtype: DType) -> DType:
 
 Results: TypeAlias = "Sequence[Value | None]"
 Expansion: TypeAlias = Callable[[_Draws, Sequence[Value | None]], Results]
-Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, OperatorImporter], None]
 
 
 def _drawn(expansion: Expansion) -> Handler:

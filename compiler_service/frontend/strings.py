@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
-from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
+from compiler_service.frontend.handler import Handler, OperatorImporter
 from compiler_service.frontend.inference import infer_outputs, tensor_type
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.objects import Objects, handle_type
@@ -18,25 +18,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Attribute, Value
 from shared_ir.types import Kind, TensorType
 
-
-class OperatorImporter(Protocol):
-    """The part of the importer that this needs."""
-
-    @property
-    def context(self) -> Context: ...
-
-    def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]: ...
-
-    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None: ...
-
-    def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
-
-    def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
-
-
 Results: TypeAlias = "Sequence[Value | None]"
 Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
-Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, OperatorImporter], None]
 
 
 def _called(expansion: Expansion, count: int, element: DType = DType.STRING) -> Handler:
