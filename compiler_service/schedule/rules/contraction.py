@@ -21,13 +21,12 @@ from compiler_service.schedule.rules.contraction_match import (
     transposed_weight,
 )
 from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Operands, Sizes
-from compiler_service.schedule.rules.packing import packed_order, prefetch_distance
+from compiler_service.schedule.rules.packing import packed_order, packing, prefetch_distance
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     CacheRead,
     CacheWrite,
     ComputeAt,
-    Pack,
     Parallel,
     Prefetch,
     Reorder,
@@ -45,7 +44,6 @@ _LINE = 64
 """Bytes that one prefetch brings."""
 _UNROLLED_REDUCTION = 4
 """A reduction axis of at most this extent is unrolled."""
-
 _UNROLLED_COLUMNS = 8
 """So many columns of a group are accumulated side by side where no vector fits them."""
 
@@ -248,12 +246,9 @@ class _Plan:
                 return []
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
             sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
-            if not sweeps:
-                return [Pack(weight.tensor.name, order, ahead)]
             assert match.stage.reduction is not None
-            last = match.stage.reduction.axes[-1].name
-            name = weight.tensor.name
-            return [Pack(name, order), Prefetch(match.stage.name, last, name, sweeps)]
+            last, name = match.stage.reduction.axes[-1].name, weight.tensor.name
+            return [*packing(name, order, ahead, Prefetch(match.stage.name, last, name, sweeps) if sweeps else None)]
         if weight.indices[-1] == axis_var(self._match.columns) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)

@@ -6,11 +6,12 @@ import math
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
+from compiler_service.schedule.rules.packing import arrival_rate
 from compiler_service.schedule.tiles import tile_cost
 from shared_ir.target import Target
 
-_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 10.0
-"""Bytes of weights that one core receives in a cycle from its second cache level, the third and from memory."""
+_MEMORY_BYTES = 10.0
+"""Bytes of weights that one core receives in a cycle from memory."""
 _WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
 """Bytes of weights, and of data from the second cache level and from behind it, that delay products by a cycle though they
 arrive in time."""
@@ -111,7 +112,7 @@ class _Model:
     def __init__(self, work: Work, target: Target) -> None:
         self._work, self._target, self._cores = work, target, target.cores
         size = work.weight_bytes * work.columns
-        self._again = _L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else _MEMORY_BYTES
+        self._again = arrival_rate(size, _MEMORY_BYTES, target)
 
     def cost(self, tile: Tile, division: Division) -> float:
         """Cycles of one thread plus those of all cores, each counted as busy until the last has ended."""

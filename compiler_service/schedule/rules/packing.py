@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from compiler_service.schedule.steps import Pack, Prefetch, Schedule
 from compiler_service.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
 from shared_ir.target import Target
 
+L2_BYTES, _L3_BYTES = 32.0, 16.0
+"""Bytes that one core receives in a cycle from its second cache level and the third."""
 _PREFETCH = 8192
 """Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
 
@@ -16,6 +19,16 @@ def prefetch_distance(size: int, target: Target) -> int:
     Weights of a layer have left the caches by the time of the next inference; only small ones arrive soon enough anyway.
     """
     return _PREFETCH if size > 2 * target.l1 else 0
+
+
+def packing(tensor: str, order: tuple[tuple[int, int, int], ...], distance: int, ahead: Prefetch | None) -> Schedule:
+    """Pack the weights ``tensor``, and ask memory for them a tile ahead, or else ``distance`` bytes."""
+    return (Pack(tensor, order, distance),) if ahead is None else (Pack(tensor, order), ahead)
+
+
+def arrival_rate(size: int, memory: float, target: Target) -> float:
+    """Bytes that one core receives in a cycle when it reads ``size`` bytes of weights again; ``memory`` are those from there."""
+    return L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else memory
 
 
 def packed_order(load: Load, axis: str, tile: int) -> tuple[tuple[int, int, int], ...] | None:

@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_service.schedule.analysis import KernelView, inlined, reductions
-from compiler_service.schedule.rules.packing import prefetch_distance
+from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate, packing, prefetch_distance
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
     Guard,
-    Pack,
     Parallel,
     Prefetch,
     Reorder,
@@ -37,8 +36,8 @@ from shared_ir.target import Target
 
 _FLOAT = 4
 """Bytes of an element."""
-_L2_BYTES, _L3_BYTES, _MEMORY_BYTES = 32.0, 16.0, 8.0
-"""Bytes that one core receives in a cycle from its second cache level, the third and from memory."""
+_MEMORY_BYTES = 8.0
+"""Bytes that one core receives in a cycle from memory."""
 _CORES_OF_MEMORY = 2
 """So many cores that read at once have all that the memory gives."""
 _BLOCK_SLACK = 1.1
@@ -177,7 +176,7 @@ class _Model:
         parts = self.channels // channels
         tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
         kept = f.size**2 * tiles * (self.depth + channels) * _FLOAT
-        spilled = kept / _L2_BYTES if kept > self._target.l2 else 0.0
+        spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
         size = f.size**2 * self.depth * self.channels * _FLOAT
         return self._both(
@@ -199,7 +198,7 @@ class _Model:
     def _arrival(self, weights: _Weights, share: float, cores: int) -> float:
         """Cycles in which a core's weights arrive, the first time from memory."""
         size, target = weights.size, self._target
-        again = _L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else _MEMORY_BYTES
+        again = arrival_rate(size, _MEMORY_BYTES, target)
         own = max(share, 1 / weights.parts)
         once = max(size * own / _MEMORY_BYTES, size / _MEMORY_BYTES / min(cores, _CORES_OF_MEMORY))
         return once + size * max(0.0, weights.times * share - own) / again
@@ -385,7 +384,6 @@ class _Plan:
         order = ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile))
         columns = b.columns or -(-self._columns // b.tile)
         swept = b.rows > b.down or columns > b.across
-        if not self._prefetch or not swept:
-            return (Pack(self._weight, order, self._prefetch),)
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
-        return (Pack(self._weight, order), Prefetch(stage, "c", self._weight, sweeps))
+        ahead = Prefetch(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
+        return packing(self._weight, order, self._prefetch, ahead)
