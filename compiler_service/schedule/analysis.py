@@ -147,6 +147,12 @@ def slope(stage: Stage, axis: str) -> int:
     return 1
 
 
+def steps_along(index: Expr, axis: str) -> bool:
+    """Whether ``index`` advances by one where ``axis`` does: the axis itself, or it plus something that stands still."""
+    var = axis_var(axis)
+    return var in variables(index) and simplify(substitute(index, {var: var + 1}) - index) == Const(1)
+
+
 def lane_axis(stage: Stage) -> str | None:
     """The axis along which the largest argument is read element by element; None where that is the last axis of the stage,
     or no argument is read so.
@@ -160,10 +166,7 @@ def lane_axis(stage: Stage) -> str | None:
             continue
         rank = sum(1 for axes in index_axes(load) if axes)
         for axis in stage.compute.axes:
-            index = load.indices[-1]
-            own = depends(index, axis.name) and simplify(substitute(index, {axis.var: axis.var + 1}) - index) == Const(
-                1
-            )
+            own = steps_along(load.indices[-1], axis.name)
             if own and sum(depends(i, axis.name) for i in load.indices) == 1:
                 found = (rank, axis.name)
                 if best is None or found[0] > best[0] or (found[0] == best[0] and axis.name == last):

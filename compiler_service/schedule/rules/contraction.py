@@ -15,6 +15,7 @@ from copy import copy
 from compiler_service.schedule.analysis import KernelView, inlined, reductions
 from compiler_service.schedule.rules.contraction_match import (
     Contraction,
+    columns_index,
     local_data,
     match_contraction,
     same_axes,
@@ -37,7 +38,7 @@ from compiler_service.schedule.steps import (
     Vectorize,
 )
 from compiler_service.schedule.tiles import lanes, vector_loops
-from compiler_service.tensor_expr.tensor import Placeholder, axis_var
+from compiler_service.tensor_expr.tensor import Placeholder
 from shared_ir.target import Target
 
 _LINE = 64
@@ -86,6 +87,11 @@ def _plan(kernel: KernelView, target: Target) -> _Plan | None:
     )
 
 
+def _is_contiguous(match: Contraction) -> bool:
+    """Whether the weight lies in memory along the columns."""
+    return columns_index(match.weight, match.columns) == len(match.weight.indices) - 1
+
+
 class _Plan:
     """The steps for one matched contraction.
 
@@ -111,7 +117,7 @@ class _Plan:
         self._layout = Layout.of(match, state.output)
         self._columns, self._rows, self._window = self._layout.columns, self._layout.rows, self._layout.window
         constant = match.weight.tensor in kernel.constants
-        moved = transposed is not None or (not constant and match.weight.indices[-1] != axis_var(match.columns))
+        moved = transposed is not None or (not constant and not _is_contiguous(match))
         self._sizes = Sizes(match, self._layout, Operands(constant, moved, local is not None), target)
         self._width = self._sizes.width
         self._blocking = self._sizes.choose()
@@ -249,7 +255,7 @@ class _Plan:
             assert match.stage.reduction is not None
             last, name = match.stage.reduction.axes[-1].name, weight.tensor.name
             return [*packing(name, order, ahead, Prefetch(match.stage.name, last, name, sweeps) if sweeps else None)]
-        if weight.indices[-1] == axis_var(self._match.columns) or not isinstance(weight.tensor.op, Placeholder):
+        if _is_contiguous(match) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)
 
@@ -288,7 +294,8 @@ class _Plan:
     def _transposed_weight(self, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
         """A weight that is not contiguous along the columns is copied tile by tile: ``[.., k, n]``."""
         weight = self._match.weight
-        own = next(i for i, index in enumerate(weight.indices) if index == axis_var(self._match.columns))
+        own = columns_index(weight, self._match.columns)
+        assert own is not None  # or it would not have matched
         others = [i for i in range(len(weight.indices)) if i != own]
         reduced = self._match.stage.reduction
         assert reduced is not None

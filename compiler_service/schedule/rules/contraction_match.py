@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import bound_axes, depends, is_free
+from compiler_service.schedule.analysis import bound_axes, depends, is_free, steps_along
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
 from shared_ir.expr import Binary, BinaryOp, Cast, Expr, variables, walk
@@ -40,13 +40,19 @@ def match_contraction(stage: Stage) -> Contraction | None:
     sides = [_load(product.lhs), _load(product.rhs)]
     columns = stage.compute.axes[-1]
     for data, weight in (sides, sides[::-1]):
-        if data is None or weight is None or not any(i == columns.var for i in weight.indices):
+        if data is None or weight is None or columns_index(weight, columns.name) is None:
             continue
         groups = _groups(data, columns.name)
         if groups is not None:
             rows, window = _rows(stage, data, weight)
             return Contraction(stage, data, weight, columns.name, rows, groups, window)
     return None
+
+
+def columns_index(weight: Load, columns: str) -> int | None:
+    """Which index of ``weight`` runs along the columns, from wherever it starts; None where several do, or not one by one."""
+    found = [i for i, index in enumerate(weight.indices) if depends(index, columns)]
+    return found[0] if len(found) == 1 and steps_along(weight.indices[found[0]], columns) else None
 
 
 def _load(expr: Expr) -> Load | None:

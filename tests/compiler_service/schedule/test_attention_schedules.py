@@ -51,12 +51,30 @@ def mixed(batch: Dim, length: Dim, heads: int, depth: int) -> Tensor:
     )
 
 
+def beside(batch: Dim, length: Dim, heads: int, depth: int) -> Tensor:
+    """``p @ v`` with v the last part of what each head has of ``qkv[batch, length, heads, 3 * depth]``."""
+    p = placeholder("p", (batch, heads, length, length), F32)
+    qkv = placeholder("qkv", (batch, length, heads, 3 * depth), F32)
+    v = compute((batch, length, heads, depth), lambda i, k, h, n: qkv[i, k, h, n + 2 * depth], name="v")
+    return reduce(
+        ReduceOp.SUM,
+        (batch, heads, length, depth),
+        (length,),
+        lambda i, h, m, n, k: p[i, h, m, k] * v[i, k, h, n],
+        name="einsum",
+        axes=("b", "h", "m", "n"),
+        reduced=("k",),
+    )
+
+
 CASES = [
     (scores(2, 37, 2, 32), [{}]),
     (scores(1, 16, 3, 20), [{}]),
     (scores(b, s, 2, 16), [{"b": 1, "s": 1}, {"b": 2, "s": 21}]),
     (mixed(2, 19, 2, 24), [{}]),
     (mixed(b, s, 2, 16), [{"b": 1, "s": 3}, {"b": 2, "s": 20}]),
+    (beside(2, 19, 2, 24), [{}]),
+    (beside(b, s, 2, 16), [{"b": 1, "s": 3}, {"b": 2, "s": 20}]),
 ]
 
 
@@ -69,6 +87,12 @@ def test_attention_computes_the_expression(case: int, target: str) -> None:
     for symbols in sizes:
         for after_passes in (False, True):
             check(output, symbols, TARGETS[target], frozenset(), after_passes=after_passes)
+
+
+@pytest.mark.parametrize("length", [64, s])
+def test_values_beside_keys_and_queries_are_multiplied_by_the_register_tile(length: Dim) -> None:
+    found = contraction_schedule(KernelView.of(coalesce(beside(1, length, 2, 32))[0], frozenset()), AVX512)
+    assert found is not None
 
 
 def test_keys_are_turned_in_scratch_and_nothing_else_is_copied() -> None:
