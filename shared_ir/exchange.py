@@ -8,7 +8,7 @@ from pathlib import Path
 
 from shared_ir.artifact import Artifact, Manifest
 from shared_ir.files import copy_file, write_blocks
-from shared_ir.plan import Plan
+from shared_ir.plan_json import read_plan, write_plan
 
 _MANIFEST, _PLAN, _LIBRARY, _WEIGHTS, _REPORT = "manifest.json", "plan.json", "model.so", "weights.bin", "report.json"
 _ATTACHMENTS = "attachments"
@@ -18,7 +18,7 @@ def write_artifact(directory: Path, artifact: Artifact) -> None:
     """Write ``artifact`` into a new directory."""
     directory.mkdir(parents=True)
     (directory / _MANIFEST).write_text(json.dumps(artifact.manifest.to_dict()))
-    (directory / _PLAN).write_text(artifact.plan.to_json())
+    (directory / _PLAN).write_text(write_plan(artifact.plan))
     (directory / _LIBRARY).write_bytes(artifact.library)
     (directory / _REPORT).write_text(json.dumps(dict(artifact.report)))
     if isinstance(artifact.weights, Path):
@@ -37,7 +37,7 @@ def read_artifact(directory: Path) -> Artifact:
     names = sorted((directory / _ATTACHMENTS).glob("*.name"))
     return Artifact(
         manifest=Manifest.from_dict(json.loads((directory / _MANIFEST).read_bytes())),
-        plan=Plan.from_json((directory / _PLAN).read_bytes()),
+        plan=read_plan((directory / _PLAN).read_bytes()),
         library=(directory / _LIBRARY).read_bytes(),
         weights=directory / _WEIGHTS,
         report=json.loads((directory / _REPORT).read_bytes()),

@@ -42,6 +42,7 @@ from shared_ir.oci import (
     read_manifest,
 )
 from shared_ir.plan import Plan
+from shared_ir.plan_json import read_plan, write_plan
 from shared_ir.signature import SigningKey, TrustStore
 
 Choose = Callable[[Sequence[Manifest]], Manifest]
@@ -125,7 +126,7 @@ def save_version(
 def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs) -> Entry:
     """Store one artifact's blobs and its signed manifest; the entry belongs in an index."""
     layers = [
-        _put(blobs, MEDIA_PLAN, artifact.plan.to_json().encode(), "plan.json"),
+        _put(blobs, MEDIA_PLAN, write_plan(artifact.plan).encode(), "plan.json"),
         _put(blobs, MEDIA_LIBRARY, artifact.library, "model.so"),
         _put_weights(blobs, artifact.weights),
         _put(blobs, MEDIA_REPORT, canonical_json(dict(artifact.report)), "report.json"),
@@ -235,13 +236,9 @@ def _open_target(blobs: Blobs, descriptor: Descriptor, trust: TrustStore) -> Ope
         if layer.media_type == MEDIA_ATTACHMENT:
             _check_file(blobs, layer)
             attachments[layer.annotations.get(TITLE, layer.digest)] = blobs.path(layer.digest)
-    try:
-        plan = Plan.from_json(plan_text)
-    except ValueError as error:
-        raise IngotError(ErrorCode.ARTIFACT_INCOMPATIBLE, f"the artifact's plan cannot be read: {error}") from error
     return OpenedArtifact(
         manifest=manifest,
-        plan=plan,
+        plan=read_plan(plan_text),
         library=_read(blobs, library),
         library_path=blobs.path(library.digest),
         weights=_map_weights(blobs, weights),

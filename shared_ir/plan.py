@@ -1,7 +1,8 @@
 """The plan: the program that both executors run, as data (``plan.json`` of an artifact).
 
 The graph executor interprets these steps one by one; the AOT entry of ``model.so`` is generated from the same steps.
-Every size, offset and task count is a :data:`shared_ir.dim.Dim` over the symbols of the model, kept as text in JSON.
+Every size, offset and task count is a :data:`shared_ir.dim.Dim` over the symbols of the model. :mod:`shared_ir.plan_json` is
+its form in files.
 
 Grammar of a program::
 
@@ -27,16 +28,14 @@ look behind them. A plan with calls needs the graph executor.
 from __future__ import annotations
 
 import enum
-import json
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Self, TypeAlias
+from typing import Any, TypeAlias
 
-from shared_ir.dim import Dim, dim_text, parse_dim
+from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.types import Kind
 
-PLAN_VERSION = 1
 ALIGNMENT = 64
 """Alignment in bytes of every buffer in the arena and of every weight."""
 
@@ -261,7 +260,6 @@ class Plan:
     steps: tuple[Step, ...]
     arena_size: Dim = 0
     weights_size: int = 0
-    version: int = PLAN_VERSION
     metadata: dict[str, str] = field(default_factory=dict)
     run_symbols: tuple[str, ...] = ()
     output_slots: tuple[int, ...] = ()
@@ -271,149 +269,3 @@ class Plan:
     def output_slot(self, output: int) -> int:
         """The slot of an output whose extents only the run knows, else -1."""
         return self.output_slots[output] if self.output_slots else -1
-
-    def to_json(self) -> str:
-        """Canonical JSON: sorted keys, no spaces; equal plans give equal bytes."""
-        return json.dumps(_encode(self), sort_keys=True, separators=(",", ":"))
-
-    @classmethod
-    def from_json(cls, text: str | bytes) -> Self:
-        """The inverse of :meth:`to_json`.
-
-        Raises:
-            ValueError: not a plan of version :data:`PLAN_VERSION`, or malformed.
-        """
-        try:
-            data = json.loads(text)
-            if data["version"] != PLAN_VERSION:
-                raise ValueError(f"plan version {data['version']}, this runtime reads version {PLAN_VERSION}")
-            return cls(
-                name=data["name"],
-                inputs=tuple(_tensor(t) for t in data["inputs"]),
-                outputs=tuple(_tensor(t) for t in data["outputs"]),
-                symbols=tuple(SymbolSource(**s) for s in data["symbols"]),
-                constraints=tuple(_constraint(c) for c in data["constraints"]),
-                buffers=tuple(_buffer(b) for b in data["buffers"]),
-                kernels=tuple(
-                    KernelSpec(k["name"], tuple(k["symbols"]), k["scratch"], tuple(k["schedule"]))
-                    for k in data["kernels"]
-                ),
-                steps=_steps(data["steps"]),
-                arena_size=_dim(data["arena_size"]),
-                weights_size=data["weights_size"],
-                metadata=data["metadata"],
-                run_symbols=tuple(data.get("run_symbols", ())),
-                output_slots=tuple(data.get("output_slots", ())),
-                slots=data.get("slots", 0),
-                strings=tuple(data.get("strings", ())),
-            )
-        except (KeyError, TypeError, RecursionError, json.JSONDecodeError) as error:
-            raise ValueError(f"malformed plan: {error}") from error
-
-
-_DIM_FIELDS = frozenset(
-    {"size", "offset", "tasks", "flops", "bytes", "arena_size", "actual", "expected", "limit", "condition"}
-)
-_DIMS_FIELDS = {(TensorSpec, "shape"), (BufferSpec, "shape"), (Launch, "symbols"), (Define, "values")}
-_CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat, Call)
-_RECORDS = (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint, *_CONTROL)
-_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots", "strings"})
-"""Fields of Plan that the JSON of a plan without control flow, run-defined sizes and strings does not have."""
-
-
-def _encode(value: Any) -> Any:
-    if isinstance(value, _RECORDS):
-        encoded: dict[str, Any] = {"step": type(value).__name__.lower()} if isinstance(value, _CONTROL) else {}
-        for name in value.__dataclass_fields__:
-            item = getattr(value, name)
-            if (name in _WHERE_USED and not item) or item is Kind.TENSOR:
-                continue
-            if name in _DIM_FIELDS and not isinstance(item, str):
-                encoded[name] = item if isinstance(item, int) else dim_text(item)
-            elif (type(value), name) in _DIMS_FIELDS:
-                encoded[name] = [d if isinstance(d, int) else dim_text(d) for d in item]
-            else:
-                encoded[name] = _encode(item)
-        return encoded
-    if isinstance(value, (tuple, list)):
-        return [_encode(v) for v in value]
-    return value
-
-
-def _dim(value: int | str) -> Dim:
-    return value if isinstance(value, int) else parse_dim(value)
-
-
-def _steps(data: list[dict[str, Any]]) -> tuple[Step, ...]:
-    return tuple(_step(d) for d in data)
-
-
-def _step(data: dict[str, Any]) -> Step:
-    match data.get("step", "launch"):
-        case "launch":
-            return _launch(data)
-        case "copy":
-            return Copy(data["source"], data["target"])
-        case "reserve":
-            return Reserve(data["buffer"], data["keep"])
-        case "swap":
-            return Swap(data["first"], data["second"])
-        case "define":
-            return Define(tuple(data["symbols"]), tuple(_dim(d) for d in data["values"]))
-        case "read":
-            return Read(data["symbol"], data["buffer"], data["index"])
-        case "check":
-            return Check(_constraint(data["constraint"]))
-        case "branch":
-            return Branch(_dim(data["condition"]), _steps(data["then"]), _steps(data["otherwise"]))
-        case "repeat":
-            return Repeat(data["counter"], _dim(data["limit"]), data["condition"], _steps(data["body"]))
-        case "call":
-            return _call(data)
-    raise ValueError(f"malformed plan: unknown step {data['step']!r}")
-
-
-def _constraint(data: dict[str, Any]) -> Constraint:
-    return Constraint(_dim(data["actual"]), _dim(data["expected"]), data["message"], data["lower"])
-
-
-def _tensor(data: dict[str, Any]) -> TensorSpec:
-    shape = tuple(_dim(d) for d in data["shape"])
-    return TensorSpec(data["name"], DType(data["dtype"]), shape, Kind(data.get("kind", Kind.TENSOR)))
-
-
-def _call(data: dict[str, Any]) -> Call:
-    return Call(
-        function=data["function"],
-        inputs=tuple(data["inputs"]),
-        outputs=tuple(data["outputs"]),
-        takes=tuple(data["takes"]),
-        gives=tuple(data["gives"]),
-        attributes=data["attributes"],
-        nodes=tuple(data["nodes"]),
-    )
-
-
-def _buffer(data: dict[str, Any]) -> BufferSpec:
-    return BufferSpec(
-        storage=Storage(data["storage"]),
-        dtype=DType(data["dtype"]),
-        shape=tuple(_dim(d) for d in data["shape"]),
-        size=_dim(data["size"]),
-        offset=_dim(data["offset"]),
-        index=data["index"],
-        name=data["name"],
-    )
-
-
-def _launch(data: dict[str, Any]) -> Launch:
-    return Launch(
-        kernel=data["kernel"],
-        buffers=tuple(data["buffers"]),
-        symbols=tuple(_dim(d) for d in data["symbols"]),
-        tasks=_dim(data["tasks"]),
-        flops=_dim(data["flops"]),
-        bytes=_dim(data["bytes"]),
-        nodes=tuple(data["nodes"]),
-        label=data["label"],
-    )

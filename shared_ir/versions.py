@@ -10,6 +10,12 @@ ABI_VERSION = 1
 SUPPORTED_ABI_VERSIONS = (1,)
 """What this tree reads: the current version and the two before it."""
 
+PLAN_VERSION = 2
+"""Version of ``plan.json`` that this tree writes. Version 1 wrote dims as text, 2 as rows of a table."""
+
+SUPPORTED_PLAN_VERSIONS = (2, 1)
+"""What this tree reads: the plans of every supported ABI version."""
+
 
 def package_version() -> str:
     """Version of the installed distribution."""

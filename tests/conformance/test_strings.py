@@ -17,7 +17,8 @@ from runtime_service.executors.signature import Signature
 from runtime_service.library import Handle, Library
 from runtime_service.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import Call, Plan, walk_steps
+from shared_ir.plan import Call, walk_steps
+from shared_ir.plan_json import read_plan, write_plan
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
 STRING, FLOAT, INT64 = onnx.TensorProto.STRING, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
@@ -57,7 +58,7 @@ def test_what_moves_and_compares_strings_is_compiled() -> None:
         assert c.dtype == object
     artifact = compile_model(ModelSource.of(proto.SerializeToString()), host_target(), CompileOptions(), workers=0)
     assert not [s for s in walk_steps(artifact.plan.steps) if isinstance(s, Call)]
-    assert Plan.from_json(artifact.plan.to_json()).strings == ("", "red", "other")
+    assert read_plan(write_plan(artifact.plan)).strings == ("", "red", "other")
     with load_model(artifact, threads=1) as loaded:
         assert isinstance(loaded._make_executor(), AotExecutor)
 
