@@ -31,6 +31,8 @@ class Interned(type):
     """Reentrant: a node may be collected, and forgotten, while another is created."""
     _table: dict[Key, _Reference]
     _arity: int
+    _signature: tuple[tuple[str, Any], ...]
+    """Names of the fields and their defaults."""
 
     def __init__(cls, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -63,11 +65,12 @@ class Interned(type):
 
     def _complete(cls, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...]:
         """Every field in order, defaults filled in."""
-        signature = fields(cls)  # type: ignore[arg-type]
-        cls._arity = len(signature)
-        rest = tuple(kwargs.pop(field.name, field.default) for field in signature[len(args) :])
-        if kwargs or MISSING in rest or len(args) > len(signature):
-            raise TypeError(f"{cls.__name__} takes {', '.join(field.name for field in signature)}")
+        if cls._arity < 0:
+            cls._signature = tuple((field.name, field.default) for field in fields(cls))  # type: ignore[arg-type]
+            cls._arity = len(cls._signature)
+        rest = tuple([kwargs.pop(name, default) for name, default in cls._signature[len(args) :]])
+        if kwargs or MISSING in rest or len(args) > cls._arity:
+            raise TypeError(f"{cls.__name__} takes {', '.join(name for name, _ in cls._signature)}")
         return (*args, *rest)
 
 
