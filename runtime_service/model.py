@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import NoReturn, Self
+from typing import Any, NoReturn, Self
 
 import numpy as np
 
@@ -42,7 +42,10 @@ class Model:
         self._on_close = on_close
         self._limit = instances
         self._plain = all(is_plain(spec) for spec in (*signature.inputs, *signature.outputs))
-        self._taken = tuple(zip((spec.name for spec in signature.inputs), signature.input_dtypes, strict=True))
+        self._taken = tuple(
+            (spec, spec.name, dtype, is_plain(spec))
+            for spec, dtype in zip(signature.inputs, signature.input_dtypes, strict=True)
+        )
         self._given = tuple(spec.name for spec in signature.outputs)
         self._lock = threading.Lock()
         self._closed = True
@@ -69,7 +72,7 @@ class Model:
                 RESOURCE_EXHAUSTED (no memory for inputs of this size), UNAVAILABLE (the model is closed).
         """
         objects = None if self._plain else Objects(self._signature.strings)
-        arrays = self._plain_arrays(feeds) if objects is None else self._arrays(feeds, objects)
+        arrays = self._arrays(feeds, objects)
         executor = self._take()
         try:
             results = executor.run(arrays, objects)
@@ -145,39 +148,34 @@ class Model:
             self._made += 1
             return executor
 
-    def _plain_arrays(self, feeds: Mapping[str, Array]) -> list[Array]:
-        """The arrays in the order of the inputs, where every one is as the C ABI wants it and no more than that; a small model
-        computes in less time than the general way takes."""
-        arrays = []
-        for name, dtype in self._taken:
-            array = feeds.get(name)
-            if type(array) is not np.ndarray or array.dtype != dtype or not array.flags.carray:
-                return self._arrays(feeds, None)
-            arrays.append(array)
-        return arrays if len(feeds) == len(arrays) else self._arrays(feeds, None)
-
     def _arrays(self, feeds: Mapping[str, Array], objects: Objects | None) -> list[Array]:
-        """The arrays in the order of the inputs, as the C ABI wants them."""
-        signature = self._signature
+        """The arrays in the order of the inputs, as the C ABI wants them. Most are so already, and no function is called for
+        them: a small model computes in less time than that takes."""
         arrays = []
-        for spec, dtype in zip(signature.inputs, signature.input_dtypes, strict=True):
-            array = feeds.get(spec.name)
-            if objects is not None and not is_plain(spec) and spec.name in feeds:
-                arrays.append(to_memory(spec, array, objects))
-                continue
-            if array is None:
-                raise self._unfit(feeds)
-            if not isinstance(array, np.ndarray):
-                array = np.asarray(array)
-            if array.dtype != dtype:
-                raise _wrong_dtype(spec, array)
-            flags = array.flags
-            if not (flags.c_contiguous and flags.aligned):
-                array = np.array(array, order="C", copy=True)
+        for spec, name, dtype, plain in self._taken:
+            array = feeds.get(name)
+            if not plain or type(array) is not np.ndarray or array.dtype != dtype or not array.flags.carray:
+                array = self._fitted(spec, dtype, feeds, objects)
             arrays.append(array)
         if len(feeds) != len(arrays):
             raise self._unfit(feeds)
         return arrays
+
+    def _fitted(
+        self, spec: TensorSpec, dtype: np.dtype[Any], feeds: Mapping[str, Array], objects: Objects | None
+    ) -> Array:
+        """The array of one input, converted where that loses nothing; what stands for it where it is no plain array."""
+        array = feeds.get(spec.name)
+        if not is_plain(spec) and spec.name in feeds:
+            assert objects is not None  # a run has them where an input is not plain
+            return to_memory(spec, array, objects)
+        if array is None:
+            raise self._unfit(feeds)
+        array = np.asarray(array)
+        if array.dtype != dtype:
+            raise _wrong_dtype(spec, array)
+        flags = array.flags
+        return array if flags.c_contiguous and flags.aligned else np.array(array, order="C", copy=True)
 
     def _unfit(self, feeds: Mapping[str, Array]) -> IngotError:
         names = [spec.name for spec in self._signature.inputs]
