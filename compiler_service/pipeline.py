@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Mapping
 from concurrent.futures import Future
 from pathlib import Path
@@ -41,6 +40,7 @@ from compiler_service.tuning import Records, tune_kernels
 from compiler_service.verification import Oracle, verify
 from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
+from shared_ir.cores import usable_cores
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import GROUP_OP, Graph, Module, all_constants, walk_graphs
@@ -68,7 +68,7 @@ def compile_model(
         IngotError: of the model (blame user) or COMPILER_FAULT.
     """
     options = options or CompileOptions()
-    workers = (os.cpu_count() or 1) if workers is None else workers
+    workers = usable_cores() if workers is None else workers
     log, backend = Log.from_environment(progress), backend_of(target)
 
     with log.stage("import"):

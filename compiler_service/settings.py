@@ -8,6 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
+from shared_ir.cores import usable_cores
 from shared_ir.errors import ErrorCode, IngotError
 
 PREFIX = "INGOT_"
@@ -106,7 +107,7 @@ class Settings:
     @property
     def threads(self) -> int:
         """Threads per stage."""
-        return self.job_threads or max(1, len(os.sched_getaffinity(0)) // self.workers)
+        return self.job_threads or max(1, usable_cores() // self.workers)
 
 
 def _parse(name: str, text: str, kind: type) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from functools import partial
 from pathlib import Path
 from typing import Literal, Protocol
@@ -17,6 +16,7 @@ from runtime_service.executors.signature import Signature
 from runtime_service.library import Handle, Library
 from runtime_service.model import Model
 from shared_ir.artifact import Manifest
+from shared_ir.cores import usable_cores
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import map_file
 from shared_ir.layout import open_version
@@ -63,8 +63,7 @@ def load_model(
         IngotError: ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT, RESOURCE_EXHAUSTED.
     """
     if instances is None:
-        cores = len(os.sched_getaffinity(0))
-        instances = max(1, cores // threads) if threads else 1
+        instances = max(1, usable_cores() // threads) if threads else 1
     (model,) = _load(artifact, 1, threads, executor, instances)
     return model
 

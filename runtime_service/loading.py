@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime_service.batcher import BatchOptions
-from runtime_service.cores import available_cores, threads_per_instance
 from runtime_service.metrics import Metrics
 from runtime_service.rows import batch_symbol
 from runtime_service.served import LoadedModel, ServedModel, Signature
@@ -15,6 +14,7 @@ from runtime_service.settings import ModelSettings, Settings
 from runtime_service.source import ModelSource
 from runtime_service.statistics import ModelObserver
 from runtime_service.warmup import Independence, rows_independent, warm_up
+from shared_ir.cores import usable_cores
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import TensorSpec
 from shared_ir.types import Kind
@@ -39,7 +39,7 @@ class ModelLoader:
             IngotError: the store or the artifact is at fault; nothing stays loaded.
         """
         count = model.instances or self.settings.instances
-        threads = threads_per_instance(self.settings.cores or available_cores(), count)
+        threads = threads_per_instance(self.settings.cores or usable_cores(), count)
         instances = self.source.load(model.name, version, count, threads)
         try:
             signature, options = self._prepare(model, version, instances)
@@ -77,6 +77,11 @@ class ModelLoader:
             _first(model.max_queue_delay_microseconds, self.settings.max_queue_delay_microseconds) / 1e6,
             _first(model.max_queue_size, self.settings.max_queue_size),
         )
+
+
+def threads_per_instance(cores: int, instances: int) -> int:
+    """Threads of each instance, so that instances x threads <= cores (but at least one each)."""
+    return max(1, cores // instances)
 
 
 def _check_interface(name: str, specs: Sequence[TensorSpec]) -> None:

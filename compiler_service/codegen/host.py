@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
+from shared_ir.cores import machine_cores
 from shared_ir.cpu_features import full_features
 from shared_ir.errors import IngotError
 from shared_ir.target import Target, architecture_of, derive
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
-_QUOTA = Path("/sys/fs/cgroup/cpu.max")
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
 def host_target() -> Target:
-    """Triple, cpu, features, caches and usable cores of this machine."""
+    """Triple, cpu, features, caches and cores of this machine; ``host -cores=4`` plans for others."""
     triple = llvm.get_process_triple().replace("-unknown-", "-")
     cpu = llvm.get_host_cpu_name()
     flags = dict(llvm.get_host_cpu_features())
@@ -29,7 +28,7 @@ def host_target() -> Target:
         l1=caches.get(1, target.l1),
         l2=caches.get(2, target.l2),
         l3=caches.get(3, 0),
-        cores=usable_cores(),
+        cores=machine_cores(),
     )
 
 
@@ -60,15 +59,3 @@ def _cache_sizes(folder: Path) -> dict[int, int]:
         if kind in ("Data", "Unified") and size[:-1].isdigit():
             sizes[level] = int(size[:-1]) * _UNITS.get(size[-1], 1)
     return sizes
-
-
-def usable_cores() -> int:
-    """Cores that this process may use: its affinity, or the CPU quota of its control group when that is less."""
-    cores = len(os.sched_getaffinity(0))
-    try:
-        quota, period = _QUOTA.read_text().split()
-    except (OSError, ValueError):
-        return cores
-    if quota == "max":
-        return cores
-    return max(1, min(cores, round(int(quota) / int(period))))

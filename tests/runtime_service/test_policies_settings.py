@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime_service.cores import available_cores, threads_per_instance
+from runtime_service.loading import threads_per_instance
 from runtime_service.policies import Catalogue, Selection, VersionPolicy
 from runtime_service.settings import Settings, variable
 from shared_ir.errors import ErrorCode, IngotError
@@ -111,20 +111,6 @@ def test_a_bad_models_file_is_named(tmp_path: Path, text: str) -> None:
     with pytest.raises(IngotError) as caught:
         Settings(models_file=str(file)).model_settings()
     assert caught.value.field == str(file)
-
-
-def test_the_cpu_quota_of_the_container_counts(tmp_path: Path) -> None:
-    unlimited = available_cores(tmp_path)
-    assert unlimited >= 1
-    (tmp_path / "cpu.max").write_text("max 100000\n")
-    assert available_cores(tmp_path) == unlimited
-    (tmp_path / "cpu.max").write_text("50000 100000\n")
-    assert available_cores(tmp_path) == 1
-    (tmp_path / "cpu.max").unlink()
-    (tmp_path / "cpu").mkdir()
-    (tmp_path / "cpu/cpu.cfs_quota_us").write_text("70000")
-    (tmp_path / "cpu/cpu.cfs_period_us").write_text("100000")
-    assert available_cores(tmp_path) == 1
 
 
 def test_instances_times_threads_stay_within_the_cores() -> None:
