@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
@@ -104,31 +104,36 @@ def compile_model(
         library = link_library(objects, target)
         attachments = link_attachments(objects, program.plan, weights, target, options)
 
-    model_sha256 = source.sha256()
-    manifest = Manifest(
+    manifest = describe(name, source, target, options, records)
+    sizes = {"launches": len(definitions), "library_bytes": len(library), "weights_bytes": program.weights.size}
+    facts = {"stages": dict(log.seconds), **sizes, **describe_code(module, built)}
+    return Artifact(manifest, program.plan, library, weights, facts, attachments)
+
+
+def describe(name: str, source: ModelSource, target: Target, options: CompileOptions, records: bytes) -> Manifest:
+    """The manifest of what is compiled from these; it names everything that changes code."""
+    given, model_sha256, version = options.to_dict(), source.sha256(), compiler_version()
+    return Manifest(
         name=name,
-        key=artifact_key(
-            model_sha256, target, options.to_dict(), sha256_hex(records) if records else "", compiler_version()
-        ),
+        key=artifact_key(model_sha256, target, given, sha256_hex(records) if records else "", version),
         abi_version=ABI_VERSION,
-        compiler_version=compiler_version(),
+        compiler_version=version,
         triple=target.triple,
         cpu=target.cpu,
         features=target.features,
         min_glibc=min_glibc(target),
         model_sha256=model_sha256,
-        options=options.to_dict(),
+        options=given,
     )
-    report_data = {
-        "stages": dict(log.seconds),
-        "kernels": len(kernels),
-        "launches": len(definitions),
-        "library_bytes": len(library),
-        "weights_bytes": program.weights.size,
+
+
+def describe_code(module: Module, built: Sequence[BuiltKernel]) -> dict[str, Any]:
+    """What the report says of the kernels: how many, the algorithms that cost accuracy, whether any draws random numbers."""
+    return {
+        "kernels": len(built),
         "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
         "random": any(n.op == "ingot.Uniform" for g in walk_graphs(module.graph) for n in g.nodes),
     }
-    return Artifact(manifest, program.plan, library, weights, report_data, attachments)
 
 
 def tune_model(

@@ -3,25 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol, Self, TypeAlias
+from typing import Protocol, TypeAlias
 
 import onnx
 
-from compiler_service.frontend.arms import DynamicTypeError, import_arm, only_arm, take
+from compiler_service.frontend.arms import import_arm, only_arm, take
 from compiler_service.frontend.assume import assume, equality_of
+from compiler_service.frontend.body_types import Outside, generalised, merged, stacked, type_of, with_axis, without_axis
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.node import SourceNode
-from compiler_service.frontend.objects import HandleType, Objects, declared_type, join
-from compiler_service.frontend.scope import Binding, Builder, Frame, SequenceBinding, Special
-from shared_ir.dim import Dim, as_dim, dim_symbols
+from compiler_service.frontend.objects import Objects, declared_type
+from compiler_service.frontend.scope import Binding, Builder, Frame, Special
+from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, maximum
-from shared_ir.graph import Attribute, Graph, Node, Value, graph_free_values
+from shared_ir.graph import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
 Types: TypeAlias = "Sequence[TensorType | None]"
@@ -83,52 +83,14 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
         taken = _graph(node, "then_branch" if equality.holds else "else_branch")
         _bind(node, assume(equality, importer.inline(taken, frame, builder), node, builder, importer.context), frame)
         return
-    types = [_merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
+    types = [merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
     _finish(node, (condition,), branches, types, frame, builder, importer)
-
-
-def _of_objects(a: TensorType, b: TensorType, where: str) -> TensorType | None:
-    """The type of a sequence or optional that is one or the other; None for tensors."""
-    if not isinstance(a, HandleType) and not isinstance(b, HandleType):
-        return None
-    joined = join(a, b) if isinstance(a, HandleType) and isinstance(b, HandleType) else None
-    if joined is None:
-        raise DynamicTypeError(
-            ErrorCode.TYPE_MISMATCH,
-            "a value of control flow is now one kind of sequence or optional, now another",
-            tensor=where,
-            expected="one kind and element type",
-            received=f"{a} and {b}",
-            remedy="Export the model again, with equal types of what the graphs of control flow take and give.",
-        )
-    return joined
 
 
 def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
     """Whether some output has another element type or number of axes in one branch than in the other."""
     pairs = [(a, b) for a, b in zip(then, otherwise, strict=False) if isinstance(a, Value) and isinstance(b, Value)]
     return any(a.dtype is not b.dtype or len(a.shape) != len(b.shape) for a, b in pairs)
-
-
-def _merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Context) -> TensorType | None:
-    """The type of an output of ``If``: a dim on which the branches differ becomes a symbol that the run defines."""
-    if _type(a) is None or not isinstance(a, Value) or _type(b) is None or not isinstance(b, Value):
-        return None
-    joined = _of_objects(a.type, b.type, node.outputs[index])
-    if joined is not None:
-        return joined
-    if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
-        raise DynamicTypeError(
-            ErrorCode.TYPE_MISMATCH,
-            "the branches of If give different types, and the condition is not known while compiling",
-            tensor=node.outputs[index],
-            expected="equal element type and number of axes in both branches",
-            received=f"{a.type} and {b.type}",
-            remedy="Pin the shapes of the inputs (shapes={...}) so that the condition becomes known.",
-        )
-    names = (f"{node.outputs[index]}_{axis}" for axis in range(len(a.shape)))
-    dims = zip(a.shape, b.shape, names, strict=True)
-    return TensorType(a.dtype, tuple(p if p == q else context.symbols.fresh(n) for p, q, n in dims))
 
 
 # -- Loop
@@ -152,10 +114,10 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     counter = context.symbols.fresh(f"{node.title}_i")
     state, graph, outputs = _settled(node, proto, head, inputs[2:], frame, importer, number=counter)
     trip = _trip_count(node, inputs, graph, outputs, context)
-    outside = _Outside.of(node, inputs, graph, context)
-    types = [outside.type(i, _type(outputs[1 + i]), before) for i, before in enumerate(state)]
+    outside = Outside.of(node, inputs, graph, context)
+    types = [outside.type(i, type_of(outputs[1 + i]), before) for i, before in enumerate(state)]
     for index, output in enumerate(outputs[count + 1 :], start=count):
-        element = _row(node, index, outside.type(index, _type(output)))
+        element = stacked(node, index, outside.type(index, type_of(output)))
         types.append(None if element is None else TensorType(element.dtype, (trip, *element.shape)))
     _finish(node, inputs, {"body": graph, "counter": counter}, types, frame, builder, importer)
 
@@ -175,97 +137,19 @@ def _settled(
     Returns:
         types of the state inputs, the body, and what its outputs are bound to.
     """
-    state = [_type(b) for b in initial]
+    state = [type_of(b) for b in initial]
     loose: set[Dim] = set()
     first = 1 if head else 0  # a Loop body gives its condition first
     while True:
         graph, outputs = importer.body(proto, frame, [*head, *state, *tail], number)
-        after = [_type(b) for b in outputs[first : first + len(state)]]
+        after = [type_of(b) for b in outputs[first : first + len(state)]]
         general = [
-            _generalised(node, a, b, proto.input[len(head) + i].name, loose, importer.context)
+            generalised(node, a, b, proto.input[len(head) + i].name, loose, importer.context)
             for i, (a, b) in enumerate(zip(state, after, strict=True))
         ]
         if general == state:
             return state, graph, outputs
         state = general
-
-
-def _generalised(
-    node: SourceNode,
-    before: TensorType | None,
-    after: TensorType | None,
-    name: str,
-    loose: set[Dim],
-    context: Context,
-) -> TensorType | None:
-    """``before`` with a new symbol, added to ``loose``, for every dim that ``after`` changes; loose dims may change."""
-    if before is None or after is None:
-        return before
-    joined = _of_objects(before, after, name)
-    if joined is not None:
-        return joined
-    if before.dtype is not after.dtype or before.rank != after.rank:
-        raise DynamicTypeError(
-            ErrorCode.TYPE_MISMATCH,
-            f"{node.op} changes the type of a carried value",
-            tensor=name,
-            expected=f"{before} after every iteration",
-            received=str(after),
-            remedy="Give the carried value the same element type and number of axes before and after the body.",
-        )
-    shape = list(before.shape)
-    for axis, (old, new) in enumerate(zip(before.shape, after.shape, strict=True)):
-        if old != new and old not in loose:
-            shape[axis] = context.symbols.fresh(f"{name}_{axis}")
-            loose.add(shape[axis])
-    return TensorType(before.dtype, tuple(shape))
-
-
-@dataclass(frozen=True)
-class _Outside:
-    """Types of the body as the enclosing graph sees them: dims that only the body knows become symbols of the run."""
-
-    node: SourceNode
-    inner: frozenset[str]
-    context: Context
-
-    @classmethod
-    def of(cls, node: SourceNode, inputs: Sequence[Binding], graph: Graph, context: Context) -> Self:
-        inside = (*graph.inputs, *(v for n in graph.nodes for v in n.results))
-        outside = (*graph_free_values(graph), *(b for b in inputs if isinstance(b, Value)))
-        return cls(node, _symbols(inside) - _symbols(outside), context)
-
-    def type(self, index: int, after: TensorType | None, before: TensorType | None = None) -> TensorType | None:
-        """The type of output ``index`` that is ``after`` in the last iteration and ``before`` in the first."""
-        if after is None:
-            return None
-        if isinstance(after, HandleType):
-            return after if before is None else _of_objects(before, after, self.node.title)
-        name = self.node.outputs[index] if index < len(self.node.outputs) else ""
-
-        def outer(axis: int, dim: Dim) -> Dim:
-            changes = before is not None and before.shape[axis] != dim
-            return self.context.symbols.fresh(f"{name}_{axis}") if changes or dim_symbols([dim]) & self.inner else dim
-
-        return TensorType(after.dtype, tuple(outer(axis, dim) for axis, dim in enumerate(after.shape)))
-
-
-def _row(node: SourceNode, index: int, type: TensorType | None) -> TensorType | None:
-    """The type of what is stacked over the iterations."""
-    if isinstance(type, HandleType):
-        raise IngotError(
-            ErrorCode.INVALID_MODEL,
-            f"{node.op} stacks tensors alone",
-            tensor=node.outputs[index] if index < len(node.outputs) else "",
-            expected="a tensor",
-            received=str(type),
-            remedy="Carry the sequence from one iteration to the next.",
-        )
-    return type
-
-
-def _symbols(values: Sequence[Value]) -> frozenset[str]:
-    return dim_symbols(d for v in values for d in v.shape)
 
 
 def _trip_count(
@@ -310,16 +194,16 @@ def import_scan(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     _check_outputs(node, proto, len(node.outputs))
     in_axes = _axes(node, "scan_input_axes", sequences)
     out_axes = _axes(node, "scan_output_axes", len(proto.output) - count)
-    whole = [_type(b) for b in inputs[count:]]
+    whole = [type_of(b) for b in inputs[count:]]
     axes = [None if t is None else _axis(node, a, t.rank) for t, a in zip(whole, in_axes, strict=True)]
-    slices = [_without(t, axis) for t, axis in zip(whole, axes, strict=True)]
+    slices = [without_axis(t, axis) for t, axis in zip(whole, axes, strict=True)]
     state, graph, outputs = _settled(node, proto, (), inputs[:count], frame, importer, slices)
     length = next((t.shape[a] for t, a in zip(whole, axes, strict=True) if t is not None and a is not None), 0)
-    outside = _Outside.of(node, inputs, graph, context)
-    types = [outside.type(i, _type(outputs[i]), before) for i, before in enumerate(state)]
+    outside = Outside.of(node, inputs, graph, context)
+    types = [outside.type(i, type_of(outputs[i]), before) for i, before in enumerate(state)]
     for index, (output, axis) in enumerate(zip(outputs[count:], out_axes, strict=True), start=count):
-        element = _row(node, index, outside.type(index, _type(output)))
-        types.append(None if element is None else _with(element, _axis(node, axis, element.rank + 1), length))
+        element = stacked(node, index, outside.type(index, type_of(output)))
+        types.append(None if element is None else with_axis(element, _axis(node, axis, element.rank + 1), length))
     attributes: dict[str, Attribute] = {
         "num_scan_inputs": sequences,
         "scan_input_axes": in_axes,
@@ -358,16 +242,6 @@ def _axis(node: SourceNode, axis: int, rank: int) -> int:
     return axis % rank
 
 
-def _without(type: TensorType | None, axis: int | None) -> TensorType | None:
-    if type is None or axis is None:
-        return None
-    return TensorType(type.dtype, (*type.shape[:axis], *type.shape[axis + 1 :]))
-
-
-def _with(type: TensorType, axis: int, dim: Dim) -> TensorType:
-    return TensorType(type.dtype, (*type.shape[:axis], dim, *type.shape[axis:]))
-
-
 # -- common
 
 
@@ -398,18 +272,6 @@ def _malformed(node: SourceNode, expected: str, proto: onnx.GraphProto) -> Ingot
         received=f"{len(proto.input)} inputs, {len(proto.output)} outputs",
         remedy="Export the model again.",
     )
-
-
-def _type(binding: Binding) -> TensorType | None:
-    if isinstance(binding, SequenceBinding) or binding is Special.ABSENT:
-        raise IngotError(
-            ErrorCode.INVALID_MODEL,
-            "control flow takes and gives values",
-            expected="a tensor, a sequence, or an optional of a declared type",
-            received="a sequence" if isinstance(binding, SequenceBinding) else "an empty optional of no type",
-            remedy="Export the model again, with the types of what the graphs of control flow take and give.",
-        )
-    return binding.type if isinstance(binding, Value) else None
 
 
 def _bind(node: SourceNode, results: Sequence[Binding], frame: Frame) -> None:

@@ -171,6 +171,36 @@ def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tenso
     return converted(compute((n, *extents, axes), body, name="affine_grid", assumes=assumes), theta.dtype)
 
 
+@dataclass(frozen=True)
+class _Regions:
+    """Regions of interest ``rois`` [r, 4] (x1, y1, x2, y2), each divided into ``sizes`` (rows, columns) of bins.
+
+    ``samples`` per bin and axis, 0 for ``ceil(bin size)``, but never more than ``most`` of an axis.
+    """
+
+    rois: Tensor
+    sizes: tuple[int, int]
+    half_pixel: bool
+    scale: float
+    samples: int
+    most: tuple[Dim, ...]
+
+    def bins(self, r: Expr) -> list[tuple[Expr, Expr, Expr]]:
+        """(first coordinate, bin size, samples per bin) of each axis of region ``r``."""
+        found = []
+        for axis, size in enumerate(self.sizes):
+            start, end = (
+                widen(self.rois[(r, lift(column))]) * self.scale - (0.5 if self.half_pixel else 0.0)
+                for column in (1 - axis, 3 - axis)
+            )
+            length = end - start if self.half_pixel else maximum(end - start, 1)
+            bin_size = length / float(size)
+            count = lift(self.samples, bin_size.dtype) if self.samples else ceiling(bin_size)
+            limit = cast(lift(self.most[axis]), bin_size.dtype)
+            found.append((start, bin_size, minimum(count, limit)))
+        return found
+
+
 def roi_align(
     x: Tensor,
     rois: Tensor,
@@ -192,28 +222,14 @@ def roi_align(
     half_pixel = coordinate_transformation_mode == "half_pixel"
     sizes = (output_height, output_width)
     extents = x.shape[2:]
-    most: list[Dim] = [sampling_ratio or as_dim(lift(e) // size + 2) for e, size in zip(extents, sizes, strict=True)]
-
-    def bins(r: Expr) -> list[tuple[Expr, Expr, Expr]]:
-        """(first coordinate, bin size, samples per bin) of each axis."""
-        found = []
-        for axis, size in enumerate(sizes):
-            start, end = (
-                widen(rois[(r, lift(column))]) * spatial_scale - (0.5 if half_pixel else 0.0)
-                for column in (1 - axis, 3 - axis)
-            )
-            length = end - start if half_pixel else maximum(end - start, 1)
-            bin_size = length / float(size)
-            count = lift(sampling_ratio, bin_size.dtype) if sampling_ratio else ceiling(bin_size)
-            limit = cast(lift(most[axis]), bin_size.dtype)
-            found.append((start, bin_size, minimum(count, limit)))
-        return found
+    most = tuple(sampling_ratio or as_dim(lift(e) // size + 2) for e, size in zip(extents, sizes, strict=True))
+    regions = _Regions(rois, sizes, half_pixel, spatial_scale, sampling_ratio, most)
 
     def sample(r: Expr, c: Expr, *rest: Expr) -> Expr:
         o, k = rest[:2], rest[2:]
         taken = lift(True, DType.BOOL)
         axes: list[list[Tap]] = []
-        for (start, bin_size, count), i, j, extent in zip(bins(r), o, k, extents, strict=True):
+        for (start, bin_size, count), i, j, extent in zip(regions.bins(r), o, k, extents, strict=True):
             number = cast(j, bin_size.dtype)
             taken = logical_and(taken, number < count)
             at = start + cast(i, bin_size.dtype) * bin_size + (number + 0.5) * bin_size / count
@@ -235,7 +251,7 @@ def roi_align(
         return converted(total, x.dtype)
 
     def mean(r: Expr, c: Expr, *o: Expr) -> Expr:
-        counts = [count for _, _, count in bins(r)]
+        counts = [count for _, _, count in regions.bins(r)]
         return cast(total[(r, c, *o)] / maximum(counts[0] * counts[1], 1), x.dtype)
 
     return compute(shape, mean, name="mean")

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 import numpy as np
 import onnx
 import onnxruntime
+import pytest
 from numpy.typing import NDArray
 from onnx import helper, numpy_helper
 
@@ -26,6 +27,8 @@ FLOAT, INT32, INT64, BOOL = (
     onnx.TensorProto.INT64,
     onnx.TensorProto.BOOL,
 )
+Case = tuple[onnx.ModelProto, Sequence[Feeds]]
+"""A model and the requests that it must answer."""
 EXECUTORS: tuple[Literal["aot", "graph"], ...] = ("aot", "graph")
 
 onnx_proto = onnx.ModelProto
@@ -85,6 +88,16 @@ def assert_equals_onnxruntime(
                 for spec, expected in zip(loaded.outputs, session.run(None, dict(feeds)), strict=True):
                     _assert_equal(results[spec.name], expected, f"{executor}: {spec.name}", tolerance)
     return artifact
+
+
+def check_cases(cases: Sequence[Callable[[], Case]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Decorates ``test(case, opt_level)``: every case, optimised and not."""
+
+    def parametrised(test: Callable[..., None]) -> Callable[..., None]:
+        by_level = pytest.mark.parametrize("opt_level", [3, 0], ids=("optimised", "unoptimised"))(test)
+        return pytest.mark.slow(pytest.mark.parametrize("case", cases, ids=lambda c: c.__name__)(by_level))
+
+    return parametrised
 
 
 def _assert_equal(found: Array, expected: Array, where: str, tolerance: float) -> None:

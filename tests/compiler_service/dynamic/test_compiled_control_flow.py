@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-import onnx
-import pytest
 
 from shared_ir.plan import Branch, Repeat, walk_steps
 from tests.compiler_service.dynamic.compiled import (
     BOOL,
     FLOAT,
     INT64,
-    Feeds,
+    Case,
     assert_equals_onnxruntime,
+    check_cases,
     constant,
     graph,
     model,
@@ -23,7 +22,6 @@ from tests.compiler_service.dynamic.compiled import (
     tensor,
 )
 
-Case = tuple[onnx.ModelProto, Sequence[Feeds]]
 X = tensor("x", ["n", 6])
 ITERATION, GOES_ON = tensor("i", [], INT64), tensor("ci", [], BOOL)
 KEEP_ON, KEPT_ON = node("Identity", ["ci"], ["co"]), tensor("co", [], BOOL)
@@ -309,14 +307,7 @@ CASES: tuple[Callable[[], Case], ...] = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_optimised(case: Callable[[], Case]) -> None:
-    artifact = assert_equals_onnxruntime(*case())
+@check_cases(CASES)
+def test_answers_are_those_of_onnxruntime(case: Callable[[], Case], opt_level: int) -> None:
+    artifact = assert_equals_onnxruntime(*case(), opt_level=opt_level)
     assert any(isinstance(s, (Branch, Repeat)) for s in walk_steps(artifact.plan.steps))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_unoptimised(case: Callable[[], Case]) -> None:
-    assert_equals_onnxruntime(*case(), opt_level=0)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
-import onnx
-import pytest
 
 from tests.compiler_service.dynamic.compiled import (
     BOOL,
     FLOAT,
     INT64,
+    Case,
     Feeds,
     assert_equals_onnxruntime,
+    check_cases,
     constant,
     graph,
     model,
@@ -22,7 +22,6 @@ from tests.compiler_service.dynamic.compiled import (
     tensor,
 )
 
-Case = tuple[onnx.ModelProto, Sequence[Feeds]]
 X = tensor("x", ["n", 6])
 
 
@@ -173,13 +172,6 @@ CASES: tuple[Callable[[], Case], ...] = (
 )
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_optimised(case: Callable[[], Case]) -> None:
-    assert_equals_onnxruntime(*case())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_unoptimised(case: Callable[[], Case]) -> None:
-    assert_equals_onnxruntime(*case(), opt_level=0)
+@check_cases(CASES)
+def test_answers_are_those_of_onnxruntime(case: Callable[[], Case], opt_level: int) -> None:
+    assert_equals_onnxruntime(*case(), opt_level=opt_level)

@@ -17,8 +17,10 @@ from tests.compiler_service.dynamic.compiled import (
     INT32,
     INT64,
     Array,
+    Case,
     Feeds,
     assert_equals_onnxruntime,
+    check_cases,
     compiled,
     constant,
     model,
@@ -27,7 +29,6 @@ from tests.compiler_service.dynamic.compiled import (
     tensor,
 )
 
-Case = tuple[onnx.ModelProto, Sequence[Feeds]]
 X = tensor("x", ["n", 6])
 
 
@@ -272,16 +273,9 @@ CASES: tuple[Callable[[], Case], ...] = (
 )  # fmt: skip
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_optimised(case: Callable[[], Case]) -> None:
-    assert_equals_onnxruntime(*case())
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("case", CASES, ids=lambda c: c.__name__)
-def test_unoptimised(case: Callable[[], Case]) -> None:
-    assert_equals_onnxruntime(*case(), opt_level=0)
+@check_cases(CASES)
+def test_answers_are_those_of_onnxruntime(case: Callable[[], Case], opt_level: int) -> None:
+    assert_equals_onnxruntime(*case(), opt_level=opt_level)
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
