@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import enum
+import operator
+from collections.abc import Callable, Mapping
+from typing import Any
 
 
 class UnaryOp(enum.StrEnum):
@@ -70,3 +73,28 @@ class BinaryOp(enum.StrEnum):
 
 COMPARISONS = frozenset({BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE, BinaryOp.EQ, BinaryOp.NE})
 PREDICATES = frozenset({UnaryOp.NOT, UnaryOp.IS_NAN, UnaryOp.IS_INF})
+
+INFIX = {
+    BinaryOp.ADD: ("+", 4), BinaryOp.SUB: ("-", 4), BinaryOp.MUL: ("*", 5), BinaryOp.DIV: ("/", 5),
+    BinaryOp.FLOOR_DIV: ("//", 5), BinaryOp.FLOOR_MOD: ("%", 5), BinaryOp.LT: ("<", 3), BinaryOp.LE: ("<=", 3),
+    BinaryOp.GT: (">", 3), BinaryOp.GE: (">=", 3), BinaryOp.EQ: ("==", 3), BinaryOp.NE: ("!=", 3),
+    BinaryOp.AND: ("and", 2), BinaryOp.OR: ("or", 1),
+}  # fmt: skip
+"""How binary operators that have a sign are written: the sign, and how tightly it binds."""
+
+INTEGER_MEANING: Mapping[BinaryOp, Callable[[Any, Any], Any]] = {
+    BinaryOp.ADD: operator.add,
+    BinaryOp.SUB: operator.sub,
+    BinaryOp.MUL: operator.mul,
+    BinaryOp.FLOOR_DIV: operator.floordiv,
+    BinaryOp.FLOOR_MOD: operator.mod,
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+    BinaryOp.LT: operator.lt,
+    BinaryOp.LE: operator.le,
+    BinaryOp.GT: operator.gt,
+    BinaryOp.GE: operator.ge,
+    BinaryOp.EQ: operator.eq,
+    BinaryOp.NE: operator.ne,
+}
+"""What binary operators do to integers. Division by 0 means nothing."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from shared_ir.dim import Dim
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, to_text
+from shared_ir.operations import INTEGER_MEANING
 
 
 def _truncated(a: int, b: int) -> int:
@@ -16,21 +17,11 @@ def _truncated(a: int, b: int) -> int:
 
 
 _ARITHMETIC: Mapping[BinaryOp, Callable[[int, int], int]] = {
-    BinaryOp.ADD: operator.add,
-    BinaryOp.SUB: operator.sub,
-    BinaryOp.MUL: operator.mul,
+    **INTEGER_MEANING,
     BinaryOp.FLOOR_DIV: lambda a, b: a // (b or 1),  # a divisor of 0 counts as 1
     BinaryOp.FLOOR_MOD: lambda a, b: a % (b or 1),
     BinaryOp.TRUNC_DIV: _truncated,
     BinaryOp.TRUNC_MOD: lambda a, b: a - _truncated(a, b) * (b or 1),
-    BinaryOp.MIN: min,
-    BinaryOp.MAX: max,
-    BinaryOp.LT: operator.lt,
-    BinaryOp.LE: operator.le,
-    BinaryOp.GT: operator.gt,
-    BinaryOp.GE: operator.ge,
-    BinaryOp.EQ: operator.eq,
-    BinaryOp.NE: operator.ne,
     BinaryOp.AND: operator.and_,
     BinaryOp.OR: operator.or_,
 }

@@ -1,57 +1,13 @@
-"""Scalar expressions: one closed family for symbolic dims, loop indices and the arithmetic of kernels.
-
-Grammar (every node is frozen and hashable; ``dtype`` is the element type of the value)::
-
-    Expr   = Const(value, dtype) | Var(name, dtype)
-           | Unary(op, x) | Binary(op, lhs, rhs) | Cast(dtype, x) | Reinterpret(dtype, x) | Select(cond, then, otherwise)
-           | <extensions: Load of tensor_expr and loop_ir, vector nodes of loop_ir>
-
-Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the divisor (ONNX ``Div`` and
-``Mod(fmod=1)`` on tensors truncate and have their own operators, ``TRUNC_DIV`` and ``TRUNC_MOD``).
-"""
+"""The nodes of scalar expressions, and the functions that make them; the grammar is in :mod:`shared_ir.expr`."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from shared_ir.dtype import DType
 from shared_ir.interning import Fact, Interned
-from shared_ir.operations import COMPARISONS, PREDICATES, BinaryOp, UnaryOp
-
-__all__ = (
-    "COMPARISONS",
-    "INFIX",
-    "Binary",
-    "BinaryOp",
-    "Cast",
-    "Const",
-    "Expr",
-    "Reinterpret",
-    "Scalar",
-    "Select",
-    "Unary",
-    "UnaryOp",
-    "Var",
-    "binary",
-    "cast",
-    "ceil_div",
-    "equal",
-    "lift",
-    "logical_and",
-    "logical_or",
-    "maximum",
-    "minimum",
-    "not_equal",
-    "reinterpret",
-    "select",
-    "substitute",
-    "to_text",
-    "transform",
-    "variables",
-    "walk",
-)  # fmt: skip
+from shared_ir.operations import COMPARISONS, INFIX, INTEGER_MEANING, PREDICATES, BinaryOp, UnaryOp
 
 Scalar = int | float | bool
 """A Python number that an operator overload lifts to :class:`Const`."""
@@ -285,21 +241,6 @@ def lift(value: Expr | Scalar, dtype: DType = DType.INT64) -> Expr:
     return Const(bool(value) if dtype is DType.BOOL else int(value), dtype)
 
 
-_FOLD: dict[BinaryOp, Callable[[Any, Any], Any]] = {
-    BinaryOp.ADD: lambda a, b: a + b,
-    BinaryOp.SUB: lambda a, b: a - b,
-    BinaryOp.MUL: lambda a, b: a * b,
-    BinaryOp.FLOOR_DIV: lambda a, b: a // b,
-    BinaryOp.FLOOR_MOD: lambda a, b: a % b,
-    BinaryOp.MIN: min,
-    BinaryOp.MAX: max,
-    BinaryOp.LT: lambda a, b: a < b,
-    BinaryOp.LE: lambda a, b: a <= b,
-    BinaryOp.GT: lambda a, b: a > b,
-    BinaryOp.GE: lambda a, b: a >= b,
-    BinaryOp.EQ: lambda a, b: a == b,
-    BinaryOp.NE: lambda a, b: a != b,
-}
 _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD})
 _CONNECTIVES = frozenset({BinaryOp.AND, BinaryOp.OR})
 
@@ -340,8 +281,8 @@ def _connective(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
 def _integer(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
     a = lhs.value if isinstance(lhs, Const) else None
     b = rhs.value if isinstance(rhs, Const) else None
-    if a is not None and b is not None and op in _FOLD and not (op in _DIVISIONS and b == 0):
-        value = _FOLD[op](a, b)
+    if a is not None and b is not None and op in INTEGER_MEANING and not (op in _DIVISIONS and b == 0):
+        value = INTEGER_MEANING[op](a, b)
         return Const(value, DType.BOOL if op in COMPARISONS else DType.INT64)
     if op is BinaryOp.ADD or op is BinaryOp.SUB:
         if b == 0:  # x + 0 -> x, x - 0 -> x
@@ -405,69 +346,6 @@ def logical_or(a: Expr | Scalar, b: Expr | Scalar) -> Expr:
 def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
     """``ceil(a / b)`` for positive ``b``."""
     return lift(a) if b == 1 else (lift(a) + (lift(b) - 1)) // lift(b)
-
-
-def walk(root: Expr) -> Iterator[Expr]:
-    """Every distinct node once, the root first. Shared parts make expressions much smaller than the trees they print as."""
-    stack, seen = [root], set()
-    while stack:
-        node = stack.pop()
-        if node not in seen:
-            seen.add(node)
-            yield node
-            stack.extend(reversed(node.children()))
-
-
-def transform(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr] | None = None) -> Expr:
-    """Rewrite bottom-up: ``rule`` sees each node with rewritten children; ``None`` keeps the node."""
-    memo = {} if memo is None else memo
-    found = memo.get(root)
-    return _transformed(root, rule, memo) if found is None else found
-
-
-def _transformed(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
-    """:func:`transform` of a node that ``memo`` does not know."""
-    node = root
-    kids = root.children()
-    if kids:
-        new = tuple([_transformed(k, rule, memo) if (f := memo.get(k)) is None else f for k in kids])
-        if new != kids:
-            node = root.with_children(new)
-            if node in new:  # folded to a child, which the rule has seen
-                memo[root] = node
-                return node
-    replaced = rule(node)
-    memo[root] = found = node if replaced is None else replaced
-    return found
-
-
-def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
-    """``root`` with variables replaced."""
-    return root if root.variables.isdisjoint(values) else _substituted(root, values, {})
-
-
-def _substituted(root: Expr, values: Mapping[Var, Expr], memo: dict[Expr, Expr]) -> Expr:
-    """:func:`substitute` of a node in which one of the variables occurs."""
-    if isinstance(root, Var):
-        return values[root]
-    found = memo.get(root)
-    if found is None:
-        new = tuple([k if k.variables.isdisjoint(values) else _substituted(k, values, memo) for k in root.children()])
-        found = memo[root] = root.with_children(new)
-    return found
-
-
-def variables(root: Expr) -> frozenset[Var]:
-    """The variables that occur in ``root``."""
-    return root.variables
-
-
-INFIX = {
-    BinaryOp.ADD: ("+", 4), BinaryOp.SUB: ("-", 4), BinaryOp.MUL: ("*", 5), BinaryOp.DIV: ("/", 5),
-    BinaryOp.FLOOR_DIV: ("//", 5), BinaryOp.FLOOR_MOD: ("%", 5), BinaryOp.LT: ("<", 3), BinaryOp.LE: ("<=", 3),
-    BinaryOp.GT: (">", 3), BinaryOp.GE: (">=", 3), BinaryOp.EQ: ("==", 3), BinaryOp.NE: ("!=", 3),
-    BinaryOp.AND: ("and", 2), BinaryOp.OR: ("or", 1),
-}  # fmt: skip
 
 
 def to_text(expr: Expr, precedence: int = 0) -> str:
