@@ -22,7 +22,7 @@ import numpy as np
 
 from compiler_service.codegen.host import host_target
 from compiler_service.frontend.source import ModelSource
-from compiler_service.tensor_expr.scalar_semantics import storage_dtype
+from shared_ir.arrays import storage_dtype
 from shared_ir.artifact import Artifact
 from shared_ir.dim import dim_symbols, evaluate
 from shared_ir.dtype import DType

@@ -15,31 +15,16 @@ from numpy.typing import NDArray
 from ingot.channel import authorization, call, open_channel
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
+from shared_ir.arrays import storage_dtype
 from shared_ir.byte_strings import bytes_of, strings_of
-from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
+from shared_ir.wire_names import DTYPES
 
 Array = NDArray[Any]
 
-WIRE_NAMES: Mapping[DType, str] = {
-    DType.BOOL: "BOOL",
-    DType.UINT8: "UINT8",
-    DType.UINT16: "UINT16",
-    DType.UINT32: "UINT32",
-    DType.UINT64: "UINT64",
-    DType.INT8: "INT8",
-    DType.INT16: "INT16",
-    DType.INT32: "INT32",
-    DType.INT64: "INT64",
-    DType.FLOAT16: "FP16",
-    DType.FLOAT32: "FP32",
-    DType.FLOAT64: "FP64",
-    DType.STRING: "BYTES",
-}
-"""Open Inference Protocol v2, "Tensor Data Types", as far as numpy itself has them."""
-_DTYPES = {name: dtype.numpy for dtype, name in WIRE_NAMES.items()}
+_DTYPES = {name: storage_dtype(dtype) for name, dtype in DTYPES.items()}
 _JSON_LENGTH = "Inference-Header-Content-Length"
 
 
@@ -146,8 +131,8 @@ def _path(model: str, version: str) -> str:
 
 
 def _info(name: str, datatype: str, shape: Any) -> TensorInfo:
-    dtype = next((own.value for own, wire in WIRE_NAMES.items() if wire == datatype), datatype.lower())
-    return TensorInfo(name, dtype, tuple(str(extent) for extent in shape))
+    dtype = DTYPES.get(datatype)
+    return TensorInfo(name, datatype.lower() if dtype is None else dtype.value, tuple(str(extent) for extent in shape))
 
 
 def _bytes(array: Array) -> bytes:

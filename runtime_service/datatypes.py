@@ -1,40 +1,21 @@
-"""Element types by the names of the Open Inference Protocol v2, and arrays from raw bytes.
-
-Source: open-inference-protocol, ``specification/protocol/inference_grpc.md``, "Tensor Data Types".
-"""
+"""Element types by their names on the wire, and arrays from raw bytes."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
 
-import ml_dtypes
 import numpy as np
 
 from runtime_service.messages import Array
+from shared_ir.arrays import storage_dtype
 from shared_ir.byte_strings import bytes_of, strings_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.wire_names import DTYPES, WIRE_NAMES
 
-WIRE_NAMES = {
-    DType.BOOL: "BOOL",
-    DType.UINT8: "UINT8",
-    DType.UINT16: "UINT16",
-    DType.UINT32: "UINT32",
-    DType.UINT64: "UINT64",
-    DType.INT8: "INT8",
-    DType.INT16: "INT16",
-    DType.INT32: "INT32",
-    DType.INT64: "INT64",
-    DType.FLOAT16: "FP16",
-    DType.FLOAT32: "FP32",
-    DType.FLOAT64: "FP64",
-    DType.BFLOAT16: "BF16",
-    DType.STRING: "BYTES",
-}
 _MAX_ELEMENTS = 2**40
 _MAX_RANK = 32
-_DTYPES = {name: dtype for dtype, name in WIRE_NAMES.items()}
 
 
 def wire_name(dtype: DType) -> str:
@@ -48,13 +29,13 @@ def parse_datatype(text: str, tensor: str) -> DType:
     Raises:
         IngotError: INVALID_ARGUMENT, no such type.
     """
-    dtype = _DTYPES.get(text)
+    dtype = DTYPES.get(text)
     if dtype is None:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "unknown datatype",
             tensor=tensor,
-            expected="one of " + ", ".join(sorted(_DTYPES)),
+            expected="one of " + ", ".join(sorted(DTYPES)),
             received=repr(text),
         )
     return dtype
@@ -66,19 +47,16 @@ def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
     Raises:
         IngotError: UNSUPPORTED_DTYPE, the runtime has no arrays of that type.
     """
-    if dtype is DType.BFLOAT16:
-        bfloat16: np.dtype[np.generic] = np.dtype(ml_dtypes.bfloat16)
-        return bfloat16
     if dtype not in WIRE_NAMES:
         raise IngotError(
             ErrorCode.UNSUPPORTED_DTYPE,
             f"tensors of datatype {wire_name(dtype)} are not served",
             tensor=tensor,
-            expected="one of " + ", ".join(sorted(_DTYPES)),
+            expected="one of " + ", ".join(sorted(DTYPES)),
             received=wire_name(dtype),
             remedy="Convert it before the model.",
         )
-    return dtype.numpy
+    return storage_dtype(dtype)
 
 
 def element_count(shape: Sequence[int], tensor: str) -> int:

@@ -10,9 +10,9 @@ import math
 import struct
 from collections.abc import Mapping
 
-import ml_dtypes
 import numpy as np
 
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -95,22 +95,10 @@ def _as_float32(value: float) -> float:
         return math.copysign(math.inf, value)
 
 
-_EXTENSIONS: Mapping[DType, type] = {
-    DType.FLOAT16: np.float16,
-    DType.BFLOAT16: ml_dtypes.bfloat16,
-    DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
-    DType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
-    DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
-    DType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
-    DType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
-    DType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
-}
-
-
 def _rounded(value: float, dtype: DType) -> float:
     """``value`` rounded to a narrow float."""
     with np.errstate(over="ignore"):
-        return float(np.asarray(value, np.float64).astype(_EXTENSIONS[dtype]).item())
+        return float(np.asarray(value, np.float64).astype(storage_dtype(dtype)).item())
 
 
 def constant(value: float, dtype: DType) -> str:

@@ -10,7 +10,7 @@ import onnx
 
 from compiler_service.frontend.external_data import ExternalData
 from compiler_service.frontend.limits import Budget, exceeded
-from compiler_service.tensor_expr.scalar_semantics import storage_dtype
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.types import TensorType

@@ -22,7 +22,7 @@ from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.values import Known, dims_of
-from compiler_service.tensor_expr.scalar_semantics import storage_dtype
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
 from shared_ir.graph import DEFINE_OP, Graph, Node, Value, fresh_names

@@ -34,8 +34,9 @@ from compiler_service.loop_ir.ir import (
     walk_statements,
 )
 from compiler_service.loop_ir.text import statement_head
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, reinterpret, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, reinterpret
 from compiler_service.tensor_expr.tensor import ReduceOp
+from shared_ir.arrays import storage_dtype
 from shared_ir.dim import evaluate
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError

@@ -14,8 +14,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler_service.tensor_expr.contraction import contract
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, reinterpret, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, reinterpret
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
+from shared_ir.arrays import storage_dtype
 from shared_ir.dim import Dim
 from shared_ir.dim import evaluate as evaluate_dim
 from shared_ir.dtype import DType

@@ -15,6 +15,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, UnaryOp
 
@@ -22,34 +23,6 @@ Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 UnaryFunction: TypeAlias = Callable[[Array], Array]
 BinaryFunction: TypeAlias = Callable[[Array, Array], Array]
 AnyFunction: TypeAlias = Callable[..., Any]
-
-_EXTENSION_TYPES: Mapping[DType, Any] = MappingProxyType(
-    {
-        DType.BFLOAT16: ml_dtypes.bfloat16,
-        DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
-        DType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
-        DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
-        DType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
-        DType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
-        DType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
-        DType.INT4: ml_dtypes.int4,
-        DType.UINT4: ml_dtypes.uint4,
-        DType.INT2: ml_dtypes.int2,
-        DType.UINT2: ml_dtypes.uint2,
-    }
-)
-_BY_EXTENSION: Mapping[Any, DType] = MappingProxyType({np.dtype(t): d for d, t in _EXTENSION_TYPES.items()})
-
-
-def storage_dtype(dtype: DType) -> np.dtype[Any]:
-    """The numpy dtype of arrays of ``dtype``: numpy's own or one of ml_dtypes (sub-byte types take a byte each)."""
-    extension = _EXTENSION_TYPES.get(dtype)
-    return dtype.numpy if extension is None else np.dtype(extension)
-
-
-def dtype_of(array: Array) -> DType:
-    """The element type of an array, those of ml_dtypes included; the inverse of :func:`storage_dtype`."""
-    return _BY_EXTENSION.get(array.dtype) or DType.of(array)
 
 
 def cast(array: Array, dtype: DType) -> Array:

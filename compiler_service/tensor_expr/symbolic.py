@@ -11,9 +11,10 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_service.tensor_expr.ratio import Ratio, ratio_of
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, reinterpret, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, reinterpret
 from compiler_service.tensor_expr.scalar_semantics import cast as cast_array
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
+from shared_ir.arrays import storage_dtype
 from shared_ir.dim import as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import (

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
 
-import ml_dtypes
 import numpy as np
 
 from runtime_service.executors.executor import Array
 from runtime_service.library import CTensor, Handle, tensors
+from shared_ir.arrays import storage_dtype
 from shared_ir.dim import dim_text, dims_text
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -21,20 +21,6 @@ from shared_ir.plan import Plan, TensorSpec
 Shapes = tuple[tuple[int, ...], ...]
 _MAX_CACHED = 256
 _T = TypeVar("_T")
-
-_EXTENSIONS = {
-    DType.BFLOAT16: ml_dtypes.bfloat16,
-    DType.FLOAT8E4M3FN: ml_dtypes.float8_e4m3fn,
-    DType.FLOAT8E4M3FNUZ: ml_dtypes.float8_e4m3fnuz,
-    DType.FLOAT8E5M2: ml_dtypes.float8_e5m2,
-    DType.FLOAT8E5M2FNUZ: ml_dtypes.float8_e5m2fnuz,
-    DType.FLOAT8E8M0: ml_dtypes.float8_e8m0fnu,
-    DType.FLOAT4E2M1: ml_dtypes.float4_e2m1fn,
-    DType.INT4: ml_dtypes.int4,
-    DType.UINT4: ml_dtypes.uint4,
-    DType.INT2: ml_dtypes.int2,
-    DType.UINT2: ml_dtypes.uint2,
-}
 
 
 def array_dtype(dtype: DType) -> np.dtype[Any]:
@@ -45,8 +31,7 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
     """
     if dtype is DType.STRING:
         raise IngotError(ErrorCode.UNSUPPORTED_DTYPE, "string tensors cannot be passed to native code")
-    extension = _EXTENSIONS.get(dtype)
-    return dtype.numpy if extension is None else np.dtype(extension)
+    return storage_dtype(dtype)
 
 
 @dataclass(frozen=True)

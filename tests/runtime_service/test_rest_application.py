@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from runtime_service.api.http_message import HttpRequest, HttpResponse
 from runtime_service.api.rest import RestApplication
-from runtime_service.datatypes import WIRE_NAMES
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
+from shared_ir.wire_names import WIRE_NAMES
 from tests.runtime_service.toy_models import (
     ToyModel,
     ToySource,

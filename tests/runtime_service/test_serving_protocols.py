@@ -21,6 +21,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.utils import InferenceServerException
 
+from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
@@ -107,7 +108,7 @@ def test_versions_and_labels(triton: tuple[ModuleType, Any]) -> None:
         client.infer("scale", inputs, model_version="9")
 
 
-@pytest.mark.parametrize(
+DATATYPES = pytest.mark.parametrize(
     ("model", "datatype", "values"),
     [
         ("float16", "FP16", np.array([[1.5, -2]], np.float16)),
@@ -117,9 +118,24 @@ def test_versions_and_labels(triton: tuple[ModuleType, Any]) -> None:
         ("bfloat16", "BF16", np.array([[1.5, -2]], ml_dtypes.bfloat16)),
     ],
 )
+
+
+@DATATYPES
 def test_datatypes(triton: tuple[ModuleType, Any], model: str, datatype: str, values: np.ndarray) -> None:
     module, client = triton
     np.testing.assert_array_equal(client.infer(model, [tensor(module, "x", values, datatype)]).as_numpy("y"), values)
+
+
+@DATATYPES
+@pytest.mark.parametrize("protocol", CLIENTS)
+def test_datatypes_of_our_client(
+    server: RuntimeServer, protocol: Any, model: str, datatype: str, values: np.ndarray
+) -> None:
+    endpoint = Endpoint(server.addresses[protocol], protocol)
+    answer = endpoint.infer(model, {"x": values})["y"]
+    assert (answer.dtype, [i.dtype for i in endpoint.inputs(model)]) == (values.dtype, [model])
+    np.testing.assert_array_equal(answer, values)
+    endpoint.close()
 
 
 def test_health_and_metadata(triton: tuple[ModuleType, Any]) -> None:

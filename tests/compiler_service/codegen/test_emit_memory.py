@@ -31,8 +31,8 @@ from compiler_service.loop_ir.ir import (
     Store,
     VectorReduce,
 )
-from compiler_service.tensor_expr.scalar_semantics import storage_dtype
 from compiler_service.tensor_expr.tensor import ReduceOp
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var

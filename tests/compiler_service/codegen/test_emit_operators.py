@@ -11,8 +11,9 @@ import pytest
 from loop_kernels import elementwise
 
 from compiler_service.codegen.jit import JitKernel
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY
 from compiler_service.tensor_expr.scalar_semantics import cast as numpy_cast
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Cast, Unary, UnaryOp
 from shared_ir.target import Target, parse_target

@@ -16,8 +16,8 @@ from compiler_service.frontend.options import ImportOptions
 from compiler_service.frontend.source import ModelSource
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.registry import OPERATORS, infer
-from compiler_service.tensor_expr.scalar_semantics import storage_dtype
 from compiler_service.tensor_expr.tensor import placeholder
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph, Module, Value
 

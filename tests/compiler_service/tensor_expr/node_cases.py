@@ -14,8 +14,8 @@ from onnx.backend.test.loader import load_model_tests
 from onnx.numpy_helper import to_array
 from onnx.onnx_cpp2py_export import defs
 
-from compiler_service.tensor_expr.scalar_semantics import dtype_of
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.arrays import dtype_of
 from shared_ir.dtype import DType
 
 SMALL = 64

@@ -12,8 +12,9 @@ from onnx.reference import ReferenceEvaluator
 
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.registry import OPERATORS
-from compiler_service.tensor_expr.scalar_semantics import Array, dtype_of
+from compiler_service.tensor_expr.scalar_semantics import Array
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.arrays import dtype_of
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
 

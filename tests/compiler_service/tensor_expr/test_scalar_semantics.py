@@ -5,7 +5,8 @@ import math
 import numpy as np
 import pytest
 
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, dtype_of, storage_dtype
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast
+from shared_ir.arrays import dtype_of, storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import COMPARISONS, BinaryOp, UnaryOp
 
