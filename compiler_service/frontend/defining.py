@@ -16,7 +16,7 @@ import numpy as np
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.inference import infer_outputs, tensor_type
 from compiler_service.frontend.node import SourceNode
-from compiler_service.frontend.normalising import NORMALISERS, Elements
+from compiler_service.frontend.normalising import NORMALISERS, Elements, Operand
 from compiler_service.frontend.scope import Builder
 from compiler_service.tensor_expr.refusal import UnknownValueError
 from compiler_service.tensor_expr.tensor import Tensor
@@ -146,7 +146,7 @@ class Definer:
         vector, known = self.nodes.vector(operand), self.known_elements(operand)
         normalise = NORMALISERS.get((self.nodes.source.qualified, index))
         if normalise is not None:
-            vector, known = normalise(self.nodes, inputs, attributes, vector, known)
+            vector, known = normalise(Operand(self.nodes, inputs, attributes, vector, known))
         unknown = [i for i, e in enumerate(known) if e is None]
         if unknown:
             chosen = (

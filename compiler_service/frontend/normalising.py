@@ -7,6 +7,7 @@ element is then at least 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
@@ -32,27 +33,35 @@ class NodeSource(Protocol):
         ...
 
 
-Normaliser: TypeAlias = Callable[
-    [NodeSource, Sequence[Value | None], Mapping[str, Attribute], Value, Elements], tuple[Value, Elements]
-]
+@dataclass(frozen=True)
+class Operand:
+    """An operand of a node: ``vector`` holds it as int64, ``known`` is what is known of its elements.
+
+    ``inputs`` and ``attributes`` are those of the node.
+    """
+
+    nodes: NodeSource
+    inputs: Sequence[Value | None]
+    attributes: Mapping[str, Attribute]
+    vector: Value
+    known: Elements
+
+    @property
+    def x(self) -> Value:
+        """The first input of the node."""
+        value = self.inputs[0]
+        assert value is not None
+        return value
 
 
-def _operand(inputs: Sequence[Value | None], index: int) -> Value:
-    value = inputs[index]
-    assert value is not None
-    return value
+Result: TypeAlias = tuple[Value, Elements]
+Normaliser: TypeAlias = Callable[[Operand], Result]
 
 
-def reshape_target(
-    nodes: NodeSource,
-    inputs: Sequence[Value | None],
-    attributes: Mapping[str, Attribute],
-    wanted: Value,
-    known: Elements,
-) -> tuple[Value, Elements]:
+def reshape_target(operand: Operand) -> Result:
     """0 copies an extent, -1 is what is left."""
-    x = _operand(inputs, 0)
-    if not attributes.get("allowzero", 0):
+    nodes, x, wanted, known = operand.nodes, operand.x, operand.vector, operand.known
+    if not operand.attributes.get("allowzero", 0):
         own: list[Dim] = [x.shape[i] if i < x.type.rank else 1 for i in range(len(known))]
         zero = nodes.node("Equal", wanted, nodes.integers(0))
         wanted = nodes.node("Where", zero, nodes.dims(own), wanted)
@@ -66,15 +75,9 @@ def reshape_target(
     return wanted, known
 
 
-def expand_target(
-    nodes: NodeSource,
-    inputs: Sequence[Value | None],
-    attributes: Mapping[str, Attribute],
-    wanted: Value,
-    known: Elements,
-) -> tuple[Value, Elements]:
+def expand_target(operand: Operand) -> Result:
     """Broadcast with the operand: an axis of more than one element keeps its extent."""
-    x = _operand(inputs, 0)
+    nodes, x, wanted, known = operand.nodes, operand.x, operand.vector, operand.known
     missing = len(known) - x.type.rank
     own: list[Dim] = [*([1] * missing), *x.shape[max(0, -missing) :]]
     fixed = tuple(o if isinstance(o, int) and o != 1 else k for k, o in zip(known, own, strict=True))
@@ -84,15 +87,10 @@ def expand_target(
     return wanted, fixed
 
 
-def slice_bounds(
-    nodes: NodeSource,
-    inputs: Sequence[Value | None],
-    attributes: Mapping[str, Attribute],
-    bounds: Value,
-    known: Elements,
-) -> tuple[Value, Elements]:
+def slice_bounds(operand: Operand) -> Result:
     """Bounds counted from the end when negative, cut off at the ends of the axis."""
-    x, axes, steps = _operand(inputs, 0), *(inputs[i] if len(inputs) > i else None for i in (3, 4))
+    nodes, x, bounds, known, inputs = operand.nodes, operand.x, operand.vector, operand.known, operand.inputs
+    axes, steps = (inputs[i] if len(inputs) > i else None for i in (3, 4))
     strides = () if steps is None else nodes.elements(steps)
     if strides is None or not all(isinstance(s, int) and s > 0 for s in strides):
         raise unknown_value("starts, ends", bounds.name)  # going backwards they may be less than 0
@@ -105,29 +103,18 @@ def slice_bounds(
     return bounds, kept
 
 
-def axes_from_start(
-    nodes: NodeSource,
-    inputs: Sequence[Value | None],
-    attributes: Mapping[str, Attribute],
-    axes: Value,
-    known: Elements,
-) -> tuple[Value, Elements]:
+def axes_from_start(operand: Operand) -> Result:
     """Axes of the first operand, counted from the end where negative."""
-    return _from_start(nodes, axes, known, _operand(inputs, 0).type.rank)
+    return _from_start(operand, operand.x.type.rank)
 
 
-def new_axes_from_start(
-    nodes: NodeSource,
-    inputs: Sequence[Value | None],
-    attributes: Mapping[str, Attribute],
-    axes: Value,
-    known: Elements,
-) -> tuple[Value, Elements]:
+def new_axes_from_start(operand: Operand) -> Result:
     """Axes of the result of Unsqueeze, counted from the end where negative."""
-    return _from_start(nodes, axes, known, _operand(inputs, 0).type.rank + len(known))
+    return _from_start(operand, operand.x.type.rank + len(operand.known))
 
 
-def _from_start(nodes: NodeSource, axes: Value, known: Elements, rank: int) -> tuple[Value, Elements]:
+def _from_start(operand: Operand, rank: int) -> Result:
+    nodes, axes, known = operand.nodes, operand.vector, operand.known
     negative = nodes.node("Less", axes, nodes.integers(0))
     axes = nodes.node("Where", negative, nodes.node("Add", axes, nodes.integers(rank)), axes)
     return axes, tuple(k + rank if isinstance(k, int) and k < 0 else k for k in known)
