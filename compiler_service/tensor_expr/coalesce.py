@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from compiler_service.tensor_expr.split_axes import split_axes
-from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Reduction, Tensor, loads
+from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Reduction, Tensor, loads, topological
 from shared_ir.dim import Dim, product
 from shared_ir.expr import Expr, Var, lift, substitute, transform, variables
 from shared_ir.simplify import simplify
@@ -43,7 +43,7 @@ def coalesce(output: Tensor) -> tuple[Tensor, Mapping[Tensor, Tensor]]:
 def _squeezed(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
     """Dims and axes of extent 1 removed (a tensor of one element keeps one dim); reductions keep an axis."""
     new: dict[Tensor, Tensor] = {}
-    for tensor in _tensors(output):
+    for tensor in topological(output):
         keep = _wide(tensor.shape)
         shape = tuple(tensor.shape[i] for i in keep)
         op = tensor.op
@@ -80,22 +80,9 @@ def _squeezed_load(expr: Expr, new: Mapping[Tensor, Tensor]) -> Expr | None:
     return Load(new[expr.tensor], tuple(expr.indices[i] for i in _wide(expr.tensor.shape)))
 
 
-def _tensors(output: Tensor) -> list[Tensor]:
-    order: dict[Tensor, None] = {}
-
-    def visit(tensor: Tensor) -> None:
-        if tensor not in order:
-            for producer in tensor.producers:
-                visit(producer)
-            order[tensor] = None
-
-    visit(output)
-    return list(order)
-
-
 def _candidates(output: Tensor) -> Iterator[tuple[Tensor, int]]:
     """(tensor, i): axes i and i + 1 of its compute (spatial or reduction axes, not one of each)."""
-    for tensor in reversed(_tensors(output)):
+    for tensor in reversed(topological(output)):
         if isinstance(tensor.op, Compute):
             spatial = len(tensor.op.axes)
             total = len(tensor.op.all_axes)
@@ -116,7 +103,7 @@ class _Merge:
     def of(cls, output: Tensor, tensor: Tensor, axis: int) -> _Merge | None:
         """Everything that must merge when axes ``axis`` and ``axis + 1`` of ``tensor`` do, or None when something cannot."""
         merge = cls()
-        users = [t for t in _tensors(output) if isinstance(t.op, Compute)]
+        users = [t for t in topological(output) if isinstance(t.op, Compute)]
         pending: list[tuple[Tensor, int]] = [(tensor, axis)]
         while pending:
             current, at = pending.pop()
@@ -188,7 +175,7 @@ class _Merge:
 
     def apply(self, output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
         new: dict[Tensor, Tensor] = {}
-        for tensor in _tensors(output):
+        for tensor in topological(output):
             new[tensor] = self._rebuilt(tensor, new)
         return new[output], {old: t for old, t in new.items() if isinstance(old.op, Placeholder)}
 

@@ -25,8 +25,9 @@ from compiler_service.tensor_expr.tensor import (
     Tensor,
     compute,
     placeholder,
+    topological,
 )
-from compiler_service.tensor_expr.text import print_tensors, topological
+from compiler_service.tensor_expr.text import print_tensors
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError

@@ -9,10 +9,10 @@ after:  ``y[q, r] = relu(m[q, r])``          with ``y`` of shape [n, 2]
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Tensor, loads
+from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Tensor, loads, topological
 from shared_ir.dim import Dim, as_dim
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, lift, substitute, transform
 from shared_ir.simplify import Interval, simplify
@@ -29,22 +29,9 @@ def split_axes(output: Tensor) -> Tensor:
     return output
 
 
-def _tensors(output: Tensor) -> list[Tensor]:
-    order: dict[Tensor, None] = {}
-
-    def visit(tensor: Tensor) -> None:
-        if tensor not in order:
-            for producer in tensor.producers:
-                visit(producer)
-            order[tensor] = None
-
-    visit(output)
-    return list(order)
-
-
 def _candidates(output: Tensor) -> Iterator[tuple[Tensor, int, int]]:
     """(tensor, position, factor): all that the axis at ``position`` is used for is its quotient and remainder by ``factor``."""
-    tensors = _tensors(output)
+    tensors = topological(output)
     for tensor in tensors:
         op = tensor.op
         if not isinstance(op, Compute) or op.reduction is not None:
@@ -81,7 +68,7 @@ def _divisors(expr: Expr, var: Var) -> Iterator[int | None]:
             yield from _divisors(child, var)
 
 
-def _walked_to_output(tensor: Tensor, position: int, output: Tensor, tensors: list[Tensor]) -> bool:
+def _walked_to_output(tensor: Tensor, position: int, output: Tensor, tensors: Sequence[Tensor]) -> bool:
     """Whether every reader of ``tensor`` up to the output walks its dim ``position`` by an axis of its own."""
     if tensor is output:
         return True
@@ -115,7 +102,7 @@ def _apply(output: Tensor, target: Tensor, position: int, factor: int) -> Tensor
             indices = (*indices[:position], index // factor, index % factor, *indices[position + 1 :])
         return Load(new[expr.tensor], indices)
 
-    for tensor in _tensors(output):
+    for tensor in topological(output):
         if isinstance(tensor.op, Placeholder):
             new[tensor] = tensor
             continue

@@ -133,6 +133,20 @@ class Load(Expr):
     __repr__ = __str__
 
 
+def topological(output: Tensor) -> tuple[Tensor, ...]:
+    """Every tensor that ``output`` is computed from, producers first, ``output`` last."""
+    order: dict[Tensor, None] = {}
+
+    def visit(tensor: Tensor) -> None:
+        if tensor not in order:
+            for producer in tensor.producers:
+                visit(producer)
+            order[tensor] = None
+
+    visit(output)
+    return tuple(order)
+
+
 def loads(body: Expr) -> Iterator[Load]:
     """Every distinct load in ``body``, those inside indices too."""
     return (node for node in walk(body) if isinstance(node, Load))

@@ -4,23 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 
-from compiler_service.tensor_expr.tensor import Compute, Load, Tensor
+from compiler_service.tensor_expr.tensor import Compute, Load, Tensor, topological
 from shared_ir.dim import dims_text
 from shared_ir.expr import Expr, Var, to_text, walk
-
-
-def topological(output: Tensor) -> tuple[Tensor, ...]:
-    """Every tensor that ``output`` is computed from, producers first, ``output`` last."""
-    order: dict[Tensor, None] = {}
-
-    def visit(tensor: Tensor) -> None:
-        if tensor not in order:
-            for producer in tensor.producers:
-                visit(producer)
-            order[tensor] = None
-
-    visit(output)
-    return tuple(order)
 
 
 def print_tensors(output: Tensor) -> str:

@@ -16,8 +16,7 @@ from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.tensor import Placeholder, Tensor
-from compiler_service.tensor_expr.text import topological
+from compiler_service.tensor_expr.tensor import Placeholder, Tensor, topological
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import dim_symbols
 from shared_ir.dim import evaluate as evaluate_dim
