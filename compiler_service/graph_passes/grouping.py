@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.classify import Access, Classification, Kind
 from compiler_service.graph_passes.dominators import PostDominators, post_dominators
 from compiler_service.graph_passes.layout_state import elements
+from shared_ir.dtype import DType
 from shared_ir.graph import Graph, Node, Value, free_values
 
 VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "ingot.Assume"})
@@ -19,6 +21,9 @@ VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "in
 
 READS_ONCE = frozenset({"Transpose", "Concat", "Pad", "Slice", "DepthToSpace", "SpaceToDepth"})
 """Data movement that reads every element of its operands at most once, so that computing it on the way repeats no work."""
+
+
+PRODUCTS = frozenset({"MatMul", "Einsum"})
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,8 @@ class Grouping:
             if self._is_anchor(i):
                 self._absorb(i)
         for i in range(len(self.nodes)):
+            self._attend(i)
+        for i in range(len(self.nodes)):
             self._join(i)
         return sorted((sorted(m) for m in self.members.values()), key=lambda m: m[-1])
 
@@ -84,6 +91,29 @@ class Grouping:
             if any(self._access(i, j) is not Access.IDENTITY for j in inside if self._reads(i, j)):
                 return False
         return self._fits([start, *path])
+
+    # -- product, softmax and product are one kernel
+
+    def _attend(self, softmax: int) -> None:
+        """Softmax over the columns of a product whose result a product reads as its rows: attention."""
+        if not _is_over_columns(self.nodes[softmax]):
+            return
+        target = self.paths.immediate[softmax]
+        source = self._producer(self.nodes[softmax].operands[0])
+        if target is None or source is None:
+            return
+        if len(self.members[self.leader[softmax]]) > 1 or self.paths.immediate[source] != softmax:
+            return
+        scores = [m for m in self.members[self.leader[source]] if self._is_anchor(m)]
+        rows, columns = self.nodes[target].operands[:2] if self.nodes[target].op in PRODUCTS else (None, None)
+        (weights,) = self.nodes[softmax].results
+        if len(scores) != 1 or self.nodes[scores[0]].op not in PRODUCTS or rows != weights or columns == weights:
+            return
+        if self._fits([source, softmax, target]):
+            self._merge([source, softmax, target])
+
+    def _producer(self, value: Value) -> int | None:
+        return next((i for i, n in enumerate(self.nodes) if value in n.results), None)
 
     # -- elementwise operators and data movement join what follows them
 
@@ -157,6 +187,15 @@ class Grouping:
             self.members[first].extend(moved)
             for i in moved:
                 self.leader[i] = first
+
+
+def _is_over_columns(node: Node) -> bool:
+    """Whether it is softmax over the last axis, in single precision."""
+    if node.op != "Softmax":
+        return False
+    (result,) = node.results
+    axis = int_attribute(node, "axis", -1)
+    return result.dtype is DType.FLOAT32 and axis in (-1, result.type.rank - 1)
 
 
 def paths_of(nodes: Sequence[Node], graph: Graph) -> PostDominators:

@@ -8,12 +8,11 @@ from dataclasses import dataclass, field
 
 from compiler_service.graph_passes.attributes import text_attribute
 from compiler_service.graph_passes.classify import Classification, Kind
-from compiler_service.graph_passes.grouping import VIEWS
+from compiler_service.graph_passes.grouping import PRODUCTS, VIEWS
 from compiler_service.graph_passes.rules_movement import permutation
 from shared_ir.dim import Dim
 from shared_ir.graph import Graph, Node, Value, free_values
 
-_PRODUCTS = frozenset({"MatMul", "Einsum"})
 _READERS = frozenset({"Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "Softmax"})
 """Reductions whose schedules read any strides, beside elementwise operators."""
 
@@ -65,7 +64,7 @@ class _Finder:
         (value,) = node.results
         if reader.results and reader.results[0] in self.found:
             return True
-        if reader.op in _PRODUCTS:
+        if reader.op in PRODUCTS:
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
         if node.op == "Transpose" or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
             return False

@@ -23,6 +23,8 @@ from compiler_service.loop_ir.ir import (
     Statement,
     Store,
 )
+from compiler_service.schedule.attention.match import match_attention
+from compiler_service.schedule.attention.nest import attention_function
 from compiler_service.schedule.faults import fault
 from compiler_service.schedule.interior import interior
 from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces
@@ -34,6 +36,7 @@ from compiler_service.schedule.steps import ROOT, Schedule
 from compiler_service.schedule.values import Local, Locals, Values
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, identity_of
 from shared_ir.dim import Dim, as_dim, product
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select
 from shared_ir.expr import ceil_div as expr_ceil_div
 from shared_ir.simplify import Interval, Simplifier
@@ -70,7 +73,13 @@ def lower(
     Raises:
         IngotError: INVALID_ARGUMENT when the schedule does not fit, COMPILER_FAULT when a local buffer has no constant size.
     """
-    return _Lowering(apply_schedule(output, schedule), arguments, target).function(name, symbols)
+    state = apply_schedule(output, schedule)
+    if state.attend is not None:
+        attention = match_attention(state)
+        if attention is None or attention.mixed.name != state.attend.stage:
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, "schedule: not attention", received=state.attend.stage)
+        return attention_function(name, attention, state.attend, state, arguments, symbols, target)
+    return _Lowering(state, arguments, target).function(name, symbols)
 
 
 class _Lowering:

@@ -14,6 +14,7 @@ from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.steps import (
     ROOT,
     Alias,
+    Attend,
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -111,12 +112,14 @@ class State:
         packs: how arguments are laid out.
         prefetches: what the loop of a stage asks memory for, by the names of both.
         transformed: arguments that another tensor, computed from them at compile time, takes the place of.
+        attend: how the stages are computed together, where they are attention (see the step of this name).
     """
 
     stages: Mapping[str, Stage]
     packs: Mapping[Tensor, Pack]
     prefetches: Mapping[tuple[str, str], Ahead]
     transformed: Mapping[Tensor, Tensor]
+    attend: Attend | None = None
 
     @property
     def output(self) -> Stage:
@@ -211,6 +214,8 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return _compute_at(state, step)
         case CacheWrite():
             return _cache_write(state, state.stage(step.stage))
+        case Attend():
+            return replace(state, attend=step)
         case Alias():
             return _alias(state, state.stage(step.stage))
         case CacheRead() | Pack() | Prefetch() | Winograd():

@@ -185,6 +185,26 @@ class Winograd:
     tile: int
 
 
+@dataclass(frozen=True, slots=True)
+class Attend:
+    """Compute the attention that ends in the product ``stage`` a block of keys at a time, with a running maximum.
+
+    before: ``M = max of s; L = sum of exp(s - M); T = sum of exp(s - M) / L * v``
+    after:  per block: ``M' = max(M, max of s); L = L * exp(M - M') + sum of exp(s - M')``, T likewise; in the end ``T / L``
+            (online softmax, Milakov and Gimelshein 2018; tiled as in FlashAttention, Dao et al. 2022)
+
+    ``rows`` queries by ``keys`` keys are a block. ``scores`` and ``values`` are the register tiles of the two products: rows,
+    vectors. A task does ``units`` times a block of rows of one head.
+    """
+
+    stage: str
+    rows: int
+    keys: int
+    scores: tuple[int, int]
+    values: tuple[int, int]
+    units: int = 1
+
+
 Step: TypeAlias = (
     Split
     | Reorder
@@ -202,6 +222,7 @@ Step: TypeAlias = (
     | Pack
     | Prefetch
     | Winograd
+    | Attend
 )
 Schedule: TypeAlias = tuple[Step, ...]
 
@@ -222,6 +243,7 @@ _STEPS: dict[str, type[Any]] = {
     "pack": Pack,
     "prefetch": Prefetch,
     "winograd": Winograd,
+    "attend": Attend,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}
 

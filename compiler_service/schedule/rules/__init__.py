@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.rules.attention import attention_schedule
 from compiler_service.schedule.rules.contraction import contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.row import row_schedule
@@ -22,6 +23,7 @@ from shared_ir.target import Target
 Rule = Callable[[KernelView, Target], Schedule | None]
 
 RULES: tuple[tuple[str, Rule], ...] = (
+    ("attention", attention_schedule),  # product, softmax, product
     ("contraction", contraction_schedule),  # sum of products: matmul, convolution
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
     ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation
