@@ -15,7 +15,7 @@ from compiler_service.schedule.state import Ahead, Stage, State
 from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
-from shared_ir.expr import Expr, lift, logical_and, transform, variables, walk
+from shared_ir.expr import Binary, Expr, lift, logical_and, transform, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
 
@@ -132,15 +132,24 @@ class Values:
 
     def _load_mask(self, load: Load, indices: Sequence[Expr], ranges: Ranges) -> Expr | None:
         """The mask of a load along limited axes; none where the index turned out to be the same in every lane."""
-        moving = frozenset(v for i in indices for v in variables(i))
         used = {name for i in load.indices for name in dim_symbols([i])}
         indirect = any(map(_reads_memory, indices))  # its axes are those of loops by now
         result: Expr | None = None
         for name, r in ranges.items():
             valid = r.valid if indirect or axis_var(name).name in used else None
-            if valid is not None and moving & variables(valid):
+            if valid is not None and moves_with(indices, valid):
                 result = valid if result is None else logical_and(result, valid)
         return result
+
+
+def moves_with(indices: Sequence[Expr], wanted: Expr) -> bool:
+    """Whether the lanes of a vector, of which those below a limit are ``wanted``, are at different ``indices``.
+
+    The limit may depend on a size that indices depend on as well: what counts is the lane.
+    """
+    assert isinstance(wanted, Binary)
+    (lane,) = variables(wanted.lhs)
+    return any(lane in variables(i) for i in indices)
 
 
 def _reads_memory(index: Expr) -> bool:

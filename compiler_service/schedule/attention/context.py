@@ -6,13 +6,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from compiler_service.loop_ir.ir import Allocate, Buffer, BufferLoad, Scope, Statement, Store
-from compiler_service.schedule.analysis import depends
 from compiler_service.schedule.attention.match import Attention
 from compiler_service.schedule.loops import Loops
 from compiler_service.schedule.state import State
 from compiler_service.schedule.steps import Attend
 from compiler_service.schedule.tiles import lanes
-from compiler_service.schedule.values import Values
+from compiler_service.schedule.values import Values, moves_with
 from compiler_service.tensor_expr.tensor import Axis, Load, Tensor
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
@@ -127,11 +126,9 @@ class BlockContext:
         expr: Expr,
         places: Mapping[Var, Expr],
         wanted: Expr | None = None,
-        along: Axis | None = None,
         known: Mapping[Tensor, Expr] | None = None,
     ) -> Expr:
-        """``expr`` with axes at ``places`` and tensors that are ``known`` replaced; of what is read ``along`` an axis only lanes
-        that are ``wanted``."""
+        """``expr`` with axes at ``places`` and tensors that are ``known`` replaced; of vectors only lanes that are ``wanted``."""
         simplify = self.loops.simplify
 
         def element(node: Expr) -> Expr | None:
@@ -139,8 +136,8 @@ class BlockContext:
                 return None
             if known is not None and node.tensor in known:
                 return known[node.tensor]
-            mask = wanted if along is not None and any(depends(i, along.name) for i in node.indices) else None
             indices = tuple(simplify(substitute(transform(i, element), places)) for i in node.indices)
+            mask = wanted if wanted is not None and moves_with(indices, wanted) else None
             return BufferLoad(self.arguments[node.tensor], indices, mask)
 
         return simplify(substitute(transform(expr, element), places))

@@ -133,7 +133,7 @@ class _Nest:
                 inner = {**here.heads, **context.row(here, r, exact=True), columns.var: n}
                 places = {own[a.name].var: inner[a.var] for a in mixed.compute.axes}
                 known = {mixed.tensor: BufferLoad(memory.sums, (r, n)) * inverse}
-                value = context.read(output.body, places, wanted, own[columns.name], known)
+                value = context.read(output.body, places, wanted, known)
                 at = tuple(self._simplify(places[a.var]) for a in output.compute.axes)
                 return Store(context.output, at, value, wanted)
 

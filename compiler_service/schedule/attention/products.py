@@ -104,7 +104,7 @@ def _mix_tile(context: BlockContext, here: Rows, keys: Keys, first: int, count: 
                 column = at + start
                 wanted = column < context.columns if is_last else None
                 places = {**here.heads, attention.keys.var: keys.first + j, attention.columns.var: column}
-                value = context.read(attention.value, places, wanted, attention.columns)
+                value = context.read(attention.value, places, wanted)
                 return accumulate(sums, (r, at), BufferLoad(memory.scores, (t * height + r, j)) * value)
 
             return loops.tile(height, count, add, width)

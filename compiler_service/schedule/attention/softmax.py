@@ -57,7 +57,7 @@ def _find_largest(context: BlockContext, here: Rows, keys: Keys) -> Statement:
         def element(found: Buffer, lane: Expr, j: Expr, wanted: Expr | None) -> Statement:
             at = BufferLoad(memory.scores, (r, j))
             places = {**here.heads, **context.row(here, r), attention.keys.var: keys.first + j}
-            score = context.read(attention.score, places, wanted, attention.keys, {attention.raw: at})
+            score = context.read(attention.score, places, wanted, {attention.raw: at})
             old = BufferLoad(found, (lane,))
             larger = at > old if wanted is None else logical_and(at > old, wanted)
             final = () if isinstance(attention.score, Load) else (Store(memory.scores, (r, j), score),)

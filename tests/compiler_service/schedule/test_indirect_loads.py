@@ -6,9 +6,10 @@ from compiler_service.loop_ir.ir import BufferLoad, Store
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
+from shared_ir.dim import symbol
 from shared_ir.dtype import DType
-from shared_ir.expr import walk
-from tests.compiler_service.schedule.kernels import AVX512, arguments_of
+from shared_ir.expr import lift, minimum, walk
+from tests.compiler_service.schedule.kernels import AVX512, arguments_of, check
 
 
 def gathered() -> Tensor:
@@ -31,3 +32,11 @@ def test_the_lanes_of_a_tail_are_masked_in_both_loads() -> None:
         assert len(loads) == 2
         assert store.mask is not None
         assert [load.mask for load in loads] == [store.mask] * 2
+
+
+def test_a_load_that_stands_still_needs_no_mask_though_the_size_bounds_its_index() -> None:
+    n, m = symbol("n"), symbol("m")
+    x, index = placeholder("x", (m,), DType.FLOAT32), placeholder("index", (n,), DType.INT64)
+    output = compute((n, m), lambda i, j: x[minimum(index[i], lift(m) - 1)] + x[j], name="gather")
+    for after_passes in (False, True):
+        check(output, {"n": 3, "m": 21}, AVX512, frozenset(), after_passes)
