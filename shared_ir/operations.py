@@ -56,6 +56,7 @@ class BinaryOp(enum.StrEnum):
     TRUNC_MOD = "trunc_mod"  # C fmod on floats
     MIN = "min"  # NaN in either operand gives NaN
     MAX = "max"
+    MAX_NUMBER = "max_number"  # where an operand is NaN, either of the two: one instruction on every machine
     POW = "pow"
     ATAN2 = "atan2"
     AND = "and"  # logical on bool, bitwise on integers

@@ -10,7 +10,7 @@ from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import round_to
 from compiler_service.codegen.integer_helpers import float_remainder, integer_power, wide_division
 from compiler_service.codegen.llvm_types import NARROW_FLOATS, REGISTER, constant, float_bits, register_type, splat
-from compiler_service.codegen.math_exponential import logistic_denominator
+from compiler_service.codegen.math_exponential import logistic_denominator, quick_exponential
 from compiler_service.codegen.math_functions import MATH_BINARY, MATH_UNARY, call_math
 from compiler_service.codegen.terms import Term
 from shared_ir.dtype import DType
@@ -36,6 +36,7 @@ _BOOL_INSTRUCTIONS: Mapping[BinaryOp, str] = {
     BinaryOp.MUL: "and",
     BinaryOp.MIN: "and",
     BinaryOp.MAX: "or",
+    BinaryOp.MAX_NUMBER: "or",
     BinaryOp.AND: "and",
     BinaryOp.OR: "or",
     BinaryOp.XOR: "xor",
@@ -241,11 +242,22 @@ def _float_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value
     match op:
         case BinaryOp.MIN | BinaryOp.MAX:
             return lhs._replace(text=_extremum(builder, op, lhs, rhs, known))
+        case BinaryOp.MAX_NUMBER:
+            return lhs._replace(text=_larger_number(builder, lhs, rhs))
         case BinaryOp.TRUNC_MOD:
             return lhs._replace(text=float_remainder(builder, lhs, rhs))
         case BinaryOp.FLOOR_MOD:
             return _rounded(builder, lhs._replace(text=_float_floor_mod(builder, lhs, rhs)))
     raise unsupported_operator(op, lhs.dtype)
+
+
+def exponential_of_difference(builder: FunctionBuilder, x: Value) -> Value:
+    """``exp(x)`` of a difference, whose rounding makes an error of half a unit of x, hence of ``6e-8 * abs(x)`` of the result:
+    as much again is no loss."""
+    argument = term(builder, x)
+    if terms.can_scale(argument):
+        return x._replace(text=quick_exponential(argument).text)
+    return x._replace(text=call_math(builder, UnaryOp.EXP, [x]))
 
 
 def logistic_quotient(builder: FunctionBuilder, lhs: Value, x: Value) -> Value:
@@ -278,6 +290,13 @@ def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
     return builder.emit(_select_text(unordered, lhs, nan, chosen))
 
 
+def _larger_number(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
+    if builder.capabilities.nan_extrema:
+        return builder.call("llvm.maximum", REGISTER[lhs.dtype], lhs.lanes, [lhs.text, rhs.text])
+    greater = builder.emit(f"fcmp ogt {lhs.type} {rhs.text}, {lhs.text}")
+    return builder.emit(_select_text(greater, lhs, rhs.text, lhs.text))
+
+
 def _select_text(condition: str, like: Value, then: str, otherwise: str) -> str:
     mask = register_type(DType.BOOL, like.lanes)
     return f"select {mask} {condition}, {like.type} {then}, {like.type} {otherwise}"
@@ -302,7 +321,7 @@ def _integer_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Val
     match op:
         case BinaryOp.MIN:
             return builder.call(f"llvm.{sign}min", REGISTER[lhs.dtype], lhs.lanes, [lhs.text, rhs.text])
-        case BinaryOp.MAX:
+        case BinaryOp.MAX | BinaryOp.MAX_NUMBER:
             return builder.call(f"llvm.{sign}max", REGISTER[lhs.dtype], lhs.lanes, [lhs.text, rhs.text])
         case BinaryOp.SHL | BinaryOp.SHR:
             return _shift(builder, op, lhs, rhs)

@@ -14,6 +14,7 @@ from compiler_service.codegen.blocks import Keeps
 from compiler_service.codegen.builder import FunctionBuilder, Lines, Module, Value
 from compiler_service.codegen.expressions import Expressions
 from compiler_service.codegen.llvm_types import register_type
+from compiler_service.codegen.lockstep import by_depth, side_by_side
 from compiler_service.codegen.memory import Place, element_size, place_of
 from compiler_service.loop_ir.ir import (
     Allocate,
@@ -29,6 +30,7 @@ from compiler_service.loop_ir.ir import (
     Scope,
     Statement,
     Store,
+    expressions_of,
     stored_buffers,
     walk_statements,
 )
@@ -150,8 +152,8 @@ class _Kernel:
             case Prefetch():
                 self.expressions.prefetch(statement)
             case Block(statements=statements):
-                for inner in statements:
-                    self.statement(inner)
+                for group in side_by_side(statements, self.builder.module.target.vector_registers // 4):
+                    self._group(group)
             case Let(var=var, value=value, body=body):
                 self.expressions.let(var, value)
                 self.statement(body)
@@ -165,6 +167,14 @@ class _Kernel:
                 raise IngotError(
                     ErrorCode.COMPILER_FAULT, f"no code is generated for the statement {type(statement).__name__}"
                 )
+
+    def _group(self, group: tuple[Statement, ...]) -> None:
+        lines = self.builder.lines
+        first = len(lines)
+        for statement in group:
+            self.statement(statement)
+        if len(group) > 1:
+            lines[first:] = by_depth(lines[first:])
 
     def _for(self, loop: For) -> None:
         if loop.kind is not ForKind.SERIAL:
@@ -254,7 +264,7 @@ def loaded_buffers(root: Statement) -> frozenset[Buffer]:
     seen: set[Expr] = set()
     found: set[Buffer] = set()
     for statement in walk_statements(root):
-        for expr in _expressions_of(statement):
+        for expr in expressions_of(statement):
             _collect(expr, seen, found)
     return frozenset(found)
 
@@ -267,18 +277,3 @@ def _collect(expr: Expr, seen: set[Expr], found: set[Buffer]) -> None:
         found.add(expr.buffer)
     for child in expr.children():
         _collect(child, seen, found)
-
-
-def _expressions_of(statement: Statement) -> tuple[Expr, ...]:
-    match statement:
-        case For(extent=extent):
-            return (extent,)
-        case If(cond=cond):
-            return (cond,)
-        case Let(value=value):
-            return (value,)
-        case Prefetch(indices=indices):
-            return indices
-        case Store(indices=indices, value=value, mask=mask):
-            return (*indices, value) if mask is None else (*indices, value, mask)
-    return ()

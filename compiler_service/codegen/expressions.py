@@ -38,7 +38,7 @@ from compiler_service.loop_ir.ir import (
 )
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var
 
 _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
 
@@ -149,6 +149,8 @@ class Expressions:
                 return self._broadcast(expr)
             case Ramp():
                 return self._ramp(expr)
+            case Unary(op=UnaryOp.EXP, x=Binary(op=BinaryOp.SUB) as x) if x.dtype is DType.FLOAT32:
+                return arithmetic.exponential_of_difference(self.builder, self.emit(x))
             case Unary(op=op, x=x):
                 return arithmetic.unary(self.builder, op, self.emit(x))
             case Cast(type=dtype, x=x):

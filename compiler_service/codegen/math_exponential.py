@@ -119,11 +119,19 @@ def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonposi
     return value * power_of_two(half, x.element) * power_of_two(n - half, x.element)
 
 
+def quick_exponential(x: Term) -> Term:
+    """``exp(x)`` for floats where :func:`can_scale`, off by at most 1e-7 (1 + abs(x)) of itself: ``x * log2(e)`` is rounded.
+
+    For arguments that are rounded as much themselves (a difference), and for sums that hide it. Infinities and NaN need no
+    care: their fraction is 0 or NaN.
+    """
+    power = x * 1.4426950408889634
+    return scaled(polynomial(fraction(power), coefficients.EXP2_SINGLE), power)
+
+
 def logistic_denominator(x: Term) -> Term:
-    """``1 + exp(x)``, where the exponential may be off by 1e-7 (1 + abs(x)) of itself, which the sum hides: what a logistic
-    function divides by."""
-    scaled_x = x * 1.4426950408889634
-    return scaled(polynomial(fraction(scaled_x), coefficients.EXP2_SINGLE), scaled_x) + 1.0
+    """``1 + exp(x)``: what a logistic function divides by."""
+    return quick_exponential(x) + 1.0
 
 
 def split_exponent(x: Term) -> tuple[Term, Term]:

@@ -11,6 +11,7 @@ _OPERATORS = {
     "prod": BinaryOp.MUL,
     "min": BinaryOp.MIN,
     "max": BinaryOp.MAX,
+    "max_number": BinaryOp.MAX_NUMBER,
     "and": BinaryOp.AND,
     "or": BinaryOp.OR,
 }

@@ -53,6 +53,7 @@ _REDUCE: Mapping[ReduceOp, Any] = {
     ReduceOp.PROD: np.multiply,
     ReduceOp.MIN: np.minimum,
     ReduceOp.MAX: np.maximum,
+    ReduceOp.MAX_NUMBER: np.fmax,
     ReduceOp.AND: np.bitwise_and,
     ReduceOp.OR: np.bitwise_or,
 }

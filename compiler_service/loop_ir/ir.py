@@ -268,6 +268,22 @@ def substatements(statement: Statement) -> tuple[Statement, ...]:
     return ()
 
 
+def expressions_of(statement: Statement) -> tuple[Expr, ...]:
+    """The expressions that stand directly in ``statement``."""
+    match statement:
+        case For(extent=extent):
+            return (extent,)
+        case If(cond=cond):
+            return (cond,)
+        case Let(value=value):
+            return (value,)
+        case Prefetch(indices=indices):
+            return indices
+        case Store(indices=indices, value=value, mask=mask):
+            return (*indices, value) if mask is None else (*indices, value, mask)
+    return ()
+
+
 def walk_statements(root: Statement) -> Iterator[Statement]:
     """Every statement, parents before children."""
     stack = [root]

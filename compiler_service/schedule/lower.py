@@ -47,6 +47,7 @@ _COMBINE = {
     ReduceOp.PROD: BinaryOp.MUL,
     ReduceOp.MIN: BinaryOp.MIN,
     ReduceOp.MAX: BinaryOp.MAX,
+    ReduceOp.MAX_NUMBER: BinaryOp.MAX_NUMBER,
     ReduceOp.AND: BinaryOp.AND,
     ReduceOp.OR: BinaryOp.OR,
 }

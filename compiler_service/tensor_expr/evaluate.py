@@ -30,6 +30,7 @@ _REDUCERS: Mapping[ReduceOp, np.ufunc] = {
     ReduceOp.PROD: np.multiply,
     ReduceOp.MIN: np.minimum,
     ReduceOp.MAX: np.maximum,
+    ReduceOp.MAX_NUMBER: np.fmax,
     ReduceOp.AND: np.logical_and,
     ReduceOp.OR: np.logical_or,
 }

@@ -154,6 +154,7 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
         BinaryOp.TRUNC_MOD: _keep(np.fmod),
         BinaryOp.MIN: _keep(np.minimum),
         BinaryOp.MAX: _keep(np.maximum),
+        BinaryOp.MAX_NUMBER: _keep(np.fmax),
         BinaryOp.POW: _keep(_power),
         BinaryOp.ATAN2: _keep(np.arctan2),
         BinaryOp.AND: np.bitwise_and,

@@ -46,6 +46,7 @@ _COMBINE: Mapping[ReduceOp, BinaryOp] = {
     ReduceOp.PROD: BinaryOp.MUL,
     ReduceOp.MIN: BinaryOp.MIN,
     ReduceOp.MAX: BinaryOp.MAX,
+    ReduceOp.MAX_NUMBER: BinaryOp.MAX,
     ReduceOp.AND: BinaryOp.AND,
     ReduceOp.OR: BinaryOp.OR,
 }

@@ -32,6 +32,7 @@ class ReduceOp(enum.StrEnum):
     PROD = "prod"
     MIN = "min"
     MAX = "max"
+    MAX_NUMBER = "max_number"
     AND = "and"
     OR = "or"
 

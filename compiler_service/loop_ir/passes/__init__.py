@@ -10,6 +10,7 @@ from compiler_service.loop_ir.passes.partition import partition
 from compiler_service.loop_ir.passes.shuffle import shuffle
 from compiler_service.loop_ir.passes.simplify import simplify
 from compiler_service.loop_ir.passes.skip import skip
+from compiler_service.loop_ir.passes.start import start
 from compiler_service.loop_ir.passes.unroll import unroll
 from compiler_service.loop_ir.passes.vectorize import vectorize
 
@@ -25,6 +26,7 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("simplify", simplify),
     ("unroll", unroll),
     ("shuffle", shuffle),
+    ("start", start),
 )
 
 

@@ -29,7 +29,7 @@ from shared_ir.expr import (
 from shared_ir.simplify import Interval, Simplifier
 
 _BY_LANE = COMPARISONS | {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.MIN, BinaryOp.MAX}
-_IDEMPOTENT = frozenset({ReduceOp.MIN, ReduceOp.MAX, ReduceOp.AND, ReduceOp.OR})
+_IDEMPOTENT = frozenset({ReduceOp.MIN, ReduceOp.MAX, ReduceOp.MAX_NUMBER, ReduceOp.AND, ReduceOp.OR})
 
 
 @dataclass

@@ -17,6 +17,7 @@ _REDUCES: Mapping[BinaryOp, ReduceOp] = MappingProxyType(
         BinaryOp.MUL: ReduceOp.PROD,
         BinaryOp.MIN: ReduceOp.MIN,
         BinaryOp.MAX: ReduceOp.MAX,
+        BinaryOp.MAX_NUMBER: ReduceOp.MAX_NUMBER,
         BinaryOp.AND: ReduceOp.AND,
         BinaryOp.OR: ReduceOp.OR,
     }

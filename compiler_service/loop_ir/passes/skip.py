@@ -27,6 +27,7 @@ _REDUCTIONS = {
     BinaryOp.MUL: ReduceOp.PROD,
     BinaryOp.MIN: ReduceOp.MIN,
     BinaryOp.MAX: ReduceOp.MAX,
+    BinaryOp.MAX_NUMBER: ReduceOp.MAX_NUMBER,
 }
 
 

@@ -19,7 +19,17 @@ from compiler_service.schedule.analysis import (
     stays_in_row,
 )
 from compiler_service.schedule.state import Stage, State
-from compiler_service.schedule.steps import ROOT, Alias, CacheWrite, ComputeAt, Parallel, Reorder, Schedule, Split, Step
+from compiler_service.schedule.steps import (
+    ROOT,
+    Alias,
+    CacheWrite,
+    ComputeAt,
+    Parallel,
+    Reorder,
+    Schedule,
+    Split,
+    Step,
+)
 from compiler_service.schedule.tasks import TaskLoops, count, stage_cycles, task_loops
 from compiler_service.schedule.tiles import lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis, loads
@@ -27,7 +37,11 @@ from shared_ir.dim import Dim
 from shared_ir.target import Target
 
 _UNROLL = 4
-_ROWS = (4, 3)
+_LEAST_ROWS, _MOST_ROWS = 4, 8
+_VECTORS_TOGETHER = 32
+"""Rows go together until they have so many vectors."""
+_CACHE_SHARE = 0.5
+"""Of the first-level cache, for the rows that go together."""
 _IN_REGISTERS = 16
 """Vectors of a row that is written out in full."""
 
@@ -50,10 +64,12 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     together, tile = _together(state, output, tasks, target)
     outer = (*rows[:-1], tile) if together else rows
     place: list[Step] = []
+    alone = _alone(state, aliased, target)
     for stage in state.stages.values():
         if stage is not output:
-            place.append(ComputeAt(stage.name, output.name, outer[-1] if outer else ROOT))
-            place += [Alias(stage.name)] if stage.name in aliased else []
+            loops = rows if stage.name in alone else outer
+            place.append(ComputeAt(stage.name, output.name, loops[-1] if loops else ROOT))
+            place += [Alias(stage.name)] if stage.name in aliased - alone else []
             place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
     order = (Reorder(output.name, (*outer, *(rows[-1:] if together else ()), *inner)),)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
@@ -61,31 +77,49 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
 
 
 def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> tuple[Schedule, str]:
-    """The split, and its loop, of a few short rows that go through each stage together: alone, one would wait for the sums and
+    """The split, and its loop, of a few rows that go through each stage together: alone, one would wait for the sums and
     maxima across its lanes."""
-    if not tasks.serial or not _is_short(state, target):
+    most = _most_rows(state, target)
+    if not tasks.serial or most < 2:
         return (), ""
     axis = tasks.serial[-1]
     factors = (s.factor for s in tasks.steps if isinstance(s, Split) and s.axis == axis)
     extent = next(factors, extent_of(output.compute.axes, axis))
-    size = next((r for r in _ROWS if isinstance(extent, int) and extent % r == 0), _ROWS[0])
-    if isinstance(extent, int) and extent <= size:
-        return (), ""
+    size = most
+    if isinstance(extent, int):
+        size = next((r for r in range(most, min(most, _LEAST_ROWS) - 1, -1) if extent % r == 0), most)
+        if extent <= size:
+            return (), ""
     return (Split(output.name, axis, size),), f"{axis}.{size}"
 
 
-def _is_short(state: State, target: Target) -> bool:
-    """Every row of every reduction fits the registers."""
+def _alone(state: State, aliased: frozenset[str], target: Target) -> frozenset[str]:
+    """Stages computed row by row even where rows go together: one that stays in registers until it is used up, and what
+    follows from it."""
+    found: set[str] = set()
+    for stage in state.stages.values():
+        length = stage.compute.axes[-1].extent if stage.compute.axes else 1
+        most = min(_IN_REGISTERS, target.vector_registers // 2) * lanes(target, stage.tensor.dtype)
+        held = stage.name in aliased and isinstance(length, int) and length <= most
+        if held or any((s := state.stage_of(ld.tensor)) is not None and s.name in found for ld in loads(stage.body)):
+            found.add(stage.name)
+    return frozenset(found - {state.output.name})
+
+
+def _most_rows(state: State, target: Target) -> int:
+    """Rows, read and written, that stay in the first-level cache from one stage to the next."""
+    longest = vectors = 1
     for stage in reductions(state):
         assert stage.reduction is not None
         length = 1
         for axis in stage.reduction.axes:
             if not isinstance(axis.extent, int):
-                return False
+                return 1
             length *= axis.extent
-        if length > _IN_REGISTERS * lanes(target, stage.tensor.dtype):
-            return False
-    return True
+        longest = max(longest, 2 * length * stage.tensor.dtype.itemsize)
+        vectors = max(vectors, -(-length // lanes(target, stage.tensor.dtype)))
+    wanted = min(max(_LEAST_ROWS, _VECTORS_TOGETHER // vectors), _MOST_ROWS)
+    return min(wanted, int(_CACHE_SHARE * target.l1 / longest))
 
 
 def _tasks(state: State, rows: list[Axis], target: Target) -> TaskLoops:

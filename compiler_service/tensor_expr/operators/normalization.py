@@ -19,9 +19,9 @@ from shared_ir.expr import Expr, cast, equal, lift, logical_and, select
 
 
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """``exp(x - max) * (1 / sum)``"""
+    """``exp(x - max) * (1 / sum)``; a row with a NaN or +inf in it is NaN, whatever its largest number is."""
     axis = normal_axis(axis, x.rank)
-    largest = reduced(ReduceOp.MAX, x, (axis,), "max")
+    largest = reduced(ReduceOp.MAX_NUMBER, x, (axis,), "max")
     powers = elementwise("exp", lambda v, m: exp(v - m), _wide(x), largest)
     total = reduced(ReduceOp.SUM, powers, (axis,), "sum")
     inverse = elementwise("inverse", reciprocal, total)
@@ -29,9 +29,9 @@ def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
-    """``x - max - log(sum of exp(x - max))``"""
+    """``x - max - log(sum of exp(x - max))``; NaN spreads over its row by way of the sum."""
     axis = normal_axis(axis, x.rank)
-    largest = reduced(ReduceOp.MAX, x, (axis,), "max")
+    largest = reduced(ReduceOp.MAX_NUMBER, x, (axis,), "max")
     shifted = elementwise("sub", lambda v, m: v - m, _wide(x), largest)
     total = reduced(ReduceOp.SUM, shifted, (axis,), "sum", exp)
     logarithm = elementwise("logarithm", log, total)
