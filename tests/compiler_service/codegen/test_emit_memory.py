@@ -223,7 +223,7 @@ REDUCTIONS = [
     *((op, DType.BOOL) for op in (ReduceOp.AND, ReduceOp.OR)),
     *(
         (op, dtype)
-        for op in (ReduceOp.SUM, ReduceOp.PROD, ReduceOp.MIN, ReduceOp.MAX)
+        for op in (ReduceOp.SUM, ReduceOp.PROD, ReduceOp.MIN, ReduceOp.MAX, ReduceOp.MAX_NUMBER)
         for dtype in (F32, DType.FLOAT16)
     ),
 ]
@@ -242,6 +242,7 @@ def test_horizontal_reductions(op: ReduceOp, lanes: int, dtype: DType, host: Tar
         ReduceOp.PROD: np.multiply,
         ReduceOp.MIN: np.minimum,
         ReduceOp.MAX: np.maximum,
+        ReduceOp.MAX_NUMBER: np.fmax,
         ReduceOp.AND: np.bitwise_and,
         ReduceOp.OR: np.bitwise_or,
     }[op]
