@@ -12,6 +12,10 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, substitute
 
 
+_LARGEST = (ReduceOp.MAX_NUMBER, ReduceOp.MAX)
+"""Of a softmax, and of one that is spelled out."""
+
+
 @dataclass(frozen=True)
 class Attention:
     """``mixed[.., m, n] = sum over j of softmax over j of score(raw[.., m, j]) * value[.., j, n]``
@@ -46,7 +50,7 @@ def match_attention(state: State) -> Attention | None:
     """The attention that ``state``, with everything inlined but reductions and the output, computes, or None."""
     found = reductions(state)
     operators = [s.reduction.op for s in found if s.reduction is not None]
-    if operators != [ReduceOp.SUM, ReduceOp.MAX, ReduceOp.SUM, ReduceOp.SUM]:
+    if operators not in [[ReduceOp.SUM, largest, ReduceOp.SUM, ReduceOp.SUM] for largest in _LARGEST]:
         return None
     scores, largest, total, mixed = found
     if any(s.tensor.dtype is not DType.FLOAT32 for s in found) or any(len(_reduced(s)) != 1 for s in found):
