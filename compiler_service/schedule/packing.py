@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.schedule.steps import Pack, Schedule, Winograd
+from compiler_service.schedule.steps import Diagonals, Pack, Schedule, Winograd
+from compiler_service.tensor_expr.diagonals import Turned
 from compiler_service.tensor_expr.tensor import Tensor
 from compiler_service.tensor_expr.winograd import filtering
 from shared_ir.dim import Dim, as_dim
@@ -40,7 +41,7 @@ class LinearTransform:
 class Preparation:
     """What is done to a constant argument: transformed first, then laid out by ``order`` (see :class:`Pack`)."""
 
-    transform: LinearTransform | None = None
+    transform: LinearTransform | Turned | None = None
     order: tuple[tuple[int, int, int], ...] | None = None
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -61,15 +62,19 @@ class Preparation:
 
 def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation:
     """What ``schedule`` does to the argument ``tensor``, called ``name`` in its steps."""
-    winograd = next((s for s in schedule if isinstance(s, Winograd) and s.weight == name), None)
+    algorithm = next((s for s in schedule if isinstance(s, Winograd | Diagonals) and s.weight == name), None)
     pack = next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
     return Preparation(
-        None if winograd is None else weight_transform(winograd, tensor), None if pack is None else pack.order
+        None if algorithm is None else weight_transform(algorithm, tensor), None if pack is None else pack.order
     )
 
 
-def weight_transform(step: Winograd, weight: Tensor) -> LinearTransform:
+def weight_transform(step: Winograd | Diagonals, weight: Tensor) -> LinearTransform | Turned:
     """The transform of the weights ``[oc, c, kh, kw]`` by ``step``."""
+    if isinstance(step, Diagonals):
+        group = weight.shape[1]
+        assert isinstance(group, int)
+        return Turned(group)
     kernel = weight.shape[step.axes[2]]
     assert isinstance(kernel, int)
     matrix = filtering(step.tile, kernel).weight

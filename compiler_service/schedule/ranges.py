@@ -144,9 +144,23 @@ class _Standing:
                 continue
             step = self._inside(substitute(index, {var: var + 1}) - index)
             if not isinstance(step, Const) or int(step.value) < 0:
-                return None
+                return self._reached(index, size)
             unwanted = unwanted + (lift(r.extent) - r.limit) * int(step.value)
         return None if unwanted == lift(0) else self._outside(size - unwanted)
+
+    def _reached(self, index: Expr, size: int) -> Expr | None:
+        """How many of ``size`` elements the wanted values of axes lead to at most, where limits are known: none behind them."""
+        bounds = {
+            axis_var(n).name: (0, int(r.limit.value) - 1) for n, r in self._ranges.items() if isinstance(r.limit, Const)
+        }
+        if any(r.limit is not None and axis_var(n).name not in bounds for n, r in self._ranges.items()):
+            return None
+        distance = self._inside(substitute(index, self._moved) - at_base(index, self._ranges))
+        low, high = Simplifier({**self._inside.ranges, **bounds}).interval(distance)
+        first = self._inside.interval(distance)[0]
+        if low is None or high is None or first is None or high - first + 1 >= size:
+            return None
+        return lift(high - first + 1)
 
     def _within(self, base: Expr, size: int, extent: Dim) -> Expr:
         """``base``, moved so that ``size`` elements from there are in range."""

@@ -18,6 +18,7 @@ from compiler_service.schedule.steps import (
     CacheRead,
     CacheWrite,
     ComputeAt,
+    Diagonals,
     Guard,
     Inline,
     Overlap,
@@ -33,6 +34,7 @@ from compiler_service.schedule.steps import (
     Vectorize,
     Winograd,
 )
+from compiler_service.tensor_expr.diagonals import GroupedConvolution, diagonal_stages, match_groups
 from compiler_service.tensor_expr.tensor import Compute, Load, Placeholder, Reduction, Tensor, compute, loads
 from compiler_service.tensor_expr.winograd import Convolution, match_convolution, winograd_stages
 from shared_ir.errors import ErrorCode, IngotError
@@ -218,12 +220,12 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return replace(state, attend=step)
         case Alias():
             return _alias(state, state.stage(step.stage))
-        case CacheRead() | Pack() | Prefetch() | Winograd():
+        case CacheRead() | Pack() | Prefetch() | Winograd() | Diagonals():
             return _apply_to_argument(state, step, placeholders)
 
 
 def _apply_to_argument(
-    state: State, step: CacheRead | Pack | Prefetch | Winograd, placeholders: Mapping[str, Tensor]
+    state: State, step: CacheRead | Pack | Prefetch | Winograd | Diagonals, placeholders: Mapping[str, Tensor]
 ) -> State:
     match step:
         case CacheRead():
@@ -234,6 +236,8 @@ def _apply_to_argument(
             return _prefetch(state, step, _placeholder(placeholders, step.tensor))
         case Winograd():
             return _winograd(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+        case Diagonals():
+            return _diagonals(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
 
 
 def _pack(state: State, argument: Tensor, step: Pack) -> State:
@@ -386,10 +390,26 @@ def _winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> Sta
         raise _misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
     made = winograd_stages(conv, step.tile)
     tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)
-    new = {t.name: _stage_of(t) for t in tensors[:-1]} | {stage.name: _stage_of(made.output, stage.name)}
+    return replace(_replaced(state, stage, tensors), transformed={**state.transformed, weight: made.weight})
+
+
+def _diagonals(state: State, stage: Stage, weight: Tensor) -> State:
+    conv = grouped_convolution_of(stage)
+    if conv is None or conv.weight.tensor is not weight:
+        raise _misfit(f"{stage.name} is not a grouped convolution by {weight.name}")
+    made = diagonal_stages(conv)
+    return replace(
+        _replaced(state, stage, (made.diagonals, made.output)), transformed={**state.transformed, weight: made.weight}
+    )
+
+
+def _replaced(state: State, stage: Stage, tensors: Sequence[Tensor]) -> State:
+    """``tensors``, producers first, in place of ``stage``, whose name the last of them takes."""
+    *made, output = tensors
+    new = {t.name: _stage_of(t) for t in made} | {stage.name: _stage_of(output, stage.name)}
 
     def reroute(node: Expr) -> Expr | None:
-        return Load(made.output, node.indices) if isinstance(node, Load) and node.tensor is stage.tensor else None
+        return Load(output, node.indices) if isinstance(node, Load) and node.tensor is stage.tensor else None
 
     stages: dict[str, Stage] = {}
     for name, other in state.stages.items():
@@ -397,7 +417,7 @@ def _winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> Sta
             stages |= new
         else:
             stages[name] = replace(other, body=transform(other.body, reroute))
-    return replace(state, stages=stages, transformed={**state.transformed, weight: made.weight})
+    return replace(state, stages=stages)
 
 
 def _stage_of(tensor: Tensor, name: str = "") -> Stage:
@@ -407,11 +427,21 @@ def _stage_of(tensor: Tensor, name: str = "") -> Stage:
 
 def convolution_of(stage: Stage) -> Convolution | None:
     """``stage`` as a convolution that Winograd's filtering applies to, or None."""
+    return next((c for pair in _factors(stage) if (c := match_convolution(stage.tensor, *pair)) is not None), None)
+
+
+def grouped_convolution_of(stage: Stage) -> GroupedConvolution | None:
+    """``stage`` as a convolution of groups that have as many outputs as channels, or None."""
+    return next((c for pair in _factors(stage) if (c := match_groups(stage.tensor, *pair)) is not None), None)
+
+
+def _factors(stage: Stage) -> tuple[tuple[Load, Load], ...]:
+    """The loads that ``stage`` multiplies, in both orders."""
     factors = stage.body.children() if isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL else ()
     if len(factors) != 2 or not all(isinstance(f, Load) for f in factors):
-        return None
+        return ()
     first, second = (f for f in factors if isinstance(f, Load))
-    return match_convolution(stage.tensor, first, second) or match_convolution(stage.tensor, second, first)
+    return (first, second), (second, first)
 
 
 def _alias(state: State, stage: Stage) -> State:

@@ -205,6 +205,19 @@ class Attend:
     units: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Diagonals:
+    """Compute the grouped convolution ``stage`` by the diagonals of its groups' matrices.
+
+    before: ``stage[.., oc] = sum data[.., oc // g * g + ic] * weight[oc, ic, ..]``
+    after:  the stages of :class:`compiler_service.tensor_expr.diagonals.DiagonalStages`; the constant ``weight`` is turned at
+            compile time to ``[r, i, ..]``, which a later ``Pack`` of it lays out.
+    """
+
+    stage: str
+    weight: str
+
+
 Step: TypeAlias = (
     Split
     | Reorder
@@ -223,6 +236,7 @@ Step: TypeAlias = (
     | Prefetch
     | Winograd
     | Attend
+    | Diagonals
 )
 Schedule: TypeAlias = tuple[Step, ...]
 
@@ -244,6 +258,7 @@ _STEPS: dict[str, type[Any]] = {
     "prefetch": Prefetch,
     "winograd": Winograd,
     "attend": Attend,
+    "diagonals": Diagonals,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}
 

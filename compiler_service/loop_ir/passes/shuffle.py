@@ -33,6 +33,7 @@ from compiler_service.loop_ir.ir import (
     substatements,
     walk_statements,
 )
+from compiler_service.loop_ir.passes.permutations import permutations
 from compiler_service.loop_ir.passes.rewrite import block, with_expressions, with_substatements
 from shared_ir.dtype import DType
 from shared_ir.expr import Const, Expr, Select, transform, walk
@@ -107,14 +108,15 @@ class _Shuffler:
     # -- loads
 
     def loads(self, stores: list[Store], definitions: Definitions) -> list[Store]:
-        """Every full square of strided loads is read in rows and transposed."""
+        """Every full square of strided loads is read in rows and transposed; what picks from a short stretch is permuted."""
         written = {s.buffer for s in stores}
         groups: dict[_Strided, dict[int, list[BufferLoad]]] = {}
-        for load in dict.fromkeys(x for s in stores for x in _unconditional_loads(s.value)):
+        read = dict.fromkeys(x for s in stores for x in _unconditional_loads(s.value) if x.buffer not in written)
+        for load in read:
             found = _strided(load)
-            if found is not None and load.buffer not in written:
+            if found is not None:
                 groups.setdefault(found[0], {}).setdefault(found[1], []).append(load)
-        replaced: dict[Expr, Expr] = {}
+        replaced = permutations(read, lambda row: self.define(row, definitions))
         for access, members in groups.items():
             for first in _squares(sorted(members), access.lanes):
                 columns = self.square(access, first, definitions)

@@ -12,6 +12,7 @@ from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.rules.attention import attention_schedule
 from compiler_service.schedule.rules.contraction import contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
+from compiler_service.schedule.rules.grouped import grouped_schedule
 from compiler_service.schedule.rules.row import row_schedule
 from compiler_service.schedule.rules.window import window_schedule
 from compiler_service.schedule.rules.winograd import winograd_schedule
@@ -24,6 +25,7 @@ Rule = Callable[[KernelView, Target], Schedule | None]
 
 RULES: tuple[tuple[str, Rule], ...] = (
     ("attention", attention_schedule),  # product, softmax, product
+    ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
     ("contraction", contraction_schedule),  # sum of products: matmul, convolution
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
     ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation

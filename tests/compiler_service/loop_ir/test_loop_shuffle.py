@@ -25,7 +25,7 @@ from compiler_service.loop_ir.text import expression_text, print_function
 from compiler_service.loop_ir.verify import verify
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Const, Expr, Var, select, walk
+from shared_ir.expr import Const, Expr, Var, lift, select, walk
 
 T, C, J = Var("t"), Var("i"), Var("j")
 
@@ -146,3 +146,39 @@ def test_lanes_that_are_not_there_are_refused(order: tuple[int, ...]) -> None:
     function = Function("pick", (x,), (), T, 1, Store(x, (index,), Shuffle(row, row, order)))
     with pytest.raises(IngotError, match="order of shuffle"):
         verify(function)
+
+
+def picked(size: int, group: int, count: int, *, rotate: bool) -> Function:
+    """``y[c, i] = x[4, ...]`` where lane ``i`` picks element ``c`` of its group, or the element ``c`` places on in its group."""
+    x, y = Buffer("x", FLOAT, (2, size)), Buffer("y", FLOAT, (count, size))
+    place = (C + J) % group if rotate else J
+    body = store(y, [J, C], load(x, lift(1), C // group * group + place))
+    return Function("picked", (x, y), (N,), T, 1, loops(body, (J, count, UNROLLED), (C, size, VECTORIZED)))
+
+
+@pytest.mark.parametrize("rotate", [False, True])
+@pytest.mark.parametrize(("size", "group"), [(16, 4), (16, 8), (8, 2), (4, 2)])
+def test_lanes_that_pick_from_a_vector_share_one_load(size: int, group: int, rotate: bool) -> None:
+    function = picked(size, group, group, rotate=rotate)
+    flat = run(function)
+    verify(flat, flat=True)
+    expressions = [e for s in walk_statements(flat.body) for e in _values(s)]
+    loads = {e for e in expressions if isinstance(e, BufferLoad)}
+    assert all(isinstance(e.indices[0], Ramp) for e in loads)
+    for before, after in zip(outputs(function, {"n": 1}), outputs(flat, {"n": 1}), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
+def test_nothing_is_read_behind_what_was_asked_for() -> None:
+    """The first element of every group alone does not reach the end of the last one."""
+    x, y = Buffer("x", FLOAT, (13,)), Buffer("y", FLOAT, (16,))
+    nest = loops(store(y, [C], load(x, C // 4 * 4)), (C, 16, VECTORIZED))
+    flat = run(Function("picked", (x, y), (N,), T, 1, nest))
+    (value,) = (s.value for s in walk_statements(flat.body) if isinstance(s, Store))
+    assert isinstance(value, BufferLoad)
+    assert not isinstance(value.indices[0], Ramp)
+
+
+def _values(statement: object) -> list[Expr]:
+    value = getattr(statement, "value", None)
+    return list(walk(value)) if isinstance(value, Expr) else []
