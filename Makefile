@@ -4,6 +4,9 @@ MAKEFLAGS += --no-print-directory
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+# Bytecode is kept, whatever the environment says: without it every process compiles the whole house, and every pytest
+# rewrites the assertions of all tests, which takes longer than most tests.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help demo test quick lint format proto conformance operators up clean
 

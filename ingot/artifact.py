@@ -10,6 +10,7 @@ from typing import Any, Self
 from ingot.home import home_directory
 from shared_ir.artifact import Artifact as CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.target import Target
 
 Model = str | Path | bytes
 """A path, or the bytes of an ONNX model."""
@@ -78,7 +79,6 @@ def compile(
         IngotError: whatever keeps the model from being compiled; UNAVAILABLE when the compiler is not installed.
     """
     pipeline = _pipeline()
-    from compiler_service.codegen.registry import resolve_target
     from compiler_service.options import CompileOptions
     from compiler_service.progress import silent
 
@@ -92,6 +92,18 @@ def compile(
 
         write_atomically(records, measured)
     return Artifact.of(pipeline.compile_model(source, chosen, compile_options, report, measured, workers))
+
+
+def resolve_target(text: str) -> Target:
+    """The target that ``text`` names, as :func:`compile` takes it.
+
+    Raises:
+        IngotError: INVALID_TARGET; UNAVAILABLE when the compiler is not installed.
+    """
+    _pipeline()
+    from compiler_service.codegen.registry import resolve_target as resolve
+
+    return resolve(text)
 
 
 def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = None) -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import Artifact, model_source, save_artifacts
+from ingot.artifact import Artifact, model_source, resolve_target, save_artifacts
 from ingot.artifact import compile as compile_here
 from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options
 from ingot.cli.output import SUCCESS, Output, size_text
@@ -128,6 +128,7 @@ def _compile_here(
 ) -> int:
     home = home_directory(arguments.home)
     directory = arguments.out or Path(f"{name}.ingot")
+    _refuse_equal(targets)
     digest = model_source(arguments.model).sha256()
     artifacts = []
     with ProgressBars(output) as bars:
@@ -135,7 +136,6 @@ def _compile_here(
             records = home / "tuning" / f"{digest[:16]}-{sha256_hex(target.encode())[:16]}.jsonl"
             artifact = compile_here(arguments.model, target, name=name, records=records, progress=bars.stage, **options)
             artifacts.append(artifact)
-    _refuse_equal(artifacts)
     index = save_artifacts(artifacts, directory, home=home)
     programs = [
         _write_program(directory, name, own.manifest.triple, own.manifest.cpu, data)
@@ -174,7 +174,12 @@ def _write_program(directory: Path, name: str, triple: str, cpu: str, data: byte
     return path
 
 
-def _refuse_equal(artifacts: Sequence[Artifact]) -> None:
-    keys = {artifact.manifest.key for artifact in artifacts}
-    if len(keys) < len(artifacts):
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "two of the targets are the same", field="--target")
+def _refuse_equal(targets: Sequence[str]) -> None:
+    if len({resolve_target(target) for target in targets}) < len(targets):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "two of the targets are the same",
+            field="--target",
+            received=" ".join(targets),
+            remedy="Name every target once.",
+        )

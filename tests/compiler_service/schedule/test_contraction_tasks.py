@@ -90,7 +90,7 @@ def test_large_weights_are_asked_for_a_tile_ahead() -> None:
 
 
 def test_a_prefetch_changes_nothing() -> None:
-    output, schedule = with_weights(24, 512, 64)
+    output, schedule = with_weights(24, 384, 64)
     assert any(isinstance(s, PrefetchStep) for s in schedule)
     feeds = random_feeds(output, {})
     (wanted,) = evaluate([output], feeds, {})
