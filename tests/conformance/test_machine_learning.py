@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -13,6 +15,11 @@ from tests.conformance.compiled import check_against_onnx_runtime, one_node, run
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(33, 5)).astype(np.float32)
+
+
+def every(cases: Iterable[tuple[Any, ...]], *, quick: Collection[tuple[Any, ...]]) -> list[Any]:
+    """All ``cases``, those that are not among the ``quick`` ones marked slow: the quick ones have every value of every part."""
+    return [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def check(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, opset: int = 3, **attributes: Any) -> None:
@@ -109,8 +116,13 @@ def leaf_weights(prefix: str, trees: int, depth: int, targets: list[int], *, pos
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
-@pytest.mark.parametrize("mode", ["LEQ", "LT", "GT"])
-@pytest.mark.parametrize("aggregate", ["SUM", "AVERAGE", "MIN", "MAX"])
+@pytest.mark.parametrize(
+    ("mode", "aggregate"),
+    every(
+        itertools.product(("LEQ", "LT", "GT"), ("SUM", "AVERAGE", "MIN", "MAX")),
+        quick={("LEQ", "SUM"), ("LT", "AVERAGE"), ("GT", "MIN"), ("LEQ", "MAX")},
+    ),
+)
 def test_tree_ensemble_regressor(mode: str, aggregate: str) -> None:
     x = X.copy()
     x[::4, 2] = np.nan
@@ -131,9 +143,13 @@ def test_tree_ensemble_classifier(transform: str) -> None:
     )
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
-@pytest.mark.parametrize("positive", [True, False])
-@pytest.mark.parametrize("scored", [0, 1])
+@pytest.mark.parametrize(
+    ("transform", "positive", "scored"),
+    every(
+        itertools.product(("NONE", "LOGISTIC", "SOFTMAX"), (True, False), (0, 1)),
+        quick={("NONE", True, 1), ("NONE", False, 0), ("LOGISTIC", True, 0), ("SOFTMAX", False, 1)},
+    ),
+)
 def test_tree_ensemble_of_two_classes_of_which_one_is_scored(transform: str, positive: bool, scored: int) -> None:
     attributes = {**forest(5, 3, "LEQ"), **leaf_weights("class", 5, 3, [scored], positive=positive)}
     check(
@@ -184,8 +200,13 @@ def test_classifiers_with_labels_of_any_type_and_maps(labels: list[Any]) -> None
         assert own == pytest.approx(theirs, rel=1e-5)
 
 
-@pytest.mark.parametrize("probabilities", [False, True])
-@pytest.mark.parametrize(("kernel", "counts"), [("RBF", (2, 3, 2)), ("LINEAR", (3, 2)), ("POLY", (2, 1, 3, 2, 2))])
+@pytest.mark.parametrize(
+    ("kernel", "counts", "probabilities"),
+    every(
+        [(*k, p) for k in (("RBF", (2, 3, 2)), ("LINEAR", (3, 2)), ("POLY", (2, 1, 3, 2, 2))) for p in (False, True)],
+        quick={("RBF", (2, 3, 2), False), ("LINEAR", (3, 2), True), ("POLY", (2, 1, 3, 2, 2), False)},
+    ),
+)
 def test_support_vector_classifiers(kernel: str, counts: tuple[int, ...], probabilities: bool) -> None:
     classes, total = len(counts), sum(counts)
     pairs = classes * (classes - 1) // 2

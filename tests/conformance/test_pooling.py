@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import pytest
 from onnx import helper
 
 from shared_ir.errors import ErrorCode, IngotError
-from tests.conformance.compiled import run_compiled, run_onnx_runtime
+from tests.conformance.compiled import check_against_onnx_runtime, one_node, run_compiled, run_onnx_runtime
 
 
 def pool(shape: list[int | str], kernel: int = 2, stride: int = 2) -> onnx.ModelProto:
@@ -31,6 +33,21 @@ def test_one_window_is_cut_off_where_the_image_is_shorter(dynamic: bool, height:
     for found, expected in zip(run_compiled(proto, {"x": x}), run_onnx_runtime(proto, {"x": x}), strict=True):
         assert found.shape == expected.shape
         np.testing.assert_allclose(found, expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("op", "given"),
+    [
+        ("MaxPool", {"auto_pad": "SAME_UPPER", "strides": [2, 3]}),
+        ("AveragePool", {"ceil_mode": 1, "strides": [2, 2], "pads": [1, 0, 0, 1]}),
+        ("AveragePool", {"count_include_pad": 1, "pads": [1, 1, 1, 1]}),
+        ("LpPool", {"p": 2, "strides": [1, 2]}),
+    ],
+)
+def test_pools(op: str, given: dict[str, Any]) -> None:
+    x = np.random.default_rng(0).normal(size=(2, 3, 7, 10)).astype(np.float32)
+    proto = one_node(op, {"x": x}, kernel_shape=[3, 2], **given)
+    check_against_onnx_runtime(proto, {"x": x}, rtol=1e-5)
 
 
 def test_pools_of_regions() -> None:

@@ -69,20 +69,18 @@ def name_of(path: Path) -> str:
 
 def imports(path: Path) -> list[tuple[str, int, bool]]:
     """(module, line, inside a function)"""
-    tree = ast.parse(path.read_text())
-    inner = {
-        id(node)
-        for function in ast.walk(tree)
-        if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
-        for node in ast.walk(function)
-    }
     found = []
-    for node in ast.walk(tree):
+    statements: list[tuple[ast.AST, bool]] = [(ast.parse(path.read_text()), False)]
+    while statements:
+        node, inside = statements.pop()
         if isinstance(node, ast.Import):
-            found += [(alias.name, node.lineno, id(node) in inner) for alias in node.names]
+            found += [(alias.name, node.lineno, inside) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}:{node.lineno}: relative import"
-            found.append((node.module or "", node.lineno, id(node) in inner))
+            found.append((node.module or "", node.lineno, inside))
+        elif not isinstance(node, ast.expr):
+            inside = inside or isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
+            statements += [(child, inside) for child in ast.iter_child_nodes(node)]
     return found
 
 
