@@ -11,6 +11,7 @@ from compiler_service.graph_passes.attributes import float_attribute, int_attrib
 from compiler_service.graph_passes.operands import is_float, with_constant
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rewrite, rule
+from compiler_service.graph_passes.rules_branches import BRANCH_RULES
 from shared_ir.graph import Graph, Node, Value
 
 CONVOLUTIONS = ("Conv", "ConvTranspose")
@@ -22,13 +23,16 @@ class FoldBatchNorm(Pass):
     """``BatchNormalization`` becomes a scale and a shift per channel; both go into the weights and bias before them.
 
     What has no contraction before it stays an elementwise ``Mul`` and ``Add``, which layout and fusion know how to treat.
+    ``branches``: parallel branches that add up become one convolution, with other rounding errors.
     """
 
     name: ClassVar[str] = "fold-batch-norm"
     level: ClassVar[int] = 2
 
+    branches: bool = False
+
     def run(self, graph: Graph) -> Graph:
-        return rewrite(graph, RULES)
+        return rewrite(graph, (*RULES, *BRANCH_RULES) if self.branches else RULES)
 
 
 def _batch_normalization(node: Node, site: Site) -> Replacement:

@@ -43,7 +43,7 @@ def default_pipeline(opt_level: int) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
-    2: also batch norm and algebra. 3: also layout and fusion, and rounding that changes the last bit.
+    2: also batch norm and algebra. 3: also layout and fusion, branches added up, and rounding that changes the last bit.
     """
     passes: tuple[Pass, ...] = (
         ExpandOperators(),
@@ -53,7 +53,7 @@ def default_pipeline(opt_level: int) -> Pipeline:
         FoldConstants(),
         EliminateCommonSubexpressions(),
         SimplifyAlgebra(approximate=opt_level >= 3),
-        FoldBatchNorm(),
+        FoldBatchNorm(branches=opt_level >= 3),
         SimplifyAlgebra(approximate=opt_level >= 3),
         FoldConstants(),
         ChooseLayout(),
