@@ -126,6 +126,20 @@ def stays_in_row(state: State, stage: Stage, bound: Iterable[str]) -> bool:
     return True
 
 
+def one_per_row(state: State) -> frozenset[str]:
+    """Stages that say something of a reduction and have fewer elements than the output: the mean where there was a sum."""
+    wide = [a for a in state.output.compute.axes if a.extent != 1]
+    found: set[str] = set()
+    for stage in state.stages.values():
+        if stage is state.output or stage.reduction is not None:
+            continue
+        own = [a for a in stage.compute.axes if a.extent != 1]
+        reads = [s for ld in loads(stage.body) if (s := state.stage_of(ld.tensor)) is not None]
+        if len(own) < len(wide) and any(s.reduction is not None or s.name in found for s in reads):
+            found.add(stage.name)
+    return frozenset(found)
+
+
 def extent_of(axes: tuple[Axis, ...], name: str) -> Dim:
     return next(a.extent for a in axes if a.name == name)
 

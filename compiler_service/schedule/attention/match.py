@@ -11,7 +11,6 @@ from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, ReduceO
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, substitute
 
-
 _LARGEST = (ReduceOp.MAX_NUMBER, ReduceOp.MAX)
 """Of a softmax, and of one that is spelled out."""
 

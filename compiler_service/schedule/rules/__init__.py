@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.rules.attention import attention_schedule
+from compiler_service.schedule.rules.column import column_schedule
 from compiler_service.schedule.rules.contraction import contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.grouped import grouped_schedule
@@ -28,6 +29,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
     ("contraction", contraction_schedule),  # sum of products: matmul, convolution
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
+    ("column", column_schedule),  # reductions across contiguous axes: instance normalisation in channels-last layout
     ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation
     ("elementwise", elementwise_schedule),  # no reduction left
 )

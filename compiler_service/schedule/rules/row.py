@@ -14,6 +14,7 @@ from compiler_service.schedule.analysis import (
     extent_of,
     inlined,
     is_expensive,
+    one_per_row,
     reads_in_place,
     reductions,
     stays_in_row,
@@ -130,22 +131,12 @@ def _tasks(state: State, rows: list[Axis], target: Target) -> TaskLoops:
 
 
 def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
-    """Stages not to inline: those of one element a row that read a reduction, and (second) expensive ones that a reduction
+    """Stages not to inline: those of one element a row that read a reduction, and (second) an expensive one that a reduction
     and the output both read, which can live in the output's memory."""
-    output = state.output
-    wide = [a for a in output.compute.axes if a.extent != 1]
-    kept: set[str] = set()
-    aliased: set[str] = set()
-    for stage in state.stages.values():
-        if stage is output or stage.reduction is not None:
-            continue
-        free = [a for a in stage.compute.axes if a.extent != 1]
-        reads = [s for ld in loads(stage.body) if (s := state.stage_of(ld.tensor)) is not None]
-        if any(s.reduction is not None or s.name in kept for s in reads) and len(free) < len(wide):
-            kept.add(stage.name)
-        elif _may_alias(state, stage):
-            aliased.add(stage.name)
-    return frozenset(kept), frozenset(aliased if len(aliased) == 1 else ())
+    kept = one_per_row(state)
+    others = [s for s in state.stages.values() if s is not state.output and s.reduction is None and s.name not in kept]
+    aliased = [s.name for s in others if _may_alias(state, s)]
+    return kept, frozenset(aliased if len(aliased) == 1 else ())
 
 
 def _may_alias(state: State, stage: Stage) -> bool:
