@@ -148,8 +148,8 @@ def moves_with(indices: Sequence[Expr], wanted: Expr) -> bool:
     The limit may depend on a size that indices depend on as well: what counts is the lane.
     """
     assert isinstance(wanted, Binary)
-    (lane,) = variables(wanted.lhs)
-    return any(lane in variables(i) for i in indices)
+    lanes = variables(wanted.lhs)
+    return any(lanes & variables(i) for i in indices)
 
 
 def _reads_memory(index: Expr) -> bool:
