@@ -82,6 +82,7 @@ _CODES = {
     4: ErrorCode.INTERNAL,
 }
 _REMEDIES = {2: "Send a smaller batch or give the process more memory."}
+_BROADCAST = "An extent of 1 is broadcast where the model is compiled with it: pin it (shapes={...}), or give inputs of equal extents."
 _SENTENCE = re.compile(r"(?P<message>.*?): expected (?P<expected>.*), received (?P<received>.*)\Z", re.DOTALL)
 
 
@@ -224,9 +225,18 @@ def tensors(shapes: Sequence[Sequence[int]], dtypes: Sequence[int]) -> ctypes.Ar
 def _typed(status: int, text: bytes | None) -> IngotError:
     message = (text or b"").decode(errors="replace") or f"the native runtime failed with status {status}"
     code = _CODES.get(status, ErrorCode.INTERNAL)
-    remedy = _REMEDIES.get(status, "")
     parts = _SENTENCE.match(message)
-    return IngotError(code, **parts.groupdict(), remedy=remedy) if parts else IngotError(code, message, remedy=remedy)
+    if parts is not None and code is ErrorCode.INVALID_ARGUMENT:
+        return unequal(**parts.groupdict())
+    found = parts.groupdict() if parts else {"message": message}
+    return IngotError(code, **found, remedy=_REMEDIES.get(status, ""))
+
+
+def unequal(message: str, expected: str, received: str) -> IngotError:
+    """INVALID_ARGUMENT: something of the inputs is not what it must be."""
+    extents = {int(text) for text in (expected, received) if text.isdecimal()}
+    remedy = _BROADCAST if 1 in extents and max(extents) > 1 else ""
+    return IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=expected, received=received, remedy=remedy)
 
 
 def _private_copy(data: bytes, name: str) -> tuple[int, str]:

@@ -12,6 +12,7 @@ from runtime_service.executors.executor import Array, aligned_bytes
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
 from runtime_service.executors.sizes import Sizes
+from runtime_service.library import unequal
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -173,12 +174,8 @@ class StepInterpreter:
         actual, expected = self.value(constraint.actual), self.value(constraint.expected)
         if actual == expected or (constraint.lower and actual > expected):
             return
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            constraint.message.rstrip("."),
-            expected=f"at least {expected}" if constraint.lower else str(expected),
-            received=str(actual),
-        )
+        wanted = f"at least {expected}" if constraint.lower else str(expected)
+        raise unequal(constraint.message.rstrip("."), wanted, str(actual))
 
     def repeat(self, step: Repeat) -> None:
         limit, counter = self.value(step.limit), 0
