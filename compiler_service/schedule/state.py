@@ -19,6 +19,7 @@ from compiler_service.schedule.steps import (
     CacheWrite,
     ComputeAt,
     Diagonals,
+    FetchNext,
     Guard,
     Inline,
     Overlap,
@@ -107,6 +108,15 @@ class Ahead:
 
 
 @dataclass(frozen=True)
+class Further:
+    """The argument that is asked for where ``axis`` is ``distance`` further (see FetchNext)."""
+
+    tensor: Tensor
+    axis: str
+    distance: int
+
+
+@dataclass(frozen=True)
 class State:
     """All stages, producers first; the last one is the output.
 
@@ -119,7 +129,7 @@ class State:
 
     stages: Mapping[str, Stage]
     packs: Mapping[Tensor, Pack]
-    prefetches: Mapping[tuple[str, str], Ahead]
+    prefetches: Mapping[tuple[str, str], Ahead | Further]
     transformed: Mapping[Tensor, Tensor]
     attend: Attend | None = None
 
@@ -220,12 +230,14 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return replace(state, attend=step)
         case Alias():
             return _alias(state, state.stage(step.stage))
-        case CacheRead() | Pack() | Prefetch() | Winograd() | Diagonals():
+        case CacheRead() | Pack() | Prefetch() | FetchNext() | Winograd() | Diagonals():
             return _apply_to_argument(state, step, placeholders)
 
 
 def _apply_to_argument(
-    state: State, step: CacheRead | Pack | Prefetch | Winograd | Diagonals, placeholders: Mapping[str, Tensor]
+    state: State,
+    step: CacheRead | Pack | Prefetch | FetchNext | Winograd | Diagonals,
+    placeholders: Mapping[str, Tensor],
 ) -> State:
     match step:
         case CacheRead():
@@ -234,6 +246,8 @@ def _apply_to_argument(
             return _pack(state, _placeholder(placeholders, step.tensor), step)
         case Prefetch():
             return _prefetch(state, step, _placeholder(placeholders, step.tensor))
+        case FetchNext():
+            return _fetch_next(state, step, _placeholder(placeholders, step.tensor))
         case Winograd():
             return _winograd(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
         case Diagonals():
@@ -253,6 +267,15 @@ def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
     if tensor not in state.packs:
         raise _misfit(f"{step.tensor} must be packed before it is asked for ahead", "a step pack")
     return replace(state, prefetches={**state.prefetches, (step.stage, step.loop): Ahead(tensor, step.sweeps)})
+
+
+def _fetch_next(state: State, step: FetchNext, argument: Tensor) -> State:
+    stage = state.stage(step.stage)
+    stage.loop(step.loop)
+    if not any(load.tensor is argument for load in loads(stage.body)):
+        raise _misfit(f"{stage.name} does not read {step.tensor}")
+    found = Further(argument, step.axis, step.distance)
+    return replace(state, prefetches={**state.prefetches, (step.stage, step.loop): found})
 
 
 def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:

@@ -170,6 +170,18 @@ class Prefetch:
 
 
 @dataclass(frozen=True, slots=True)
+class FetchNext:
+    """At each turn of ``loop``, ask memory for what ``stage`` will read of the argument ``tensor`` when ``axis`` is ``distance``
+    further; it may lie behind the end of the argument."""
+
+    stage: str
+    loop: str
+    tensor: str
+    axis: str
+    distance: int
+
+
+@dataclass(frozen=True, slots=True)
 class Winograd:
     """Compute the convolution ``stage`` by minimal filtering in tiles of ``tile`` x ``tile`` outputs.
 
@@ -234,6 +246,7 @@ Step: TypeAlias = (
     | Alias
     | Pack
     | Prefetch
+    | FetchNext
     | Winograd
     | Attend
     | Diagonals
@@ -256,6 +269,7 @@ _STEPS: dict[str, type[Any]] = {
     "alias": Alias,
     "pack": Pack,
     "prefetch": Prefetch,
+    "fetch_next": FetchNext,
     "winograd": Winograd,
     "attend": Attend,
     "diagonals": Diagonals,

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler_service.loop_ir.ir import Buffer, BufferLoad, Prefetch
 from compiler_service.schedule.faults import fault
 from compiler_service.schedule.interior import inside
 from compiler_service.schedule.packing import packed_shape
 from compiler_service.schedule.ranges import Ranges, at_base
-from compiler_service.schedule.state import Ahead, Stage, State
+from compiler_service.schedule.state import Ahead, Further, Stage, State
 from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
@@ -94,13 +94,21 @@ class Values:
             mask = None  # tiles are padded to whole vectors
         return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m, simplify) for a, d, m in pack.order), mask)
 
-    def prefetch(self, stage: Stage, ahead: Ahead, ranges: Ranges) -> Prefetch:
+    def prefetch(self, stage: Stage, ahead: Ahead | Further, ranges: Ranges) -> Prefetch:
+        """Asks for what the loops that are open will read later."""
+        load = next(e for e in walk(stage.body) if isinstance(e, Load) and e.tensor is ahead.tensor)
+        if isinstance(ahead, Ahead):
+            return self._next_tile(stage, load, ahead, ranges)
+        there = replace(ranges[ahead.axis], base=ranges[ahead.axis].base + ahead.distance)
+        indices = tuple(self._simplify(at_base(i, {**ranges, ahead.axis: there})) for i in load.indices)
+        return Prefetch(self.arguments[ahead.tensor], indices)
+
+    def _next_tile(self, stage: Stage, load: Load, ahead: Ahead, ranges: Ranges) -> Prefetch:
         """Asks for a part of the next tile of a packed constant: its turn of the reduction, its sweep over the present tile.
 
         With a tile of ``s`` steps of ``t`` elements that is swept ``n`` times, step ``k`` of sweep ``q`` asks for element
         ``(q * s + k) * ceil(t / n)`` of the tile after it.
         """
-        load = next(e for e in walk(stage.body) if isinstance(e, Load) and e.tensor is ahead.tensor)
         pack, buffer = self._state.packs[ahead.tensor], self.arguments[ahead.tensor]
         indices = [self._packed_index(at_base(load.indices[a], ranges), d, m, self._simplify) for a, d, m in pack.order]
         assert stage.reduction is not None

@@ -11,6 +11,7 @@ from compiler_service.schedule.analysis import (
     KernelView,
     bound_axes,
     contiguous_axis,
+    depends,
     extent_of,
     inlined,
     is_expensive,
@@ -25,6 +26,7 @@ from compiler_service.schedule.steps import (
     Alias,
     CacheWrite,
     ComputeAt,
+    FetchNext,
     Parallel,
     Reorder,
     Schedule,
@@ -33,16 +35,17 @@ from compiler_service.schedule.steps import (
 )
 from compiler_service.schedule.tasks import TaskLoops, count, stage_cycles, task_loops
 from compiler_service.schedule.tiles import lanes, vector_loops
-from compiler_service.tensor_expr.tensor import Axis, loads
+from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.dim import Dim
 from shared_ir.target import Target
 
-_UNROLL = 4
+_UNROLL = 8
 _LEAST_ROWS, _MOST_ROWS = 4, 8
 _VECTORS_TOGETHER = 32
 """Rows go together until they have so many vectors."""
 _CACHE_SHARE = 0.5
 """Of the first-level cache, for the rows that go together."""
+_CACHE_LINE = 64
 _IN_REGISTERS = 16
 """Vectors of a row that is written out in full."""
 
@@ -74,10 +77,11 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
             place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
     order = (Reorder(output.name, (*outer, *(rows[-1:] if together else ()), *inner)),)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
-    return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *place)
+    ahead = _fetched(output, rows[-1], inner, together[0].factor, target) if together else ()
+    return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place)
 
 
-def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> tuple[Schedule, str]:
+def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> tuple[tuple[Split, ...], str]:
     """The split, and its loop, of a few rows that go through each stage together: alone, one would wait for the sums and
     maxima across its lanes."""
     most = _most_rows(state, target)
@@ -92,6 +96,16 @@ def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> 
         if extent <= size:
             return (), ""
     return (Split(output.name, axis, size),), f"{axis}.{size}"
+
+
+def _fetched(output: Stage, row: str, inner: tuple[str, ...], distance: int, target: Target) -> Schedule:
+    """Rows are asked for while those before them are written: the first sweep over them would else wait for the second-level
+    cache, which does nothing during the others."""
+    if len(inner) < 2 or lanes(target, output.tensor.dtype) * output.tensor.dtype.itemsize != _CACHE_LINE:
+        return ()
+    own = dict.fromkeys(ld.tensor for ld in loads(output.body) if any(depends(i, row) for i in ld.indices))
+    found = tuple(t for t in own if isinstance(t.op, Placeholder) and t.dtype is output.tensor.dtype)
+    return tuple(FetchNext(output.name, inner[-2], t.name, row, distance) for t in found[:1])
 
 
 def _alone(state: State, aliased: frozenset[str], target: Target) -> frozenset[str]:
