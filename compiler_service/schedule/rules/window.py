@@ -3,6 +3,9 @@
 Vectors lie along the contiguous axis (channels, in channels-last layout). A tile of a few pixels of a row and a few vectors
 accumulates in registers, so that a column of the window loaded once serves several pixels. The tile goes down the rows of the image
 before it goes on along them: what the rows of a window share stays in the first-level cache.
+
+Where windows share nothing (2x2 in steps of 2, a whole image), a tile is one pixel and as many channels as registers take: memory
+is read in pieces that are long enough for the prefetchers.
 """
 
 from __future__ import annotations
@@ -41,6 +44,8 @@ from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.target import Target
 
 _MOST_PIXELS = 14
+_UNKNOWN_VECTORS = 8
+"""Of a tile of one pixel, where it is not known how many there are."""
 _LARGEST_UNROLLED_WINDOW = 16
 _MOST_UNROLLED = 160
 """Multiply-adds of one unrolled tile."""
@@ -91,7 +96,10 @@ class _Plan:
     @cached_property
     def _row(self) -> Axis | None:
         """The axis of the output along which windows overlap, or could."""
-        if len(self._axes) < 2 or self._slides(self._own[-2]) is None:
+        if len(self._axes) < 2:
+            return None
+        taps = self._slides(self._own[-2])
+        if taps is None or (isinstance(taps.extent, int) and taps.extent <= slope(self._reduction, self._own[-2].name)):
             return None
         return self._axes[-2]
 
@@ -121,7 +129,9 @@ class _Plan:
         extent = self._channels.extent
         vectors = most if not isinstance(extent, int) else max(1, min(most, -(-extent // self._width)))
         if self._row is None:
-            return _Tile(1, min(8, vectors))
+            if not isinstance(extent, int):
+                return _Tile(1, min(_UNKNOWN_VECTORS, vectors))
+            return _Tile(1, _evenly(-(-extent // self._width), registers * 3 // 4))
         best = (float("inf"), 0, _Tile(1, 1))
         for wide in range(1, min(2, vectors) + 1):
             for pixels in range(1, min(most // wide, _MOST_PIXELS, count(self._row.extent)) + 1):
@@ -254,6 +264,13 @@ class _Plan:
             and isinstance(load.tensor.op, Placeholder)
             and (order := packed_order(load, self._own[-1].name, 1)) is not None
         )
+
+
+def _evenly(vectors: int, most: int) -> int:
+    """Vectors of a tile, so that tiles overlap little."""
+    if vectors <= most:
+        return vectors
+    return min(range(most, most // 2, -1), key=lambda size: -(-vectors // size) * size)
 
 
 def _ranked(item: tuple[float, int, _Tile]) -> tuple[float, int]:

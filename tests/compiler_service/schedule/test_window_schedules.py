@@ -64,6 +64,9 @@ STATIC = [
     window(1, 5, 33, 16, 5, 2),
     window(1, 3, 4, 70, 7, 1),
     window(1, 12, 12, 20, 3, 2, pool=True),
+    window(2, 7, 9, 40, 2, 2, pool=True),
+    window(1, 6, 5, 20, 3, 3),
+    window(1, 4, 4, 900, 3, 4),
     line(40, 24, 4),
     line(9, 3, 9),
 ]
@@ -95,6 +98,16 @@ def test_windows_of_any_size(case: int, target: str) -> None:
     for symbols in sizes:
         for after_passes in (False, True):
             check(output, symbols, TARGETS[target], constants, after_passes=after_passes)
+
+
+@pytest.mark.parametrize(("channels", "vectors"), [(64, 4), (384, 24), (400, 13), (2000, 21)])
+def test_windows_that_share_nothing_are_read_in_long_pieces(channels: int, vectors: int) -> None:
+    output, _ = coalesce(window(1, 8, 8, channels, 2, 2, pool=True))
+    schedule = window_schedule(KernelView.of(output, frozenset()), AVX512)
+    assert schedule is not None
+    sizes = [s.factor for s in schedule if isinstance(s, Split) and s.axis == "c"]
+    assert max(sizes) == vectors * 16
+    assert not any(isinstance(s, Unroll) and s.loop == "ow" for s in schedule)
 
 
 def test_unknown_widths_are_peeled_and_known_ones_are_not() -> None:
