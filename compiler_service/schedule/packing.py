@@ -90,16 +90,12 @@ def _packed_shape(shape: tuple[Dim, ...], order: tuple[tuple[int, int, int], ...
     return tuple(m or as_dim(ceil_div(shape[a], d)) for a, d, m in order)
 
 
-def pack_array(array: np.ndarray, tensor: Tensor, pack: Pack) -> np.ndarray:
-    """``array`` (any shape with the elements of ``tensor``) in the order of ``pack``, padded with zeros.
+def _packed(array: np.ndarray, order: tuple[tuple[int, int, int], ...]) -> np.ndarray:
+    """``array`` in ``order``, padded with zeros.
 
-    ``packed[p0, p1, ...] = array[index]`` where each entry ``(axis, divisor, modulus)`` of ``pack`` takes one digit of
+    ``packed[p0, p1, ...] = array[index]`` where each entry ``(axis, divisor, modulus)`` of ``order`` takes one digit of
     ``index[axis]``.
     """
-    return _packed(array.reshape(tuple(int(str(d)) for d in tensor.shape)), pack.order)
-
-
-def _packed(array: np.ndarray, order: tuple[tuple[int, int, int], ...]) -> np.ndarray:
     tiles = {axis: modulus for axis, _, modulus in order if modulus}
     padding = [(0, -extent % tiles.get(axis, 1)) for axis, extent in enumerate(array.shape)]
     if any(after for _, after in padding):
@@ -116,8 +112,3 @@ def _packed(array: np.ndarray, order: tuple[tuple[int, int, int], ...]) -> np.nd
             split.append(extent)
     arrangement = [position[axis, bool(modulus)] for axis, _, modulus in order]
     return np.ascontiguousarray(array.reshape(split).transpose(arrangement))
-
-
-def pack_of(schedule: Schedule, name: str) -> Pack | None:
-    """The step that packs the argument ``name``, if there is one."""
-    return next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)

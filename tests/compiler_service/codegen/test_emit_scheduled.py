@@ -16,7 +16,7 @@ from emulated import EmulatedKernel
 from compiler_service.codegen.jit import JitKernel
 from compiler_service.loop_ir import passes
 from compiler_service.schedule.lower import lower
-from compiler_service.schedule.packing import pack_array, pack_of
+from compiler_service.schedule.packing import preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.tensor_expr.coalesce import coalesce
@@ -69,17 +69,13 @@ def check(case: str, target: Target, build: Callable[..., Any]) -> None:
     for symbols in sizes:
         memory = GuardedMemory()
         feeds = random_feeds(output, symbols)
-        arrays = [_packed(feeds[t], t, pack_of(schedule, names[t])) for t in arguments]
+        arrays = [np.ascontiguousarray(preparation_of(schedule, names[t], t).apply(feeds[t], t)) for t in arguments]
         result = np.zeros(_extents(output, symbols), storage_dtype(output.dtype))
         guarded = [memory.copy(a) for a in (*arrays, result)]
         kernel(guarded, {p: symbols[p] for p in parameters})
         (wanted,) = evaluate([output], feeds, symbols)
         np.testing.assert_allclose(guarded[-1], wanted, rtol=2e-4, atol=2e-5)
         memory.release()
-
-
-def _packed(array: Array, tensor: Tensor, pack: Any) -> Array:
-    return array if pack is None else np.ascontiguousarray(pack_array(array, tensor, pack))
 
 
 def _extents(tensor: Tensor, symbols: Mapping[str, int]) -> tuple[int, ...]:
