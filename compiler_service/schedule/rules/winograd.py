@@ -161,7 +161,8 @@ class _Model:
         steps = self.kernel**2 * self.depth
         sweeps = self.rows * -(-self.columns // height)
         size = steps * self.channels * _FLOAT
-        return self._both(self.rows * product * steps, 0.0, _Weights(size, self._target.cores, 1, sweeps))
+        total = self._images * self.rows * product * steps
+        return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
 
     def cost(self, b: Blocking) -> float:
         f = filtering(b.tile, self.kernel)

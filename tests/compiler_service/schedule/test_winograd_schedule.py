@@ -134,6 +134,15 @@ def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: obje
     assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("size", [(56, 64), (28, 128), (14, 256)])
+@pytest.mark.parametrize("images", [2, 8])
+def test_a_batch_is_filtered_like_one_image(images: int, size: tuple[int, int]) -> None:
+    (pixels, channels) = size
+    output, constants = kernel(convolution(images, pixels, pixels, channels, channels, 3, 1, 1))
+    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    assert [s.tile for s in schedule if isinstance(s, Winograd)] == [4]
+
+
 def test_schedules_travel_as_json() -> None:
     output, constants = kernel(convolution(1, 56, 56, 64, 64, 3, 1, 1))
     schedule = default_schedule(output, constants, AVX512, winograd=True)
