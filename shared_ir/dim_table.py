@@ -21,8 +21,8 @@ from shared_ir.expr import INFIX, Binary, BinaryOp, Const, Expr, Select, Var
 from shared_ir.operations import COMPARISONS
 
 MAX_ROWS = 1 << 20
-MAX_DEPTH = 500
-"""Levels of one expression: whoever walks it by recursion stays far from the end of the stack."""
+MAX_DEPTH = 800
+"""Levels of one expression: more than the compiler makes, and few enough to print it by recursion."""
 
 _SELECT = "select"
 _CONNECTIVES = (BinaryOp.AND, BinaryOp.OR)

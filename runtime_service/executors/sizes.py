@@ -42,19 +42,33 @@ class Sizes:
         """
         if isinstance(dim, int):
             return dim
-        found = self._known.get(dim)
-        if found is None:
-            self._known[dim] = found = self._compute(dim)
-        return found
+        stack: list[Expr] = [] if dim in self._known else [dim]
+        while stack:
+            expr = stack[-1]
+            missing = [part for part in self._needed(expr) if part not in self._known]
+            if missing:
+                stack += missing
+            else:
+                self._known[stack.pop()] = self._compute(expr)
+        return self._known[dim]
+
+    def _needed(self, expr: Expr) -> tuple[Expr, ...]:
+        """What must be known before ``expr``: of a selection the condition, then the part that it chooses."""
+        if not isinstance(expr, Select):
+            return expr.children()
+        if expr.cond not in self._known:
+            return (expr.cond,)
+        return (expr.then if self._known[expr.cond] else expr.otherwise,)
 
     def _compute(self, expr: Expr) -> int:
+        """The value of ``expr``, whose parts are known."""
         match expr:
             case Const(value=number):
                 return int(number)
             case Var(name=name) if name in self._symbols:
                 return self._symbols[name]
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _ARITHMETIC:
-                return int(_ARITHMETIC[op](self.value(lhs), self.value(rhs)))
-            case Select(cond=cond, then=then, otherwise=otherwise):
-                return self.value(then) if self.value(cond) else self.value(otherwise)
+                return int(_ARITHMETIC[op](self._known[lhs], self._known[rhs]))
+            case Select():
+                return self._known[self._needed(expr)[0]]
         raise IngotError(ErrorCode.ARTIFACT_CORRUPT, f"the plan has a size that cannot be evaluated: {to_text(expr)}")

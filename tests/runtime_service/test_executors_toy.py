@@ -13,11 +13,15 @@ import numpy as np
 import pytest
 
 from runtime_service.executors.signature import array_dtype
+from runtime_service.executors.sizes import Sizes
 from runtime_service.loader import ExecutorKind, load_model, load_models
 from runtime_service.model import Model
 from shared_ir.artifact import Artifact
+from shared_ir.dim import symbol
+from shared_ir.dim_table import MAX_DEPTH
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var
 from shared_ir.plan import KernelSpec, Launch, Plan, TensorSpec
 from tests.native_models import INNER, MAX_BATCH, WIDTH, NativeModel, build_model, toy_feeds, toy_reference
 
@@ -257,3 +261,20 @@ def test_every_dtype_has_arrays() -> None:
 
 def test_spec_type(model: Model) -> None:
     assert all(isinstance(spec, TensorSpec) for spec in (*model.inputs, *model.outputs))
+
+
+def test_sizes_as_deep_as_a_plan_may_have_them() -> None:
+    total: Expr = symbol("n")
+    for index in range(MAX_DEPTH):
+        total = Binary(BinaryOp.ADD, total, Var(f"n{index}"))
+    values = {"n": 5, **{f"n{index}": index for index in range(MAX_DEPTH)}}
+    assert Sizes(values).value(total) == 5 + sum(range(MAX_DEPTH))
+
+
+def test_only_the_chosen_part_of_a_selection_is_computed() -> None:
+    n = symbol("n")
+    sizes = Sizes({"n": 3})
+    assert sizes.value(Select(n < 4, n * 2, Var("not_yet"))) == 6
+    with pytest.raises(IngotError, match="not_yet") as caught:
+        sizes.value(Select(n < 3, n * 2, Var("not_yet")))
+    assert caught.value.code is ErrorCode.ARTIFACT_CORRUPT
