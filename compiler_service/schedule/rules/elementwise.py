@@ -7,9 +7,9 @@ before it.
 
 from __future__ import annotations
 
-from compiler_service.schedule.analysis import KernelView, inlined, lane_axis, reductions
+from compiler_service.schedule.analysis import KernelView, inlined, is_free, lane_axis, reductions
 from compiler_service.schedule.state import Stage
-from compiler_service.schedule.steps import Parallel, Reorder, Schedule, Split, Step, Unroll, Vectorize
+from compiler_service.schedule.steps import Overlap, Parallel, Reorder, Schedule, Split, Step, Unroll, Vectorize
 from compiler_service.schedule.tasks import body_cycles, count, memory_cycles, task_loops
 from compiler_service.schedule.tiles import lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis
@@ -18,6 +18,7 @@ from shared_ir.target import Target
 _UNROLL = 4
 _SHORT = 8
 """A last axis of at most so many elements is unrolled rather than vectorised."""
+_SIDES = (16, 8, 4)
 _BLOCK = 1024
 """Elements of an axis that is cut into tasks stay multiples of this."""
 
@@ -41,10 +42,11 @@ def output_loops(stage: Stage, target: Target) -> Schedule:
         if isinstance(last.extent, int) and last.extent <= _SHORT and count(before.extent) >= width:
             return _short(stage, width, cycles, target)
         across = lane_axis(stage)
-        if across not in (None, last.name) and count(last.extent) >= width:
+        if across not in (None, last.name):
             rows = next(a for a in axes if a.name == across)
-            if count(rows.extent) >= width:
-                return _square(stage, rows, width, cycles, target)
+            side = _side(stage, rows, last, width)
+            if side is not None:
+                return _square(stage, rows, side, cycles, target)
     return _rows(stage, width, cycles, target)
 
 
@@ -87,6 +89,14 @@ def _short(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
     return vectors if blocked is steps else blocked
 
 
+def _side(stage: Stage, rows: Axis, last: Axis, width: int) -> int | None:
+    """Elements of a side of squares: of a register, or of a part of one where a pure move has less to do."""
+    shorter = min(count(rows.extent), count(last.extent))
+    if is_free(stage) and isinstance(rows.extent, int) and isinstance(last.extent, int):
+        return next((side for side in _SIDES if side <= min(width, shorter)), None)
+    return width if shorter >= width else None
+
+
 def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target) -> Schedule:
     """Squares of ``rows`` and the last axis."""
     last = stage.compute.axes[-1]
@@ -98,6 +108,9 @@ def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target)
         Split(stage.name, last.name, width),
         Vectorize(stage.name, last.name),
     ]
+    if is_free(stage):  # what is moved twice is the same; a sum might stand in the place of what it reads
+        edges = ((rows, tile), (last, f"{last.name}.{width}"))
+        steps += [Overlap(stage.name, n) for a, n in edges if isinstance(a.extent, int) and a.extent % width]
     inner = (f"{last.name}.{width}", rows.name, last.name)
     tasks = task_loops(stage.name, outer, cycles * count(rows.extent) * count(last.extent), target)
     if tasks.parallel:
