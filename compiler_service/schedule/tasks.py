@@ -19,7 +19,7 @@ from shared_ir.target import Target
 TASK_CYCLES = 10000
 """Less work than this (3 microseconds) is not worth a task of its own. NOTE: it is little more than what a launch costs, since data
 that several cores have written is read faster by the same cores."""
-_TASKS_PER_CORE = 4
+TASKS_PER_CORE = 4
 _UNKNOWN = 32
 """A symbolic extent is taken for this."""
 _BYTES_PER_CYCLE = 32
@@ -108,8 +108,17 @@ class TaskLoops:
     serial: tuple[str, ...]
 
 
-def task_loops(stage: str, axes: Sequence[Axis], cycles: float, target: Target) -> TaskLoops:
-    """Loops over ``axes`` (outermost first), each place of which takes ``cycles``, cut into tasks worth launching.
+def wanted_tasks(cycles: float, target: Target, per_core: int = TASKS_PER_CORE) -> int:
+    """How many tasks so many cycles are worth; as many for every core where there is more than one each."""
+    wanted = min(int(cycles // TASK_CYCLES), per_core * target.cores)
+    return wanted - wanted % target.cores if wanted > target.cores else wanted
+
+
+def task_loops(
+    stage: str, axes: Sequence[Axis], cycles: float, target: Target, per_core: int = TASKS_PER_CORE
+) -> TaskLoops:
+    """Loops over ``axes`` (outermost first), each place of which takes ``cycles``, cut into tasks worth launching: at most
+    ``per_core`` for each core.
 
     Axes of unknown extent are cut so that a task has enough work; the run decides how many there are.
     """
@@ -117,11 +126,9 @@ def task_loops(stage: str, axes: Sequence[Axis], cycles: float, target: Target) 
     for axis in reversed(axes[1:]):
         below.insert(0, below[0] * count(axis.extent))
     total = below[0] * (count(axes[0].extent) if axes else 1)
-    wanted = min(int(total // TASK_CYCLES), _TASKS_PER_CORE * target.cores)
+    wanted = wanted_tasks(total, target, per_core)
     if any(not isinstance(a.extent, int) for a in axes[1:]):
         wanted = max(wanted, target.cores)
-    if wanted > target.cores:
-        wanted -= wanted % target.cores
     steps: list[Step] = []
     parallel: list[str] = []
     for i, axis in enumerate(axes):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from compiler_service.schedule.analysis import bound_axes, depends, is_free, steps_along
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
-from shared_ir.expr import Binary, BinaryOp, Cast, Expr, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Cast, Expr, walk
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Contraction:
     Attributes:
         rows: axis of the row tile, or None for a vector times a matrix.
         groups: columns of one group when ``data`` depends on ``n // groups``, else 0.
-        window: axis before ``rows`` along which the data window slides too (image rows), or None.
+        window: axis before ``rows`` of more rows for the same weights (image rows, along which a window may slide too), or None.
     """
 
     stage: Stage
@@ -92,12 +92,10 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
         if any(depends(i, n) for i in data.indices) and not any(depends(i, n) for i in weight.indices)
     ]
     rows = used[-1] if used else None
-    if rows is None or rows == spatial[0] or stage.reduction is None:
+    if rows is None or rows == spatial[0]:
         return rows, None
     before = spatial[spatial.index(rows) - 1]
-    reduced = {a.var for a in stage.reduction.axes}
-    slides = any(depends(i, before) and reduced & variables(i) for i in data.indices)
-    return rows, before if slides else None
+    return rows, before if before in used else None
 
 
 def local_data(state: State, reduction: Stage) -> Stage | None:

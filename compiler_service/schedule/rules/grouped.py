@@ -24,7 +24,7 @@ from compiler_service.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.schedule.tasks import TASK_CYCLES, count
+from compiler_service.schedule.tasks import count, wanted_tasks
 from compiler_service.schedule.tiles import FMA_LATENCY, lanes, vector_loops
 from compiler_service.tensor_expr.diagonals import GroupedConvolution
 from compiler_service.tensor_expr.tensor import Axis, Placeholder
@@ -33,7 +33,6 @@ from shared_ir.target import Target
 _MOST_UNROLLED = 160
 """Multiply-adds of one unrolled tile."""
 _LARGEST_UNROLLED_WINDOW = 7
-_TASKS_PER_CORE = 4
 _PART_OF_L2 = 16
 _TILES_OF_UNKNOWN_ROW = 8
 """Tiles of a task along a row whose length only the run knows."""
@@ -160,10 +159,7 @@ class _Plan:
         lines = 1 if self._axes.window is None else count(self._axes.window.extent)
         outer = math.prod(count(a.extent) for a in self._axes.outer)
         total = self._cycles_of_line() * tiles * lines * outer
-        wanted = min(int(total // TASK_CYCLES), _TASKS_PER_CORE * self._target.cores)
-        if wanted > self._target.cores:
-            wanted -= wanted % self._target.cores
-        wanted = max(1, -(-wanted // outer))
+        wanted = max(1, -(-wanted_tasks(total, self._target) // outer))
         parts = min(tiles, wanted)
         chunk = self._tiles_of_task(-(-tiles // parts))
         left = -(-wanted // parts)

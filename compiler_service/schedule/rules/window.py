@@ -38,7 +38,14 @@ from compiler_service.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.schedule.tasks import TaskLoops, arithmetic_cycles, count, memory_cycles, task_loops
+from compiler_service.schedule.tasks import (
+    TASKS_PER_CORE,
+    TaskLoops,
+    arithmetic_cycles,
+    count,
+    memory_cycles,
+    task_loops,
+)
 from compiler_service.schedule.tiles import FMA_LATENCY, lanes
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.target import Target
@@ -236,7 +243,16 @@ class _Plan:
         read = window if self._row is None else self._stride**2
         cycles = max(arithmetic, memory_cycles(self._reduction.tensor.dtype.itemsize * (1 + read)))
         cycles *= count(self._channels.extent) * (1 if self._row is None else count(self._row.extent))
-        return task_loops(out, outer, cycles, self._target)
+        return task_loops(out, outer, cycles, self._target, self._tasks_per_core)
+
+    @cached_property
+    def _tasks_per_core(self) -> int:
+        """One where lines of a window that tasks read twice, and weights, would be much of what a smaller task reads."""
+        axis = None if self._lines is None else self._slides(self._own[-3])
+        if self._lines is None or axis is None or not isinstance(self._lines.extent, int):
+            return TASKS_PER_CORE
+        lines = self._lines.extent // (TASKS_PER_CORE * self._target.cores)
+        return 1 if lines < 2 * count(axis.extent) else TASKS_PER_CORE
 
     def _accumulate(self) -> Schedule:
         stage = self._reduction
@@ -256,13 +272,15 @@ class _Plan:
         return tuple(steps)
 
     def _packed(self) -> Schedule:
-        """Constant weights with the vector axis innermost."""
+        """Constant weights with the vector axis innermost, those of a tile one after the other where tiles do not overlap."""
+        extent, wide = self._channels.extent, self._tile.vectors * self._width
+        tile = wide if isinstance(extent, int) and extent % wide == 0 and extent > wide > 1 else 1
         return tuple(
             Pack(load.tensor.name, order)
             for load in loads(self._reduction.body)
             if load.tensor in self._kernel.constants
             and isinstance(load.tensor.op, Placeholder)
-            and (order := packed_order(load, self._own[-1].name, 1)) is not None
+            and (order := packed_order(load, self._own[-1].name, tile)) is not None
         )
 
 
@@ -274,4 +292,4 @@ def _evenly(vectors: int, most: int) -> int:
 
 
 def _ranked(item: tuple[float, int, _Tile]) -> tuple[float, int]:
-    return float(f"{item[0]:.2g}"), item[1]
+    return float(f"{item[0]:.3g}"), item[1]

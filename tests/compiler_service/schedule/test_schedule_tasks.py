@@ -9,7 +9,9 @@ import pytest
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import LoopKind, apply_schedule
+from compiler_service.schedule.steps import Pack, Parallel
 from compiler_service.schedule.tasks import TASK_CYCLES, arithmetic_cycles, body_cycles, task_loops
+from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.tensor import Axis, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -88,3 +90,34 @@ def test_a_window_tile_reuses_columns() -> None:
     state = KernelView.of(output, frozenset()).after(default_schedule(output, frozenset(), AVX512))
     unrolled = {o.axis for s in state.stages.values() for o in s.loops if o.kind is LoopKind.UNROLLED}
     assert {"ow", "kw"} <= unrolled
+
+
+def test_tasks_of_a_large_window_are_as_few_as_there_are_cores() -> None:
+    """Each would read again the lines that its window shares with the next task's."""
+    assert tasks(depthwise(14, 14, 960, 5)) == AVX512.cores
+    assert tasks(depthwise(112, 112, 256, 3)) > AVX512.cores
+
+
+def test_weights_of_a_depthwise_tile_lie_together() -> None:
+    output, placeholders = coalesce(depthwise(14, 14, 96, 5))
+    constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
+    (pack,) = (s for s in default_schedule(output, constants, AVX512) if isinstance(s, Pack))
+    (axis, tile, _), *_, last = pack.order
+    assert axis == 0
+    assert last == (0, 1, tile)
+
+
+def test_rows_of_a_strided_product_share_weights() -> None:
+    """Tasks are not lines of the image, each of which would read all weights."""
+    x, w = placeholder("x", (14, 14, 256), F32), placeholder("w", (512, 256), F32)
+    output = reduce(
+        ReduceOp.SUM,
+        (7, 7, 512),
+        (256,),
+        lambda i, j, oc, ic: x[i * 2, j * 2, ic] * w[oc, ic],
+        name="conv",
+        axes=("oh", "ow", "oc"),
+        reduced=("ic",),
+    )
+    (parallel,) = (s for s in default_schedule(output, frozenset({w}), AVX512) if isinstance(s, Parallel))
+    assert "oh" not in parallel.loops
