@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+import pytest
 from onnx import helper, numpy_helper
 
 from compiler_service.frontend.inference import Inference
@@ -19,6 +20,7 @@ from compiler_service.tensor_expr.registry import OPERATORS, infer
 from compiler_service.tensor_expr.tensor import placeholder
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
+from shared_ir.errors import Blame, IngotError
 from shared_ir.graph import Graph, Module, Value
 
 INFERENCE = Inference(infer, OPERATORS)
@@ -98,3 +100,16 @@ def _operand(index: int, array: np.ndarray) -> Any:
     if array.size:
         known.reshape(-1)[:] = array.reshape(-1).tolist()
     return placeholder(f"x{index}", array.shape, dtype, known if array.size <= 64 else None)
+
+
+def relu() -> onnx.ModelProto:
+    return model([node("Relu", ["x"], ["y"])], [tensor("x", ["n", 4])], ["y"])
+
+
+def refused(source: onnx.ModelProto | bytes | Path, **options: object) -> IngotError:
+    """What the import of ``source`` raises: an error that the user can mend."""
+    with pytest.raises(IngotError) as caught:
+        load(source, **options)
+    assert caught.value.message
+    assert caught.value.blame is Blame.USER
+    return caught.value

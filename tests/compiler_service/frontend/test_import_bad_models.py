@@ -4,36 +4,20 @@ from __future__ import annotations
 
 import gzip
 import pickle
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 from onnx import helper
 
 from compiler_service.frontend.limits import Limits
 from compiler_service.frontend.source import NEWEST_OPSET
-from shared_ir.errors import Blame, ErrorCode, IngotError
+from shared_ir.errors import ErrorCode
 from shared_ir.graph import Module
-from tests.compiler_service.frontend.onnx_models import BOOL, constant, graph, load, model, node, tensor
+from tests.compiler_service.frontend.onnx_models import BOOL, constant, graph, load, model, node, refused, relu, tensor
 
 X = tensor("x", ["n", 4])
-
-
-def relu() -> onnx.ModelProto:
-    return model([node("Relu", ["x"], ["y"])], [X], ["y"])
-
-
-def refused(source: onnx.ModelProto | bytes | Path, **options: object) -> IngotError:
-    with pytest.raises(IngotError) as caught:
-        load(source, **options)
-    assert caught.value.message
-    assert caught.value.blame is Blame.USER
-    return caught.value
 
 
 # -- files
@@ -286,228 +270,6 @@ def test_values_of_another_branch_are_not_seen() -> None:
     nodes = [node("If", ["flag"], ["y"], name="choose", then_branch=then, else_branch=other)]
     error = refused(model(nodes, [X, tensor("flag", [], BOOL)], ["y"]))
     assert (error.code, error.tensor) == (ErrorCode.INVALID_MODEL, "r")
-
-
-# -- bombs: small files that would cost much
-
-
-def _repeat(op: Callable[[str, str, int], onnx.NodeProto], times: int, **more: object) -> onnx.ModelProto:
-    nodes = [op(f"v{i}", f"v{i + 1}", i) for i in range(times)]
-    return model(nodes, [tensor("v0", ["n", 4])], [f"v{times}"], **more)  # type: ignore[arg-type]
-
-
-def _concat(a: str, b: str, _: int) -> onnx.NodeProto:
-    return node("Concat", [a, a], [b], axis=0)
-
-
-def _shape_bomb(op: str) -> onnx.ModelProto:
-    """A dim that is added to or multiplied by itself again and again."""
-    nodes = [node("Shape", ["x"], ["s0"])]
-    nodes += [node(op, [f"s{i}", f"s{i}"], [f"s{i + 1}"]) for i in range(40)]
-    return model([*nodes, node("ConstantOfShape", ["s40"], ["y"])], [tensor("x", ["n", "m"])], ["y"])
-
-
-def _filled(dims: list[int]) -> onnx.ModelProto:
-    return model([node("ConstantOfShape", ["s"], ["y"])], [], ["y"], [constant("s", dims)])
-
-
-def _ranged(limit: int) -> onnx.ModelProto:
-    constants = [constant(n, v) for n, v in (("a", 0), ("b", limit), ("c", 1))]
-    return model([node("Range", ["a", "b", "c"], ["y"])], [], ["y"], constants)
-
-
-def _function_bomb() -> onnx.ModelProto:
-    """Each function calls the next one twice."""
-    opsets = [helper.make_opsetid("", 17), helper.make_opsetid("f", 1)]
-    functions = [
-        helper.make_function(
-            "f",
-            f"F{i}",
-            ["a"],
-            ["c"],
-            [node(f"F{i + 1}", ["a"], ["b"], domain="f"), node(f"F{i + 1}", ["b"], ["c"], domain="f")],
-            opsets,
-        )
-        for i in range(11)
-    ]
-    leaf = [node("Relu", ["a"], ["r0"])] + [node("Relu", [f"r{i}"], [f"r{i + 1}"]) for i in range(30)]
-    functions.append(helper.make_function("f", "F11", ["a"], ["r30"], leaf, opsets))
-    return model([node("F0", ["x"], ["y"], domain="f")], [X], ["y"], functions=functions, domains={"f": 1})
-
-
-def _expand(dims: list[int]) -> onnx.ModelProto:
-    return model([node("Expand", ["x", "s"], ["y"])], [tensor("x", [1, 1])], ["y"], [constant("s", dims)])
-
-
-def _tile(repeats: list[int]) -> onnx.ModelProto:
-    return model([node("Tile", ["x", "s"], ["y"])], [tensor("x", [1, 1])], ["y"], [constant("s", repeats)])
-
-
-_REFUSALS = (
-    ErrorCode.LIMIT_EXCEEDED,
-    ErrorCode.TYPE_MISMATCH,  # more axes than an array can have
-)
-
-
-@pytest.mark.parametrize(
-    "proto",
-    [
-        _repeat(_concat, 40),
-        _shape_bomb("Add"),
-        _filled([2**38]),
-        _filled([2**20, 2**20, 2**20]),
-        _filled([2**62, 2**62]),
-        _filled([1] * 200),
-        _ranged(2**40),
-        _expand([2**20, 2**20]),
-        _tile([2**40, 1]),
-        model([], [tensor("x", [2**40])], ["x"]),
-        model([], [tensor("x", [2**20, 2**20])], ["x"]),
-        model([], [tensor("x", [1] * 17)], ["x"]),
-    ],
-    ids=[
-        "concat x40", "dim + dim x40", "2**38", "2**60", "2**124", "rank 200", "range", "expand", "tile",
-        "dim 2**40", "input 2**40", "rank 17",
-    ],
-)  # fmt: skip
-def test_bombs_are_refused_quickly(proto: onnx.ModelProto) -> None:
-    start = time.process_time()
-    assert refused(proto).code in _REFUSALS
-    assert time.process_time() - start < 5
-
-
-def test_a_dim_too_long_to_follow_counts_as_one_that_only_the_run_knows() -> None:
-    start = time.process_time()
-    assert "ingot.Define" in [n.op for n in load(_shape_bomb("Mul")).graph.nodes]
-    assert time.process_time() - start < 5
-
-
-@pytest.mark.slow
-def test_functions_that_multiply_are_cut_off() -> None:
-    error = refused(_function_bomb(), limits=Limits(nodes=5000))
-    assert error.code is ErrorCode.LIMIT_EXCEEDED
-    assert "5000" in error.expected
-
-
-def test_many_nodes_are_counted_before_parsing() -> None:
-    data = relu().SerializeToString()
-    padding = b"\x0a\x00" * 3000  # empty nodes, two bytes each
-    proto = onnx.ModelProto.FromString(data)
-    body = proto.graph.SerializeToString() + padding
-    proto.ClearField("graph")
-    error = refused(proto.SerializeToString() + _wrapped(7, body), limits=Limits(graph_entries=2000))
-    assert (error.code, error.message) == (ErrorCode.LIMIT_EXCEEDED, "the graph has too many entries")
-
-
-def _wrapped(field: int, body: bytes) -> bytes:
-    """``body`` as a message field of protobuf's wire format."""
-    length, varint = len(body), b""
-    while length > 0x7F:
-        varint, length = varint + bytes([length & 0x7F | 0x80]), length >> 7
-    return bytes([field << 3 | 2]) + varint + bytes([length]) + body
-
-
-def test_deep_messages_are_refused() -> None:
-    made = b""
-    for _ in range(60):
-        made = _wrapped(1, _wrapped(5, _wrapped(6, made)))  # graph: node: attribute: graph
-    error = refused(_without("graph").SerializeToString() + _wrapped(7, made))
-    assert (error.code, error.message) == (ErrorCode.INVALID_MODEL, "the model file is damaged or nested too deeply")
-
-
-def test_squaring_constants_stays_cheap() -> None:
-    nodes = [node("Mul", [f"v{i}", f"v{i}"], [f"v{i + 1}"]) for i in range(40)]
-    module = load(model(nodes, [], ["v40"], [constant("v0", [3])]))
-    assert str(module.graph.outputs[0].type) == "int64[1]"
-
-
-# -- anything at all
-
-
-@given(st.binary(max_size=300))
-@settings(max_examples=300, deadline=None)
-def test_random_bytes_are_refused_or_imported(data: bytes) -> None:
-    _only_typed_errors(data)
-
-
-def _sample() -> bytes:
-    inner = graph([node("Relu", ["h"], ["t"])], [], ["t"])
-    other = graph([node("Neg", ["h"], ["e"])], [], ["e"])
-    nodes = [
-        node("MatMul", ["x", "w"], ["h"]),
-        node("Shape", ["h"], ["s"]),
-        node("Slice", ["s", "one", "two"], ["last"]),
-        node("Concat", ["minus", "last"], ["target"], axis=0),
-        node("Reshape", ["h", "target"], ["r"]),
-        node("ReduceMean", ["r"], ["m"], axes=[1], keepdims=1),
-        node("If", ["flag"], ["i"], then_branch=inner, else_branch=other),
-        node("Add", ["m", "i"], ["y"]),
-    ]
-    constants = [
-        constant("w", np.ones((4, 4), np.float32)),
-        constant("one", [1]),
-        constant("two", [2]),
-        constant("minus", [-1]),
-    ]
-    return model(nodes, [X, tensor("flag", [], BOOL)], [tensor("y", ["n", 4])], constants).SerializeToString()
-
-
-SAMPLE = _sample()
-
-
-def test_the_sample_itself_is_imported() -> None:
-    assert str(load(SAMPLE).graph.outputs[0].type) == "float32[n, 4]"
-
-
-@pytest.mark.parametrize("start", range(7))
-def test_truncations_are_refused(start: int) -> None:
-    for length in range(start, len(SAMPLE), 7):
-        _only_typed_errors(SAMPLE[:length])
-
-
-def test_an_absent_part_of_a_concatenation_is_a_fault_of_the_model() -> None:
-    position = 107  # the first letter of the first input of Concat
-    _only_typed_errors(SAMPLE[:position] + b"\0" + SAMPLE[position + 1 :])
-    model = onnx.parser.parse_model(
-        '<ir_version: 8, opset_import: ["": 17]> g (float[2] x) => (float[4] y) { y = Concat<axis=0>(x, x) }'
-    )
-    model.graph.node[0].input[0] = ""
-    with pytest.raises(IngotError, match="lacks one of its inputs") as caught:
-        load(model)
-    assert caught.value.code is ErrorCode.INVALID_MODEL
-
-
-@given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
-@settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-def test_damaged_models_are_refused_or_imported(changes: list[tuple[int, int]]) -> None:
-    data = bytearray(SAMPLE)
-    for position, byte in changes:
-        data[position] = byte
-    _only_typed_errors(bytes(data))
-
-
-_FIELDS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 5))
-
-
-@given(
-    st.lists(_FIELDS, max_size=4),
-    st.lists(_FIELDS, max_size=4),
-    st.sampled_from(["Reshape", "Tile", "Expand", "Slice", "Pad"]),
-)
-@settings(max_examples=300, deadline=None)
-def test_any_numbers_in_shape_inputs(first: list[int], second: list[int], op: str) -> None:
-    inputs = ["x", "a", "b"] if op == "Slice" else ["x", "a"]
-    constants = [constant("a", first, np.int64), constant("b", second, np.int64)]
-    _only_typed_errors(model([node(op, inputs, ["y"])], [X], ["y"], constants).SerializeToString())
-
-
-def _only_typed_errors(data: bytes) -> None:
-    found: IngotError | None = None
-    try:
-        load(data)
-    except IngotError as error:
-        found = error
-    assert found is None or found.blame is Blame.USER
 
 
 def test_the_types_of_shape_inputs_are_checked() -> None:
