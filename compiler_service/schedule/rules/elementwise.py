@@ -128,6 +128,7 @@ def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target)
     if not sizes:
         return (*steps, *_placed(stage, (tile, *names, *inner), (tile,)))
     head = f"{rows.name}.{sizes[0]}"
+    steps = [s for s in steps if s != Overlap(stage.name, tile)]  # only the outermost tiles of an axis may overlap
     return (Split(stage.name, rows.name, sizes[0]), *steps, *_placed(stage, (head, *names, tile, *inner), (head,)))
 
 

@@ -8,7 +8,7 @@ from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.ir import Ramp, expressions_of, walk_statements
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.steps import Overlap, Vectorize
+from compiler_service.schedule.steps import Overlap, Parallel, Vectorize
 from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -60,3 +60,12 @@ def test_nothing_is_gathered(rows: int, columns: int, side: int) -> None:
 def test_what_may_stand_in_its_operand_is_computed_once() -> None:
     schedule = default_schedule(transposed(1, 28, 96, plus=True), frozenset(), AVX512)
     assert not any(isinstance(s, Overlap) for s in schedule)
+
+
+def test_rows_that_are_cut_into_tasks_have_a_tail() -> None:
+    """Tiles of a task cannot overlap those of the next."""
+    x = placeholder("x", (700, 196), F32)
+    output = compute((196, 700), lambda i, j: x[j, i], name="transpose")
+    schedule = default_schedule(output, frozenset(), AVX512)
+    assert any(isinstance(s, Parallel) for s in schedule)
+    check(output, {}, AVX512, frozenset(), after_passes=True)
