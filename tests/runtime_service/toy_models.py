@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from types import ModuleType
 from typing import Any
 
 import numpy as np
@@ -151,3 +152,15 @@ def wait_until(condition: Callable[[], bool], timeout: float = 10.0) -> None:
     while not condition():
         assert time.monotonic() < end, "the condition did not come true in time"
         time.sleep(0.005)
+
+
+def tensor(module: ModuleType, name: str, array: np.ndarray, datatype: str) -> Any:
+    """An input of a request in the words of ``module``, one of tritonclient's two."""
+    made = module.InferInput(name, list(array.shape), datatype)
+    made.set_data_from_numpy(array)
+    return made
+
+
+def sample(server: RuntimeServer, name: str, **labels: str) -> float | None:
+    """The value of a metric now."""
+    return server.metrics.registry.get_sample_value(name, labels)
