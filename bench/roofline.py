@@ -2,8 +2,10 @@
 
 Measures the peak of fused multiply-adds and the bandwidths of caches and memory, compiles each model for this machine, profiles
 it launch by launch with the graph executor, and says of every kernel what bounds it, how much of the bound it reaches and how
-much time is lost. Without ``--models`` only the machine's peaks are shown. A launch from Python costs about a microsecond,
-which its time includes: kernels of a few microseconds look slower here than they are in a run.
+much time is lost. Without ``--models`` only the machine's peaks are shown. Each launch is repeated where it stands (``--warm``), so
+that its data is in the cache whose bandwidth it is compared with; ``--warm 0`` times the launch of the run alone, which finds
+its data where the kernel before has left it. A launch from Python costs about a microsecond, which its time includes: kernels
+of a few microseconds look slower here than they are.
 """
 
 from __future__ import annotations
@@ -26,6 +28,7 @@ from bench.plot import draw_roofline
 from shared_ir.files import write_atomically
 
 _REPEAT = 15
+_WARM = 5
 
 
 @dataclass(frozen=True)
@@ -48,7 +51,9 @@ class Roofline:
         return f"{self.model}: {self.seconds * 1e3:.2f} ms, bound {least * 1e3:.2f} ms; " + "; ".join(parts)
 
 
-def measure_roofline(path: Path, peaks: Peaks, shapes: dict[str, tuple[int, ...]], repeat: int = _REPEAT) -> Roofline:
+def measure_roofline(
+    path: Path, peaks: Peaks, shapes: dict[str, tuple[int, ...]], repeat: int = _REPEAT, warm: int = _WARM
+) -> Roofline:
     """Compile, load, profile.
 
     Raises:
@@ -57,7 +62,7 @@ def measure_roofline(path: Path, peaks: Peaks, shapes: dict[str, tuple[int, ...]
     specs = read_inputs(path)
     chosen = choose_shapes(path.stem, specs, shapes)
     with ingot.load(ingot.compile(path, shapes=chosen), threads=peaks.threads) as model:
-        profile = model.profile(make_inputs(specs, chosen), repeat)
+        profile = model.profile(make_inputs(specs, chosen), repeat, warm)
     return Roofline(path.stem, bounds(profile, peaks))
 
 
@@ -113,7 +118,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     models = find_models(options.models)
     found = []
     for path in models:
-        roofline = measure_roofline(path, peaks, dict(options.shape), options.repeat)
+        roofline = measure_roofline(path, peaks, dict(options.shape), options.repeat, options.warm)
         found.append(roofline)
         Console(width=max(console.width, 210)).print(screen_table(roofline, options.limit))
         if options.png is not None:
@@ -146,6 +151,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--json", type=Path, metavar="FILE")
     parser.add_argument("--shape", type=parse_shape, action="append", default=[], metavar="NAME=DIMS")
     parser.add_argument("--repeat", type=int, default=_REPEAT, help=f"profiled runs (default {_REPEAT})")
+    parser.add_argument("--warm", type=int, default=_WARM, help=f"further launches that are timed (default {_WARM})")
     parser.add_argument("--limit", type=int, default=25, help="kernels to list per model (default 25)")
     return parser
 

@@ -83,8 +83,11 @@ class Model:
         outputs = zip(self._signature.outputs, results, strict=True)
         return {spec.name: from_memory(spec, array, objects) for spec, array in outputs}
 
-    def profile(self, feeds: Mapping[str, Array], repeat: int = 10) -> tuple[LaunchProfile, ...]:
-        """Median time of every launch of the plan, in order, over ``repeat`` runs after one to warm up."""
+    def profile(self, feeds: Mapping[str, Array], repeat: int = 10, warm: int = 0) -> tuple[LaunchProfile, ...]:
+        """Median time of every launch of the plan, in order, over ``repeat`` runs after one to warm up.
+
+        With ``warm``, of launches repeated so many times where they stand, so that their data is in the caches.
+        """
         objects = Objects(self._signature.strings)
         arrays = self._arrays(feeds, objects)
         executor = self._take()  # a profile counts as a run: no more threads than allowed
@@ -92,7 +95,7 @@ class Model:
             profiler = self._make_profiler()
             try:
                 profiler.run(arrays, objects)
-                return profiler.profile(arrays, repeat, objects)
+                return profiler.profile(arrays, repeat, objects, warm)
             finally:
                 profiler.close()
         finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import threading
 import time
@@ -12,8 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime_service.executors.graph import writes_in_place
 from runtime_service.executors.signature import array_dtype
 from runtime_service.executors.sizes import Sizes
+from runtime_service.executors.steps import Resolved
+from runtime_service.library import Handle
 from runtime_service.loader import ExecutorKind, load_model, load_models
 from runtime_service.model import Model
 from shared_ir.artifact import Artifact
@@ -229,6 +233,27 @@ def test_profile_measures_the_kernel() -> None:
         (row,) = model.profile({}, repeat=1)
         assert 0.05 <= row.seconds < 0.2
         assert (row.label, row.flops) == ("nap", 7)
+
+
+def test_profile_repeats_launches_where_they_stand(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[int] = []
+    run_kernel = Handle.run_kernel
+
+    def counted(self: Handle, kernel: int, *arguments: Any) -> None:
+        ran.append(kernel)
+        run_kernel(self, kernel, *arguments)
+
+    monkeypatch.setattr(Handle, "run_kernel", counted)
+    with load_model(artifact, threads=1) as model:
+        rows = model.profile(toy_feeds(10), repeat=2, warm=3)
+    assert all(0 < row.seconds < 1 for row in rows)
+    assert len(ran) == 3 + 2 * 3 * (1 + 3)  # three launches: to warm up, then twice and three times again
+
+
+@pytest.mark.parametrize(("addresses", "expected"), [((64, 128, 0, 0), False), ((64, 128, 64), True)])
+def test_launches_in_place_are_not_repeated(addresses: tuple[int, ...], expected: bool) -> None:
+    buffers = (ctypes.c_void_p * len(addresses))(*addresses)
+    assert writes_in_place(Resolved(buffers, (ctypes.c_int64 * 0)(), 1, 0, 0)) is expected
 
 
 def test_many_shapes_do_not_pile_up(artifact: Artifact) -> None:
