@@ -68,16 +68,25 @@ def permutations(loads: Iterable[BufferLoad], define: Callable[[Expr], VectorVar
     replaced: dict[Expr, Expr] = {}
     for stretch, picks in stretches.items():
         first = simplify(stretch.base + stretch.start)
-        if _is_read(stretch, picks) or _is_inside(stretch, first):
-            row = define(BufferLoad(stretch.buffer, (Ramp(first, Const(1), stretch.lanes),), stretch.mask))
+        lanes = _read_lanes(stretch, picks, first)
+        if lanes > 1:
+            row = define(BufferLoad(stretch.buffer, (Ramp(first, Const(1), lanes),), stretch.mask))
             replaced |= {pick.load: Shuffle(row, row, pick.order()) for pick in picks}
     return replaced
 
 
-def _is_read(stretch: _Stretch, picks: Sequence[_Pick]) -> bool:
-    """Whether ``picks`` together read both ends of what ``stretch`` has of unmasked elements."""
+def _read_lanes(stretch: _Stretch, picks: Sequence[_Pick], first: Expr) -> int:
+    """How much of ``stretch`` may be loaded for ``picks``, from ``first`` on: what is known to exist, or a part of a vector whose
+    ends they read; 0 where that is not enough."""
+    if _is_inside(stretch, first):
+        return stretch.lanes
     read = {p for pick in picks for p, wanted in zip(pick.places, pick.wanted, strict=True) if wanted}
-    return 0 in read and max(read) == sum(picks[0].wanted) - 1
+    last = max(read)
+    if 0 not in read:
+        return 0
+    if stretch.mask is not None:
+        return stretch.lanes if last == sum(picks[0].wanted) - 1 else 0
+    return last + 1 if stretch.lanes % (last + 1) == 0 else 0
 
 
 def _is_inside(stretch: _Stretch, first: Expr) -> bool:

@@ -18,6 +18,7 @@ from compiler_service.schedule.rules.contraction_match import (
     columns_index,
     local_data,
     match_contraction,
+    multiplies_channels,
     same_axes,
     transposed_weight,
 )
@@ -80,7 +81,11 @@ def _plan(kernel: KernelView, target: Target) -> _Plan | None:
     state = kernel.after(steps)
     (reduction,) = reductions(state)
     match = match_contraction(reduction)
-    if match is None or not same_axes(state, reduction):
+    if (
+        match is None
+        or not same_axes(state, reduction)
+        or multiplies_channels(match, lanes(target, match.weight.dtype))
+    ):
         return None
     return _Plan(
         kernel, state, match, local, None if transposed is None else state.stage(transposed.name), target, steps

@@ -83,6 +83,14 @@ def _occurrences(expr: Expr) -> Iterator[Expr]:
         yield from _occurrences(child)
 
 
+def multiplies_channels(match: Contraction, width: int) -> bool:
+    """Whether a group is one channel of the data and fewer columns than a vector of ``width``: a depthwise window does better."""
+    assert match.stage.reduction is not None
+    *_, last = match.data.indices
+    summed = any(depends(last, a.name) for a in match.stage.reduction.axes)
+    return 0 < match.groups < width and width % match.groups == 0 and depends(last, match.columns) and not summed
+
+
 def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | None]:
     """(row axis, window axis)"""
     spatial = [a.name for a in stage.compute.axes[:-1]]

@@ -1,5 +1,7 @@
 """Reductions that run beside a contiguous spatial axis: pooling, depthwise convolution, global pooling, column sums.
 
+A depthwise convolution may have several outputs of a channel: the lanes of a vector then pick from a shorter one.
+
 Vectors lie along the contiguous axis (channels, in channels-last layout). A tile of a few pixels of a row and a few vectors
 accumulates in registers, so that a column of the window loaded once serves several pixels. The tile goes down the rows of the image
 before it goes on along them: what the rows of a window share stays in the first-level cache.

@@ -5,17 +5,22 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler_service.loop_ir import passes
+from compiler_service.loop_ir.ir import BufferLoad, Ramp, Shuffle, expressions_of, walk_statements
 from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.lower import lower
+from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.window import window_schedule
 from compiler_service.schedule.state import apply_schedule
-from compiler_service.schedule.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, from_json, to_json
+from compiler_service.schedule.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, Vectorize, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.operators.convolution import conv
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Expr, lift, logical_and, maximum, select
+from shared_ir.expr import Expr, lift, logical_and, maximum, select, walk
 from tests.compiler_service.schedule.kernels import AVX512, ONE_QUICK_TARGET, TARGETS, check, interpreted, random_feeds
 
 F32 = DType.FLOAT32
@@ -151,3 +156,30 @@ def test_tiles_cover_every_element(step: type, extent: int) -> None:
 def test_what_cannot_overlap(schedule: tuple[object, ...], message: str) -> None:
     with pytest.raises(IngotError, match=message):
         apply_schedule(window(1, 4, 4, 16, 3, 1), schedule)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+@pytest.mark.parametrize(("channels", "times", "stride"), [(16, 2, 1), (24, 2, 2), (8, 4, 1), (5, 2, 1)])
+def test_several_outputs_of_each_channel(channels: int, times: int, stride: int, target: str) -> None:
+    x = placeholder("x", (1, 6, 7, channels), F32)
+    weight = placeholder("w", (channels * times, 1, 3, 3), F32)
+    made = conv(x, weight, group=channels, pads=(1, 1, 1, 1), strides=(stride, stride), layout="NHWC")
+    output, placeholders = coalesce(made)
+    constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
+    check(output, {}, TARGETS[target], constants, after_passes=True)
+
+
+def test_outputs_of_a_channel_share_a_vector() -> None:
+    x, weight = placeholder("x", (6, 7, 32), F32), placeholder("w", (64, 3), F32)
+    output = reduce(
+        ReduceOp.SUM, (6, 5, 64), (3,), lambda i, j, c, k: x[i, j + k, c // 2] * weight[c, k], axes=("i", "j", "c")
+    )
+    schedule = default_schedule(output, frozenset({weight}), AVX512)
+    assert any(isinstance(s, Vectorize) and s.loop == "c" for s in schedule)
+    assert any(isinstance(s, Unroll) and s.loop == "j" for s in schedule)
+    function = passes.run(lower("window", output, [x, weight], [], schedule, AVX512))
+    values = [e for s in walk_statements(function.body) for own in expressions_of(s) for e in walk(own)]
+    assert all(
+        isinstance(e.indices[0], Ramp) for e in values if isinstance(e, BufferLoad) and e.buffer.name.startswith("x")
+    )
+    assert any(isinstance(e, Shuffle) for e in values)
