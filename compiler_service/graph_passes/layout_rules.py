@@ -204,7 +204,7 @@ def per_axis(node: Node, state: LayoutState) -> bool:
 
 
 def last_axis_normalization(node: Node, state: LayoutState) -> bool:
-    """``LayerNormalization`` over the last axis alone, where the layout keeps that axis last."""
+    """``LayerNormalization`` or ``RMSNormalization`` over the last axis alone, where the layout keeps that axis last."""
     x = node.operands[0]
     rank, perm, axis = x.type.rank, state.native(x), node.attributes.get("axis", -1)
     if axis not in (-1, rank - 1) or perm[-1] != rank - 1 or len(node.results) != 1:
@@ -274,5 +274,6 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         "Expand": per_axis,
         "Tile": per_axis,
         "LayerNormalization": last_axis_normalization,
+        "RMSNormalization": last_axis_normalization,
     }
 )

@@ -1,5 +1,6 @@
 """Data movement that is repeated inside every group that reads it, at the price of other strides, instead of being done once
-by a copy: slices, axes of extent 1 that come and go, transposes before the products of attention."""
+by a copy: slices, axes of extent 1 that come and go, transposes before the products of attention, keys and values that
+several of its heads share."""
 
 from __future__ import annotations
 
@@ -13,7 +14,9 @@ from compiler_service.graph_passes.rules_movement import permutation
 from shared_ir.dim import Dim
 from shared_ir.graph import Graph, Node, Value, free_values
 
-_READERS = frozenset({"Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "Softmax"})
+_READERS = frozenset(
+    {"Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "RMSNormalization", "Softmax"}
+)
 """Reductions whose schedules read any strides, beside elementwise operators."""
 
 
@@ -56,7 +59,13 @@ class _Finder:
     def _moves(self, node: Node, kind: Classification) -> bool:
         if not kind.free or not node.operands or node.operands[0] in self.constants:
             return False
-        return node.op in ("Slice", "Transpose") or (node.op in VIEWS and _only_units_move(node))
+        if node.op in VIEWS:
+            return _only_units_move(node) or (_keeps_matrices(node) and self._is_repeated(node.operands[0]))
+        return node.op in ("Slice", "Transpose", "Expand")
+
+    def _is_repeated(self, value: Value) -> bool:
+        """Whether ``value`` repeats something: keys and values that several heads share."""
+        return any(value in n.results for n in self.work if n.op == "Expand")
 
     def _takes(self, index: int, node: Node) -> bool:
         """Whether the reader number ``index`` of ``node`` reads as well through it."""
@@ -66,7 +75,7 @@ class _Finder:
             return True
         if reader.op in PRODUCTS:
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
-        if node.op == "Transpose" or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
+        if node.op in ("Transpose", "Expand") or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
             return False
         return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) or reader.op in _READERS
 
@@ -91,6 +100,12 @@ def _is_matrix_product(node: Node) -> bool:
 def _only_units_move(node: Node) -> bool:
     """Whether a reshape only inserts or removes axes of extent 1."""
     return _wide(node.operands[0].shape) == _wide(node.results[0].shape)
+
+
+def _keeps_matrices(node: Node) -> bool:
+    """Whether a reshape leaves the last two axes as they are."""
+    before, after = node.operands[0].shape, node.results[0].shape
+    return len(before) > 2 and len(after) > 2 and before[-2:] == after[-2:]
 
 
 def _wide(shape: Sequence[Dim]) -> list[Dim]:

@@ -1,4 +1,4 @@
-"""Rules that find an operator which an exporter has spelled out: activations, softmax, layer normalisation."""
+"""Rules that find an operator which an exporter has spelled out: activations, softmax, normalisation of layers."""
 
 from __future__ import annotations
 
@@ -153,15 +153,44 @@ def _layer_normalization(node: Node, site: Site) -> Replacement:
     average = site.producer(mean, "ReduceMean")
     if average is None or average.inputs[0] != x or not is_float(x):
         return None
-    axes = reduced_axes(average, site)
+    if reduced_axes(average, site) != reduced_axes(spread, site):
+        return None
+    return _normalization("LayerNormalization", x, reduced_axes(average, site), variance[1], site)
+
+
+def _normalization(op: str, x: Value, axes: tuple[int, ...] | None, epsilon: float, site: Site) -> Value | None:
+    """``op`` over ``axes``, which must be the last ones and of known sizes, with a scale of one."""
     rank = x.type.rank
-    if axes is None or axes != reduced_axes(spread, site) or axes != tuple(range(axes[0], rank)):
+    if axes is None or axes != tuple(range(axes[0], rank)):
         return None
     shape = tuple(d for d in x.shape[axes[0] :] if isinstance(d, int))
     if len(shape) != len(axes):
         return None
     ones = site.constant(np.broadcast_to(np.ones((), x.dtype.numpy), shape), "ones")
-    return site.node("LayerNormalization", (x, ones), {"axis": axes[0] - rank, "epsilon": variance[1]})
+    return site.node(op, (x, ones), {"axis": axes[0] - rank, "epsilon": epsilon})
+
+
+def _rms_normalization(node: Node, site: Site) -> Replacement:
+    """RMSNormalization: x / Sqrt(ReduceMean(x ** 2) + epsilon), or x times the reciprocal, over the last axes"""
+    for x, other in (node.operands, node.operands[::-1]) if node.op == "Mul" else (node.operands,):
+        root = site.producer(other if node.op == "Div" else _inverted(other, site), "Sqrt")
+        mean = with_scalar(None if root is None else site.producer(root.inputs[0], "Add"), site)
+        spread = None if mean is None else site.producer(mean[0], "ReduceMean")
+        if mean is None or spread is None or x.type != node.results[0].type or not is_float(x):
+            continue
+        if _is_square(spread.inputs[0], x, site):
+            return _normalization("RMSNormalization", x, reduced_axes(spread, site), mean[1], site)
+    return None
+
+
+def _inverted(value: Value, site: Site) -> Value | None:
+    """``v`` where ``value`` is ``1 / v``."""
+    node = site.producer(value, "Div", "Reciprocal")
+    if node is None:
+        return None
+    if node.op == "Reciprocal":
+        return node.operands[0]
+    return node.operands[1] if site.scalar(node.operands[0]) == 1 else None
 
 
 def _is_square(value: Value | None, x: Value, site: Site) -> bool:
@@ -172,15 +201,15 @@ def _is_square(value: Value | None, x: Value, site: Site) -> bool:
 
 
 def _normalization_scale(node: Node, site: Site) -> Replacement:
-    """LayerNormalization(x, 1) * c -> LayerNormalization(x, c)"""
+    """LayerNormalization(x, 1) * c -> LayerNormalization(x, c), also of RMSNormalization"""
     found = with_constant(node, site)
-    inner = None if found is None else site.producer(found[0], "LayerNormalization")
+    inner = None if found is None else site.producer(found[0], "LayerNormalization", "RMSNormalization")
     if found is None or inner is None or not site.only_user(found[0]) or site.scalar(inner.inputs[1]) != 1:
         return None
     scale = inner.operands[1]
     if len(inner.operands) != 2 or found[1].shape != scale.shape or node.results[0].type != found[0].type:
         return None
-    return site.node("LayerNormalization", (inner.inputs[0], site.constant(found[1], "scale")), inner.attributes)
+    return site.node(inner.op, (inner.inputs[0], site.constant(found[1], "scale")), inner.attributes)
 
 
 def _normalization_bias(node: Node, site: Site) -> Replacement:
@@ -199,6 +228,8 @@ PATTERN_RULES: tuple[Rule, ...] = (
     rule("Mul", _hard_sigmoid),  # Clip(x + 3, 0, 6) * (1 / 6) -> HardSigmoid(x)
     rule("Div", _softmax),  # Exp(x - max) / ReduceSum(Exp(x - max)) -> Softmax(x)
     rule("Div", _layer_normalization),  # (x - mean) / Sqrt(variance + epsilon) -> LayerNormalization(x, 1)
+    rule("Mul", _rms_normalization),  # x * (1 / Sqrt(mean of squares + epsilon)) -> RMSNormalization(x, 1)
+    rule("Div", _rms_normalization),  # x / Sqrt(mean of squares + epsilon) -> RMSNormalization(x, 1)
     rule("Mul", _normalization_scale),  # LayerNormalization(x, 1) * c -> LayerNormalization(x, c)
     rule("Add", _normalization_bias),  # LayerNormalization(x, c) + d -> LayerNormalization(x, c, d)
 )

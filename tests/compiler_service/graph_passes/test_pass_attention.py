@@ -43,6 +43,29 @@ def test_attention_moves_no_data() -> None:
     assert found == [["MatMul", "Mul", "Softmax", "Einsum"]]
 
 
+def test_keys_that_heads_share_are_not_repeated_in_memory() -> None:
+    after = fused(
+        """
+        graph main(%q: float32[batch, 4, h, 8], %k: float32[batch, 2, h, 8], %v: float32[batch, 2, h, 8]) -> (%o) {
+          const %one: int64[1] = [2]
+          const %times: int64[5] = [1, 1, 2, 1, 1]
+          const %shape: int64[4] = [0, 4, -1, 8]
+          %ku: float32[batch, 2, 1, h, 8] = Unsqueeze(%k, %one)
+          %ke: float32[batch, 2, 2, h, 8] = Expand(%ku, %times)
+          %kr: float32[batch, 4, h, 8] = Reshape(%ke, %shape)
+          %kt: float32[batch, 4, 8, h] = Transpose(%kr) {perm=(0, 1, 3, 2)}
+          %vu: float32[batch, 2, 1, h, 8] = Unsqueeze(%v, %one)
+          %ve: float32[batch, 2, 2, h, 8] = Expand(%vu, %times)
+          %vr: float32[batch, 4, h, 8] = Reshape(%ve, %shape)
+          %s: float32[batch, 4, h, h] = MatMul(%q, %kt)
+          %p: float32[batch, 4, h, h] = Softmax(%s)
+          %o: float32[batch, 4, h, 8] = MatMul(%p, %vr)
+        }
+        """
+    )
+    assert [name for name in ops(after) if "Expand" in name] == [name for name in ops(after) if "Softmax" in name]
+
+
 def test_without_approximation_scales_stay() -> None:
     before = graph(ATTENTION)
     after = run_passes(before, FoldShapes(), FoldConstants(), SimplifyAlgebra(approximate=False), Fuse())

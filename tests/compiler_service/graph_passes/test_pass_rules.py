@@ -243,6 +243,24 @@ def test_layer_normalization_with_scale_and_bias() -> None:
     assert_same(before, after)
 
 
+@pytest.mark.parametrize(
+    "inverse",
+    [
+        "%n: T = Div(%x, %s)",
+        f"%i: {M} = Reciprocal(%s)\n%n: T = Mul(%x, %i)",
+        f"%i: {M} = Div(%one, %s)\n%n: T = Mul(%i, %x)",
+    ],
+)
+def test_root_mean_square_normalization_with_scale(inverse: str) -> None:
+    before, after = _simplified(
+        f"%p: T = Mul(%x, %x)\n%v: {M} = ReduceMean(%p, %axis)\n%e: {M} = Add(%v, %epsilon)\n%s: {M} = Sqrt(%e)\n"
+        f"{inverse}\n%y: T = Mul(%gamma, %n)",
+        SCALARS + "const %gamma: float32[4] = [1.0, 2.0, 3.0, 4.0]",
+    )
+    assert [n.op for n in after.nodes] == ["RMSNormalization"]
+    assert_same(before, after)
+
+
 def test_a_graph_without_matches_is_the_same_object() -> None:
     before, after = _simplified("%y: T = Relu(%x)")
     assert after is before
