@@ -11,8 +11,7 @@ from compiler_service.kernels import Kernel
 from compiler_service.loop_ir import passes as loop_passes
 from compiler_service.loop_ir.ir import Function
 from compiler_service.progress import Progress
-from compiler_service.schedule.analysis import KernelView
-from compiler_service.schedule.rules.contraction import contraction_candidates
+from compiler_service.schedule.rules import candidate_schedules
 from compiler_service.schedule.steps import Schedule
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tune.records import Record, kernel_digest
@@ -77,7 +76,7 @@ def _flops(definition: KernelDefinition) -> int:
 
 def _tune(kernel: Kernel, target: Target, trials: int) -> Record | None:
     constants = frozenset(a for a, c in zip(kernel.definition.arguments, kernel.constant, strict=True) if c)
-    candidates = contraction_candidates(KernelView.of(kernel.definition.output, constants), target)[:trials]
+    candidates = candidate_schedules(kernel.definition.output, constants, target)[:trials]
     if len(candidates) < 2:
         return None
     best = search(candidates, lambda schedule: _measure(kernel, schedule, target))

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from compiler_service.schedule.analysis import KernelView
-from compiler_service.schedule.rules.attention import attention_schedule
+from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
 from compiler_service.schedule.rules.column import column_schedule
-from compiler_service.schedule.rules.contraction import contraction_schedule
+from compiler_service.schedule.rules.contraction import contraction_candidates, contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.grouped import grouped_schedule
 from compiler_service.schedule.rules.row import row_schedule
@@ -49,3 +49,9 @@ def default_schedule(
         if schedule is not None:
             return schedule
     raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
+
+
+def candidate_schedules(output: Tensor, constants: frozenset[Tensor], target: Target) -> tuple[Schedule, ...]:
+    """Schedules worth measuring, the default first; none where nothing but the default is known."""
+    kernel = KernelView.of(output, constants)
+    return attention_candidates(kernel, target) or contraction_candidates(kernel, target)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from compiler_service.schedule.analysis import KernelView, inlined
 from compiler_service.schedule.attention.match import Attention, match_attention
@@ -27,6 +28,8 @@ _UNKNOWN_ROWS = 96
 _ROWS_TO_BEGIN = 4
 """Rows whose products take as long as it takes to arrange a block of keys."""
 _UNKNOWN = 32
+_TILES = ((6, 4), (8, 3), (12, 2), (14, 2), (4, 4), (7, 2), (4, 2))
+"""Register tiles (rows, vectors) that a tuner may try."""
 _POWER_CYCLES = 16.0
 """Cycles of a vector of scores between the products."""
 _BLOCKS_PER_CORE = 4
@@ -35,6 +38,29 @@ _BLOCKS_PER_CORE = 4
 
 def attention_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     """The schedule of a kernel that is attention of known depth, or None."""
+    found = _found(kernel, target)
+    return None if found is None else (*found[0], found[1])
+
+
+def attention_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
+    """Other schedules worth measuring, the default first: blocks of half and twice as many rows or keys, other register tiles."""
+    found = _found(kernel, target)
+    if found is None:
+        return ()
+    steps, default = found
+    width = lanes(target, _F32)
+    sizes = [replace(default, rows=rows) for rows in (default.rows // 2, default.rows * 2) if rows > 0]
+    sizes += [
+        replace(default, keys=keys) for keys in (default.keys // 2, default.keys * 2) if keys % width == 0 and keys
+    ]
+    tiles = [tile for tile in _TILES if tile[0] * tile[1] + tile[1] + 1 <= target.vector_registers]
+    sizes += [replace(default, scores=tile, values=default.values) for tile in tiles]
+    sizes += [replace(default, scores=default.scores, values=tile) for tile in tiles]
+    return tuple((*steps, size) for size in dict.fromkeys((default, *sizes)))
+
+
+def _found(kernel: KernelView, target: Target) -> tuple[Schedule, Attend] | None:
+    """The steps that lead to attention, and its own."""
     steps: Schedule = ()
     if kernel.state.output.reduction is not None:
         steps = (CacheWrite(kernel.state.output.name),)
@@ -43,7 +69,7 @@ def attention_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     attention = match_attention(state)
     if attention is None or not same_axes(state, attention.mixed):
         return None
-    return (*steps, _step(attention, target))
+    return steps, _step(attention, target)
 
 
 def _step(attention: Attention, target: Target) -> Attend:

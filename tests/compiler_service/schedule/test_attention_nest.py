@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.rules import candidate_schedules, default_schedule
 from compiler_service.schedule.steps import Attend, Schedule, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -123,6 +123,18 @@ def test_any_sizes_give_the_same_result(step: Attend) -> None:
     got = interpreted(output, feeds, {}, AVX512, resized(output, step), after_passes=False)
     (wanted,) = evaluate([output], feeds, {})
     np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_every_candidate_of_the_tuner_gives_the_same_result() -> None:
+    output, _ = coalesce(attention(1, 2, 9, 40, 8, 18))
+    feeds = random_feeds(output, {})
+    (wanted,) = evaluate([output], feeds, {})
+    found = candidate_schedules(output, frozenset(), AVX512)
+    assert len(found) > 5
+    assert found[0] == default_schedule(output, frozenset(), AVX512)
+    for schedule in found:
+        got = interpreted(output, feeds, {}, AVX512, schedule, after_passes=False)
+        np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
 
 
 def masked_run(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
