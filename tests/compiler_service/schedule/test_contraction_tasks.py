@@ -19,6 +19,7 @@ from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
+from shared_ir.target import Target
 from tests.compiler_service.schedule.kernels import AVX512, arguments_of, interpreted, random_feeds
 
 F32 = DType.FLOAT32
@@ -67,10 +68,10 @@ def test_wide_weights_are_read_once() -> None:
     assert division(work(128, 768, 3072), 2).rows == 128
 
 
-def with_weights(rows: int, depth: int, columns: int) -> tuple[Tensor, Schedule]:
+def with_weights(rows: int, depth: int, columns: int, target: Target = AVX512) -> tuple[Tensor, Schedule]:
     output = product(rows, depth, columns)
     constants = frozenset(t for t in arguments_of(output) if t.name == "w")
-    return output, default_schedule(output, constants, AVX512)
+    return output, default_schedule(output, constants, target)
 
 
 def test_large_weights_are_asked_for_a_tile_ahead() -> None:
@@ -90,12 +91,13 @@ def test_large_weights_are_asked_for_a_tile_ahead() -> None:
 
 
 def test_a_prefetch_changes_nothing() -> None:
-    output, schedule = with_weights(24, 384, 64)
+    target = replace(AVX512, l1=4096, l2=16384)  # with which a small product is a large one
+    output, schedule = with_weights(24, 64, 64, target)
     assert any(isinstance(s, PrefetchStep) for s in schedule)
     feeds = random_feeds(output, {})
     (wanted,) = evaluate([output], feeds, {})
     for after_passes in (False, True):
-        got = interpreted(output, feeds, {}, AVX512, schedule, after_passes=after_passes)
+        got = interpreted(output, feeds, {}, target, schedule, after_passes=after_passes)
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
 
 
