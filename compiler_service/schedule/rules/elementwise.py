@@ -76,11 +76,17 @@ def _blocks(
 
 
 def _short(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
-    """Vectors along the axis before the last, which is unrolled: stores are interleaved."""
+    """Vectors along the axis before the last, which is unrolled: stores are interleaved. Where the last axis is half a register,
+    and read in place, it is the vector."""
     *outer, row, last = stage.compute.axes
-    unrolled = (Unroll(stage.name, last.name),) if last.extent != 1 else ()
-    rest = (f"{row.name}.{width}", last.name, row.name)
-    steps = (Split(stage.name, row.name, width), Vectorize(stage.name, row.name), *unrolled)
+    steps: Schedule
+    if isinstance(last.extent, int) and 2 * last.extent == width and lane_axis(stage) in (None, last.name):
+        rest = (f"{row.name}.{_UNROLL}", row.name, last.name)
+        steps = (Split(stage.name, row.name, _UNROLL), Unroll(stage.name, row.name), Vectorize(stage.name, last.name))
+    else:
+        unrolled = (Unroll(stage.name, last.name),) if last.extent != 1 else ()
+        rest = (f"{row.name}.{width}", last.name, row.name)
+        steps = (Split(stage.name, row.name, width), Vectorize(stage.name, row.name), *unrolled)
     if outer:
         tasks = task_loops(stage.name, outer, cycles * count(row.extent) * count(last.extent), target)
         return (*tasks.steps, *steps, *_placed(stage, (*tasks.parallel, *tasks.serial, *rest), tasks.parallel))
