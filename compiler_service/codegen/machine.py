@@ -72,11 +72,6 @@ def assembly(text: str, target: Target) -> str:
     return str(target_machine(target).emit_assembly(_optimized(text, target)))
 
 
-def optimized_ir(text: str, target: Target) -> str:
-    """The module after LLVM's passes, for reading."""
-    return str(_optimized(text, target))
-
-
 def _optimized(text: str, target: Target, effort: Effort = Effort.FULL) -> llvm.ModuleRef:
     """The module after inlining and the simplification of each function.
 

@@ -27,7 +27,7 @@ from shared_ir.expr import (
     substitute,
     walk,
 )
-from shared_ir.graph import Graph, Node, Value
+from shared_ir.graph import Node, Value
 from shared_ir.simplify import simplify
 
 
@@ -103,11 +103,6 @@ def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
 
 def _indexed(value: Value | None, read: set[str]) -> Access:
     return Access.INDEXED if value is not None and value.name in read else Access.UNUSED
-
-
-def classify_graph(graph: Graph, known: Mapping[Value, np.ndarray]) -> dict[int, Classification]:
-    """Position in ``graph.nodes`` -> classification."""
-    return {i: classify(n, known) for i, n in enumerate(graph.nodes)}
 
 
 def computes(tensor: Tensor) -> Iterator[Tensor]:

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 import numpy as np
 
 from compiler_service.graph_passes.rewrite import Site
-from compiler_service.graph_passes.values import Known, integers
 from shared_ir.dtype import DType
 from shared_ir.graph import Node, Value
 
@@ -76,10 +75,6 @@ def reduced_axes(node: Node, site: Site) -> tuple[int, ...] | None:
         return None
     rank = node.operands[0].type.rank
     return tuple(sorted(a % rank for a in axes)) if axes else None
-
-
-def known_integers(value: Value | None, known: Known) -> tuple[int, ...] | None:
-    return None if value is None else integers(known.get(value))
 
 
 def is_float(value: Value) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 
 from shared_ir.dim import Dim, dim_symbols, symbol
 from shared_ir.expr import Expr, Var
-from shared_ir.graph import DEFINE_OP, Attribute, Graph, Node, Value
+from shared_ir.graph import DEFINE_OP, Attribute, Graph, Node
 from shared_ir.types import TensorType
 
 
@@ -42,12 +42,6 @@ def _attribute_dims(attribute: Attribute) -> Iterator[Dim]:
 def input_symbols(graph: Graph) -> frozenset[str]:
     """The symbols that the shapes of the inputs define."""
     return frozenset(d.name for v in graph.inputs for d in v.shape if isinstance(d, Var))
-
-
-def new_symbols(values: tuple[Value, ...], available: frozenset[str] | set[str]) -> tuple[str, ...]:
-    """Symbols of the shapes of ``values`` that are not ``available``, in order."""
-    found = (d for v in values for d in v.shape if isinstance(d, Expr))
-    return tuple(dict.fromkeys(s for d in found for s in sorted(dim_symbols([d])) if s not in available))
 
 
 def defined_symbols(graph: Graph) -> Mapping[int, frozenset[str]]:

@@ -36,7 +36,16 @@ from compiler_service.schedule.steps import (
     Winograd,
 )
 from compiler_service.tensor_expr.diagonals import GroupedConvolution, diagonal_stages, match_groups
-from compiler_service.tensor_expr.tensor import Compute, Load, Placeholder, Reduction, Tensor, compute, loads
+from compiler_service.tensor_expr.tensor import (
+    Compute,
+    Load,
+    Placeholder,
+    Reduction,
+    Tensor,
+    compute,
+    loads,
+    topological,
+)
 from compiler_service.tensor_expr.winograd import Convolution, match_convolution, winograd_stages
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Expr, Var, substitute, transform
@@ -158,18 +167,9 @@ def _misfit(message: str, expected: str = "", received: str = "") -> IngotError:
 
 def stage_names(output: Tensor) -> dict[Tensor, str]:
     """A unique name for every tensor of a kernel, placeholders too, producers first."""
-    order: dict[Tensor, None] = {}
-
-    def visit(tensor: Tensor) -> None:
-        if tensor not in order:
-            for producer in tensor.producers:
-                visit(producer)
-            order[tensor] = None
-
-    visit(output)
     names: dict[Tensor, str] = {}
     used: set[str] = set()
-    for tensor in order:
+    for tensor in topological(output):
         name, i = tensor.name, 1
         while name in used:
             i += 1
