@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from compiler_service.schedule.state import Stage, State, apply_schedule
-from compiler_service.schedule.steps import Inline, Schedule
+from compiler_service.schedule.apply import apply_schedule
+from compiler_service.schedule.state import Stage, State
+from compiler_service.schedule.steps import CacheWrite, Inline, Schedule
 from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
 from shared_ir.dim import Dim
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, substitute, variables, walk
@@ -40,6 +41,12 @@ class KernelView:
 
 def reductions(state: State) -> tuple[Stage, ...]:
     return tuple(s for s in state.stages.values() if s.reduction is not None)
+
+
+def accumulated(kernel: KernelView) -> Schedule:
+    """The step by which an output that is a reduction itself is accumulated apart."""
+    output = kernel.state.output
+    return () if output.reduction is None else (CacheWrite(output.name),)
 
 
 def inlined(state: State, keep: frozenset[str] = frozenset()) -> tuple[Inline, ...]:

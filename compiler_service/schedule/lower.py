@@ -23,6 +23,7 @@ from compiler_service.loop_ir.ir import (
     Statement,
     Store,
 )
+from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.attention.match import match_attention
 from compiler_service.schedule.attention.nest import attention_function
 from compiler_service.schedule.faults import fault
@@ -30,7 +31,7 @@ from compiler_service.schedule.interior import interior
 from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces
 from compiler_service.schedule.ranges import Range, Ranges, Regions, whole
 from compiler_service.schedule.room import Room
-from compiler_service.schedule.state import Loop, LoopKind, Stage, State, apply_schedule
+from compiler_service.schedule.state import Loop, LoopKind, Stage, State
 from compiler_service.schedule.statements import block, guard
 from compiler_service.schedule.steps import ROOT, Schedule
 from compiler_service.schedule.values import Local, Locals, Values

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 
-from compiler_service.schedule.analysis import KernelView, inlined
+from compiler_service.schedule.analysis import KernelView, accumulated, inlined
 from compiler_service.schedule.attention.match import Attention, match_attention
 from compiler_service.schedule.rules.contraction_match import same_axes
-from compiler_service.schedule.steps import Attend, CacheWrite, Schedule
+from compiler_service.schedule.steps import Attend, Schedule
 from compiler_service.schedule.tasks import TASK_CYCLES
 from compiler_service.schedule.tiles import lanes, register_tile
 from compiler_service.tensor_expr.tensor import Axis
@@ -61,9 +61,7 @@ def attention_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, 
 
 def _found(kernel: KernelView, target: Target) -> tuple[Schedule, Attend] | None:
     """The steps that lead to attention, and its own."""
-    steps: Schedule = ()
-    if kernel.state.output.reduction is not None:
-        steps = (CacheWrite(kernel.state.output.name),)
+    steps = accumulated(kernel)
     steps += inlined(kernel.after(steps))
     state = kernel.after(steps)
     attention = match_attention(state)

@@ -11,6 +11,7 @@ import math
 
 from compiler_service.schedule.analysis import (
     KernelView,
+    accumulated,
     bound_axes,
     contiguous_axis,
     inlined,
@@ -19,7 +20,6 @@ from compiler_service.schedule.analysis import (
 )
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
-    CacheWrite,
     ComputeAt,
     Parallel,
     Reorder,
@@ -40,9 +40,7 @@ _VECTORS = (8, 4)
 
 def column_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     """The schedule of a kernel with several reductions, all of them across its vectors, or None."""
-    steps: Schedule = ()
-    if kernel.state.output.reduction is not None:
-        steps = (CacheWrite(kernel.state.output.name),)
+    steps = accumulated(kernel)
     steps += inlined(kernel.after(steps), one_per_row(kernel.after(steps)))
     state = kernel.after(steps)
     if len(reductions(state)) < 2 or not _is_across(state):

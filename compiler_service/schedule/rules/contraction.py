@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterator
 from copy import copy
 
-from compiler_service.schedule.analysis import KernelView, inlined, reductions
+from compiler_service.schedule.analysis import KernelView, accumulated, inlined, reductions
 from compiler_service.schedule.rules.contraction_match import (
     Contraction,
     columns_index,
@@ -27,7 +27,6 @@ from compiler_service.schedule.rules.packing import packed_order, packing, prefe
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     CacheRead,
-    CacheWrite,
     ComputeAt,
     Parallel,
     Prefetch,
@@ -68,9 +67,7 @@ def _plan(kernel: KernelView, target: Target) -> _Plan | None:
     found = reductions(kernel.state)
     if len(found) != 1 or match_contraction(found[0]) is None:
         return None
-    steps: tuple[Step, ...] = ()
-    if found[0] is kernel.state.output:
-        steps = (CacheWrite(found[0].name),)
+    steps = accumulated(kernel)
     state = kernel.after(steps)
     (moved,) = reductions(state)
     local = local_data(state, moved)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from compiler_service.schedule.analysis import (
     KernelView,
+    accumulated,
     bound_axes,
     contiguous_axis,
     depends,
@@ -24,7 +25,6 @@ from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     ROOT,
     Alias,
-    CacheWrite,
     ComputeAt,
     FetchNext,
     Parallel,
@@ -53,9 +53,7 @@ _IN_REGISTERS = 16
 def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     if not reductions(kernel.state):
         return None
-    steps: tuple[Step, ...] = ()
-    if kernel.state.output.reduction is not None:
-        steps = (CacheWrite(kernel.state.output.name),)
+    steps = accumulated(kernel)
     kept, aliased = _kept(kernel.after(steps))
     steps += inlined(kernel.after(steps), kept | aliased)
     state = kernel.after(steps)

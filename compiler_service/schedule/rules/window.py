@@ -17,6 +17,7 @@ from functools import cached_property
 
 from compiler_service.schedule.analysis import (
     KernelView,
+    accumulated,
     bound_axes,
     contiguous_axis,
     depends,
@@ -27,7 +28,6 @@ from compiler_service.schedule.analysis import (
 from compiler_service.schedule.rules.packing import packed_order
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
-    CacheWrite,
     ComputeAt,
     Overlap,
     Pack,
@@ -64,9 +64,7 @@ def window_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     found = reductions(kernel.state)
     if len(found) != 1:
         return None
-    steps: tuple[Step, ...] = ()
-    if found[0] is kernel.state.output:
-        steps = (CacheWrite(found[0].name),)
+    steps = accumulated(kernel)
     steps += inlined(kernel.after(steps))
     state = kernel.after(steps)
     output, (reduction,) = state.output, reductions(state)

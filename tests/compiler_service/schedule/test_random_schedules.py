@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler_service.schedule.state import apply_schedule
+from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.steps import (
     ROOT,
     CacheWrite,

@@ -7,8 +7,9 @@ import math
 import pytest
 
 from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.state import LoopKind, apply_schedule
+from compiler_service.schedule.state import LoopKind
 from compiler_service.schedule.steps import Pack, Parallel
 from compiler_service.schedule.tasks import TASK_CYCLES, arithmetic_cycles, body_cycles, task_loops
 from compiler_service.tensor_expr.coalesce import coalesce

@@ -8,10 +8,10 @@ import pytest
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.ir import BufferLoad, Ramp, Shuffle, expressions_of, walk_statements
 from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.window import window_schedule
-from compiler_service.schedule.state import apply_schedule
 from compiler_service.schedule.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, Vectorize, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate

@@ -1,0 +1,66 @@
+"""Stages that take the place of a convolution: Winograd's filtering, and groups that share vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler_service.schedule.state import (
+    Loop,
+    Stage,
+    State,
+    convolution_of,
+    grouped_convolution_of,
+    misfit,
+)
+from compiler_service.schedule.steps import (
+    Winograd,
+)
+from compiler_service.tensor_expr.diagonals import diagonal_stages
+from compiler_service.tensor_expr.tensor import Compute, Load, Tensor
+from compiler_service.tensor_expr.winograd import winograd_stages
+from shared_ir.expr import Expr, transform
+
+
+def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> State:
+    """``stage`` by minimal filtering (see the step ``Winograd``)."""
+    conv = convolution_of(stage)
+    if conv is None or conv.weight.tensor is not weight or conv.weight_axes != step.axes:
+        raise misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
+    made = winograd_stages(conv, step.tile)
+    tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)
+    return replace(_replaced(state, stage, tensors), transformed={**state.transformed, weight: made.weight})
+
+
+def with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:
+    """``stage``, whose groups are narrower than a vector, by the diagonals of their matrices (see the step ``Diagonals``)."""
+    conv = grouped_convolution_of(stage)
+    if conv is None or conv.weight.tensor is not weight:
+        raise misfit(f"{stage.name} is not a grouped convolution by {weight.name}")
+    made = diagonal_stages(conv)
+    return replace(
+        _replaced(state, stage, (made.diagonals, made.output)), transformed={**state.transformed, weight: made.weight}
+    )
+
+
+def _replaced(state: State, stage: Stage, tensors: Sequence[Tensor]) -> State:
+    """``tensors``, producers first, in place of ``stage``, whose name the last of them takes."""
+    *made, output = tensors
+    new = {t.name: stage_of_tensor(t) for t in made} | {stage.name: stage_of_tensor(output, stage.name)}
+
+    def reroute(node: Expr) -> Expr | None:
+        return Load(output, node.indices) if isinstance(node, Load) and node.tensor is stage.tensor else None
+
+    stages: dict[str, Stage] = {}
+    for name, other in state.stages.items():
+        if other is stage:
+            stages |= new
+        else:
+            stages[name] = replace(other, body=transform(other.body, reroute))
+    return replace(state, stages=stages)
+
+
+def stage_of_tensor(tensor: Tensor, name: str = "") -> Stage:
+    """The stage that computes ``tensor``, with one serial loop per axis."""
+    assert isinstance(tensor.op, Compute)
+    return Stage(name or tensor.name, tensor, tensor.op.body, tuple(Loop(a.name) for a in tensor.op.all_axes))
