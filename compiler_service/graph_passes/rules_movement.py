@@ -48,6 +48,39 @@ def _reshape(node: Node, site: Site) -> Replacement:
     return None if inner is None else site.reshape(inner.operands[0], node.results[0].shape)
 
 
+def _reshape_around(node: Node, site: Site) -> Replacement:
+    """Axes of extent 1 that come and go for the sake of a constant: it is reshaped instead."""
+    inner = site.producer(node.operands[0], "Add", "Mul")
+    if inner is None or not site.only_user(node.operands[0]) or len(inner.operands) != 2:
+        return None
+    for view, other in (inner.operands, inner.operands[::-1]):
+        before, array = site.producer(view, "Reshape"), site.array(other)
+        if before is None or array is None or not site.only_user(view) or view.type != inner.results[0].type:
+            continue
+        x = before.operands[0]
+        shape = _without_units(array.shape, view.shape, x.shape)
+        if shape is not None and x.type == node.results[0].type:
+            return site.node(inner.op, (x, site.constant(array.reshape(shape), other.name)))
+    return None
+
+
+def _without_units(shape: Sequence[int], view: Sequence[Dim], plain: Sequence[Dim]) -> tuple[int, ...] | None:
+    """``shape``, which broadcasts to ``view``, as it broadcasts to ``plain``, which has other axes of extent 1."""
+    own = (*(1,) * (len(view) - len(shape)), *shape)
+    found: list[int] = []
+    left = list(plain)
+    for extent, size in zip(view, own, strict=True):
+        while left and left[0] == 1 and extent != 1:
+            found.append(1)
+            left.pop(0)
+        if left and left[0] == extent:
+            found.append(size)
+            left.pop(0)
+        elif extent != 1:
+            return None
+    return (*found, *(1,) * len(left)) if all(d == 1 for d in left) else None
+
+
 def _same_type(node: Node, site: Site) -> Replacement:
     x = node.operands[0]
     return x if x.type == node.results[0].type else None
@@ -105,6 +138,7 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Transpose", _transpose),  # T(T(x, p), q) -> T(x, p∘q); T(x, identity) -> x; only unit axes move -> Reshape
     rule("Squeeze Unsqueeze Flatten", _to_reshape),  # Squeeze(x) -> Reshape(x, shape)
     rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
+    rule("Reshape", _reshape_around),  # Reshape(Reshape(x) + c) -> x + Reshape(c) where only unit axes come and go
     rule("Expand Tile", _same_type),  # Expand(x, its own shape) -> x
     rule("Slice", _whole_slice),  # Slice(x, all of it) -> x
     rule("Pad", _no_padding),  # Pad(x, 0) -> x

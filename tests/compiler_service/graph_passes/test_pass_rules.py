@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -258,6 +259,52 @@ def test_root_mean_square_normalization_with_scale(inverse: str) -> None:
         SCALARS + "const %gamma: float32[4] = [1.0, 2.0, 3.0, 4.0]",
     )
     assert [n.op for n in after.nodes] == ["RMSNormalization"]
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("plain", "view", "constant"),
+    [
+        ("2, 3, 4", "1, 2, 3, 4", "2, 1, 4"),
+        ("2, 3, 4", "2, 1, 3, 4", "1, 3, 4"),
+        ("1, 2, 3, 4", "2, 3, 1, 4", "2, 1, 1, 4"),
+        ("2, 3, 4", "2, 3, 4, 1", "3, 1, 1"),
+    ],
+)
+def test_axes_that_come_and_go_for_a_constant_move_to_the_constant(plain: str, view: str, constant: str) -> None:
+    count = math.prod(int(d) for d in constant.split(","))
+    before = graph(
+        f"""
+        graph main(%x: float32[{plain}]) -> (%y) {{
+          const %c: float32[{constant}] = {[float(i) for i in range(count)]}
+          const %to: int64[{view.count(",") + 1}] = [{view}]
+          const %back: int64[{plain.count(",") + 1}] = [{plain}]
+          %a: float32[{view}] = Reshape(%x, %to)
+          %b: float32[{view}] = Add(%a, %c)
+          %y: float32[{plain}] = Reshape(%b, %back)
+        }}
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes] == ["Add"]
+    assert_same(before, after)
+
+
+def test_axes_that_mean_something_else_stay() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[2, 6]) -> (%y) {
+          const %c: float32[3, 1] = [1.0, 2.0, 3.0]
+          const %to: int64[3] = [2, 3, 2]
+          const %back: int64[2] = [2, 6]
+          %a: float32[2, 3, 2] = Reshape(%x, %to)
+          %b: float32[2, 3, 2] = Add(%a, %c)
+          %y: float32[2, 6] = Reshape(%b, %back)
+        }
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes] == ["Reshape", "Add", "Reshape"]
     assert_same(before, after)
 
 
