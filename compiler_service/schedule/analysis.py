@@ -157,6 +157,12 @@ def reads_in_place(consumer: Stage, producer: Tensor) -> bool:
     return all(ld.indices == own for ld in loads(consumer.body) if ld.tensor is producer)
 
 
+def ends_in_place(kernel: KernelView, tensor: Tensor) -> bool:
+    """Whether the output, everything inlined, is ``tensor`` or reads it at its own index alone."""
+    output = kernel.after(inlined(kernel.state)).output
+    return output.tensor is tensor or reads_in_place(output, tensor)
+
+
 def slope(stage: Stage, axis: str) -> int:
     """How many elements the reads of ``stage`` move on when ``axis`` advances by one; 1 when that is not constant."""
     var = axis_var(axis)

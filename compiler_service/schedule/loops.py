@@ -63,6 +63,34 @@ class Loops:
         """``body(row, column)`` for a register tile of ``height`` rows and ``count`` vectors."""
         return self.each("row", height, lambda r: self.vectors(count, lambda at: body(r, at), width), ForKind.UNROLLED)
 
+    def accumulated(
+        self,
+        height: int,
+        count: int,
+        before: Callable[[Expr, Expr], Expr],
+        steps: tuple[str, Dim],
+        term: Callable[[Expr, Expr, Expr], Expr],
+        after: Callable[[Expr, Expr, Expr], Statement],
+        width: int = 0,
+    ) -> Statement:
+        """A register tile that starts as ``before(row, column)``, takes in ``term(step, row, column)`` at each of the ``steps``
+        (name, extent), and is handed over to ``after(row, column, value)``."""
+        size = width or self.width
+        tile = Buffer("tile", DType.FLOAT32, (height, count * size), Scope.STACK)
+
+        def update(step: Expr) -> Statement:
+            def add(r: Expr, at: Expr) -> Statement:
+                return Store(tile, (r, at), BufferLoad(tile, (r, at)) + term(step, r, at))
+
+            return self.tile(height, count, add, size)
+
+        nest = block(
+            self.tile(height, count, lambda r, at: Store(tile, (r, at), before(r, at)), size),
+            self.each(*steps, update),
+            self.tile(height, count, lambda r, at: after(r, at, BufferLoad(tile, (r, at))), size),
+        )
+        return Allocate(tile, nest)
+
     def along(self, extent: Dim, body: Element, count: int = 1, width: int = 0) -> Statement:
         """``body`` for every element: ``count`` vectors at a time, then one by one, then what is left of the last one."""
         size = width or self.width

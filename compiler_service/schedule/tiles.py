@@ -10,6 +10,8 @@ from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
+MOST_UNROLLED = 160
+"""Multiply-adds of one unrolled tile of a window."""
 FMA_LATENCY = 4
 """Cycles of a fused multiply-add on the cores of the last decade; two can start each cycle."""
 

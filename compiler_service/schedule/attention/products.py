@@ -5,8 +5,8 @@ Rows of a last tile that do not exist repeat the last one and are not stored.
 
 from __future__ import annotations
 
-from compiler_service.loop_ir.ir import Allocate, Block, Buffer, BufferLoad, ForKind, Scope, Statement, Store
-from compiler_service.schedule.attention.context import F32, BlockContext, Keys, Rows, accumulate
+from compiler_service.loop_ir.ir import Block, BufferLoad, ForKind, Statement, Store
+from compiler_service.schedule.attention.context import F32, BlockContext, Keys, Rows
 from compiler_service.schedule.statements import block
 from shared_ir.dim import as_dim
 from shared_ir.expr import Expr, ceil_div, lift
@@ -48,25 +48,14 @@ def multiply_keys(context: BlockContext, here: Rows, keys: Keys) -> Statement:
     width, size = loops.width, vectors * loops.width
 
     def tile(n: Expr, t: Expr, count: int) -> Statement:
-        sums = Buffer("tile", F32, (height, count * width), Scope.STACK)
+        def term(k: Expr, r: Expr, at: Expr) -> Expr:
+            places = {**here.heads, **context.row(here, t * height + r), attention.depth.var: k}
+            return context.read(attention.query, places) * BufferLoad(memory.keys, (n, k, at))
 
-        def update(k: Expr) -> Statement:
-            def add(r: Expr, at: Expr) -> Statement:
-                places = {**here.heads, **context.row(here, t * height + r), attention.depth.var: k}
-                query = context.read(attention.query, places)
-                return accumulate(sums, (r, at), query * BufferLoad(memory.keys, (n, k, at)))
+        def after(r: Expr, at: Expr, total: Expr) -> Statement:
+            return Store(memory.scores, (t * height + r, n * size + at), total)
 
-            return loops.tile(height, count, add)
-
-        def after(r: Expr, at: Expr) -> Statement:
-            return Store(memory.scores, (t * height + r, n * size + at), BufferLoad(sums, (r, at)))
-
-        nest = block(
-            loops.tile(height, count, lambda r, at: Store(sums, (r, at), lift(0.0, F32))),
-            loops.each("depth", context.depth, update),
-            loops.tile(height, count, after),
-        )
-        return Allocate(sums, nest)
+        return loops.accumulated(height, count, lambda r, at: lift(0.0, F32), ("depth", context.depth), term, after)
 
     def column(n: Expr, count: int) -> Statement:
         return loops.each("tile", as_dim(ceil_div(here.count, height)), lambda t: tile(n, t, count))
@@ -91,32 +80,23 @@ def _mix_tile(context: BlockContext, here: Rows, keys: Keys, first: int, count: 
     loops, memory, attention, width = context.loops, context.memory, context.attention, context.column_width
     height, start = context.step.values[0], first * width
     is_last = start + count * width > context.columns
-    sums = Buffer("tile", F32, (height, count * width), Scope.STACK)
 
     def tile(t: Expr) -> Statement:
-        def before(r: Expr, at: Expr) -> Statement:
+        def before(r: Expr, at: Expr) -> Expr:
             row = t * height + r
             old = BufferLoad(memory.sums, (row, at + start)) * BufferLoad(memory.factor, (row,))
-            return Store(sums, (r, at), lift(0.0, F32) if context.single else old)
+            return lift(0.0, F32) if context.single else old
 
-        def update(j: Expr) -> Statement:
-            def add(r: Expr, at: Expr) -> Statement:
-                column = at + start
-                wanted = column < context.columns if is_last else None
-                places = {**here.heads, attention.keys.var: keys.first + j, attention.columns.var: column}
-                value = context.read(attention.value, places, wanted)
-                return accumulate(sums, (r, at), BufferLoad(memory.scores, (t * height + r, j)) * value)
+        def term(j: Expr, r: Expr, at: Expr) -> Expr:
+            column = at + start
+            wanted = column < context.columns if is_last else None
+            places = {**here.heads, attention.keys.var: keys.first + j, attention.columns.var: column}
+            value = context.read(attention.value, places, wanted)
+            return BufferLoad(memory.scores, (t * height + r, j)) * value
 
-            return loops.tile(height, count, add, width)
+        def after(r: Expr, at: Expr, total: Expr) -> Statement:
+            return Store(memory.sums, (t * height + r, at + start), total)
 
-        def after(r: Expr, at: Expr) -> Statement:
-            return Store(memory.sums, (t * height + r, at + start), BufferLoad(sums, (r, at)))
-
-        nest = block(
-            loops.tile(height, count, before, width),
-            loops.each("key", keys.count, update),
-            loops.tile(height, count, after, width),
-        )
-        return Allocate(sums, nest)
+        return loops.accumulated(height, count, before, ("key", keys.count), term, after, width)
 
     return loops.each("tile", as_dim(ceil_div(here.count, height)), tile)

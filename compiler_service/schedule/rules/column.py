@@ -83,8 +83,8 @@ def _loops(state: State, target: Target) -> Schedule:
 def _vectors(state: State, target: Target) -> int:
     """Vectors of a block: the most whose columns stay in the second cache level."""
     column = max(math.prod(count(a.extent) for a in _reduced(s)) for s in reductions(state))
-    bits = target.vector_bits // 8
-    return next((v for v in _VECTORS if v * bits * column <= target.l2 // 2), _VECTORS[-1])
+    size = target.vector_bits // 8
+    return next((v for v in _VECTORS if v * size * column <= target.l2 // 2), _VECTORS[-1])
 
 
 def _inside(stage: Stage, width: int) -> Schedule:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import KernelView, depends, inlined, is_free, reads_in_place, reductions, slope
+from compiler_service.schedule.analysis import KernelView, depends, ends_in_place, inlined, is_free, reductions, slope
 from compiler_service.schedule.rules.packing import packing, prefetch_distance
 from compiler_service.schedule.state import Stage, grouped_convolution_of
 from compiler_service.schedule.steps import (
@@ -25,13 +25,11 @@ from compiler_service.schedule.steps import (
     Vectorize,
 )
 from compiler_service.schedule.tasks import count, wanted_tasks
-from compiler_service.schedule.tiles import FMA_LATENCY, lanes, vector_loops
+from compiler_service.schedule.tiles import FMA_LATENCY, MOST_UNROLLED, lanes, vector_loops
 from compiler_service.tensor_expr.diagonals import GroupedConvolution
 from compiler_service.tensor_expr.tensor import Axis, Placeholder
 from shared_ir.target import Target
 
-_MOST_UNROLLED = 160
-"""Multiply-adds of one unrolled tile."""
 _LARGEST_UNROLLED_WINDOW = 7
 _PART_OF_L2 = 16
 _TILES_OF_UNKNOWN_ROW = 8
@@ -65,8 +63,7 @@ def _applies(kernel: KernelView, conv: GroupedConvolution, target: Target) -> bo
         return False
     if conv.group >= width or width % conv.group or conv.group > target.vector_registers // 2:
         return False
-    state = kernel.after(inlined(kernel.state))
-    return state.output.tensor is conv.tensor or reads_in_place(state.output, conv.tensor)
+    return ends_in_place(kernel, conv.tensor)
 
 
 @dataclass(frozen=True)
@@ -128,7 +125,7 @@ class _Plan:
         group = self._conv.group
         kept = pixels * group + min(pixels, group) + 2
         unrolled = pixels * group * self._unrolled_taps
-        return pixels == 1 or (kept <= self._target.vector_registers and unrolled <= _MOST_UNROLLED)
+        return pixels == 1 or (kept <= self._target.vector_registers and unrolled <= MOST_UNROLLED)
 
     def _cycles(self, pixels: int) -> float:
         """Cycles of the taps along a row for a tile: two multiply-adds or loads each."""

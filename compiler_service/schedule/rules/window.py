@@ -48,7 +48,7 @@ from compiler_service.schedule.tasks import (
     memory_cycles,
     task_loops,
 )
-from compiler_service.schedule.tiles import FMA_LATENCY, lanes
+from compiler_service.schedule.tiles import FMA_LATENCY, MOST_UNROLLED, lanes
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.target import Target
 
@@ -56,8 +56,6 @@ _MOST_PIXELS = 14
 _UNKNOWN_VECTORS = 8
 """Of a tile of one pixel, where it is not known how many there are."""
 _LARGEST_UNROLLED_WINDOW = 16
-_MOST_UNROLLED = 160
-"""Multiply-adds of one unrolled tile."""
 
 
 def window_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -142,7 +140,7 @@ class _Plan:
         best = (float("inf"), 0, _Tile(1, 1))
         for wide in range(1, min(2, vectors) + 1):
             for pixels in range(1, min(most // wide, _MOST_PIXELS, count(self._row.extent)) + 1):
-                if pixels * wide * self._taps <= _MOST_UNROLLED or pixels == 1:
+                if pixels * wide * self._taps <= MOST_UNROLLED or pixels == 1:
                     best = min(best, (self._cost(pixels, wide), pixels * wide, _Tile(pixels, wide)), key=_ranked)
         return best[2]
 

@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import KernelView, inlined, reductions
+from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
 from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate, packing, prefetch_distance
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
@@ -28,10 +28,9 @@ from compiler_service.schedule.steps import (
     Winograd,
 )
 from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, tile_cycles, vector_loops
-from compiler_service.tensor_expr.tensor import Load, Placeholder
+from compiler_service.tensor_expr.tensor import Placeholder
 from compiler_service.tensor_expr.winograd import Convolution, Matrix, filtering
 from shared_ir.dtype import DType
-from shared_ir.expr import walk
 from shared_ir.target import Target
 
 _FLOAT = 4
@@ -60,7 +59,7 @@ def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None 
     if len(found) != 1:
         return None
     conv = convolution_of(found[0])
-    if conv is None or not _applies(kernel, conv) or not _reads_in_place(kernel, found[0].name):
+    if conv is None or not _applies(kernel, conv) or not ends_in_place(kernel, conv.tensor):
         return None
     blocking = blocking or _choose(conv, target)
     return None if blocking is None else _Plan(kernel, conv, found[0].name, target, blocking).steps()
@@ -70,15 +69,6 @@ def _applies(kernel: KernelView, conv: Convolution) -> bool:
     weight = conv.weight.tensor
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
     return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32
-
-
-def _reads_in_place(kernel: KernelView, name: str) -> bool:
-    """Whether the output is the convolution or reads it at its own index."""
-    state = kernel.after(inlined(kernel.state))
-    conv, output = state.stage(name), state.output
-    own = tuple(a.var for a in output.compute.axes)
-    reads = [e for e in walk(output.body) if isinstance(e, Load) and e.tensor is conv.tensor]
-    return output is conv or (bool(reads) and all(ld.indices == own for ld in reads))
 
 
 @dataclass(frozen=True)
