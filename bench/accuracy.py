@@ -10,7 +10,7 @@ import numpy as np
 
 from bench.inputs import Array
 
-TOLERANCE = 1e-3
+TOLERANCE = 1e-4
 """Largest difference, relative to the reference's largest element, that still counts as the same answer."""
 
 

@@ -13,14 +13,17 @@ import numpy as np
 
 from bench.accuracy import Accuracy, compare
 from bench.inputs import Array, Shape, choose_shapes, make_inputs, read_inputs
-from bench.process import EngineFailed, EngineProcess
+from bench.process import COMMAND_SECONDS, EngineFailed, EngineProcess
 from bench.timing import Slice, Timing, summarize
 
 OURS = "ingot"
 PEERS = ("onnxruntime", "openvino")
 ENGINES = (OURS, *PEERS)
-_REFERENCES = (*PEERS, OURS)
+REFERENCE = "reference"
+"""The model in double precision; it runs once and is not timed."""
+_REFERENCES = (REFERENCE, *PEERS, OURS)
 """Whose outputs the others are compared with: the first of these that ran."""
+_REFERENCE_SECONDS = 600.0
 
 Say = Callable[[str], None]
 
@@ -35,6 +38,7 @@ class Settings:
         shapes: keyed by ``input`` or ``model:input``.
         values: input name -> number to fill it with.
         dynamic: compile for the model's own, symbolic shapes.
+        exact: compare outputs with the model in double precision, where that can be had, rather than with each other.
     """
 
     engines: Sequence[str] = ENGINES
@@ -45,6 +49,7 @@ class Settings:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     dynamic: bool = False
+    exact: bool = True
 
 
 @dataclass(frozen=True)
@@ -70,12 +75,18 @@ class EngineResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """All engines on one model, in the order of the settings."""
+    """All engines on one model, in the order of the settings.
+
+    Attributes:
+        reference: the engine that the others are compared with.
+        inexact: why that is not the model in double precision, where this was asked for.
+    """
 
     model: str
     shapes: Mapping[str, Shape]
     engines: Mapping[str, EngineResult]
     reference: str = ""
+    inexact: str = ""
 
     def seconds(self, engine: str) -> float | None:
         """Median latency; None when the engine failed, answered otherwise than the reference, or was not asked."""
@@ -107,6 +118,13 @@ def measure_model(path: Path, settings: Settings, say: Say) -> ModelResult:
         processes = {name: stack.enter_context(EngineProcess(name)) for name in settings.engines}
         results: dict[str, EngineResult] = {}
         outputs: dict[str, dict[str, Array]] = {}
+        inexact = ""
+        if settings.exact:
+            say(f"{path.stem}: {REFERENCE} runs")
+            try:
+                outputs[REFERENCE] = _run_reference(path, shapes, feeds, Path(folder))
+            except EngineFailed as error:
+                inexact = str(error)
         for name, process in processes.items():
             say(f"{path.stem}: {name} loads")
             try:
@@ -118,22 +136,33 @@ def measure_model(path: Path, settings: Settings, say: Say) -> ModelResult:
             except EngineFailed as error:
                 results[name] = EngineResult(name, error=str(error))
         say(f"{path.stem}: {settings.rounds} rounds")
-        timings = _time_rounds({n: processes[n] for n in outputs}, settings)
+        timings = _time_rounds({n: processes[n] for n in results if n in outputs}, settings)
     reference = next((n for n in _REFERENCES if n in outputs), "")
     return ModelResult(
         path.stem,
         shapes,
         {n: _completed(r, timings.get(n), outputs, reference) for n, r in results.items()},
         reference,
+        inexact,
     )
 
 
-def _run_once(process: EngineProcess, feeds: Mapping[str, Array], folder: Path) -> dict[str, Array]:
+def _run_reference(
+    path: Path, shapes: Mapping[str, Shape], feeds: Mapping[str, Array], folder: Path
+) -> dict[str, Array]:
+    with EngineProcess(REFERENCE) as process:
+        process.command("load", model=str(path), shapes=dict(shapes), dynamic=False, threads=1)
+        return _run_once(process, feeds, folder, _REFERENCE_SECONDS)
+
+
+def _run_once(
+    process: EngineProcess, feeds: Mapping[str, Array], folder: Path, timeout: float = COMMAND_SECONDS
+) -> dict[str, Array]:
     inputs, outputs = folder / "inputs.npz", folder / f"{process.engine}.npz"
     if not inputs.exists():
         with inputs.open("wb") as file:
             np.savez(file, allow_pickle=False, **feeds)
-    process.command("run", inputs=str(inputs), outputs=str(outputs))
+    process.command("run", timeout, inputs=str(inputs), outputs=str(outputs))
     with np.load(outputs, allow_pickle=False) as arrays:
         return {name: arrays[name] for name in arrays.files}
 

@@ -7,9 +7,10 @@ shapes when it compiles, unless ``--dynamic``. The last line is::
 
     geomean: X.XXx ort, Y.YYx openvino, Z.ZZx best-of-peers; worst: MODEL W.WWx
 
-with the peer's latency over ours. Engines that fail on a model, or whose answer differs from ONNX
-Runtime's, are left out of its ratios and named before. The exit status
-is 1 when Ingot fails on a model or its answer differs.
+with the peer's latency over ours. Outputs are compared with those of the model in double precision, computed by the reference
+implementation of the ``onnx`` package (with ONNX Runtime's where it cannot, and with ``--no-reference``). Engines that fail on
+a model, or whose answer differs, are left out of its ratios and named before. The exit status is 1 when Ingot fails on a model
+or its answer differs.
 """
 
 from __future__ import annotations
@@ -48,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shapes=dict(options.shape),
         values=dict(options.value),
         dynamic=options.dynamic,
+        exact=options.exact,
     )
     console, notes = Console(), Console(stderr=True, highlight=False)
     machine = describe_machine()
@@ -63,7 +65,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json is not None:
         write_atomically(options.json, report.to_json().encode())
     # NOTE: a table never folds: where the terminal is narrower it runs on.
-    Console(width=max(console.width, 150)).print(screen_table(report))
+    Console(width=max(console.width, 185)).print(screen_table(report))
     for line in report.failures():
         console.print(line, style="red", highlight=False, soft_wrap=True, markup=False)
     print(report.closing_line())
@@ -94,6 +96,9 @@ def _parser() -> argparse.ArgumentParser:
         "--engines", type=_argument(_engines), default=ENGINES, metavar="A,B", help=f"of {', '.join(ENGINES)}"
     )
     parser.add_argument("--dynamic", action="store_true", help="compile for symbolic shapes where the model has them")
+    parser.add_argument(
+        "--no-reference", dest="exact", action="store_false", help="compare with ONNX Runtime, not in double precision"
+    )
     return parser
 
 

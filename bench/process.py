@@ -13,7 +13,7 @@ import tempfile
 from types import TracebackType
 from typing import Any, Self
 
-_COMMAND_SECONDS = 1800.0
+COMMAND_SECONDS = 1800.0
 
 
 class EngineFailed(Exception):
@@ -34,7 +34,7 @@ class EngineProcess:
             bufsize=0,
         )
 
-    def command(self, do: str, timeout: float = _COMMAND_SECONDS, **arguments: Any) -> dict[str, Any]:
+    def command(self, do: str, timeout: float = COMMAND_SECONDS, **arguments: Any) -> dict[str, Any]:
         """The answer to one command.
 
         Raises:

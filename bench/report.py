@@ -44,6 +44,10 @@ class Report:
         """Engines that are left out of a model, and answers that differ, one line each."""
         lines = []
         for model in self.models:
+            if model.inexact:
+                lines.append(
+                    f"{model.model}: no run in double precision, {model.reference} takes its place: {_one_line(model.inexact)}"
+                )
             for result in model.engines.values():
                 if result.error:
                     lines.append(f"{model.model}: {result.engine} fails and is left out: {_one_line(result.error)}")
@@ -76,11 +80,14 @@ HEADER = (
     "x openvino",
     "x best",
     "difference",
+    "ort difference",
+    "winograd",
     "compile s",
     "peak MB",
     "MB",
 )
-"""Times are medians with half the distance between the quartiles; the difference is Ingot's, relative to the largest element."""
+"""Times are medians with half the distance between the quartiles; differences from the reference are relative to the largest
+element, Ingot's first; ``winograd`` counts the kernels that filter by Winograd's method."""
 
 
 def rows(report: Report) -> list[tuple[str, ...]]:
@@ -91,17 +98,22 @@ def rows(report: Report) -> list[tuple[str, ...]]:
 def _row(model: ModelResult) -> tuple[str, ...]:
     ours = model.engines.get(OURS)
     facts = ours.facts if ours is not None else {}
-    accuracy = ours.accuracy if ours is not None else None
     return (
         model.model,
         *(_latency(model.engines.get(e)) for e in ENGINES),
         *(_times(model.ratio(p)) for p in PEERS),
         _times(model.best_ratio),
-        f"{accuracy.max_rel:.1e}" if accuracy is not None else "",
+        _difference(ours),
+        _difference(model.engines.get("onnxruntime")),
+        str(facts.get("filtered_kernels", "")),
         f"{facts['compile_seconds']:.1f}" if "compile_seconds" in facts else "",
         f"{facts['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in facts else "",
         f"{facts['artifact_bytes'] / 1e6:.1f}" if "artifact_bytes" in facts else "",
     )
+
+
+def _difference(result: EngineResult | None) -> str:
+    return f"{result.accuracy.max_rel:.1e}" if result is not None and result.accuracy is not None else ""
 
 
 def _latency(result: EngineResult | None) -> str:

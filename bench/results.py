@@ -34,8 +34,10 @@ _HOW = """\
 Latency of one inference in ms: the median over rounds of the median of each round, with half the distance between the rounds'
 quartiles. The engines take turns, each in a process of its own, and only one computes at a time; same seeded float32
 inputs, shapes fixed when the model is loaded. `x` columns are the peer's latency over Ingot's: above 1 Ingot is faster.
-`difference` is Ingot's largest deviation from ONNX Runtime, relative to the largest element of the output. `compile s` is a
-cold `ingot.compile` in a fresh process, `peak MB` its memory with all child processes, `MB` the artifact."""
+`difference` is Ingot's largest deviation from the same model in double precision (the reference implementation of the `onnx`
+package), relative to the largest element of the output, beside that of ONNX Runtime; `winograd` counts the kernels that filter by
+Winograd's method, which rounds more than a plain sum. `compile s` is a cold `ingot.compile` in a fresh process, `peak MB` its
+memory with all child processes, `MB` the artifact."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -60,6 +60,10 @@ def make_engine(name: str) -> Engine:
             from bench.engines.openvino_engine import OpenVinoEngine
 
             return OpenVinoEngine()
+        case "reference":
+            from bench.engines.reference_engine import ReferenceEngine
+
+            return ReferenceEngine()
     raise ValueError(f"there is no engine {name!r}")
 
 

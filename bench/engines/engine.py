@@ -27,7 +27,7 @@ class LoadRequest:
 
 
 class Engine(Protocol):
-    """Loads one model in its life and runs it, float32 throughout."""
+    """Loads one model in its life and runs it, in float32 unless it says otherwise."""
 
     def load(self, request: LoadRequest) -> dict[str, Any]:
         """Make the model ready; facts worth reporting as JSON values, ``version`` among them."""

@@ -31,6 +31,7 @@ class IngotEngine:
             "peak_bytes": compilation.peak_bytes,
             "artifact_bytes": compilation.artifact_bytes,
             "kernels": len(artifact.plan.kernels),
+            "filtered_kernels": sum("winograd" in a["algorithm"] for a in artifact.report["algorithms"]),
             "launches": artifact.report.get("launches", len(artifact.plan.steps)),
         }
 

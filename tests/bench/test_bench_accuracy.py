@@ -11,11 +11,12 @@ from bench.accuracy import compare
 
 def test_relative_to_the_largest_element_of_the_output() -> None:
     reference = {"a": np.array([0.0, 4.0]), "b": np.array([100.0])}
-    found = compare({"a": np.array([1e-3, 4.0]), "b": np.array([100.01])}, reference)
+    found = compare({"a": np.array([2e-4, 4.0]), "b": np.array([100.001])}, reference)
     assert found.output == "a"
-    assert math.isclose(found.max_rel, 2.5e-4)
-    assert math.isclose(found.max_abs, 0.01, rel_tol=1e-6)
+    assert math.isclose(found.max_rel, 5e-5)
+    assert math.isclose(found.max_abs, 0.001, rel_tol=1e-6)
     assert found.agrees
+    assert not compare({"a": np.array([0.0, 4.001]), "b": reference["b"]}, reference).agrees
 
 
 def test_what_cannot_be_compared_differs_infinitely() -> None:

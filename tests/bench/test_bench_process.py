@@ -119,6 +119,9 @@ def test_comparison_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str
     data = json.loads((tmp_path / "report.json").read_text())
     tiny = next(m for m in data["models"] if m["model"] == "tiny")
     assert tiny["shapes"] == {"x": [3, 8]}
+    assert tiny["reference"] == "reference"
+    assert 0 < tiny["engines"]["onnxruntime"]["accuracy"]["max_rel"] < 1e-5
+    assert any(line.startswith("unknown: no run in double precision") for line in lines)
     ours = tiny["engines"]["ingot"]
     assert ours["accuracy"]["max_rel"] < 1e-5
     assert ours["facts"]["compile_seconds"] > 0
