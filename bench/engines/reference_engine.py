@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import onnx
+from numpy.typing import NDArray
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
@@ -14,13 +15,15 @@ from bench.double_precision import widen
 from bench.engines.engine import LoadRequest
 from bench.inputs import Array
 
+Wide = NDArray[np.float64]
+
 
 class GatherElements(OpRun):  # type: ignore[misc]
     """NOTE: that of onnx 1.23 fails for indices whose leading extents are 1."""
 
     op_domain = ""
 
-    def _run(self, data: Array, indices: Array, axis: int = 0) -> tuple[Array]:
+    def _run(self, data: Array, indices: NDArray[np.int64], axis: int = 0) -> tuple[Array]:
         # axes of indices may be shorter than those of data; take_along_axis wants them equal but for the gathered one
         others = tuple(slice(None) if a == axis % data.ndim else slice(n) for a, n in enumerate(indices.shape))
         return (np.take_along_axis(data[others], indices, axis),)
@@ -32,8 +35,8 @@ class BatchNormalization(OpRun):  # type: ignore[misc]
     op_domain = ""
 
     def _run(
-        self, x: Array, scale: Array, bias: Array, mean: Array, variance: Array, epsilon: float = 1e-5, **other: object
-    ) -> tuple[Array]:
+        self, x: Wide, scale: Wide, bias: Wide, mean: Wide, variance: Wide, epsilon: float = 1e-5, **other: object
+    ) -> tuple[Wide]:
         if other.get("training_mode"):
             raise NotImplementedError("BatchNormalization that trains")
         along = (slice(None), *[None] * (x.ndim - 2))

@@ -38,10 +38,9 @@ class FoldBatchNorm(Pass):
 def _batch_normalization(node: Node, site: Site) -> Replacement:
     """y = (x - mean) / sqrt(variance + epsilon) * scale + bias"""
     x = node.operands[0]
-    arrays = [site.array(v) for v in node.inputs[1:5]]
+    scale, bias, mean, variance = (site.exact(v) for v in node.inputs[1:5])
     if node.attributes.get("training_mode", 0) or any(v is not None for v in node.outputs[1:]) or x.type.rank < 2:
         return None
-    scale, bias, mean, variance = (None if a is None else a.astype(np.float64) for a in arrays)
     if scale is None or bias is None or mean is None or variance is None or not is_float(x):
         return None
     factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
@@ -51,52 +50,51 @@ def _batch_normalization(node: Node, site: Site) -> Replacement:
 
 def _per_channel(numbers: np.ndarray, x: Value, site: Site, name: str) -> Value:
     shape = (-1, *(1,) * (x.type.rank - 2))
-    return site.constant(numbers.astype(x.dtype.numpy).reshape(shape), name)
+    return site.rounded(numbers.reshape(shape), x.dtype, name)
 
 
 def _scaled(node: Node, site: Site) -> Replacement:
     """Contraction(x, w, b) * c -> Contraction(x, w * c, b * c)"""
-    found = with_constant(node, site)
+    found = with_constant(node, site, exact=True)
     contraction = None if found is None else _foldable(found[0], node, site)
     factor = None if found is None or contraction is None else _channels(contraction, found[1])
     if contraction is None or factor is None:
         return None
-    x, weight, *bias = contraction.inputs
-    array = site.array(weight)
+    x, weight, *bias = contraction.operands
+    array = site.exact(weight)
     scaled = None if array is None else _scale_outputs(contraction, array, factor)
-    biases = [site.array(b) for b in bias if b is not None]
+    biases = [site.exact(b) for b in bias]
     if scaled is None or any(b is None for b in biases):
         return None
-    inputs = [x, site.constant(scaled, "weight")]
-    inputs += [site.constant(np.asarray(b * _flat(factor)).astype(b.dtype), "bias") for b in biases if b is not None]
+    inputs = [x, site.rounded(scaled, weight.dtype, "weight")]
+    inputs += [site.rounded(b * _flat(factor), weight.dtype, "bias") for b in biases if b is not None]
     return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
 
 
 def _shifted(node: Node, site: Site) -> Replacement:
     """Convolution(x, w, b) + c -> Convolution(x, w, b + c)"""
-    found = with_constant(node, site)
+    found = with_constant(node, site, exact=True)
     contraction = None if found is None else _foldable(found[0], node, site)
     if found is None or contraction is None or contraction.op not in CONVOLUTIONS:
         return None
     shift = _channels(contraction, found[1])
     bias = contraction.inputs[2] if len(contraction.inputs) > 2 else None
-    own = None if bias is None else site.array(bias)
+    own = None if bias is None else site.exact(bias)
     if shift is None or (bias is not None and own is None):
         return None
     count = contraction.results[0].shape[1]
     if not isinstance(count, int):
         return None
     total = np.broadcast_to(_flat(shift), (count,)) if own is None else own + _flat(shift)
-    total = np.ascontiguousarray(total.astype(found[1].dtype))
-    inputs = (*contraction.inputs[:2], site.constant(total, "bias"))
+    inputs = (*contraction.inputs[:2], site.rounded(total, node.results[0].dtype, "bias"))
     return site.node(contraction.op, inputs, contraction.attributes, name=contraction.name)
 
 
 def _distributed(node: Node, site: Site) -> Replacement:
     """(x + c) * d -> x * d + c * d, so that scales meet scales and shifts meet shifts"""
-    found = with_constant(node, site)
+    found = with_constant(node, site, exact=True)
     shift = None if found is None else site.producer(found[0], "Add")
-    inner = None if shift is None else with_constant(shift, site)
+    inner = None if shift is None else with_constant(shift, site, exact=True)
     if found is None or inner is None or not is_float(found[0]) or not site.only_user(found[0]):
         return None
     if found[0].type != node.results[0].type or inner[0].type != found[0].type:
@@ -104,16 +102,16 @@ def _distributed(node: Node, site: Site) -> Replacement:
     moved = np.asarray(inner[1] * found[1])
     if moved.size > max(inner[1].size, found[1].size):
         return None
-    scaled = site.node("Mul", (inner[0], site.constant(found[1], "scale")))
-    return site.node("Add", (scaled, site.constant(moved, "shift")))
+    scaled = site.node("Mul", (inner[0], site.rounded(found[1], found[0].dtype, "scale")))
+    return site.node("Add", (scaled, site.rounded(moved, found[0].dtype, "shift")))
 
 
 def _scaled_input(node: Node, site: Site) -> Replacement:
     """Conv(x * c, w, b) -> Conv(x, w * c, b), for one number or one per input channel"""
     product = site.producer(node.inputs[0], "Mul")
-    found = None if product is None else with_constant(product, site)
-    weight = site.array(node.inputs[1])
-    if product is None or found is None or weight is None or not site.only_user(node.inputs[0]):
+    found = None if product is None else with_constant(product, site, exact=True)
+    weight = None if found is None else site.exact(node.inputs[1])
+    if found is None or weight is None or not site.only_user(node.inputs[0]):
         return None
     x, factor = found
     if x.type != node.operands[0].type or not is_float(x):
@@ -128,8 +126,8 @@ def _scaled_input(node: Node, site: Site) -> Replacement:
         channels = channels.reshape(weight.shape[0], weight.shape[1], *(1,) * (weight.ndim - 2))
     else:
         channels = channels.reshape(())
-    scaled = (weight * channels).astype(weight.dtype)
-    return site.node("Conv", (x, site.constant(scaled, "weight"), *node.inputs[2:]), node.attributes)
+    scaled = site.rounded(weight * channels, node.operands[1].dtype, "weight")
+    return site.node("Conv", (x, scaled, *node.inputs[2:]), node.attributes)
 
 
 def _foldable(value: Value, node: Node, site: Site) -> Node | None:
@@ -162,7 +160,7 @@ def _flat(numbers: np.ndarray) -> np.ndarray:
 def _scale_outputs(contraction: Node, weight: np.ndarray, factor: np.ndarray) -> np.ndarray | None:
     """The weight with each output channel multiplied by its factor."""
     if factor.size == 1:
-        return np.asarray(weight * factor.reshape(()), dtype=weight.dtype)
+        return np.asarray(weight * factor.reshape(()))
     match contraction.op:
         case "Conv":  # [M, C / group, ...]
             shaped = factor.reshape(-1, *(1,) * (weight.ndim - 1))
@@ -176,7 +174,7 @@ def _scale_outputs(contraction: Node, weight: np.ndarray, factor: np.ndarray) ->
             shaped = factor
         case _:
             return None
-    return np.asarray(weight * shaped, dtype=weight.dtype)
+    return np.asarray(weight * shaped)
 
 
 RULES: tuple[Rule, ...] = (

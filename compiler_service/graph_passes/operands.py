@@ -12,11 +12,11 @@ from shared_ir.dtype import DType
 from shared_ir.graph import Node, Value
 
 
-def with_constant(node: Node, site: Site) -> tuple[Value, np.ndarray] | None:
-    """``(x, c)`` for a commutative binary node over one computed operand and one constant."""
+def with_constant(node: Node, site: Site, *, exact: bool = False) -> tuple[Value, np.ndarray] | None:
+    """``(x, c)`` for a commutative binary node over one computed operand and one constant; ``exact``: in float64."""
     a, b = node.operands
     for x, c in ((a, b), (b, a)):
-        array = site.array(c)
+        array = site.exact(c) if exact else site.array(c)
         if array is not None and site.array(x) is None:
             return x, array
     return None

@@ -15,6 +15,7 @@ import numpy as np
 from compiler_service.graph_passes.builder import Builder
 from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_code
 from compiler_service.graph_passes.nested import Constants, map_graphs
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Graph, Node, Value, free_values, fresh_names, replace_values
 
@@ -26,10 +27,17 @@ Replacement = Value | tuple[Value | None, ...] | None
 
 @dataclass
 class Site(Builder):
-    """Where a rule looks and builds. ``uses`` counts readers as of the start of the sweep: a hint about cost, no more."""
+    """Where a rule looks and builds.
+
+    Attributes:
+        uses: readers as of the start of the sweep: a hint about cost, no more.
+        unrounded: float64 numbers of the constants that rules made of others, for as long as the rewriting lasts: what passes
+            from rule to rule is rounded once, at the end.
+    """
 
     producers: dict[Value, Node] = field(default_factory=dict)
     uses: Counter[Value] = field(default_factory=Counter)
+    unrounded: dict[Value, np.ndarray] = field(default_factory=dict)
 
     def producer(self, value: Value | None, *ops: str) -> Node | None:
         """The node that defines ``value``, if it is one of ``ops`` (any, when none is given)."""
@@ -44,6 +52,22 @@ class Site(Builder):
         """The elements of a constant."""
         return None if value is None else self.constants.get(value)
 
+    def exact(self, value: Value | None) -> np.ndarray | None:
+        """The elements of a constant in float64, as they were before they were rounded to its type."""
+        if value is not None and value in self.unrounded:
+            return self.unrounded[value]
+        array = self.array(value)
+        if array is not None and array.size > 1 and _is_repeated(array):  # it may be as large as it likes
+            return np.broadcast_to(array[(0,) * array.ndim].astype(np.float64), array.shape)
+        return None if array is None else array.astype(np.float64)
+
+    def rounded(self, numbers: np.ndarray, dtype: DType, name: str = "constant") -> Value:
+        """A new constant of the type ``dtype``, whose float64 ``numbers`` :meth:`exact` remembers."""
+        with np.errstate(over="ignore"):
+            value = self.constant(np.ascontiguousarray(numbers).astype(dtype.numpy), name)
+        self.unrounded[value] = numbers
+        return value
+
     def scalar(self, value: Value | None) -> float | None:
         """The number that a constant with equal elements (or one element) stands for."""
         array = self.array(value)
@@ -54,9 +78,14 @@ class Site(Builder):
 
 
 def _uniform(array: np.ndarray) -> bool:
-    if all(stride == 0 for stride in array.strides):  # a broadcast view of one element
+    if _is_repeated(array):
         return True
     return array.size <= 4096 and bool((array == array.flat[0]).all())
+
+
+def _is_repeated(array: np.ndarray) -> bool:
+    """Whether it is a broadcast view of one element."""
+    return all(stride == 0 for stride in array.strides)
 
 
 @dataclass(frozen=True)
@@ -83,10 +112,11 @@ def rewrite(graph: Graph, rules: Sequence[Rule]) -> Graph:
         for op in item.ops:
             table.setdefault(op, []).append(item)
     fresh = fresh_names(graph)
+    unrounded: dict[Value, np.ndarray] = {}
 
     def to_rest(body: Graph, outer: Constants) -> Graph:
         for _ in range(MOST_SWEEPS):
-            swept = _Sweep(body, outer, table, fresh).run()
+            swept = _Sweep(body, outer, table, fresh, unrounded).run()
             if swept is body:
                 return body
             body = absorb_output_identities(eliminate_dead_code(swept))
@@ -104,12 +134,13 @@ class _Sweep:
     outer: Constants
     table: dict[str, list[Rule]]
     fresh: Callable[[str], str]
+    unrounded: dict[Value, np.ndarray]
     mapping: dict[Value, Value] = field(default_factory=dict)
     emitted: list[Node] = field(default_factory=list)
     fired: int = 0
 
     def run(self) -> Graph:
-        site = Site(self.fresh, {**self.outer, **self.graph.constants})
+        site = Site(self.fresh, {**self.outer, **self.graph.constants}, unrounded=self.unrounded)
         site.uses = count_uses(self.graph)
         for node in self.graph.nodes:
             self._settle(node, site)

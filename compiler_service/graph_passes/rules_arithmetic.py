@@ -86,15 +86,15 @@ def _merge_constants(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) ->
     """``(x op c) op d -> x op (c op d)`` for floats."""
 
     def apply(node: Node, site: Site) -> Replacement:
-        outer = with_constant(node, site)
+        outer = with_constant(node, site, exact=True)
         inner_node = None if outer is None else site.producer(outer[0], node.op)
-        inner = None if inner_node is None else with_constant(inner_node, site)
+        inner = None if inner_node is None else with_constant(inner_node, site, exact=True)
         if outer is None or inner is None or not is_float(outer[0]) or not site.only_user(outer[0]):
             return None
         merged = combine(inner[1], outer[1])
         if merged.size > max(inner[1].size, outer[1].size):
             return None
-        return site.node(node.op, (inner[0], site.constant(merged, "merged")))
+        return site.node(node.op, (inner[0], site.rounded(merged, node.results[0].dtype, "merged")))
 
     return apply
 
@@ -122,16 +122,17 @@ class Reciprocal:
 
     def __call__(self, node: Node, site: Site) -> Replacement:
         x, c = node.operands
-        array = site.array(c)
-        if array is None or not is_float(x) or site.array(x) is not None:
+        divisor = site.exact(c)
+        if divisor is None or not is_float(x) or site.array(x) is not None:
             return None
         with np.errstate(all="ignore"):
-            inverse = np.asarray((1.0 / array.astype(np.float64)).astype(array.dtype))
-        mantissa, _ = np.frexp(array.astype(np.float64))
+            inverse = 1.0 / divisor
+            rounded = np.asarray(inverse.astype(c.dtype.numpy))
+        mantissa, _ = np.frexp(divisor)
         exact = bool((np.abs(mantissa) == 0.5).all())
-        if not (exact or self.approximate) or not np.isfinite(inverse).all() or (inverse == 0).any():
+        if not (exact or self.approximate) or not np.isfinite(rounded).all() or (rounded == 0).any():
             return None
-        return site.node("Mul", (x, site.constant(inverse, c.name)))
+        return site.node("Mul", (x, site.rounded(inverse, c.dtype, c.name)))
 
 
 def arithmetic_rules(approximate: bool) -> tuple[Rule, ...]:

@@ -18,6 +18,7 @@ import numpy as np
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, text_attribute
 from compiler_service.graph_passes.operands import is_float, with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.dtype import DType
 from shared_ir.graph import Attribute, Node, Value
 from shared_ir.types import TensorType
 
@@ -135,7 +136,11 @@ def _branch(value: Value, sign: float, wanted: TensorType, site: Site) -> _Branc
     channels = wanted.shape[1]
     if not isinstance(channels, int):
         return None
-    found = None if node is None or node.op == "Conv" or not site.only_user(value) else with_constant(node, site)
+    found = (
+        None
+        if node is None or node.op == "Conv" or not site.only_user(value)
+        else with_constant(node, site, exact=True)
+    )
     x, factor = found if found is not None else (value, np.ones(1))
     factors = _per_channel(factor, wanted.rank, channels)
     if factors is None or x.type != wanted:
@@ -149,25 +154,26 @@ def _per_channel(factor: np.ndarray, rank: int, channels: int) -> np.ndarray | N
     shape = (1,) * (rank - factor.ndim) + factor.shape
     if len(shape) != rank or any(n != 1 for axis, n in enumerate(shape) if axis != 1):
         return None
-    return np.broadcast_to(factor.astype(np.float64).reshape(-1), (channels,))
+    return np.broadcast_to(factor.reshape(-1), (channels,))
 
 
 def _convolved(node: Node, sign: float, site: Site) -> _Branch | None:
-    weight = site.array(node.inputs[1])
+    weight = site.exact(node.inputs[1])
     bias = node.inputs[2] if len(node.inputs) > 2 else None
-    numbers = site.array(bias)
+    numbers = site.exact(bias)
     if weight is None or (bias is not None and numbers is None) or not node.attributes.keys() <= _KNOWN:
         return None
-    if text_attribute(node, "auto_pad", "NOTSET") != "NOTSET" or weight.dtype not in (np.float32, np.float64):
+    if text_attribute(node, "auto_pad", "NOTSET") != "NOTSET" or node.operands[1].dtype not in (
+        DType.FLOAT32,
+        DType.FLOAT64,
+    ):
         return None
     axes = weight.ndim - 2
     ones = (1,) * axes
     pads = ints_attribute(node, "pads", (0,) * (2 * axes))[:axes]
     window = _Window(ints_attribute(node, "strides", ones), ints_attribute(node, "dilations", ones), pads)
-    own = None if numbers is None else sign * numbers.astype(np.float64)
-    return _Branch(
-        node.operands[0], window, int_attribute(node, "group", 1), sign * weight.astype(np.float64), own, False
-    )
+    own = None if numbers is None else sign * numbers
+    return _Branch(node.operands[0], window, int_attribute(node, "group", 1), sign * weight, own, False)
 
 
 def _size(branch: _Branch | None) -> int:
@@ -178,10 +184,9 @@ def _convolution(total: _Branch, base: Value, result: Value, site: Site) -> Valu
     """``total`` in place of the convolution that computes ``base``."""
     node = site.producer(base, "Conv")
     assert node is not None  # scales take nothing
-    dtype = result.dtype.numpy
-    inputs = [total.x, site.constant(total.weight.astype(dtype), "weight")]
+    inputs = [total.x, site.rounded(total.weight, result.dtype, "weight")]
     if total.bias is not None:
-        inputs.append(site.constant(total.bias.astype(dtype), "bias"))
+        inputs.append(site.rounded(total.bias, result.dtype, "bias"))
     attributes: dict[str, Attribute] = dict(node.attributes)
     return site.node("Conv", inputs, attributes, name=node.name)
 

@@ -262,3 +262,45 @@ def test_scales_around_contractions_fold() -> None:
     after = run_passes(before, FoldBatchNorm())
     assert ops(after) == ["Conv", "MatMul"]
     assert_same(before, after)
+
+
+def test_what_is_folded_in_several_steps_is_rounded_once() -> None:
+    numbers = np.random.default_rng(5).uniform(0.1, 3.0, (6, 3)).astype(np.float32)
+    weight, bias, factor, shift, second, third = (", ".join(map(repr, n.tolist())) for n in numbers)
+    before = graph(
+        f"""
+        graph main(%x: float32[1, 1, 2, 2]) -> (%y) {{
+          const %w: float32[3, 1, 1, 1] = [{weight}]
+          const %b: float32[3] = [{bias}]
+          const %f: float32[3, 1, 1] = [{factor}]
+          const %s: float32[3, 1, 1] = [{shift}]
+          const %g: float32[3, 1, 1] = [{second}]
+          const %h: float32[3, 1, 1] = [{third}]
+          %c: float32[1, 3, 2, 2] = Conv(%x, %w, %b) {{kernel_shape=(1, 1)}}
+          %d: float32[1, 3, 2, 2] = Mul(%c, %f)
+          %e: float32[1, 3, 2, 2] = Add(%d, %s)
+          %i: float32[1, 3, 2, 2] = Mul(%e, %g)
+          %y: float32[1, 3, 2, 2] = Mul(%i, %h)
+        }}
+        """
+    )
+    after = run_passes(before, FoldBatchNorm())
+    (conv,) = after.nodes
+    w, b, f, s, g, h = numbers.astype(np.float64)
+    assert np.array_equal(after.constants[conv.operands[1]].ravel(), (w * f * g * h).astype(np.float32))
+    assert np.array_equal(after.constants[conv.operands[2]], ((b * f + s) * g * h).astype(np.float32))
+
+
+def test_a_huge_uniform_weight_is_not_copied_to_look_at_it() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[1, 900000]) -> (%y) {
+          const %shape: int64[2] = [900000, 900000]
+          %w: float32[900000, 900000] = ConstantOfShape(%shape) {value=0.5, dtype=float32}
+          %z: float32[900000, 900000] = Mul(%x, %w)
+          %y: float32[900000, 900000] = Mul(%z, %x)
+        }
+        """
+    )
+    folded = run_passes(before, FoldConstants())
+    assert run_passes(folded, FoldBatchNorm()) is folded
