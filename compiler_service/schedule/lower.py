@@ -304,7 +304,7 @@ class _Lowering:
         if not loops:
             return leaf(ranges, local)
         loop, rest = loops[0], loops[1:]
-        here = ranges[loop.axis]
+        here = self._read(stage, loop.axis, ranges)
         if loop.guarded and here.limit is None:
             here = replace(here, limit=lift(here.extent))
 
@@ -336,6 +336,16 @@ class _Lowering:
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))
+
+    def _read(self, stage: Stage, axis: str, ranges: Ranges) -> Range:
+        """Where ``axis`` stands, without its last element where that is known not to be read."""
+        here = ranges[axis]
+        extents = {a.name: a.extent for a in stage.compute.all_axes}
+        for other in (second for first, second in stage.unread if first == axis):
+            at, last = ranges[other], as_dim(lift(extents[other]) - 1)
+            if (at.extent, at.base, here.extent) == (1, lift(last), extents[axis]) and isinstance(here.extent, int):
+                here = replace(here, extent=here.extent - 1)
+        return here
 
     def _named_limit(self, loop: Loop, inner: Range) -> tuple[tuple[Var, Expr] | None, Range]:
         """The number of wanted elements of a guarded tile as a variable: what depends on it is asked tile by tile, and no pass

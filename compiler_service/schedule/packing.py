@@ -94,21 +94,12 @@ def _packed(array: np.ndarray, order: tuple[tuple[int, int, int], ...]) -> np.nd
     """``array`` in ``order``, padded with zeros.
 
     ``packed[p0, p1, ...] = array[index]`` where each entry ``(axis, divisor, modulus)`` of ``order`` takes one digit of
-    ``index[axis]``.
+    ``index[axis]``: the digits of an axis, largest divisor first, make up all of it.
     """
-    tiles = {axis: modulus for axis, _, modulus in order if modulus}
-    padding = [(0, -extent % tiles.get(axis, 1)) for axis, extent in enumerate(array.shape)]
+    digits = {axis: sorted((e for e in order if e[0] == axis), key=lambda e: -e[1]) for axis in range(array.ndim)}
+    padding = [(0, -extent % digits[axis][0][1]) for axis, extent in enumerate(array.shape)]
     if any(after for _, after in padding):
         array = np.pad(array, padding)
-    split: list[int] = []
-    position: dict[tuple[int, bool], int] = {}
-    for axis, extent in enumerate(array.shape):
-        tile = tiles.get(axis, 0)
-        if tile:
-            position[axis, False], position[axis, True] = len(split), len(split) + 1
-            split += [extent // tile, tile]
-        else:
-            position[axis, False] = len(split)
-            split.append(extent)
-    arrangement = [position[axis, bool(modulus)] for axis, _, modulus in order]
-    return np.ascontiguousarray(array.reshape(split).transpose(arrangement))
+    split = [m or extent // d for axis, extent in enumerate(array.shape) for _, d, m in digits[axis]]
+    places = [entry for axis in range(array.ndim) for entry in digits[axis]]
+    return np.ascontiguousarray(array.reshape(split).transpose([places.index(entry) for entry in order]))

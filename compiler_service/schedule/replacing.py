@@ -29,7 +29,9 @@ def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) ->
         raise misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
     made = winograd_stages(conv, step.tile)
     tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)
-    return replace(_replaced(state, stage, tensors), transformed={**state.transformed, weight: made.weight})
+    done = _replaced(state, stage, tensors)
+    product = replace(done.stages[made.product.name], unread=made.unread)
+    return replace(done.with_stage(product), transformed={**state.transformed, weight: made.weight})
 
 
 def with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.faults import fault
 from compiler_service.schedule.ranges import Ranges
 from compiler_service.schedule.state import LoopKind, Stage, State
@@ -11,6 +14,10 @@ from shared_ir.expr import Expr, substitute, variables
 from shared_ir.simplify import Simplifier
 from shared_ir.target import Target
 
+_LINE, _SETS, _WAYS = 64, 64, 4
+"""Bytes of a line of the first-level cache, how many sets it has, and how many lines of a set are there for certain."""
+_MOST_APART = 3
+
 
 class Room:
     """Sizes the buffers of attached stages."""
@@ -19,7 +26,29 @@ class Room:
         self._state, self._target, self._simplify = state, target, simplify
 
     def extents(self, stage: Stage, ranges: Ranges) -> tuple[int, ...]:
-        return tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
+        found = tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
+        return found if stage.scope is not Scope.SCRATCH else self._apart(stage, found)
+
+    def _apart(self, stage: Stage, extents: tuple[int, ...]) -> tuple[int, ...]:
+        """``extents`` with so many more elements in the last that vectors written side by side lie in different sets of the
+        first-level cache: planes a multiple of a page apart would fill one set over and over."""
+        *outer, last = extents
+        line = _LINE // stage.tensor.dtype.itemsize
+        unrolled = {o.axis for o in stage.loops if o.kind is LoopKind.UNROLLED and o.step == 1}
+        if last % line or not unrolled:
+            return extents
+
+        def crowded(more: int) -> int:
+            lines = [0]
+            stride = last // line + more
+            for axis, extent in zip(reversed(stage.compute.axes[:-1]), reversed(outer), strict=True):
+                if axis.name in unrolled:
+                    lines = [own + i * stride for own in lines for i in range(extent)]
+                stride *= extent
+            return max(Counter(own % _SETS for own in lines).values())
+
+        more = min(range(_MOST_APART + 1), key=lambda more: max(crowded(more), _WAYS))
+        return (*outer, last + more * line)
 
     def _room(self, stage: Stage, axis: str, extent: Dim) -> int:
         """Elements to allocate along ``axis``: a masked last vector writes, and its readers read, all of its lanes."""

@@ -56,6 +56,7 @@ class Stage:
         body: the compute body after inlining.
         attach: (consumer stage, loop) inside which it is computed; None for the output.
         alias: it lives in the output's memory.
+        unread: pairs of axes; the last element of the first is not read where the second is at its last.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Stage:
     attach: tuple[str, str] | None = None
     scope: Scope = Scope.STACK
     alias: bool = False
+    unread: tuple[tuple[str, str], ...] = ()
 
     @property
     def compute(self) -> Compute:

@@ -142,6 +142,8 @@ class WinogradStages:
         accumulated, product: ``[outer.., p, q, th, tw, oc]``.
         columns: half of the transform back ``[outer.., i, q, th, tw, oc]``.
         output: what the convolution computes ``[outer.., oh, ow, oc]``.
+        unread: axes of ``product`` whose last tile hangs over the end, each with that of its points: the point at infinity adds
+            to the last output of a tile alone.
     """
 
     weight: Tensor
@@ -152,6 +154,7 @@ class WinogradStages:
     product: Tensor
     columns: Tensor
     output: Tensor
+    unread: tuple[tuple[str, str], ...]
 
 
 def winograd_stages(conv: Convolution, tile: int) -> WinogradStages:
@@ -199,7 +202,9 @@ def winograd_stages(conv: Convolution, tile: int) -> WinogradStages:
     columns = stage("columns", tile, channels, ("i", "q", "oc"), columns_body)
     axis_names = tuple(a.name for a in _axes_of(conv.tensor))
     output = compute(shape, output_body, name=name, axes=axis_names)
-    return WinogradStages(weight, data, rows, transformed, accumulated, product, columns, output)
+    sizes = zip((("th", "p"), ("tw", "q")), (height, width), strict=True)
+    unread = tuple(pair for pair, extent in sizes if isinstance(extent, int) and extent % tile)
+    return WinogradStages(weight, data, rows, transformed, accumulated, product, columns, output, unread)
 
 
 def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tensor:

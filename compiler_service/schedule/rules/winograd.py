@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
 from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate, packing, prefetch_distance
@@ -159,7 +159,7 @@ class _Model:
         columns = b.columns or -(-self.columns // b.tile)
         tiles = b.rows * columns
         channels = b.channels or self.channels
-        product = _block_cost(b, columns, channels, self.width) * f.size**2 * self.depth
+        product = self._product(b, f.size, columns, channels)
         lines = (b.rows * b.tile + self.kernel - 1) * (columns * b.tile + self.kernel - 1)
         vectors_in, vectors_out = -(-self.depth // self.width), -(-channels // self.width)
         forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size))
@@ -172,6 +172,18 @@ class _Model:
         size = f.size**2 * self.depth * self.channels * _FLOAT
         return self._both(
             tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
+        )
+
+    def _product(self, b: Blocking, size: int, columns: int, channels: int) -> float:
+        """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
+        hangs = [
+            self.is_static and extent % b.tile != 0 and n * b.tile >= extent
+            for extent, n in ((self.rows, b.rows), (self.columns, columns))
+        ]
+        return self.depth * sum(
+            n * m * _block_cost(replace(b, rows=b.rows - down), columns - across, channels, self.width)
+            for n, down in ((size - 1, 0), (1, hangs[0]))
+            for m, across in ((size - 1, 0), (1, hangs[1]))
         )
 
     def _both(self, product: float, rest: float, weights: _Weights) -> float:
@@ -258,9 +270,9 @@ class _Plan:
         self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
         self._state = kernel.after(self._before)
         self._width = lanes(target, DType.FLOAT32)
-        points = filtering(blocking.tile, conv.kernel).size ** 2
+        self._points = filtering(blocking.tile, conv.kernel).size
         channels = (conv.tensor.shape[-1], conv.data.tensor.shape[-1])
-        size = points * math.prod(d for d in channels if isinstance(d, int)) * _FLOAT
+        size = self._points**2 * math.prod(d for d in channels if isinstance(d, int)) * _FLOAT
         self._prefetch = prefetch_distance(size, target)
         width = conv.tensor.shape[-2]
         self._columns = width if isinstance(width, int) else 0
@@ -353,6 +365,9 @@ class _Plan:
         tiled = [(name, size) for name, size in (("th", b.down), ("tw", b.across)) if size > 1]
         unrolled = (*(name for name, _ in tiled), *wide)
         blocks = ["th" if b.down == 1 else f"th.{b.down}", "tw" if b.across == 1 else f"tw.{b.across}"]
+        unread = self._state.stage(stage).unread
+        apart = {point: f"{point}.{self._points - 1}" for _, point in unread}
+        points = [name for point in ("p", "q") for name in (apart.get(point), point) if name is not None]
         kinds: list[Step] = []
         for name in (stage, inner):
             kinds += [Split(name, "oc", self._width)] if wide else []
@@ -361,10 +376,11 @@ class _Plan:
         alone = [name for name in ("th", "tw") if name not in unrolled]
         return (
             ComputeAt(stage, self._state.output.name, loop, "scratch"),
+            *(Split(stage, point, self._points - 1) for _, point in unread),
             Split(stage, "oc", tile),
             *(Split(stage, name, size) for name, size in tiled),
             *kinds,
-            Reorder(stage, (*outer, "p", "q", f"oc.{tile}", *blocks, *unrolled, "oc")),
+            Reorder(stage, (*outer, *points, f"oc.{tile}", *blocks, *unrolled, "oc")),
             Reorder(inner, (*outer, *alone, "p", "q", "c", *unrolled, "oc")),
             ComputeAt(inner, stage, blocks[1], "stack"),
             *self._weights(inner, tile),
@@ -372,7 +388,9 @@ class _Plan:
 
     def _weights(self, stage: str, tile: int) -> Schedule:
         b = self._blocking
-        order = ((0, 1, 0), (1, 1, 0), (2, tile, 0), (3, 1, 0), (2, 1, tile))
+        parts = b.channels // tile if b.channels % tile == 0 else 0
+        chunks = ((2, b.channels, 0),) if parts else ()  # a task reads its weights in order
+        order = (*chunks, (0, 1, 0), (1, 1, 0), (2, tile, parts), (3, 1, 0), (2, 1, tile))
         columns = b.columns or -(-self._columns // b.tile)
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))

@@ -10,17 +10,19 @@ import pytest
 from compiler_service.codegen.host import host_target
 from compiler_service.codegen.jit import JitKernel
 from compiler_service.loop_ir import passes
+from compiler_service.loop_ir.ir import Allocate, Broadcast, For, Statement, Store, substatements, walk_statements
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.lower import lower
-from compiler_service.schedule.packing import preparation_of
+from compiler_service.schedule.packing import Preparation, preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.winograd import Blocking, winograd_plan
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule, Winograd, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.tensor import Tensor
+from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
+from shared_ir.dtype import DType
 from tests.compiler_service.schedule.kernels import (
     AVX2,
     AVX512,
@@ -64,6 +66,41 @@ def test_filtering_computes_the_convolution(target: str, case: str) -> None:
     got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
     (wanted,) = evaluate([output], feeds, {})
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+HANGING = {
+    "both": ((7, 6, 5, 20), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 11 * 11),
+    "rows of a task": (
+        (5, 7, 4, 16),
+        Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=2, vectors=1),
+        132,
+    ),
+    "one tile": ((3, 2, 4, 16), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1), 25),
+    "none": ((8, 8, 4, 16), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 12 * 12),
+}
+
+
+@pytest.mark.parametrize("case", HANGING)
+def test_tiles_that_hang_over_the_end_do_without_the_point_at_infinity(case: str) -> None:
+    (h, w, c, oc), blocking, products = HANGING[case]
+    output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1))
+    schedule = schedule_of(output, constants, "avx512", blocking)
+    feeds = random_feeds(output, {})
+    got = interpreted(output, feeds, {}, AVX512, schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    function = passes.run(lower("kernel", output, arguments_of(output), [], schedule, AVX512))
+    tasks = -(-h // (blocking.rows * blocking.tile))
+    assert tasks * _sums(function.body, 1) == products * c * -(-oc // 16)
+
+
+def _sums(statement: Statement, times: int) -> int:
+    """How often a task adds a vector of products to an accumulator."""
+    if isinstance(statement, For):
+        return _sums(statement.body, times * int(getattr(statement.extent, "value", 0)))
+    own = isinstance(statement, Store) and "accumulated" in statement.buffer.name
+    own = own and not isinstance(statement.value, Broadcast)  # which begins a sum
+    return times * own + sum(_sums(inner, times) for inner in substatements(statement))
 
 
 def test_filtering_of_a_batch() -> None:
@@ -141,6 +178,30 @@ def test_a_batch_is_filtered_like_one_image(images: int, size: tuple[int, int]) 
     output, constants = kernel(convolution(images, pixels, pixels, channels, channels, 3, 1, 1))
     schedule = default_schedule(output, constants, AVX512, winograd=True)
     assert [s.tile for s in schedule if isinstance(s, Winograd)] == [4]
+
+
+@pytest.mark.parametrize("size", [(14, 256), (7, 512), (56, 64)])
+def test_the_planes_of_a_tile_do_not_share_few_sets_of_the_cache(size: tuple[int, int]) -> None:
+    """A tile is written to all planes at once: so many lines that begin a multiple of a page apart would put each other out."""
+    (pixels, channels) = size
+    output, constants = kernel(convolution(1, pixels, pixels, channels, channels, 3, 1, 1))
+    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    function = lower("kernel", output, arguments_of(output), [], schedule, AVX512)
+    allocated = (s.buffer for s in walk_statements(function.body) if isinstance(s, Allocate))
+    p, q, *plane = next(b.shape for b in allocated if b.name.endswith("data.transformed"))
+    distance = np.prod(np.array(plane, np.int64)) * 4
+    sets = np.bincount(np.arange(int(str(p)) * int(str(q))) * distance // 64 % 64)
+    assert sets.max() <= 9
+
+
+def test_constants_are_laid_out_by_several_digits_of_one_axis() -> None:
+    weights = np.arange(6 * 40).reshape(6, 40)
+    order = ((1, 16, 0), (0, 1, 0), (1, 4, 4), (1, 1, 4))
+    packed = Preparation(order=order).apply(weights, placeholder("w", (6, 40), DType.INT64))
+    assert packed.shape == Preparation(order=order).shape((6, 40)) == (3, 6, 4, 4)
+    for column in range(40):
+        np.testing.assert_array_equal(packed[column // 16, :, column // 4 % 4, column % 4], weights[:, column])
+    assert not packed[2, :, 2:].any()
 
 
 def test_schedules_travel_as_json() -> None:
