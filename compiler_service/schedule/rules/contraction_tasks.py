@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compiler_service.schedule.rules.packing import arrival_rate
-from compiler_service.schedule.tiles import tile_cost
+from compiler_service.schedule.tiles import tile_cycles
 from shared_ir.target import Target
 
 _MEMORY_BYTES = 10.0
@@ -15,9 +15,11 @@ _MEMORY_BYTES = 10.0
 _WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
 """Bytes of weights, and of data from the second cache level and from behind it, that delay products by a cycle though they
 arrive in time."""
+_TILE_BYTES = 44.0
+"""Bytes of a tile of weights that come from the second cache level in a cycle: a tile of few rows waits for them."""
 _COPY_BYTES = 16.0
 """Bytes of an operand that are copied in a cycle to scratch."""
-_LOADS = 0.05
+_LOADS = 0.08
 """Cycles lost to each load of a register tile's step, beyond what :func:`tile_cost` counts."""
 _TASK_CYCLES = 150.0
 """To begin a task: its indices and the first, unpredicted branches of its loops."""
@@ -143,7 +145,7 @@ class _Model:
         work = self._work
         vectors = tile.width / work.lanes
         loads = 1 + _LOADS * (tile.height + vectors) / (tile.height * vectors)
-        products = window * tile_cost(rows, tile.height, columns, tile.width, work.lanes) * work.steps * loads
+        products = window * self._products(tile, rows, columns) * work.steps * loads
         arriving = size = columns * work.weight_bytes
         if tile.width * work.weight_bytes > self._target.l2 // 2:  # gone before the next rows
             arriving *= window * -(-rows // tile.height)
@@ -154,11 +156,27 @@ class _Model:
         sweeps = self._reading(data) * -(-columns // tile.width)
         return products + weights + copies + sweeps + _TASK_CYCLES
 
+    def _products(self, tile: Tile, rows: int, columns: int) -> float:
+        """Cycles of one step over ``rows`` x ``columns``, whose weights come from the second cache level where it keeps a tile."""
+        size = tile.width * self._work.weight_bytes
+        line = self._target.vector_bits / 8 / _TILE_BYTES if size > self._target.l1 // 2 else 0.0
+        return sum(
+            n * m * _overlapped(tile_cycles(h, vectors), vectors * line)
+            for n, h in _pieces(rows, tile.height)
+            for m, w in _pieces(columns, tile.width)
+            for vectors in [-(-w // self._work.lanes)]
+        )
+
     def _reading(self, data: float) -> float:
         """Cycles that reading ``data`` bytes once more costs."""
         if data <= self._target.l1 // 2:
             return 0.0
         return data / (_L2_DATA_BYTES if data <= self._target.l2 // 2 else _FAR_DATA_BYTES)
+
+
+def _overlapped(products: float, arrival: float) -> float:
+    """Cycles of what goes on at the same time: the longer one, and a part of the other that grows as they draw level."""
+    return float((products**8 + arrival**8) ** 0.125)
 
 
 def _pieces(extent: int, size: int) -> tuple[tuple[int, int], ...]:

@@ -68,6 +68,14 @@ def test_wide_weights_are_read_once() -> None:
     assert division(work(128, 768, 3072), 2).rows == 128
 
 
+def test_no_row_waits_for_weights_from_the_second_level() -> None:
+    """Two rows of four vectors are multiplied faster than the 256 bytes of weights for them arrive."""
+    given = work(7, 1024, 2048, window=7)
+    tiles = [Tile(h, 16 * v) for h, v in register_tiles(given.rows, given.columns, AVX512, F32)]
+    tile = best_division(given, tiles, AVX512)[1]
+    assert tile.width // 16 <= min(tile.height, given.rows % tile.height or tile.height)
+
+
 def with_weights(rows: int, depth: int, columns: int, target: Target = AVX512) -> tuple[Tensor, Schedule]:
     output = product(rows, depth, columns)
     constants = frozenset(t for t in arguments_of(output) if t.name == "w")
