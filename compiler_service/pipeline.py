@@ -19,8 +19,10 @@ from compiler_service.frontend.load import import_model
 from compiler_service.frontend.report import CheckReport
 from compiler_service.frontend.report import check_model as report_model
 from compiler_service.frontend.source import ModelSource
+from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.instruments import Dump, Time, Verify
 from compiler_service.graph_passes.known import known_values
+from compiler_service.graph_passes.parts import find_strides
 from compiler_service.graph_passes.pass_manager import Instrument, PassContext
 from compiler_service.graph_passes.pipelines import default_pipeline
 from compiler_service.graph_passes.plan_memory import plan_memory
@@ -215,15 +217,15 @@ def define_kernels(module: Module) -> tuple[KernelDefinition, ...]:
 
 
 def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
-    known = known_values(graph, outer)
+    known, strides = known_values(graph, outer), find_strides(graph)
     for node in graph.nodes:
         if node.op in SEQUENTIAL:
             yield algorithm_kernel(node)
         elif node.op != GROUP_OP:
             for body in node.subgraphs:
                 yield from _define_kernels(body, known)
-        elif not node.attributes.get("view", False):
-            yield from group_kernels(node, known)
+        elif not runs_no_kernel(node):
+            yield from group_kernels(node, known, strides)
 
 
 def link_attachments(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from compiler_service.graph_passes.aliases import is_view
+from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.lifetimes import Extent
@@ -121,7 +121,7 @@ class _Scope:
     # -- kernels
 
     def _group(self, graph: Graph, node: Node) -> list[Step]:
-        if is_view(node):
+        if runs_no_kernel(node):
             if not any(isinstance(d, Expr) for v in (*node.operands, *node.results) for d in v.shape):
                 return []
             return self._checks(group_kernels(node, self._known(graph)))

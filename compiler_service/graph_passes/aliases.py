@@ -1,4 +1,5 @@
-"""Which values share memory: a view group's output is its input under another shape, a Define's is its input."""
+"""Which values share memory: a view group's output is its input under another shape, a Define's is its input; a view of several
+inputs lies where these do, side by side."""
 
 from __future__ import annotations
 
@@ -10,6 +11,16 @@ from shared_ir.graph import DEFINE_OP, GROUP_OP, Graph, Node, Value
 def is_view(node: Node) -> bool:
     """Whether ``node`` moves no byte: its output aliases its first input."""
     return node.op == DEFINE_OP or (node.op == GROUP_OP and bool(node.attributes.get("view", False)))
+
+
+def is_joined(node: Node) -> bool:
+    """Whether ``node`` is a concatenation whose operands are made where they belong in its result (see :mod:`parts`)."""
+    return node.op == GROUP_OP and bool(node.attributes.get("parts", False))
+
+
+def runs_no_kernel(node: Node) -> bool:
+    """Whether no kernel runs for ``node``."""
+    return is_view(node) or is_joined(node)
 
 
 def memory_roots(graph: Graph) -> Mapping[Value, Value]:

@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from compiler_service.graph_passes.aliases import is_view
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
 from compiler_service.graph_passes.classify import overwritable_inputs
+from compiler_service.graph_passes.parts import find_parts, find_strides
 from compiler_service.graph_passes.symbols import input_symbols
+from compiler_service.tensor_expr.strides import Strides, span
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
 from shared_ir.expr import Expr, Var
 from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
@@ -21,9 +23,9 @@ from shared_ir.types import TensorType
 Span = tuple[int, int]
 
 
-def byte_size(type: TensorType) -> Dim:
-    """Bytes of a dense tensor; types below 8 bits take one byte per element."""
-    return as_dim(product(type.shape) * type.dtype.itemsize)
+def byte_size(type: TensorType, strides: Strides | None = None) -> Dim:
+    """Bytes from the first element of a tensor to its last; types below 8 bits take one byte per element."""
+    return as_dim(span(type.shape, strides) * type.dtype.itemsize)
 
 
 class Extent(enum.IntEnum):
@@ -61,6 +63,7 @@ class Survey:
         roots: for every value, the value that defines its memory (itself, unless it is a view).
         spans: first and last step at which the memory of each root is in use.
         homes: roots that are made in the memory of another root.
+        strides: of values with gaps in their memory.
         groups: the fused groups with their steps.
         loops: by the name of the counter.
     """
@@ -69,6 +72,7 @@ class Survey:
     roots: dict[Value, Value] = field(default_factory=dict)
     spans: dict[Value, Span] = field(default_factory=dict)
     homes: dict[Value, Home] = field(default_factory=dict)
+    strides: dict[Value, Strides] = field(default_factory=dict)
     groups: list[tuple[int, Node]] = field(default_factory=list)
     loops: dict[str, Loop] = field(default_factory=dict)
     constants: set[Value] = field(default_factory=set)
@@ -89,6 +93,9 @@ class Survey:
     def graph(self, graph: Graph) -> None:
         for value in (*graph.inputs, *graph.constants):
             self.roots[value] = value
+        for value, part in find_parts(graph).items():
+            self.homes[value] = Home(part.whole, product((part.offset, value.dtype.itemsize)))
+        self.strides.update(find_strides(graph))
         self.constants.update(graph.constants)
         for node in graph.nodes:
             self._step += 1

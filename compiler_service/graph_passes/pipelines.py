@@ -15,6 +15,7 @@ from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.lower_loops import LowerLoops
 from compiler_service.graph_passes.pass_manager import Pass, Pipeline
+from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 
@@ -33,6 +34,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             ChooseLayout,
             Fuse,
             SeparateOutputs,
+            PlaceParts,
         )
     }
 )
@@ -43,7 +45,8 @@ def default_pipeline(opt_level: int) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
-    2: also batch norm and algebra. 3: also layout and fusion, branches added up, and rounding that changes the last bit.
+    2: also batch norm and algebra. 3: also layout, fusion and concatenations without copies, branches added up, and rounding
+    that changes the last bit.
     """
     passes: tuple[Pass, ...] = (
         ExpandOperators(),
@@ -61,5 +64,6 @@ def default_pipeline(opt_level: int) -> Pipeline:
         EliminateCommonSubexpressions(),
         Fuse(merge=opt_level >= 3),
         SeparateOutputs(),
+        PlaceParts(),
     )
     return Pipeline(tuple(p for p in passes if p.level <= opt_level))

@@ -16,6 +16,7 @@ from compiler_service.graph_passes.lifetimes import Extent, Home, Survey, byte_s
 from compiler_service.graph_passes.pack_memory import Block, pack
 from compiler_service.graph_passes.symbols import input_symbols
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
+from compiler_service.tensor_expr.strides import Strides
 from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
@@ -101,7 +102,7 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
     arena = {v: None for v in members if v not in in_slots}
     arena_size = _place_in_arena(found, members, arena, owned, in_place)
     slots = _place_in_slots(found, members, in_slots, owned)
-    buffers = {v: _placement(v, found.home(r), owned) for v, r in found.roots.items()}
+    buffers = {v: _placement(v, found.home(r), owned, found.strides.get(v)) for v, r in found.roots.items()}
     loops = {
         counter: LoopMemory(
             tuple(_placement(v, found.home(v), owned) for v in loop.following),
@@ -225,10 +226,10 @@ def _place_in_slots(
     return len(ends)
 
 
-def _placement(value: Value, home: Home, owned: Mapping[Value, Placement]) -> Placement:
+def _placement(value: Value, home: Home, owned: Mapping[Value, Placement], strides: Strides | None = None) -> Placement:
     place = owned[home.parent]
     offset = as_dim(place.offset + home.offset)
-    return Placement(place.storage, byte_size(value.type), offset, place.index, home.extent)
+    return Placement(place.storage, byte_size(value.type, strides), offset, place.index, home.extent)
 
 
 def _row(home: Home, found: Survey, owned: Mapping[Value, Placement]) -> Placement:

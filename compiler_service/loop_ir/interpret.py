@@ -35,6 +35,7 @@ from compiler_service.loop_ir.ir import (
 )
 from compiler_service.loop_ir.text import statement_head
 from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, reinterpret
+from compiler_service.tensor_expr.strides import span
 from compiler_service.tensor_expr.tensor import ReduceOp
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import evaluate
@@ -83,7 +84,8 @@ def run(
     """Run ``tasks`` (default: all) of ``function``, writing its outputs in place.
 
     Args:
-        arrays: one C-contiguous array per buffer, in order or by buffer name, of its dtype and number of elements.
+        arrays: one C-contiguous array per buffer, in order or by buffer name, of its dtype and number of elements (for a
+            buffer with strides, all memory from its first element to its last).
         symbols: the value of every symbol.
         check_bounds: check every index of every access against its own extent.
 
@@ -126,11 +128,14 @@ def _view(function: Function, buffer: Buffer, array: Array, symbols: Mapping[str
     shape = tuple(evaluate(extent, symbols) for extent in buffer.shape)
     if array.dtype != storage_dtype(buffer.dtype):
         _refuse(function, f"dtype of the array for {buffer.name}", buffer.dtype, array.dtype)
-    if array.size != int(np.prod(shape)):
+    if array.size != evaluate(span(buffer.shape, buffer.strides), symbols):
         _refuse(function, f"shape of the array for {buffer.name}", shape, array.shape)
     if not array.flags.c_contiguous:
         _refuse(function, f"the array for {buffer.name}", "a C-contiguous array", "a strided one")
-    return array.reshape(shape)
+    if buffer.strides is None:
+        return array.reshape(shape)
+    strides = [evaluate(stride, symbols) * array.itemsize for stride in buffer.strides]
+    return np.lib.stride_tricks.as_strided(array, shape, strides)
 
 
 @dataclass

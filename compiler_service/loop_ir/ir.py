@@ -36,6 +36,7 @@ import enum
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import ReduceOp
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
@@ -58,7 +59,10 @@ class ForKind(enum.StrEnum):
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Typed row-major memory; compared by identity. ``shape`` of SCRATCH and STACK buffers is constant.
+    """Typed memory; compared by identity. ``shape`` of SCRATCH and STACK buffers is constant.
+
+    Elements are in row-major order. They follow each other without gaps, unless an ARGUMENT has ``strides``: its element
+    ``[i, j]`` is then number ``i * strides[0] + j * strides[1]``.
 
     ``prefetch`` bytes ahead of what a contiguous vector load reads is asked of memory too (0: nothing).
     """
@@ -68,6 +72,7 @@ class Buffer:
     shape: tuple[Dim, ...]
     scope: Scope = Scope.ARGUMENT
     prefetch: int = 0
+    strides: Strides | None = None
 
 
 @dataclass(frozen=True, eq=False)

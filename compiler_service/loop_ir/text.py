@@ -11,8 +11,9 @@
         y[t * 16:+16, mask=m] = acc[0:16]
 
 Literals carry their type (``1`` int64, ``1.0`` float32, ``1i32``, ``1.0f64``); ``base:+lanes`` is a stride-1 vector
-index, ``ramp(base, stride, lanes)``, ``splat(x, lanes)`` and ``reduce.sum(x)`` are the other vector forms. Every binder
-has a name of its own: where two share one, later ones get ``_1``, ``_2``, ...
+index, ``ramp(base, stride, lanes)``, ``splat(x, lanes)`` and ``reduce.sum(x)`` are the other vector forms. A buffer with gaps is
+declared with its strides, ``x: float32[n, 32] by [64, 1]``. Every binder has a name of its own: where two share one, later ones
+get ``_1``, ``_2``, ...
 """
 
 from __future__ import annotations
@@ -146,7 +147,8 @@ class _Printer:
     def declaration(self, buffer: Buffer) -> str:
         if buffer not in self.buffers:
             self.buffers[buffer] = self.fresh(buffer.name)
-        return f"{self.buffers[buffer]}: {buffer.dtype}[{', '.join(map(self.dim, buffer.shape))}]"
+        strides = "" if buffer.strides is None else f" by [{', '.join(map(self.dim, buffer.strides))}]"
+        return f"{self.buffers[buffer]}: {buffer.dtype}[{', '.join(map(self.dim, buffer.shape))}]{strides}"
 
     # -- expressions
 

@@ -26,6 +26,7 @@ from compiler_service.loop_ir.ir import (
     VectorVar,
 )
 from compiler_service.loop_ir.text import expression_text, statement_head
+from compiler_service.tensor_expr.strides import Strides
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var, lift
@@ -78,10 +79,18 @@ class _Verifier:
                 self.fault(f"argument {buffer.name} is listed twice")
             for extent in buffer.shape:
                 self.expect_integer(lift(extent), f"an extent of {buffer.name}")
+            for stride in self.strides(buffer):
+                self.expect_integer(lift(stride), f"a stride of {buffer.name}")
             self.buffers.add(buffer)
         self.expect_integer(lift(self.function.tasks), "the number of tasks")
         self.bind(self.function.task, DType.INT64)
         self.statement(self.function.body)
+
+    def strides(self, buffer: Buffer) -> Strides:
+        strides = buffer.strides or ()
+        if strides and len(strides) != len(buffer.shape):
+            self.fault(f"number of strides of {buffer.name}", len(buffer.shape), len(strides))
+        return strides
 
     def fault(self, message: str, expected: object = "", received: object = "") -> NoReturn:
         raise IngotError(
@@ -147,6 +156,8 @@ class _Verifier:
         buffer = allocate.buffer
         if buffer.scope is Scope.ARGUMENT:
             self.fault(f"{buffer.name} is allocated", "scope scratch or stack", buffer.scope)
+        if buffer.strides is not None:
+            self.fault(f"the {buffer.scope} buffer {buffer.name} has strides", "no gaps", buffer.strides)
         if not all(isinstance(extent, int) for extent in buffer.shape):
             self.fault(f"shape of the {buffer.scope} buffer {buffer.name}", "constant extents", "symbolic ones")
         if buffer in self.buffers:

@@ -59,7 +59,7 @@ from shared_ir.expr import Expr, Var, substitute, transform
 def initial_state(output: Tensor) -> State:
     """Every stage with one serial loop per axis; nothing is placed yet."""
     stages = {name: stage_of_tensor(t, name) for t, name in stage_names(output).items() if isinstance(t.op, Compute)}
-    return State(stages, {}, {}, {})
+    return State(stages, {}, {}, {}, strides=output.strides)
 
 
 def apply_schedule(output: Tensor, schedule: Schedule) -> State:

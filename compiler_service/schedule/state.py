@@ -12,6 +12,7 @@ from compiler_service.schedule.steps import (
     Pack,
 )
 from compiler_service.tensor_expr.diagonals import GroupedConvolution, match_groups
+from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import (
     Compute,
     Load,
@@ -110,6 +111,7 @@ class State:
         prefetches: what the loop of a stage asks memory for, by the names of both.
         transformed: arguments that another tensor, computed from them at compile time, takes the place of.
         attend: how the stages are computed together, where they are attention (see the step of this name).
+        strides: where the elements of the output lie (see :mod:`strides`).
     """
 
     stages: Mapping[str, Stage]
@@ -117,6 +119,7 @@ class State:
     prefetches: Mapping[tuple[str, str], Ahead | Further]
     transformed: Mapping[Tensor, Tensor]
     attend: Attend | None = None
+    strides: Strides | None = None
 
     @property
     def output(self) -> Stage:

@@ -45,12 +45,12 @@ class Values:
             a: self._argument(a, i) for i, t in enumerate(arguments) for a in [state.transformed.get(t, t)]
         }
         tensor = state.output.tensor
-        self.output = Buffer("out", tensor.dtype, tensor.shape)
+        self.output = Buffer("out", tensor.dtype, tensor.shape, strides=state.strides)
 
     def _argument(self, tensor: Tensor, index: int) -> Buffer:
         pack = self._state.packs.get(tensor)
         if pack is None:
-            return Buffer(f"{tensor.name}_{index}", tensor.dtype, tensor.shape)
+            return Buffer(f"{tensor.name}_{index}", tensor.dtype, tensor.shape, strides=tensor.strides)
         return Buffer(f"{tensor.name}_{index}", tensor.dtype, packed_shape(tensor, pack), prefetch=pack.prefetch)
 
     def element(self, stage: Stage, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:

@@ -1,7 +1,8 @@
 """Coalescing: adjacent axes that every access walks together become one axis.
 
 A 1x1 convolution over ``n, oh, ow`` becomes a matrix product over ``n * oh * ow`` rows; an elementwise kernel of any rank becomes
-one loop. Only shapes change, not memory: a merged tensor has the same elements in the same order.
+one loop. Only shapes change, not memory: a merged tensor has the same elements in the same order. Axes between which memory has
+gaps stay apart.
 
 before: ``y[a, b, c] = f(x[a, b, c], bias[c])``     with ``x`` and ``y`` of shape [A, B, C]
 after:  ``y[ab, c]   = f(x[ab, c], bias[c])``       with ``x`` and ``y`` of shape [A * B, C]
@@ -14,6 +15,7 @@ from dataclasses import dataclass, field
 from typing import TypeVar
 
 from compiler_service.tensor_expr.split_axes import split_axes
+from compiler_service.tensor_expr.strides import Strides, merges
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Reduction, Tensor, loads, topological
 from shared_ir.dim import Dim, product
 from shared_ir.expr import Expr, Var, lift, substitute, transform, variables
@@ -56,8 +58,12 @@ def _squeezed(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
             body = transform(substitute(op.body, {v: lift(0) for v in gone}), lambda e: _squeezed_load(e, new))
             op = Compute(axes, _in_range(body, axes, reduction), reduction)
         value = None if tensor.value is None else tensor.value.reshape([d for d in shape if isinstance(d, int)])
-        new[tensor] = Tensor(tensor.name, shape, tensor.dtype, op, value)
+        new[tensor] = Tensor(tensor.name, shape, tensor.dtype, op, value, strides=_kept(tensor.strides, keep))
     return new[output], {old: t for old, t in new.items() if isinstance(old.op, Placeholder)}
+
+
+def _kept(strides: Strides | None, keep: Sequence[int]) -> Strides | None:
+    return None if strides is None else tuple(strides[i] for i in keep)
 
 
 def _in_range(body: Expr, axes: tuple[Axis, ...], reduction: Reduction | None) -> Expr:
@@ -131,6 +137,8 @@ class _Merge:
         """Merge dims of ``tensor`` and ask the same of every place that reads it."""
         if position in self.dims.setdefault(tensor, set()):
             return True
+        if not merges(tensor.shape, tensor.strides, position):
+            return False
         self.dims[tensor].add(position)
         if isinstance(tensor.op, Compute):
             pending.append((tensor, position))
@@ -185,7 +193,7 @@ class _Merge:
             if tensor not in self.dims:
                 return tensor
             value = None if tensor.value is None else tensor.value.reshape(tuple(int(str(d)) for d in shape))
-            return Tensor(tensor.name, shape, tensor.dtype, tensor.op, value)
+            return Tensor(tensor.name, shape, tensor.dtype, tensor.op, value, strides=self._strides(tensor))
         spatial = len(tensor.op.axes)
         merged = self.axes.get(tensor, set())
         joined = _joined(tensor.op.axes, {p for p in merged if p < spatial}, _join_axes)
@@ -196,7 +204,14 @@ class _Merge:
         body = transform(tensor.op.body, lambda e: self._reload(e, new))
         if any(variables(body) & {a.var for a in tensor.op.all_axes[p : p + 2]} for p in merged):
             body = substitute(body, self._variables(tensor.op, merged))
-        return Tensor(tensor.name, shape, tensor.dtype, Compute(joined, body, reduction), tensor.value)
+        op = Compute(joined, body, reduction)
+        return Tensor(tensor.name, shape, tensor.dtype, op, tensor.value, strides=self._strides(tensor))
+
+    def _strides(self, tensor: Tensor) -> Strides | None:
+        """Of two dims that merge the inner one says how far apart elements are."""
+        if tensor.strides is None:
+            return None
+        return _joined(tensor.strides, self.dims.get(tensor, set()), lambda _, inner: inner)
 
     def _variables(self, op: Compute, merged: set[int]) -> dict[Var, Expr]:
         """After loads were rebuilt only the first axis of a merged pair is left, standing for both."""

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import numpy as np
 
 from compiler_service.tensor_expr.assumptions import Assumption, assumptions
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.registry import infer
+from compiler_service.tensor_expr.strides import Strides, with_gaps
 from compiler_service.tensor_expr.tensor import (
     Axis,
     Compute,
@@ -70,15 +72,18 @@ class KernelDefinition:
         return print_tensors(self.output)
 
 
-def group_kernels(node: Node, known: Known) -> tuple[KernelDefinition, ...]:
+def group_kernels(
+    node: Node, known: Known, strides: Mapping[Value, Strides] = MappingProxyType({})
+) -> tuple[KernelDefinition, ...]:
     """The kernels of an ``ingot.Group``, one per output.
 
     Args:
         known: what is known of the operands of ``node`` (small constants, shape arithmetic).
+        strides: of values that have gaps in memory (see :mod:`strides`).
     """
     body = node.attributes["body"]
     assert isinstance(body, Graph)
-    tensors = _define(body, node, known)
+    tensors = _define(body, node, known, strides)
     outer = dict(zip(body.inputs, node.operands, strict=True))
     names = node.attributes.get("nodes", ())
     assert isinstance(names, tuple)
@@ -88,16 +93,16 @@ def group_kernels(node: Node, known: Known) -> tuple[KernelDefinition, ...]:
         t: v for v, t in tensors.items() if v in body.constants and v not in outer
     }
     return tuple(
-        _kernel(tensors[inner], result, by_tensor, onnx_nodes, label)
+        _kernel(tensors[inner], result, by_tensor, onnx_nodes, label, strides.get(result))
         for inner, result in zip(body.outputs, node.results, strict=True)
     )
 
 
-def _define(body: Graph, node: Node, known: Known) -> dict[Value, Tensor]:
+def _define(body: Graph, node: Node, known: Known, strides: Mapping[Value, Strides]) -> dict[Value, Tensor]:
     """The tensor of every value of ``body``."""
     tensors: dict[Value, Tensor] = {}
     for inner, operand in zip(body.inputs, node.operands, strict=True):
-        tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, known.get(operand))
+        tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, known.get(operand), strides.get(operand))
     for inner, array in body.constants.items():
         objects = np.array(array.tolist(), dtype=object).reshape(array.shape)
         tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, objects)
@@ -114,13 +119,18 @@ def _define(body: Graph, node: Node, known: Known) -> dict[Value, Tensor]:
 
 
 def _kernel(
-    tensor: Tensor, result: Value, operands: Mapping[Tensor, Value], nodes: tuple[str, ...], label: str
+    tensor: Tensor,
+    result: Value,
+    operands: Mapping[Tensor, Value],
+    nodes: tuple[str, ...],
+    label: str,
+    strides: Strides | None,
 ) -> KernelDefinition:
     if isinstance(tensor.op, Placeholder):  # a copy
         source = tensor
         tensor = compute(source.shape, lambda *i: source[i], name="copy")
     flops, assumed = _flops(tensor), _assumptions(tensor)
-    known = _with_known_elements(tensor)
+    known = _with_known_elements(replace(tensor, strides=strides))
     output, shrunk = coalesce(known)
     original = {new: old for old, new in shrunk.items()}
     arguments = tuple(t for t in topological(output) if isinstance(t.op, Placeholder))
@@ -242,7 +252,9 @@ def _renamed_tensors(
             if reduction is not None:
                 reduction = Reduction(reduction.op, axes(reduction.axes))
             op = Compute(axes(op.axes), transform(renamed(op.body), reload), reduction)
-        new[tensor] = Tensor(tensor.name, tuple(dim(d) for d in tensor.shape), tensor.dtype, op)
+        strides = None if tensor.strides is None else tuple(dim(d) for d in tensor.strides)
+        strides = with_gaps(shape := tuple(dim(d) for d in tensor.shape), strides)
+        new[tensor] = Tensor(tensor.name, shape, tensor.dtype, op, strides=strides)
     return new
 
 

@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, Tensor, loads, topological
-from shared_ir.dim import Dim, as_dim
+from shared_ir.dim import Dim, as_dim, product
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, lift, substitute, transform
 from shared_ir.simplify import Interval, simplify
 
@@ -121,7 +122,15 @@ def _split(tensor: Tensor, position: int, factor: int) -> Tensor:
     body = substitute(op.body, {axis.var: quotient.var * factor + remainder.var})
     bounds: dict[str, Interval] = {a.var.name: (0, _last(a.extent)) for a in axes}
     shape = tuple(a.extent for a in axes)
-    return replace(tensor, shape=shape, op=replace(op, axes=axes, body=_simplified(body, bounds)))
+    op = replace(op, axes=axes, body=_simplified(body, bounds))
+    return replace(tensor, shape=shape, op=op, strides=_split_strides(tensor.strides, position, factor))
+
+
+def _split_strides(strides: Strides | None, position: int, factor: int) -> Strides | None:
+    if strides is None:
+        return None
+    inner = strides[position]
+    return (*strides[:position], product((inner, factor)), inner, *strides[position + 1 :])
 
 
 def _simplified(body: Expr, bounds: dict[str, Interval]) -> Expr:

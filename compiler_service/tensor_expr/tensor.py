@@ -2,7 +2,7 @@
 
 Grammar::
 
-    Tensor    = Tensor(name, shape, dtype, op, value)
+    Tensor    = Tensor(name, shape, dtype, op, value, strides)
     op        = Placeholder | Compute(axes, body, reduction)
     reduction = None | Reduction(op, axes)
     Expr     += Load(tensor, indices)
@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 
+from compiler_service.tensor_expr.strides import Strides
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Scalar, Var, lift, walk
@@ -83,6 +84,7 @@ class Tensor:
     ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array
     of Python numbers and :class:`Expr` over dim symbols, shaped like the (then static) tensor. ``assumes`` are pairs of
     dims that must be equal for the definition to hold and that its indices do not show (see :mod:`assumptions`).
+    ``strides`` say where the elements of an argument or of the output lie (see :mod:`strides`): without gaps, if they are None.
     """
 
     name: str
@@ -91,6 +93,7 @@ class Tensor:
     op: Placeholder | Compute
     value: np.ndarray | None = None
     assumes: tuple[tuple[Dim, Dim], ...] = ()
+    strides: Strides | None = None
 
     @property
     def rank(self) -> int:
@@ -153,8 +156,14 @@ def loads(body: Expr) -> Iterator[Load]:
     return (node for node in walk(body) if isinstance(node, Load))
 
 
-def placeholder(name: str, shape: Sequence[Dim], dtype: DType, value: np.ndarray | None = None) -> Tensor:
-    return Tensor(name, tuple(shape), dtype, Placeholder(), value)
+def placeholder(
+    name: str,
+    shape: Sequence[Dim],
+    dtype: DType,
+    value: np.ndarray | None = None,
+    strides: Strides | None = None,
+) -> Tensor:
+    return Tensor(name, tuple(shape), dtype, Placeholder(), value, strides=strides)
 
 
 def compute(

@@ -22,6 +22,8 @@ def print_tensors(output: Tensor) -> str:
 
 def _line(tensor: Tensor, names: dict[Tensor, str]) -> str:
     kind = f"{tensor.dtype}[{dims_text(tensor.shape)}]"
+    if tensor.strides is not None:
+        kind += f" by [{dims_text(tensor.strides)}]"
     if not isinstance(tensor.op, Compute):
         return f"{names[tensor]} = argument {kind}"
     axes = ", ".join(a.name for a in tensor.op.axes)

@@ -4,8 +4,8 @@
 
     x[b, h, 0:16]    ->    x[b * (H * 16) + h * 16 :+16]        for x of shape [B, H, 16]
 
-Every buffer becomes one of rank 1 with the same number of elements. A vector index along the last axis stays a ``Ramp``
-of stride 1: a contiguous access. The sums are left to ``simplify``.
+Every buffer becomes one of rank 1 with the same number of elements, and the gaps between them, where it has any. A vector
+index along the last axis stays a ``Ramp`` of stride 1: a contiguous access. The sums are left to ``simplify``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from compiler_service.loop_ir.ir import (
 )
 from compiler_service.loop_ir.passes.lanes import index_arithmetic
 from compiler_service.loop_ir.passes.rewrite import with_expressions, with_substatements
-from shared_ir.dim import product
+from compiler_service.tensor_expr.strides import row_major, span
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, binary, lift, transform
 
 
@@ -47,19 +47,19 @@ class _Flattener:
     def flat_buffer(self, buffer: Buffer) -> Buffer:
         found = self.buffers.get(buffer)
         if found is None:
-            found = buffer if len(buffer.shape) == 1 else replace(buffer, shape=(product(buffer.shape),))
+            size = span(buffer.shape, buffer.strides)
+            found = buffer if _is_flat(buffer) else replace(buffer, shape=(size,), strides=None)
             self.buffers[buffer] = found
-            axes = range(1, len(buffer.shape) + 1)
-            self.strides[buffer] = tuple([lift(product(buffer.shape[axis:])) for axis in axes])
+            self.strides[buffer] = tuple([lift(s) for s in buffer.strides or row_major(buffer.shape)])
         return found
 
     def statement(self, statement: Statement) -> Statement:
         parts = tuple([self.statement(part) for part in substatements(statement)])
         new = with_expressions(with_substatements(statement, parts), self.expr)
         match new:
-            case Store(buffer=buffer, indices=indices) if len(buffer.shape) != 1:
+            case Store(buffer=buffer, indices=indices) if not _is_flat(buffer):
                 return replace(new, buffer=self.flat_buffer(buffer), indices=(self.index(buffer, indices),))
-            case Prefetch(buffer=buffer, indices=indices) if len(buffer.shape) != 1:
+            case Prefetch(buffer=buffer, indices=indices) if not _is_flat(buffer):
                 return Prefetch(self.flat_buffer(buffer), (self.index(buffer, indices),))
             case Allocate(buffer=buffer, body=body):
                 return Allocate(self.flat_buffer(buffer), body)
@@ -69,7 +69,7 @@ class _Flattener:
         return transform(expr, self.flat_load, self._memo)
 
     def flat_load(self, expr: Expr) -> Expr | None:
-        if isinstance(expr, BufferLoad) and len(expr.buffer.shape) != 1:
+        if isinstance(expr, BufferLoad) and not _is_flat(expr.buffer):
             return BufferLoad(self.flat_buffer(expr.buffer), (self.index(expr.buffer, expr.indices),), expr.mask)
         return None
 
@@ -85,6 +85,10 @@ class _Flattener:
                 found = Broadcast(found, lanes)
             self._indices[buffer, indices] = found
         return found
+
+
+def _is_flat(buffer: Buffer) -> bool:
+    return len(buffer.shape) == 1 and buffer.strides is None
 
 
 def arithmetic(op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
