@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
 from compiler_service.graph_passes.operands import integer_operand
@@ -100,6 +101,49 @@ def _concat(node: Node, site: Site) -> Replacement:
     return node.operands[0] if len(node.operands) == 1 else None
 
 
+def _concat_of_slices(node: Node, site: Site) -> Replacement:
+    """Slices that follow each other in one value are one slice of it."""
+    axis = int_attribute(node, "axis") % node.results[0].type.rank
+    joined: list[_Slice] = []
+    for value in node.operands:
+        part = _slice_along(value, axis, site)
+        if joined and joined[-1].source == part.source and joined[-1].stop == part.start != part.stop:
+            joined[-1] = _Slice(None, part.source, joined[-1].start, part.stop)
+        else:
+            joined.append(part)
+    if len(joined) == len(node.operands):
+        return None
+    operands = [s.value or _sliced(s, axis, site) for s in joined]
+    return operands[0] if len(operands) == 1 else site.node("Concat", operands, node.attributes)
+
+
+class _Slice(NamedTuple):
+    """``source[start:stop]`` along an axis; ``value`` where a value of the graph is that."""
+
+    value: Value | None
+    source: Value
+    start: int
+    stop: int
+
+
+def _slice_along(value: Value, axis: int, site: Site) -> _Slice:
+    """``value`` as a slice along ``axis`` alone, by numbers; an empty slice of itself where it is none."""
+    node = site.producer(value, "Slice")
+    numbers = () if node is None else [integer_operand(node, i, site) for i in range(1, len(node.inputs))]
+    extent = None if node is None else node.operands[0].shape[axis]
+    if node is None or len(numbers) < 3 or not isinstance(extent, int) or any(n is None or len(n) != 1 for n in numbers):
+        return _Slice(value, value, 0, 0)
+    start, stop, along, *step = (n[0] for n in numbers if n is not None)
+    if along % value.type.rank != axis or any(s != 1 for s in step):
+        return _Slice(value, value, 0, 0)
+    return _Slice(value, node.operands[0], *slice(start, stop).indices(extent)[:2])
+
+
+def _sliced(part: _Slice, axis: int, site: Site) -> Value:
+    is_whole = part.start == 0 and part.stop == part.source.shape[axis]
+    return part.source if is_whole else site.slice(part.source, axis, part.start, part.stop)
+
+
 def _padded_convolution(node: Node, site: Site) -> Replacement:
     """Zero padding of the spatial axes moves into the convolution."""
     pad = site.producer(node.inputs[0], "Pad")
@@ -143,6 +187,7 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Slice", _whole_slice),  # Slice(x, all of it) -> x
     rule("Pad", _no_padding),  # Pad(x, 0) -> x
     rule("Concat", _concat),  # Concat(x) -> x
+    rule("Concat", _concat_of_slices),  # Concat(x[:a], x[a:b], y) -> Concat(x[:b], y)
     rule("Conv", _padded_convolution),  # Conv(Pad(x, 0)) -> Conv(x) with more pads
 )
 
