@@ -42,7 +42,7 @@ def find_parts(graph: Graph) -> Mapping[Value, Part]:
     for node in reversed(joined):
         (whole,) = node.results
         strides = found[whole].strides if whole in found else row_major(whole.shape)
-        for operand, offset in zip(node.operands, offsets(node, strides), strict=True):
+        for operand, offset in zip(node.operands, offsets(node.operands, _axis(node), strides), strict=True):
             root = roots[operand]
             own = reshaped(operand.shape, strides, root.shape)
             if own is None or root in found:
@@ -51,23 +51,20 @@ def find_parts(graph: Graph) -> Mapping[Value, Part]:
     return found
 
 
-def offsets(node: Node, strides: Strides) -> tuple[Dim, ...]:
-    """Of each operand of a concatenation, the first element in the result, whose strides are given."""
-    rank = node.results[0].type.rank
-    axis = concatenated_axis(node) % rank
+def offsets(operands: Sequence[Value], axis: int, strides: Strides) -> tuple[Dim, ...]:
+    """Of each operand of a concatenation, its first element in the result, whose strides are given."""
     found: list[Dim] = []
     start: Dim = 0
-    for operand in node.operands:
+    for operand in operands:
         found.append(product((start, strides[axis])))
         start = start + operand.shape[axis]
     return tuple(found)
 
 
-def concatenated_axis(node: Node) -> int:
-    """The axis of a group that is one concatenation."""
-    (body,) = node.subgraphs
-    (concat,) = (n for n in body.nodes if n.op == "Concat")
-    return int_attribute(concat, "axis")
+def _axis(joined: Node) -> int:
+    (body,) = joined.subgraphs
+    (concat,) = body.nodes
+    return int_attribute(concat, "axis") % joined.results[0].type.rank
 
 
 def find_strides(graph: Graph) -> Mapping[Value, Strides]:

@@ -102,7 +102,7 @@ class _Places:
         strides = self.parts[whole].strides if whole in self.parts else row_major(whole.shape)
         placed: dict[Value, Part] = {}
         copied: list[int] = []
-        for i, (value, offset) in enumerate(zip(operands, offsets(item.joined(operands), strides), strict=True)):
+        for i, (value, offset) in enumerate(zip(operands, offsets(operands, item.axis, strides), strict=True)):
             root = self.roots.get(value, value)
             own = reshaped(value.shape, strides, root.shape)
             part = None if own is None else Part(whole, offset, own)

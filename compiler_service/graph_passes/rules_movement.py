@@ -131,7 +131,12 @@ def _slice_along(value: Value, axis: int, site: Site) -> _Slice:
     node = site.producer(value, "Slice")
     numbers = () if node is None else [integer_operand(node, i, site) for i in range(1, len(node.inputs))]
     extent = None if node is None else node.operands[0].shape[axis]
-    if node is None or len(numbers) < 3 or not isinstance(extent, int) or any(n is None or len(n) != 1 for n in numbers):
+    if (
+        node is None
+        or len(numbers) < 3
+        or not isinstance(extent, int)
+        or any(n is None or len(n) != 1 for n in numbers)
+    ):
         return _Slice(value, value, 0, 0)
     start, stop, along, *step = (n[0] for n in numbers if n is not None)
     if along % value.type.rank != axis or any(s != 1 for s in step):

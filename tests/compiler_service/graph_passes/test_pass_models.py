@@ -13,7 +13,7 @@ import pytest
 from compiler_service.frontend.inference import Inference
 from compiler_service.frontend.load import import_model
 from compiler_service.frontend.options import ImportOptions
-from compiler_service.graph_passes.aliases import is_view
+from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.instruments import Verify
 from compiler_service.graph_passes.pass_manager import PassContext
@@ -36,7 +36,7 @@ def _optimised(module: Module) -> Module:
 
 
 def _kernels(module: Module) -> list[Node]:
-    return [n for n in module.graph.nodes if not is_view(n)]
+    return [n for n in module.graph.nodes if not runs_no_kernel(n)]
 
 
 def _inner(node: Node) -> list[str]:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.lib.stride_tricks import as_strided
 
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.interpret import run as interpret
@@ -16,10 +18,12 @@ from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.tensor import Placeholder, Tensor, topological
+from compiler_service.tensor_expr.strides import row_major, span
+from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor, topological
 from shared_ir.arrays import storage_dtype
-from shared_ir.dim import dim_symbols
+from shared_ir.dim import Dim, dim_symbols
 from shared_ir.dim import evaluate as evaluate_dim
+from shared_ir.expr import Expr, transform
 from shared_ir.target import Target
 
 AVX512 = Target("llvm", "x86_64-linux-gnu", "skylake-avx512", (), 512, 32, True, 32768, 1 << 20, 0, 2)
@@ -65,10 +69,53 @@ def interpreted(
         function = passes.run(function)
         verify(function, flat=True)
     arrays = [preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments]
-    shape = tuple(evaluate_dim(d, symbols) for d in output.shape)
-    result = np.zeros(shape, storage_dtype(output.dtype))
+    arrays = [_in_memory(a, t, symbols) for a, t in zip(arrays, arguments, strict=True)]
+    size = evaluate_dim(span(output.shape, output.strides), symbols)
+    result = np.full(size, _UNTOUCHED, storage_dtype(output.dtype))
     interpret(function, [*arrays, result], {p: symbols[p] for p in parameters})
-    return result
+    found = _elements(result, output, symbols).copy()
+    _elements(result, output, symbols)[...] = _UNTOUCHED
+    assert (result == _UNTOUCHED).all()
+    return found
+
+
+_UNTOUCHED = 77
+
+
+def _elements(memory: np.ndarray, tensor: Tensor, symbols: Mapping[str, int]) -> np.ndarray:
+    """The elements of ``tensor`` in ``memory``."""
+    strides = tensor.strides or row_major(tensor.shape)
+    steps = [evaluate_dim(s, symbols) * memory.itemsize for s in strides]
+    return as_strided(memory, [evaluate_dim(d, symbols) for d in tensor.shape], steps)
+
+
+def _in_memory(array: np.ndarray, tensor: Tensor, symbols: Mapping[str, int]) -> np.ndarray:
+    """``array`` as the argument ``tensor``, not-a-numbers in its gaps."""
+    if tensor.strides is None:
+        return array
+    blank = np.nan if tensor.dtype.is_float else _UNTOUCHED
+    memory = np.full(evaluate_dim(span(tensor.shape, tensor.strides), symbols), blank, array.dtype)
+    _elements(memory, tensor, symbols)[...] = array
+    return memory
+
+
+def with_strides(output: Tensor, dense: frozenset[str] = frozenset()) -> Tensor:
+    """``output`` in the same way, but with gaps after the last two axes of it and of its arguments that are not ``dense``."""
+    new: dict[Tensor, Tensor] = {}
+
+    def reload(expr: Expr) -> Expr | None:
+        return Load(new[expr.tensor], expr.indices) if isinstance(expr, Load) else None
+
+    def gaps(tensor: Tensor) -> tuple[Dim, ...]:
+        *outer, before, last = (1, 1, *tensor.shape)
+        return row_major((*outer, before + 1, last + 5))[2:]
+
+    for tensor in topological(output):
+        if isinstance(tensor.op, Placeholder):
+            new[tensor] = tensor if tensor.name in dense else replace(tensor, strides=gaps(tensor))
+        else:
+            new[tensor] = replace(tensor, op=replace(tensor.op, body=transform(tensor.op.body, reload)))
+    return replace(new[output], strides=gaps(output))
 
 
 def check(
