@@ -28,7 +28,7 @@ def assumptions(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
     """What must hold for the definitions of ``outputs`` and is not known to, each once."""
     stated: dict[Assumption, None] = {}
     for t in _computes(outputs):
-        stated.update(dict.fromkeys(Assumption(actual, expected) for actual, expected in t.assumes))
+        stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
     for t in _computes(outputs):
         for actual, expected in _walks(t):
             if Assumption(actual, expected) not in stated:

@@ -11,7 +11,7 @@ from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim, dims_text, evaluate, parse_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Expr
+from shared_ir.expr import Expr, maximum
 
 B, H, W = symbol("b"), symbol("h"), symbol("w")
 
@@ -132,6 +132,12 @@ CONVOLUTION = {"kernel_shape": (3, 3), "strides": (2, 2), "pads": (1, 1, 1, 1)}
             (image(B, 8, H, W),),
             {"kernel_shape": (2, 2), "strides": (2, 2)},
             "b, 8, max(1, h // 2), max(1, w // 2)",
+        ),
+        (
+            "MaxPool",  # of what a pool left, which has one row at least
+            (image(B, 8, as_dim(maximum(H // 2, 1)), as_dim(maximum(W // 2, 1))),),
+            {"kernel_shape": (2, 2), "strides": (2, 2)},
+            "b, 8, max(1, max(1, h // 2) // 2), max(1, max(1, w // 2) // 2)",
         ),
         ("ConvTranspose", (image(B, 3, H, W), image(3, 8, 2, 2)), {"strides": (2, 2)}, "b, 8, h * 2, w * 2"),
         ("GlobalAveragePool", (image(B, 8, H, W),), {}, "b, 8, 1, 1"),
