@@ -8,6 +8,7 @@ from loop_programs import FLOAT
 from compiler_service.loop_ir.interpret import run as interpret
 from compiler_service.loop_ir.ir import Buffer, Function, Statement
 from compiler_service.loop_ir.text import print_function
+from compiler_service.tensor_expr.strides import span
 from shared_ir.dim import evaluate
 from shared_ir.expr import Const, Var
 
@@ -30,7 +31,7 @@ def outputs(function: Function, symbols: dict[str, int]) -> list[np.ndarray]:
     random = np.random.default_rng(5)
     arrays = []
     for buffer in function.buffers:
-        shape = tuple(evaluate(extent, symbols) for extent in buffer.shape)
-        arrays.append(random.integers(-4, 5, shape).astype(buffer.dtype.numpy))
+        size = evaluate(span(buffer.shape, buffer.strides), symbols)
+        arrays.append(random.integers(-4, 5, size).astype(buffer.dtype.numpy))
     interpret(function, arrays, symbols)
     return [array.reshape(-1) for array in arrays]

@@ -145,6 +145,15 @@ def padded_copy(lanes: int = 8) -> Function:
     return Function("pad", (x, y), (h,), t, h + 2, body)
 
 
+def slice_copy(lanes: int = 4) -> Function:
+    """``y[t, c] = x[t, c]`` where ``y`` is a slice of rows of ``w`` elements."""
+    n, w, t, c, v = Var("n"), Var("w"), Var("t"), Var("c"), Var("v")
+    x, y = Buffer("x", FLOAT, (n, 2 * lanes)), Buffer("y", FLOAT, (n, 2 * lanes), strides=(w, 1))
+    channel = c * lanes + v
+    body = loops(store(y, [t, channel], load(x, t, channel)), (c, 2, UNROLLED), (v, lanes, VECTORIZED))
+    return Function("slice_copy", (x, y), (n, w), t, n, body)
+
+
 def row_sums(lanes: int = 4) -> Function:
     """``y[i] = sum(x[i, :])`` by horizontal sums of vectors, with a guarded tail."""
     n, t, o, v = Var("n"), Var("t"), Var("o"), Var("v")

@@ -16,6 +16,7 @@ from loop_programs import (
     padded_copy,
     register_tiled_matmul,
     row_sums,
+    slice_copy,
     store,
 )
 
@@ -92,6 +93,14 @@ def test_padded_copy() -> None:
     x, y = floats(3, 14), np.full((5, 16), np.nan, np.float32)
     run(padded_copy(), [x, y], {"h": 3})
     np.testing.assert_array_equal(y, np.pad(x, 1))
+
+
+def test_elements_between_those_of_a_slice_are_left_alone() -> None:
+    x, y = floats(3, 8), np.full(2 * 11 + 8, np.nan, np.float32)
+    run(slice_copy(), [x, y], {"n": 3, "w": 11})
+    for row in range(3):
+        np.testing.assert_array_equal(y[row * 11 : row * 11 + 8], x[row])
+        assert np.isnan(y[row * 11 + 8 : row * 11 + 11]).all()
 
 
 @pytest.mark.parametrize("n", [0, 3, 4, 9])

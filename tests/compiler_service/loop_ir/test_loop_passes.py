@@ -20,6 +20,7 @@ from loop_programs import (
     padded_copy,
     register_tiled_matmul,
     row_sums,
+    slice_copy,
     store,
 )
 
@@ -52,8 +53,9 @@ PROGRAMS: list[tuple[Program, dict[str, int]]] = [
     (lambda: convolution(rows=2, nr=8, lanes=4, height=4, channels=4, unrolled=2), {"n": 2}),
     (padded_copy, {"h": 3}),
     (row_sums, {"n": 9}),
+    (slice_copy, {"n": 3, "w": 11}),
 ]
-NAMES = ["guarded_scale", "register_tiled_matmul", "convolution", "padded_copy", "row_sums"]
+NAMES = ["guarded_scale", "register_tiled_matmul", "convolution", "padded_copy", "row_sums", "slice_copy"]
 
 
 # -- all together

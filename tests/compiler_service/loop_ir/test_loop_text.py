@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from loop_programs import convolution, guarded_scale, load, loops, padded_copy, register_tiled_matmul, row_sums, store
+from loop_programs import (
+    convolution,
+    guarded_scale,
+    load,
+    loops,
+    padded_copy,
+    register_tiled_matmul,
+    row_sums,
+    slice_copy,
+    store,
+)
 
 from compiler_service.loop_ir.ir import (
     Allocate,
@@ -35,7 +45,9 @@ X = Buffer("x", DType.FLOAT32, (4, 8))
 
 
 @pytest.mark.parametrize(
-    "program", [guarded_scale, register_tiled_matmul, convolution, padded_copy, row_sums], ids=lambda p: p.__name__
+    "program",
+    [guarded_scale, register_tiled_matmul, convolution, padded_copy, row_sums, slice_copy],
+    ids=lambda p: p.__name__,
 )
 def test_lowered_programs(program: Callable[[], Function], golden: Golden) -> None:
     golden(print_function(program()))

@@ -5,7 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from loop_programs import convolution, guarded_scale, load, padded_copy, register_tiled_matmul, row_sums, store
+from loop_programs import (
+    convolution,
+    guarded_scale,
+    load,
+    padded_copy,
+    register_tiled_matmul,
+    row_sums,
+    slice_copy,
+    store,
+)
 
 from compiler_service.loop_ir.ir import (
     Allocate,
@@ -45,7 +54,9 @@ def function(body: Statement) -> Function:
 
 
 @pytest.mark.parametrize(
-    "program", [guarded_scale, register_tiled_matmul, convolution, padded_copy, row_sums], ids=lambda p: p.__name__
+    "program",
+    [guarded_scale, register_tiled_matmul, convolution, padded_copy, row_sums, slice_copy],
+    ids=lambda p: p.__name__,
 )
 def test_lowered_programs_are_well_formed(program: Callable[[], Function]) -> None:
     verify(program())
@@ -203,6 +214,12 @@ def test_arguments_are_argument_buffers_over_known_symbols() -> None:
     local = Buffer("local", DType.FLOAT32, (8,), Scope.STACK)
     with pytest.raises(IngotError, match="argument local has scope stack"):
         verify(Function("kernel", (local,), (N,), T, N, nothing))
+    wide = Buffer("wide", DType.FLOAT32, (8, 8), strides=(8,))
+    with pytest.raises(IngotError, match="number of strides of wide"):
+        verify(Function("kernel", (wide, Y), (N,), T, N, nothing))
+    gaps = Buffer("gaps", DType.FLOAT32, (2, 2), Scope.STACK, strides=(4, 1))
+    with pytest.raises(IngotError, match="the stack buffer gaps has strides"):
+        verify(function(Allocate(gaps, nothing)))
     with pytest.raises(IngotError, match="argument y is listed twice"):
         verify(Function("kernel", (Y, Y), (N,), T, N, nothing))
     with pytest.raises(IngotError, match="n is not defined"):
