@@ -37,7 +37,7 @@ from shared_ir.dtype import DType
 from shared_ir.types import Kind
 
 ALIGNMENT = 64
-"""Alignment in bytes of every buffer in the arena and of every weight."""
+"""Alignment in bytes of every weight, and of every buffer in the arena that is not part of a larger one."""
 
 
 class Storage(enum.StrEnum):
@@ -69,7 +69,9 @@ class TensorSpec:
 class BufferSpec:
     """Memory that launches read and write. ``size`` and ``offset`` are in bytes.
 
-    An offset counts from the start of the input, output, weights, arena or slot; it may change as symbols do.
+    An offset counts from the start of the input, output, weights, arena or slot; it may change as symbols do. A buffer may be
+    a slice of a larger one: the kernels that read and write it know its strides, and ``size`` is that of the memory from its
+    first element to its last.
     """
 
     storage: Storage
