@@ -64,7 +64,7 @@ class Site(Builder):
     def rounded(self, numbers: np.ndarray, dtype: DType, name: str = "constant") -> Value:
         """A new constant of the type ``dtype``, whose float64 ``numbers`` :meth:`exact` remembers."""
         with np.errstate(over="ignore"):
-            value = self.constant(np.ascontiguousarray(numbers).astype(dtype.numpy), name)
+            value = self.constant(np.array(numbers, dtype.numpy, order="C"), name)
         self.unrounded[value] = numbers
         return value
 

@@ -11,6 +11,7 @@ from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
 from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 
 
 def test_dead_nodes_and_constants_go() -> None:
@@ -304,3 +305,17 @@ def test_a_huge_uniform_weight_is_not_copied_to_look_at_it() -> None:
     )
     folded = run_passes(before, FoldConstants())
     assert run_passes(folded, FoldBatchNorm()) is folded
+
+
+def test_the_inverse_of_a_number_is_a_number() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[]) -> (%y) {
+          const %c: float32[] = [4.0]
+          %y: float32[] = Div(%x, %c)
+        }
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert ops(after) == ["Mul"]
+    assert_same(before, after)
