@@ -11,7 +11,7 @@ import numpy as np
 from bench.inputs import Array
 
 TOLERANCE = 1e-4
-"""Largest difference, relative to the reference's largest element, that still counts as the same answer."""
+"""Largest difference, relative to the reference's largest element, that still counts as the same answer in float32."""
 
 
 @dataclass(frozen=True)
@@ -23,24 +23,27 @@ class Accuracy:
         max_rel: largest over the outputs of that difference relative to the output's largest element; infinite when
             outputs are missing, differ in shape, or are finite in different places.
         output: the output with the largest relative difference.
+        tolerance: the largest ``max_rel`` that still counts as the same answer.
     """
 
     max_abs: float
     max_rel: float
     output: str = ""
+    tolerance: float = TOLERANCE
 
     @property
     def agrees(self) -> bool:
-        return self.max_rel <= TOLERANCE
+        return self.max_rel <= self.tolerance
 
 
-def compare(outputs: Mapping[str, Array], reference: Mapping[str, Array]) -> Accuracy:
+def compare(outputs: Mapping[str, Array], reference: Mapping[str, Array], tolerance: float = TOLERANCE) -> Accuracy:
     """The difference of ``outputs`` from ``reference``, by name of output."""
-    worst = Accuracy(0.0, 0.0)
+    worst = Accuracy(0.0, 0.0, tolerance=tolerance)
     for name, expected in reference.items():
         max_abs, max_rel = _difference(outputs.get(name), expected)
         larger = max_rel > worst.max_rel
-        worst = Accuracy(max(worst.max_abs, max_abs), max(worst.max_rel, max_rel), name if larger else worst.output)
+        output = name if larger else worst.output
+        worst = Accuracy(max(worst.max_abs, max_abs), max(worst.max_rel, max_rel), output, tolerance)
     return worst
 
 

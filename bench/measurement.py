@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.accuracy import Accuracy, compare
+from bench.accuracy import TOLERANCE, Accuracy, compare
 from bench.inputs import Array, Shape, choose_shapes, make_inputs, read_inputs
 from bench.process import COMMAND_SECONDS, EngineFailed, EngineProcess
 from bench.timing import Slice, Timing, summarize
@@ -38,6 +38,7 @@ class Settings:
         shapes: keyed by ``input`` or ``model:input``.
         values: input name -> number to fill it with.
         dynamic: compile for the model's own, symbolic shapes.
+        tolerance: the largest difference of outputs, relative to their largest element, that counts as the same answer.
         exact: compare outputs with the model in double precision, where that can be had, rather than with each other.
     """
 
@@ -49,6 +50,7 @@ class Settings:
     shapes: Mapping[str, Shape] = field(default_factory=dict)
     values: Mapping[str, float] = field(default_factory=dict)
     dynamic: bool = False
+    tolerance: float = TOLERANCE
     exact: bool = True
 
 
@@ -141,7 +143,7 @@ def measure_model(path: Path, settings: Settings, say: Say) -> ModelResult:
     return ModelResult(
         path.stem,
         shapes,
-        {n: _completed(r, timings.get(n), outputs, reference) for n, r in results.items()},
+        {n: _completed(r, timings.get(n), outputs, reference, settings.tolerance) for n, r in results.items()},
         reference,
         inexact,
     )
@@ -182,10 +184,14 @@ def _time_rounds(processes: Mapping[str, EngineProcess], settings: Settings) -> 
 
 
 def _completed(
-    result: EngineResult, timing: Timing | str | None, outputs: Mapping[str, Mapping[str, Array]], reference: str
+    result: EngineResult,
+    timing: Timing | str | None,
+    outputs: Mapping[str, Mapping[str, Array]],
+    reference: str,
+    tolerance: float,
 ) -> EngineResult:
     if timing is None or isinstance(timing, str):
         return EngineResult(result.engine, error=result.error or str(timing), facts=result.facts)
     own = result.engine == reference
-    accuracy = None if own else compare(outputs[result.engine], outputs[reference])
+    accuracy = None if own else compare(outputs[result.engine], outputs[reference], tolerance)
     return EngineResult(result.engine, timing=timing, accuracy=accuracy, facts=result.facts)

@@ -22,6 +22,7 @@ from typing import TypeVar
 
 from rich.console import Console
 
+from bench.accuracy import TOLERANCE
 from bench.inputs import find_models, parse_shape
 from bench.machine import Machine, describe_machine
 from bench.measurement import ENGINES, Say, Settings, measure_model
@@ -49,6 +50,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         shapes=dict(options.shape),
         values=dict(options.value),
         dynamic=options.dynamic,
+        tolerance=options.tolerance,
         exact=options.exact,
     )
     console, notes = Console(), Console(stderr=True, highlight=False)
@@ -96,6 +98,12 @@ def _parser() -> argparse.ArgumentParser:
         "--engines", type=_argument(_engines), default=ENGINES, metavar="A,B", help=f"of {', '.join(ENGINES)}"
     )
     parser.add_argument("--dynamic", action="store_true", help="compile for symbolic shapes where the model has them")
+    parser.add_argument(
+        "--tolerance",
+        type=float,
+        default=TOLERANCE,
+        help=f"largest difference that counts as the same answer (default {TOLERANCE:g}); of quantized models one step flips more",
+    )
     parser.add_argument(
         "--no-reference", dest="exact", action="store_false", help="compare with ONNX Runtime, not in double precision"
     )

@@ -78,7 +78,7 @@ def compile_model(
         name = options.name or module.metadata.get("graph") or "model"
 
     with log.stage("passes"):
-        module = optimize(module, options, log)
+        module = optimize(module, target, options, log)
         memory = plan_memory(module.graph)
 
     with log.stage("kernels"):
@@ -165,7 +165,7 @@ def tune_model(
     with log.stage("import"):
         module = import_model(source, options.import_options, inference())
     with log.stage("passes"):
-        module = optimize(module, options, log)
+        module = optimize(module, target, options, log)
     definitions = define_kernels(module)
     kernels, _ = distinct_kernels(definitions, all_constants(module.graph))
     old = read_records(records)
@@ -198,14 +198,14 @@ def inference() -> Inference:
     return Inference(infer, OPERATORS)
 
 
-def optimize(module: Module, options: CompileOptions, log: Log) -> Module:
-    """The graph passes of the optimisation level, verified after each."""
+def optimize(module: Module, target: Target, options: CompileOptions, log: Log) -> Module:
+    """The graph passes of the optimisation level for ``target``, verified after each."""
     timing = Time()
     instruments: list[Instrument] = [Verify(), timing]
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    module = default_pipeline(options.opt_level).run(module, context)
+    module = default_pipeline(options.opt_level, dots=target.dot4).run(module, context)
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
     return module

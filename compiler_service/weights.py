@@ -61,4 +61,4 @@ class Weights:
 def prepared_size(array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
     if preparation == Preparation():
         return array.size * array.itemsize
-    return math.prod(int(str(d)) for d in preparation.shape(argument.shape)) * array.itemsize
+    return math.prod(int(str(d)) for d in preparation.shape(argument.shape)) * preparation.itemsize(array.itemsize)

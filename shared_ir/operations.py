@@ -56,9 +56,12 @@ class BinaryOp(enum.StrEnum):
     TRUNC_MOD = "trunc_mod"  # C fmod on floats
     MIN = "min"  # NaN in either operand gives NaN
     MAX = "max"
-    MAX_NUMBER = "max_number"  # where an operand is NaN, either of the two: one instruction on every machine
+    MAX_NUMBER = (
+        "max_number"  # where rhs is NaN, lhs; where lhs is NaN, either of the two: one instruction on every machine
+    )
     POW = "pow"
     ATAN2 = "atan2"
+    DOT4 = "dot4"  # words of four bytes: unsigned ones of lhs times signed ones of rhs, added up in int32
     AND = "and"  # logical on bool, bitwise on integers
     OR = "or"
     XOR = "xor"

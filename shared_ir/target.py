@@ -23,6 +23,7 @@ from shared_ir.errors import ErrorCode, IngotError
 ARCHITECTURES = ("x86_64", "aarch64", "armv7", "riscv64")
 _KIB = 1024
 _MIB = 1024 * 1024
+_YMM_BITS = 256
 
 
 @dataclass(frozen=True)
@@ -62,6 +63,14 @@ class Target:
     def required_features(self) -> frozenset[str]:
         """LLVM names, unsigned, of the features that the machine must have: those of the cpu and those asked for."""
         return full_features(self.architecture, self.cpu, self.features)
+
+    @property
+    def dot4(self) -> bool:
+        """Whether unsigned bytes times signed ones, four by four, are added up in int32 by one instruction on whole vectors."""
+        wanted = {"avx512vnni", "avx512vl"} if self.vector_bits > _YMM_BITS else {"avx512vnni", "avxvnni"}
+        have = wanted & self.required_features
+        whole = have == wanted if self.vector_bits > _YMM_BITS else bool(have)
+        return self.architecture == "x86_64" and whole
 
     def __str__(self) -> str:
         parts = [self.kind, f"-mtriple={self.triple}", f"-mcpu={self.cpu}"]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from compiler_service.codegen import terms
 from compiler_service.codegen.builder import FunctionBuilder, Value
+from compiler_service.codegen.byte_dots import add_dot4
 from compiler_service.codegen.half import round_to
 from compiler_service.codegen.integer_helpers import float_remainder, integer_power, wide_division
 from compiler_service.codegen.llvm_types import NARROW_FLOATS, REGISTER, constant, float_bits, register_type, splat
@@ -292,7 +293,7 @@ def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
 
 def _larger_number(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
     if builder.capabilities.nan_extrema:
-        return builder.call("llvm.maximum", REGISTER[lhs.dtype], lhs.lanes, [lhs.text, rhs.text])
+        return builder.call("llvm.maxnum", REGISTER[lhs.dtype], lhs.lanes, [lhs.text, rhs.text])
     greater = builder.emit(f"fcmp ogt {lhs.type} {rhs.text}, {lhs.text}")
     return builder.emit(_select_text(greater, lhs, rhs.text, lhs.text))
 
@@ -327,6 +328,8 @@ def _integer_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Val
             return _shift(builder, op, lhs, rhs)
         case BinaryOp.POW:
             return integer_power(builder, lhs, rhs)
+        case BinaryOp.DOT4 if lhs.dtype is DType.INT32:
+            return add_dot4(builder, None, lhs, rhs).text
     raise unsupported_operator(op, lhs.dtype)
 
 

@@ -19,6 +19,7 @@ class Capabilities:
         wide_integers: int64 division and int64 <-> float conversion are inline code.
         division: int32 division is an instruction.
         nan_extrema: minimum and maximum instructions propagate NaN.
+        dot4: the dot product of four bytes by four is an instruction on vectors (AVX-512 VNNI, AVX-VNNI).
         scale: multiplication by powers of two, and what rounding takes away, are instructions on vectors of 512 bits.
         vector_bits: width of a register.
     """
@@ -29,6 +30,7 @@ class Capabilities:
     wide_integers: bool
     division: bool
     nan_extrema: bool
+    dot4: bool
     scale: bool
     vector_bits: int
 
@@ -45,6 +47,7 @@ class Capabilities:
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
             nan_extrema=is_arm64,
+            dot4=target.dot4,
             scale=architecture == "x86_64" and {"avx512f", "avx512dq"} <= have,
             vector_bits=target.vector_bits,
         )

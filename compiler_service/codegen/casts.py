@@ -5,6 +5,8 @@ Floats become integers by truncation and saturate at the ends of the range; NaN 
 
 from __future__ import annotations
 
+import enum
+
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.half import double_to_odd_float, round_to
 from compiler_service.codegen.integer_helpers import double_to_wide_integer, wide_integer_to_double
@@ -23,8 +25,16 @@ from compiler_service.codegen.terms import Term
 from shared_ir.dtype import DType
 
 
-def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, in_range: bool = False) -> Value:
-    """``x`` as ``dtype``; ``in_range`` promises that a float operand fits the integer type or is NaN.
+class Fit(enum.Enum):
+    """What is known of a float that becomes an integer."""
+
+    UNKNOWN = enum.auto()
+    OR_NAN = enum.auto()  # it is in the range of the integer, or NaN
+    CERTAIN = enum.auto()
+
+
+def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, fit: Fit = Fit.UNKNOWN) -> Value:
+    """``x`` as ``dtype``.
 
     Raises:
         IngotError: UNSUPPORTED_DTYPE, kernels cannot compute with ``dtype``.
@@ -33,22 +43,22 @@ def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, in_range: bool = F
     if dtype is x.dtype:
         return x
     source = Term(builder, x.text, REGISTER[x.dtype], x.lanes)
-    return Value(_convert(builder, source, x.dtype, dtype, in_range), dtype, x.lanes)
+    return Value(_convert(builder, source, x.dtype, dtype, fit), dtype, x.lanes)
 
 
-def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, in_range: bool) -> str:
+def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, fit: Fit) -> str:
     if target is DType.BOOL:
         return x.differs(0).text
     if target in SUB_BYTE_INTEGERS:  # the low bits of the integer
-        whole = x.text if source.bits == 8 else _convert(builder, x, source, DType.INT8, in_range)
+        whole = x.text if source.bits == 8 else _convert(builder, x, source, DType.INT8, fit)
         if source.is_float:
-            wide = Term(builder, _convert(builder, x, source, DType.INT32, in_range), "i32", x.lanes)
+            wide = Term(builder, _convert(builder, x, source, DType.INT32, fit), "i32", x.lanes)
             whole = wide.convert("trunc", "i8").text
         return decode_integer(builder, whole, target, x.lanes)
     if source.is_float:
         if target.is_float:
             return _float_to_float(builder, x, source, target)
-        return _float_to_integer(builder, x, target, in_range)
+        return _float_to_integer(builder, x, target, fit)
     if target.is_float:
         return _integer_to_float(builder, x, source, target)
     element = REGISTER[target]
@@ -79,13 +89,15 @@ def _integer_to_float(builder: FunctionBuilder, x: Term, source: DType, target: 
     return round_to(builder, result.text, target, x.lanes) if target in NARROW_FLOATS else result.text
 
 
-def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, in_range: bool) -> str:
+def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, fit: Fit) -> str:
     element = REGISTER[target]
     if target.bits == 64 and not builder.capabilities.wide_integers:
         wide = x if x.element == "double" else x.convert("fpext", "double")
         return double_to_wide_integer(wide, signed=target.is_signed).text
     sign = "s" if target.is_signed else "u"
-    if in_range:
+    if fit is Fit.CERTAIN:
+        return x.convert(f"fpto{sign}i", element).text
+    if fit is Fit.OR_NAN:
         return _unchecked(builder, x, target, f"fpto{sign}i")
     result, operand = vector(element, x.lanes), x.type
     name = f"llvm.fpto{sign}i.sat.{suffix(element, x.lanes)}.{suffix(x.element, x.lanes)}"

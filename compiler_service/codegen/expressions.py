@@ -9,7 +9,8 @@ from compiler_service.codegen import arithmetic
 from compiler_service.codegen.arithmetic import Knowledge
 from compiler_service.codegen.blocks import Blocks, Keeps
 from compiler_service.codegen.builder import FunctionBuilder, Lines, Value
-from compiler_service.codegen.casts import cast
+from compiler_service.codegen.byte_dots import add_dot4
+from compiler_service.codegen.casts import Fit, cast
 from compiler_service.codegen.facts import (
     LANE_BOUNDS,
     Facts,
@@ -154,8 +155,7 @@ class Expressions:
             case Unary(op=op, x=x):
                 return arithmetic.unary(self.builder, op, self.emit(x))
             case Cast(type=dtype, x=x):
-                in_range = x.dtype.is_float and dtype.is_integer and fits_integer(x, dtype)
-                return cast(self.builder, self.emit(x), dtype, in_range=in_range)
+                return cast(self.builder, self.emit(x), dtype, fit=_fit(x, dtype))
             case Reinterpret(type=dtype, x=x):
                 return self.memory.reinterpret(self.emit(x), dtype)
             case Select():
@@ -178,6 +178,8 @@ class Expressions:
                 return self._lane_mask_of(bound)
         if op is BinaryOp.DIV and lhs.dtype is DType.FLOAT32 and (x := logistic_argument(rhs)) is not None:
             return arithmetic.logistic_quotient(self.builder, self.emit(lhs), self.emit(x))
+        if op is BinaryOp.ADD and isinstance(rhs, Binary) and rhs.op is BinaryOp.DOT4:
+            return add_dot4(self.builder, self.emit(lhs), self.emit(rhs.lhs), self.emit(rhs.rhs))
         if op in _DIVISIONS and lhs.dtype.is_integer:
             divisor = constant_of(rhs)
             known = Knowledge(
@@ -450,6 +452,12 @@ class Expressions:
         if text is None:
             return guard.text
         return self.builder.emit(f"and {guard.type} {guard.text}, {text}")
+
+
+def _fit(x: Expr, dtype: DType) -> Fit:
+    if not (x.dtype.is_float and dtype.is_integer and fits_integer(x, dtype)):
+        return Fit.UNKNOWN
+    return Fit.CERTAIN if is_not_nan(x) else Fit.OR_NAN
 
 
 def _lanes_hint(expr: Expr) -> int:

@@ -134,6 +134,10 @@ def is_not_nan(expr: Expr) -> bool:
             return not math.isnan(value)
         case Cast(x=x):
             return not x.dtype.is_float
+        case Binary(op=BinaryOp.MIN | BinaryOp.MAX, lhs=lhs, rhs=rhs):
+            return is_not_nan(lhs) and is_not_nan(rhs)
+        case Binary(op=BinaryOp.MAX_NUMBER, lhs=lhs):
+            return is_not_nan(lhs)
     return False
 
 
@@ -151,7 +155,7 @@ def _clamped(expr: Expr) -> tuple[float, float]:
     match expr:
         case Unary(op=op, x=x) if op in _ROUNDINGS:
             return _clamped(x)  # integer bounds stay bounds
-        case Binary(op=BinaryOp.MIN | BinaryOp.MAX as op, lhs=lhs, rhs=rhs):
+        case Binary(op=BinaryOp.MIN | BinaryOp.MAX | BinaryOp.MAX_NUMBER as op, lhs=lhs, rhs=rhs):
             inner, bound = (lhs, constant_of(rhs)) if constant_of(rhs) is not None else (rhs, constant_of(lhs))
             if bound is None:
                 return -math.inf, math.inf

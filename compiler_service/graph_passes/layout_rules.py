@@ -20,6 +20,7 @@ Handler = Callable[[Node, LayoutState], bool]
 CHANNELS_FIRST, CHANNELS_LAST = "NCHW", "NHWC"
 """Values of the attribute ``layout``, whatever the number of spatial axes."""
 _FEW_CHANNELS = 4
+_FIRST_CONVOLUTIONS = ("Conv", "ConvInteger")
 
 RANKS = (3, 4, 5)
 
@@ -40,7 +41,7 @@ def anchor(node: Node, state: LayoutState) -> bool:
     if x.type.rank not in RANKS or len(node.results) != 1 or not knows_layouts(node.op):
         return False
     perm = channels_last(x.type.rank)
-    if node.op == "Conv" and _has_few_channels(node) and perm not in state.layouts(x):
+    if node.op in _FIRST_CONVOLUTIONS and _has_few_channels(node) and perm not in state.layouts(x):
         rest = [None if v is None else state.plain(v) for v in node.inputs]
         attributes = {**node.attributes, "layout": CHANNELS_LAST, "data_layout": CHANNELS_FIRST}
         state.define(node, _only_first(node, perm), rest, attributes)
@@ -231,7 +232,7 @@ def _known_dims(value: Value | None, state: LayoutState) -> tuple[Dim, ...] | No
     return None if known is None else dims_of(known)
 
 
-ANCHORS: frozenset[str] = frozenset({"Conv", "ConvTranspose", "MaxPool", "AveragePool"})
+ANCHORS: frozenset[str] = frozenset({"Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool"})
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {

@@ -14,6 +14,7 @@ from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.lower_loops import LowerLoops
+from compiler_service.graph_passes.multiply_bytes import MultiplyBytes
 from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
@@ -27,6 +28,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             LowerLoops,
             EliminateDeadCode,
             FoldShapes,
+            MultiplyBytes,
             FoldConstants,
             EliminateCommonSubexpressions,
             SimplifyAlgebra,
@@ -41,23 +43,26 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
 """Every pass by name."""
 
 
-def default_pipeline(opt_level: int) -> Pipeline:
+def default_pipeline(opt_level: int, *, dots: bool = False) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
     2: also batch norm and algebra. 3: also layout, fusion and concatenations without copies, branches added up, and rounding
     that changes the last bit.
+
+    ``dots``: the target multiplies bytes (:attr:`shared_ir.target.Target.dot4`).
     """
     passes: tuple[Pass, ...] = (
         ExpandOperators(),
         LowerLoops(),
         EliminateDeadCode(),
         FoldShapes(),
+        *((MultiplyBytes(),) if dots else ()),
         FoldConstants(),
         EliminateCommonSubexpressions(),
-        SimplifyAlgebra(approximate=opt_level >= 3),
+        SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),
         FoldBatchNorm(branches=opt_level >= 3),
-        SimplifyAlgebra(approximate=opt_level >= 3),
+        SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),
         FoldConstants(),
         ChooseLayout(),
         FoldConstants(),

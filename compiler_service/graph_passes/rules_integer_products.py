@@ -13,8 +13,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from compiler_service.graph_passes.rules_byte_products import Bytes, byte_product, is_byte_product
 from shared_ir.dtype import DType
-from shared_ir.graph import Node, Value
+from shared_ir.graph import Attribute, Node, Value
 
 _STEPS = 255
 """Most that an 8-bit integer and its zero point differ by."""
@@ -31,8 +32,17 @@ class Product:
     weight_zero: Value | None
     columns: int
 
-    def emit(self, site: Site, op: str, attributes: dict[str, object]) -> Value | None:
-        """The int32 product; None where zero points vary along another axis."""
+    def emit(self, site: Site, op: str, attributes: dict[str, Attribute], *, dots: bool) -> Value | None:
+        """The int32 product; None where zero points vary along another axis. ``dots``: of bytes, if they fit."""
+        array = site.array(self.weight)
+        centred = None if array is None else self._centred(site, array)
+        if dots and centred is not None:
+            found = byte_product(site, op, Bytes(self.data, self.data_zero), centred, attributes)
+            if found is not None:
+                return found
+        return self._of_floats(site, op, attributes)
+
+    def _of_floats(self, site: Site, op: str, attributes: dict[str, Attribute]) -> Value | None:
         if not _is_single(self.data_zero) or not (_is_single(self.weight_zero) or site.array(self.weight) is not None):
             return None
         weight = site.array(self.weight)
@@ -47,7 +57,7 @@ class Product:
             if centred is None:
                 return None
             other = site.constant(centred.astype(kind.numpy), f"{self.weight.name}_centred")
-        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})  # type: ignore[arg-type]
+        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})
 
     def _centred(self, site: Site, weight: np.ndarray) -> np.ndarray | None:
         """int32 weights less their zero points."""
@@ -61,7 +71,7 @@ class Product:
             shape[self.columns] = zero.size
         return weight.astype(np.int32) - zero.astype(np.int32).reshape(shape)
 
-    def _kind(self, op: str, attributes: dict[str, object], centred: np.ndarray | None) -> DType | None:
+    def _kind(self, op: str, attributes: dict[str, Attribute], centred: np.ndarray | None) -> DType | None:
         """The narrowest float that holds every sum; float64 where fast algorithms would round in float32."""
         if centred is not None:
             axes = tuple(a for a in range(centred.ndim) if a != self.columns % centred.ndim)
@@ -74,7 +84,7 @@ class Product:
         return DType.FLOAT64 if largest >= _EXACT_FLOAT32 or _is_filtered(op, centred, attributes) else DType.FLOAT32
 
 
-def _is_filtered(op: str, weight: np.ndarray | None, attributes: dict[str, object]) -> bool:
+def _is_filtered(op: str, weight: np.ndarray | None, attributes: dict[str, Attribute]) -> bool:
     """Whether Winograd's algorithm may take the convolution, which rounds."""
     if op != "Conv" or weight is None:
         return False
@@ -97,17 +107,19 @@ def _number(site: Site, value: Value) -> Value:
     return value if value.shape == () else site.reshape(value, ())
 
 
-def _integer(node: Node, site: Site) -> Replacement:
+def _integer(node: Node, site: Site, dots: bool) -> Replacement:
     """MatMulInteger, ConvInteger"""
+    if dots and is_byte_product(node) and site.array(node.inputs[1]) is not None:
+        return None
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     if a is None or b is None:
         return None
     is_conv = node.op == "ConvInteger"
     product = Product(a, a_zero, b, b_zero, 0 if is_conv else b.type.rank - 1)
-    return product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes))
+    return product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes), dots=dots)
 
 
-def _requantized(node: Node, site: Site) -> Replacement:
+def _requantized(node: Node, site: Site, dots: bool) -> Replacement:
     """QLinearMatMul, QLinearConv: the sums, the bias in int32, the factor, and rounding as QuantizeLinear does it."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.operands[:8]
     bias = (*node.inputs, None)[8]
@@ -117,7 +129,7 @@ def _requantized(node: Node, site: Site) -> Replacement:
     if w_scale.type.rank > 1:
         return None
     product = Product(x, x_zero, w, w_zero, 0 if is_conv else w.type.rank - 1)
-    total = product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes))
+    total = product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes), dots=dots)
     if total is None:
         return None
     tail = (1,) * (x.type.rank - 2) if is_conv else ()
@@ -136,7 +148,9 @@ def _column(site: Site, value: Value, tail: Sequence[int]) -> Value:
     return site.reshape(value, (*value.shape, *tail)) if tail else value
 
 
-INTEGER_PRODUCT_RULES: tuple[Rule, ...] = (
-    rule("MatMulInteger ConvInteger", _integer),
-    rule("QLinearMatMul QLinearConv", _requantized),
-)
+def integer_product_rules(dots: bool) -> tuple[Rule, ...]:
+    """The table; ``dots``: products of bytes are left to the target, as far as it has instructions for them."""
+    return (
+        rule("MatMulInteger ConvInteger", lambda node, site: _integer(node, site, dots)),
+        rule("QLinearMatMul QLinearConv", lambda node, site: _requantized(node, site, dots)),
+    )

@@ -1,10 +1,13 @@
-"""Rules on quantised values: what is dequantized and quantized again in the same steps has not changed."""
+"""Rules on quantised values: what is dequantized and quantized again in the same steps has not changed; the division by the
+steps of a scaled product goes into its scale."""
 
 from __future__ import annotations
 
 import numpy as np
 
+from compiler_service.graph_passes.operands import with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.dtype import DType
 from shared_ir.graph import Node, Value
 
 _MOST_BITS = 16
@@ -40,6 +43,43 @@ def _equal(a: Value | None, b: Value | None, site: Site) -> bool:
     return left is not None and right is not None and left.dtype == right.dtype and np.array_equal(left, right)
 
 
-QUANTIZED_RULES: tuple[Rule, ...] = (
-    rule("QuantizeLinear", _same_steps),  # Q(DQ(x)) -> x
-)
+def _merged_steps(node: Node, site: Site) -> Replacement:
+    """``QuantizeLinear(x * c, s, z) -> QuantizeLinear(x * (c / s), 1, z)`` for integers x, through ``+ b`` and ``Relu``"""
+    x, scale, *zero = node.operands
+    step = site.exact(scale)
+    if step is None or step.size != 1 or not step.flat[0] > 0 or step.flat[0] == 1 or scale.dtype is not DType.FLOAT32:
+        return None
+    moved = _divided(x, step.reshape(()), site)
+    if moved is None or node.attributes.get("block_size"):
+        return None
+    one = site.constant(np.ones(step.shape, np.float32), "one")
+    return site.node("QuantizeLinear", (moved, one, *zero), node.attributes, name=node.name)
+
+
+def _divided(x: Value, step: np.ndarray, site: Site) -> Value | None:
+    """``x / step`` where that costs nothing, since ``x`` is scaled by a constant."""
+    node = site.producer(x, "Mul", "Add", "Relu")
+    if node is None or not site.only_user(x) or x.dtype is not DType.FLOAT32:
+        return None
+    if node.op == "Relu":
+        inner = _divided(node.operands[0], step, site)
+        return None if inner is None else site.node("Relu", (inner,))
+    found = with_constant(node, site, exact=True)
+    if found is None:
+        return None
+    inner = found[0]
+    if node.op == "Add":
+        less = _divided(inner, step, site)
+        return None if less is None else site.node("Add", (less, site.rounded(found[1] / step, x.dtype, "shift")))
+    cast = site.producer(inner, "Cast")
+    if cast is None or cast.operands[0].dtype is not DType.INT32:
+        return None
+    return site.node("Mul", (inner, site.rounded(found[1] / step, x.dtype, "factor")))
+
+
+def quantized_rules(approximate: bool) -> tuple[Rule, ...]:
+    """The table; ``approximate`` admits rows that change the last bit of a float."""
+    return (
+        rule("QuantizeLinear", _same_steps),  # Q(DQ(x)) -> x
+        *((rule("QuantizeLinear", _merged_steps),) if approximate else ()),  # Q(x * c, s) -> Q(x * (c / s), 1)
+    )

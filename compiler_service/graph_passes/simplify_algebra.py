@@ -8,11 +8,11 @@ from typing import ClassVar
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
-from compiler_service.graph_passes.rules_integer_products import INTEGER_PRODUCT_RULES
+from compiler_service.graph_passes.rules_integer_products import integer_product_rules
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
 from compiler_service.graph_passes.rules_product import product_rules
-from compiler_service.graph_passes.rules_quantized import QUANTIZED_RULES
+from compiler_service.graph_passes.rules_quantized import quantized_rules
 from shared_ir.graph import Graph
 
 
@@ -20,7 +20,8 @@ from shared_ir.graph import Graph
 class SimplifyAlgebra(Pass):
     """Applies the rules until none applies.
 
-    ``approximate`` admits rules that change the last bit of a float; ``split`` turns ``Split`` into slices, which fuse.
+    ``approximate`` admits rules that change the last bit of a float; ``split`` turns ``Split`` into slices, which fuse;
+    ``dots`` leaves products of bytes to the target, which has instructions for them.
     """
 
     name: ClassVar[str] = "simplify-algebra"
@@ -28,14 +29,15 @@ class SimplifyAlgebra(Pass):
 
     approximate: bool = True
     split: bool = True
+    dots: bool = False
 
     def run(self, graph: Graph) -> Graph:
         rules = (
             *arithmetic_rules(self.approximate),
             *MOVEMENT_RULES,
             *PATTERN_RULES,
-            *QUANTIZED_RULES,
-            *INTEGER_PRODUCT_RULES,
+            *quantized_rules(self.approximate),
+            *integer_product_rules(self.dots),
             *product_rules(self.approximate),
         )
         return rewrite(graph, (*rules, *SPLIT_RULES) if self.split else rules)

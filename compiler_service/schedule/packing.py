@@ -6,7 +6,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.schedule.steps import Diagonals, Pack, Schedule, Winograd
+from compiler_service.schedule.steps import Diagonals, DotBytes, Pack, Schedule, Winograd
+from compiler_service.tensor_expr.byte_dots import WORD, Words
 from compiler_service.tensor_expr.diagonals import Turned
 from compiler_service.tensor_expr.tensor import Tensor
 from compiler_service.tensor_expr.winograd import filtering
@@ -41,7 +42,7 @@ class LinearTransform:
 class Preparation:
     """What is done to a constant argument: transformed first, then laid out by ``order`` (see :class:`Pack`)."""
 
-    transform: LinearTransform | Turned | None = None
+    transform: LinearTransform | Turned | Words | None = None
     order: tuple[tuple[int, int, int], ...] | None = None
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -49,6 +50,10 @@ class Preparation:
         if self.transform is not None:
             shape = self.transform.shape(shape)
         return shape if self.order is None else _packed_shape(shape, self.order)
+
+    def itemsize(self, itemsize: int) -> int:
+        """Bytes of an element as the kernel reads it, of elements of ``itemsize`` bytes."""
+        return itemsize * WORD if isinstance(self.transform, Words) else itemsize
 
     def apply(self, array: np.ndarray, tensor: Tensor) -> np.ndarray:
         """``array`` (any shape with the elements of ``tensor``) as the kernel reads it."""
@@ -62,15 +67,17 @@ class Preparation:
 
 def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation:
     """What ``schedule`` does to the argument ``tensor``, called ``name`` in its steps."""
-    algorithm = next((s for s in schedule if isinstance(s, Winograd | Diagonals) and s.weight == name), None)
+    algorithm = next((s for s in schedule if isinstance(s, Winograd | Diagonals | DotBytes) and s.weight == name), None)
     pack = next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
     return Preparation(
         None if algorithm is None else weight_transform(algorithm, tensor), None if pack is None else pack.order
     )
 
 
-def weight_transform(step: Winograd | Diagonals, weight: Tensor) -> LinearTransform | Turned:
+def weight_transform(step: Winograd | Diagonals | DotBytes, weight: Tensor) -> LinearTransform | Turned | Words:
     """The transform of the weights ``[oc, c, kh, kw]`` by ``step``."""
+    if isinstance(step, DotBytes):
+        return Words(step.axis)
     if isinstance(step, Diagonals):
         group = weight.shape[1]
         assert isinstance(group, int)

@@ -1,4 +1,4 @@
-"""Stages that take the place of a convolution: Winograd's filtering, and groups that share vectors."""
+"""Stages that take the place of a sum: Winograd's filtering, groups that share vectors, dot products of bytes."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from compiler_service.schedule.state import (
     Loop,
     Stage,
     State,
+    byte_product_of,
     convolution_of,
     grouped_convolution_of,
     misfit,
 )
-from compiler_service.schedule.steps import (
-    Winograd,
-)
+from compiler_service.schedule.steps import DotBytes, Winograd
+from compiler_service.tensor_expr.byte_dots import ByteProduct, DotStages, dot_stages
 from compiler_service.tensor_expr.diagonals import diagonal_stages
-from compiler_service.tensor_expr.tensor import Compute, Load, Tensor
+from compiler_service.tensor_expr.tensor import Compute, Load, Tensor, loads
 from compiler_service.tensor_expr.winograd import winograd_stages
 from shared_ir.expr import Expr, transform
 
@@ -43,6 +43,33 @@ def with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:
     return replace(
         _replaced(state, stage, (made.diagonals, made.output)), transformed={**state.transformed, weight: made.weight}
     )
+
+
+def with_dots(state: State, stage: Stage, step: DotBytes, weight: Tensor) -> State:
+    """``stage``, a sum of products of bytes, by dot products of words (see the step ``DotBytes``)."""
+    found = dot_stages_of(state, stage)
+    if found is None or found[0].weight.tensor is not weight or found[0].position != step.axis:
+        raise misfit(f"{stage.name} is not a sum of products of bytes by {weight.name}")
+    product, made = found
+    replaced = _replaced(state, stage, (made.output,) if made.data is None else (made.data, made.output))
+    stages = {n: s for n, s in replaced.stages.items() if made.data is None or s.tensor is not product.data.tensor}
+    return replace(replaced, stages=stages, transformed={**state.transformed, **made.arguments})
+
+
+def dot_stages_of(state: State, stage: Stage) -> tuple[ByteProduct, DotStages] | None:
+    """``stage`` as dot products of words; None where it is no sum of products of bytes, or others read these bytes."""
+    product = byte_product_of(stage)
+    if product is None:
+        return None
+    source = state.stage_of(product.data.tensor)
+    made = dot_stages(product, None if source is None else source.body)
+    if source is not None and source.reduction is not None:
+        return None
+    own = {stage.name} | ({source.name} if source is not None else set())
+    others = [ld.tensor for s in state.stages.values() if s.name not in own for ld in loads(s.body)]
+    if any(t in others for t in (product.data.tensor, *made.arguments)):
+        return None
+    return product, made
 
 
 def _replaced(state: State, stage: Stage, tensors: Sequence[Tensor]) -> State:

@@ -11,6 +11,7 @@ from compiler_service.schedule.steps import (
     Attend,
     Pack,
 )
+from compiler_service.tensor_expr.byte_dots import ByteProduct, match_byte_product
 from compiler_service.tensor_expr.diagonals import GroupedConvolution, match_groups
 from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import (
@@ -109,7 +110,7 @@ class State:
     Attributes:
         packs: how arguments are laid out.
         prefetches: what the loop of a stage asks memory for, by the names of both.
-        transformed: arguments that another tensor, computed from them at compile time, takes the place of.
+        transformed: arguments that another tensor takes the place of: computed from them at compile time, or the same memory.
         attend: how the stages are computed together, where they are attention (see the step of this name).
         strides: where the elements of the output lie (see :mod:`strides`).
     """
@@ -135,6 +136,10 @@ class State:
 
     def stage_of(self, tensor: Tensor) -> Stage | None:
         return next((s for s in self.stages.values() if s.tensor is tensor), None)
+
+    def argument(self, tensor: Tensor) -> Tensor:
+        """The argument that ``tensor`` takes the place of; itself if it takes none."""
+        return next((a for a, other in self.transformed.items() if other is tensor), tensor)
 
     def consumers(self, tensor: Tensor) -> tuple[Stage, ...]:
         return tuple(s for s in self.stages.values() if any(ld.tensor is tensor for ld in loads(s.body)))
@@ -167,6 +172,11 @@ def convolution_of(stage: Stage) -> Convolution | None:
 def grouped_convolution_of(stage: Stage) -> GroupedConvolution | None:
     """``stage`` as a convolution of groups that have as many outputs as channels, or None."""
     return next((c for pair in _factors(stage) if (c := match_groups(stage.tensor, *pair)) is not None), None)
+
+
+def byte_product_of(stage: Stage) -> ByteProduct | None:
+    """``stage`` as a sum of products of bytes, or None."""
+    return match_byte_product(stage.tensor, stage.body)
 
 
 def _factors(stage: Stage) -> tuple[tuple[Load, Load], ...]:

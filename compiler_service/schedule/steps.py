@@ -230,6 +230,21 @@ class Diagonals:
     weight: str
 
 
+@dataclass(frozen=True, slots=True)
+class DotBytes:
+    """Compute ``stage``, a sum of products of bytes, by dot products of four bytes.
+
+    before: ``stage[.., n] = sum over k of cast(data[.., k]) * cast(weight[.., k, n])``
+    after:  ``stage[.., n] = sum over w of dot4(data.words[.., w], weight.words[.., w, n])``, see
+            :mod:`compiler_service.tensor_expr.byte_dots`; data that is padded on the way is padded in words, and the constant
+            ``weight``, whose index ``axis`` is k, is put together at compile time, for a later ``Pack`` to lay out.
+    """
+
+    stage: str
+    weight: str
+    axis: int
+
+
 Step: TypeAlias = (
     Split
     | Reorder
@@ -250,6 +265,7 @@ Step: TypeAlias = (
     | Winograd
     | Attend
     | Diagonals
+    | DotBytes
 )
 Schedule: TypeAlias = tuple[Step, ...]
 
@@ -273,6 +289,7 @@ _STEPS: dict[str, type[Any]] = {
     "winograd": Winograd,
     "attend": Attend,
     "diagonals": Diagonals,
+    "dot_bytes": DotBytes,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}
 

@@ -142,6 +142,15 @@ _UNARY: Mapping[UnaryOp, AnyFunction] = MappingProxyType(
 UNARY: Mapping[UnaryOp, UnaryFunction] = MappingProxyType({op: _total(f) for op, f in _UNARY.items()})
 """Result dtype = operand dtype, but bool for NOT, IS_NAN and IS_INF."""
 
+
+def _dot4(lhs: Array, rhs: Array) -> Array:
+    total = np.zeros(np.broadcast_shapes(lhs.shape, rhs.shape), np.int32)
+    for byte in range(4):
+        left, right = (np.asarray(word) >> (8 * byte) for word in (lhs, rhs))
+        total += (left & 0xFF).astype(np.int32) * right.astype(np.int8).astype(np.int32)
+    return total
+
+
 _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
     {
         BinaryOp.ADD: _keep(np.add),
@@ -157,6 +166,7 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
         BinaryOp.MAX_NUMBER: _keep(np.fmax),
         BinaryOp.POW: _keep(_power),
         BinaryOp.ATAN2: _keep(np.arctan2),
+        BinaryOp.DOT4: _keep(_dot4),
         BinaryOp.AND: np.bitwise_and,
         BinaryOp.OR: np.bitwise_or,
         BinaryOp.XOR: np.bitwise_xor,

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
+from compiler_service.schedule.rules.byte_dots import byte_dot_schedule
 from compiler_service.schedule.rules.column import column_schedule
 from compiler_service.schedule.rules.contraction import contraction_candidates, contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
@@ -27,6 +28,7 @@ Rule = Callable[[KernelView, Target], Schedule | None]
 RULES: tuple[tuple[str, Rule], ...] = (
     ("attention", attention_schedule),  # product, softmax, product
     ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
+    ("bytes", byte_dot_schedule),  # sums of products of bytes, where the target has an instruction for them
     ("contraction", contraction_schedule),  # sum of products: matmul, convolution
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
     ("column", column_schedule),  # reductions across contiguous axes: instance normalisation in channels-last layout

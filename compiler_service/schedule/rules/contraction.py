@@ -49,8 +49,9 @@ _UNROLLED_COLUMNS = 8
 """So many columns of a group are accumulated side by side where no vector fits them."""
 
 
-def contraction_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    plan = _plan(kernel, target)
+def contraction_schedule(kernel: KernelView, target: Target, before: Schedule = ()) -> Schedule | None:
+    """The template for ``kernel`` after the steps ``before``."""
+    plan = _plan(kernel, target, before)
     return None if plan is None else plan.steps()
 
 
@@ -63,11 +64,11 @@ def contraction_candidates(kernel: KernelView, target: Target) -> tuple[Schedule
     return tuple(dict.fromkeys((plan.steps(), *found)))
 
 
-def _plan(kernel: KernelView, target: Target) -> _Plan | None:
-    found = reductions(kernel.state)
+def _plan(kernel: KernelView, target: Target, before: Schedule = ()) -> _Plan | None:
+    found = reductions(kernel.after(before) if before else kernel.state)
     if len(found) != 1 or match_contraction(found[0]) is None:
         return None
-    steps = accumulated(kernel)
+    steps = before or accumulated(kernel)
     state = kernel.after(steps)
     (moved,) = reductions(state)
     local = local_data(state, moved)
@@ -118,7 +119,8 @@ class _Plan:
         self._output = state.output
         self._layout = Layout.of(match, state.output)
         self._columns, self._rows, self._window = self._layout.columns, self._layout.rows, self._layout.window
-        constant = match.weight.tensor in kernel.constants
+        self._argument = state.argument(match.weight.tensor)
+        constant = self._argument in kernel.constants
         moved = transposed is not None or (not constant and not _is_contiguous(match))
         self._sizes = Sizes(match, self._layout, Operands(constant, moved, local is not None), target)
         self._width = self._sizes.width
@@ -248,14 +250,14 @@ class _Plan:
         match, weight = self._match, self._match.weight
         if self._transposed is not None:
             return self._moved_weight(self._transposed, tasks, blocks)
-        if weight.tensor in self._kernel.constants and isinstance(weight.tensor.op, Placeholder):
+        if self._argument in self._kernel.constants and isinstance(weight.tensor.op, Placeholder):
             order = packed_order(weight, match.columns, self._blocking.tile)
             if order is None:
                 return []
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
             sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
             assert match.stage.reduction is not None
-            last, name = match.stage.reduction.axes[-1].name, weight.tensor.name
+            last, name = match.stage.reduction.axes[-1].name, self._argument.name
             return [*packing(name, order, ahead, Prefetch(match.stage.name, last, name, sweeps) if sweeps else None)]
         if _is_contiguous(match) or not isinstance(weight.tensor.op, Placeholder):
             return []

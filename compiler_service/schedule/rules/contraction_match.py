@@ -10,6 +10,8 @@ from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
 from shared_ir.expr import Binary, BinaryOp, Cast, Expr, walk
 
+_PRODUCTS = (BinaryOp.MUL, BinaryOp.DOT4)
+
 
 @dataclass(frozen=True)
 class Contraction:
@@ -35,7 +37,7 @@ def match_contraction(stage: Stage) -> Contraction | None:
     if stage.reduction is None or stage.reduction.op is not ReduceOp.SUM or not stage.compute.axes:
         return None
     product = stage.body
-    if not (isinstance(product, Binary) and product.op is BinaryOp.MUL):
+    if not (isinstance(product, Binary) and product.op in _PRODUCTS):
         return None
     sides = [_load(product.lhs), _load(product.rhs)]
     columns = stage.compute.axes[-1]

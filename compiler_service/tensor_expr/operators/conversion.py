@@ -6,7 +6,7 @@ from compiler_service.tensor_expr.axes import normal_axis
 from compiler_service.tensor_expr.broadcast import arithmetic_dtype, widen
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute, unsupported_dtype
-from compiler_service.tensor_expr.scalar import is_nan, rounded
+from compiler_service.tensor_expr.scalar import rounded
 from compiler_service.tensor_expr.scalar_semantics import largest_finite
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
@@ -156,13 +156,13 @@ def quantize_linear(
 
 
 def saturated(x: Expr, kind: DType) -> Expr:
-    """``x`` brought into the range of ``kind``; NaN becomes 0 in integers."""
+    """``x`` brought into the range of ``kind``; NaN becomes the least of integers, which takes no instruction of its own."""
     if not kind.is_integer:
         return clamped(x, -largest_finite(kind), largest_finite(kind))
     value_bits = kind.bits - kind.is_signed
     largest = 2**value_bits - 2 ** max(0, value_bits - _DIGITS[x.dtype])  # that x.dtype can hold
-    finite = select(is_nan(x), 0, x)
-    return clamped(finite, -(2**value_bits) if kind.is_signed else 0, largest)
+    least = lift(-(2**value_bits) if kind.is_signed else 0, x.dtype)
+    return minimum(Binary(BinaryOp.MAX_NUMBER, least, x), lift(largest, x.dtype))
 
 
 OPERATORS = (

@@ -62,8 +62,10 @@ def conv_integer(
     kernel_shape: Ints | None = None,
     pads: Ints | None = None,
     strides: Ints | None = None,
+    layout: str = "NCHW",
+    data_layout: str = "",
 ) -> Tensor:
-    """The int32 convolution of ``x - x_zero_point`` with ``w - w_zero_point`` (by output channel)."""
+    """The int32 convolution of ``x - x_zero_point`` (one number) with ``w - w_zero_point`` (by output channel)."""
     return conv(
         _shifted(x, x_zero_point, 1),
         _shifted(w, w_zero_point, 0),
@@ -73,6 +75,8 @@ def conv_integer(
         kernel_shape=kernel_shape,
         pads=pads,
         strides=strides,
+        layout=layout,
+        data_layout=data_layout,
     )
 
 

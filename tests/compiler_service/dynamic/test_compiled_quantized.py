@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
-from tests.conformance.compiled import check_against_onnx_runtime, run_compiled
+from tests.conformance.compiled import check_against_onnx_runtime, run_compiled, run_onnx_runtime
 
 RNG = np.random.default_rng(5)
 
@@ -103,3 +103,48 @@ def test_quantizing_again_in_the_same_steps_changes_nothing() -> None:
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
     feeds = {"x": (RNG.standard_normal((64, 5)) * 4).astype(np.float32)}
     np.testing.assert_array_equal(run_compiled(model, feeds, 0)[0], run_compiled(model, feeds, 3)[0])
+
+
+def dequantized(nodes: list[onnx.NodeProto], x: np.ndarray, **constants: np.ndarray) -> onnx.ModelProto:
+    """x of bytes -> y of floats"""
+    held = [numpy_helper.from_array(a, n) for n, a in constants.items()]
+    given = helper.make_tensor_value_info("x", helper.np_dtype_to_tensor_dtype(x.dtype), x.shape)
+    graph = helper.make_graph(
+        nodes, "g", [given], [helper.make_tensor_value_info("y", onnx.TensorProto.FLOAT, None)], held
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+@pytest.mark.parametrize(("channels", "stride"), [(8, 1), (8, 2), (3, 2)])
+def test_dequantized_convolutions_are_as_exact_as_integers(kind: type, channels: int, stride: int) -> None:
+    x, w = bytes_(1, channels, 9, 9, dtype=kind), bytes_(20, channels, 3, 3, dtype=np.int8)
+    zero, steps = np.array(3, kind), RNG.uniform(0.001, 0.01, 20).astype(np.float32)
+    nodes = [
+        helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
+        helper.make_node("DequantizeLinear", ["w", "t", "u"], ["e"], axis=0),
+        helper.make_node("Conv", ["d", "e"], ["y"], pads=[1] * 4, strides=[stride] * 2),
+    ]
+    scale = np.array(0.02, np.float32)
+    model = dequantized(nodes, x, w=w, s=scale, z=zero, t=steps, u=np.zeros(20, np.int8))
+    (found,) = run_compiled(model, {"x": x})
+    wide = [
+        helper.make_node("ConvInteger", ["x", "w", "z"], ["i"], pads=[1] * 4, strides=[stride] * 2),
+        helper.make_node("Cast", ["i"], ["y"], to=onnx.TensorProto.FLOAT),
+    ]
+    (sums,) = run_onnx_runtime(dequantized(wide, x, w=w, z=zero), {"x": x})
+    wanted = sums.astype(np.float64) * (np.float64(scale) * steps.astype(np.float64))[:, None, None]
+    np.testing.assert_allclose(found, wanted, rtol=2e-7)
+
+
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("kind", [np.uint8, np.int8])
+def test_quantizing_what_is_no_number(kind: type, level: int) -> None:
+    """Infinities become the ends of the range, NaN the least number."""
+    x = np.array([np.nan, np.inf, -np.inf, 2.5, -3.0], np.float32)
+    node = helper.make_node("QuantizeLinear", ["x", "s", "z"], ["q"])
+    cast = helper.make_node("Cast", ["q"], ["y"], to=onnx.TensorProto.FLOAT)
+    model = dequantized([node, cast], x, s=np.array(1, np.float32), z=np.array(0, kind))
+    limits = np.iinfo(kind)
+    wanted = [limits.min, limits.max, limits.min, 2, max(-3, limits.min)]
+    assert run_compiled(model, {"x": x}, level)[0].tolist() == wanted

@@ -29,6 +29,8 @@ from shared_ir.target import Target
 AVX512 = Target("llvm", "x86_64-linux-gnu", "skylake-avx512", (), 512, 32, True, 32768, 1 << 20, 0, 2)
 AVX2 = Target("llvm", "x86_64-linux-gnu", "haswell", (), 256, 16, False, 32768, 1 << 18, 0, 2)
 NEON = Target("llvm", "aarch64-linux-gnu", "cortex-a72", (), 128, 32, False, 32768, 1 << 20, 0, 4)
+VNNI = Target("llvm", "x86_64-linux-gnu", "znver4", (), 512, 32, True, 32768, 1 << 20, 0, 2)
+AVX_VNNI = Target("llvm", "x86_64-linux-gnu", "haswell", ("+avxvnni",), 256, 16, False, 32768, 1 << 18, 0, 2)
 TARGETS = {"avx512": AVX512, "avx2": AVX2, "neon": NEON}
 ONE_QUICK_TARGET = ["avx512", *(pytest.param(t, marks=pytest.mark.slow) for t in ("avx2", "neon"))]
 """All targets; the quick tests look at the one with the most machinery: masks."""
@@ -70,6 +72,8 @@ def interpreted(
         verify(function, flat=True)
     arrays = [preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments]
     arrays = [_in_memory(a, t, symbols) for a, t in zip(arrays, arguments, strict=True)]
+    own = [storage_dtype(b.dtype) for b in function.buffers[: len(arrays)]]
+    arrays = [a if a.dtype == d else np.ascontiguousarray(a).view(d) for a, d in zip(arrays, own, strict=True)]  # words
     size = evaluate_dim(span(output.shape, output.strides), symbols)
     result = np.full(size, _UNTOUCHED, storage_dtype(output.dtype))
     interpret(function, [*arrays, result], {p: symbols[p] for p in parameters})

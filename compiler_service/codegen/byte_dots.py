@@ -1,0 +1,40 @@
+"""Dot products of four bytes by four: one instruction where the target has it, else shifts, products and sums."""
+
+from __future__ import annotations
+
+from compiler_service.codegen.builder import FunctionBuilder, Value
+from compiler_service.codegen.llvm_types import splat, vector
+
+_NATIVE_BITS = (128, 256, 512)
+_BYTES = 4
+
+
+def add_dot4(builder: FunctionBuilder, total: Value | None, lhs: Value, rhs: Value) -> Value:
+    """``total + dot4(lhs, rhs)`` for int32 words: VPDPBUSD (no saturation); ``total`` is 0 when it is None."""
+    if builder.capabilities.dot4 and 32 * lhs.lanes in _NATIVE_BITS:
+        return lhs._replace(text=_native(builder, total, lhs, rhs))
+    kind = lhs.type
+    result = None if total is None else total.text
+    for byte in range(_BYTES):
+        left = _extracted(builder, lhs, byte, "lshr")
+        right = _extracted(builder, rhs, byte, "ashr")
+        product = builder.emit(f"mul {kind} {left}, {right}")
+        result = product if result is None else builder.emit(f"add {kind} {result}, {product}")
+    assert result is not None
+    return lhs._replace(text=result)
+
+
+def _native(builder: FunctionBuilder, total: Value | None, lhs: Value, rhs: Value) -> str:
+    kind, octets = lhs.type, vector("i8", _BYTES * lhs.lanes)
+    name = f"llvm.x86.avx512.vpdpbusd.{32 * lhs.lanes}"
+    function = builder.module.intrinsic(name, kind, f"{kind}, {octets}, {octets}")
+    left, right = (builder.emit(f"bitcast {kind} {x.text} to {octets}") for x in (lhs, rhs))
+    start = "zeroinitializer" if total is None else total.text
+    return builder.emit(f"call {kind} {function}({kind} {start}, {octets} {left}, {octets} {right})")
+
+
+def _extracted(builder: FunctionBuilder, words: Value, byte: int, extend: str) -> str:
+    """Byte ``byte`` of each word, widened by the shift ``extend``: to the top first, then down."""
+    top, down = 24 - 8 * byte, 24
+    shifted = builder.emit(f"shl {words.type} {words.text}, {splat(str(top), 'i32', words.lanes)}")
+    return builder.emit(f"{extend} {words.type} {shifted}, {splat(str(down), 'i32', words.lanes)}")

@@ -1,0 +1,23 @@
+"""Products of quantized operands as products of bytes, for processors that have an instruction for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.rewrite import rewrite
+from compiler_service.graph_passes.rules_byte_products import DEQUANTIZED_PRODUCT_RULES
+from compiler_service.graph_passes.rules_integer_products import integer_product_rules
+from shared_ir.graph import Graph
+
+
+@dataclass(frozen=True)
+class MultiplyBytes(Pass):
+    """Comes before constants are folded, while weights are bytes still."""
+
+    name: ClassVar[str] = "multiply-bytes"
+    level: ClassVar[int] = 2
+
+    def run(self, graph: Graph) -> Graph:
+        return rewrite(graph, (*DEQUANTIZED_PRODUCT_RULES, *integer_product_rules(dots=True)))

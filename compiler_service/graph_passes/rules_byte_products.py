@@ -1,0 +1,201 @@
+"""Products of 8-bit integers for processors that multiply bytes: unsigned data by signed constant weights, four at a time.
+
+Zero points and scales move out of the sum::
+
+    sum over k of (x[k] - z) * w[k, n]      ->    sum over k of x[k] * w[k, n]  -  z * sum over k of w[k, n]
+    Conv(DQ(x, s, z), DQ(w, t))             ->    float(ConvInteger(x, w) - z * sum of w) * (s * t)
+
+Integers are exact, so this rounds less than sums of floats do. Padding is with z, which stands for 0; signed data is moved up by 128.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.dim import Dim
+from shared_ir.dtype import DType
+from shared_ir.graph import Attribute, Node, Value
+
+_SIGNED_ZERO = 128
+_LEAST, _LARGEST = -128, 127
+_INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
+
+
+def is_byte_product(node: Node) -> bool:
+    """Whether ``node`` is what :func:`byte_product` builds: unsigned data by signed weights, no zero points."""
+    op = next((op for op, integer in _INTEGER_OPS.items() if integer == node.op), None)
+    if op is None or len(node.operands) != 2:
+        return False
+    data, weight = node.operands
+    kinds = (data.dtype, weight.dtype) == (DType.UINT8, DType.INT8)
+    return kinds and _is_served(op, weight.shape, node.attributes)
+
+
+def _is_served(op: str, weight: Sequence[Dim], attributes: Mapping[str, Attribute]) -> bool:
+    """Whether words are summed up: all outputs of ``op`` read the same channels, of which there are several."""
+    if op == "MatMul":
+        return len(weight) == 2 and weight[0] != 1
+    by_rule = attributes.get("auto_pad", "NOTSET") != "NOTSET"
+    return weight[1] != 1 and attributes.get("group", 1) == 1 and not by_rule
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """8-bit data and the zero point of all of it."""
+
+    value: Value
+    zero: Value | None
+
+
+def byte_product(
+    site: Site, op: str, data: Bytes, weight: np.ndarray, attributes: Mapping[str, Attribute]
+) -> Value | None:
+    """The int32 ``op`` (Conv or MatMul) of ``data`` less its zero point and the integers ``weight``.
+
+    None where a weight takes more than a signed byte, channels come in groups or one alone, or windows are padded by a rule.
+    """
+    kind = data.value.dtype
+    if kind not in (DType.UINT8, DType.INT8) or (data.zero is not None and data.zero.shape not in ((), (1,))):
+        return None
+    fits = weight.size > 0 and weight.min() >= _LEAST and weight.max() <= _LARGEST
+    if not fits or not _is_served(op, weight.shape, attributes):
+        return None
+    x, zero = _unsigned(site, data)
+    attributes = dict(attributes)
+    if op == "Conv":
+        x = _padded(site, x, zero, attributes)
+    total = site.node(_INTEGER_OPS[op], (x, site.constant(weight.astype(np.int8), "weight")), attributes)
+    return _less_zero(site, total, zero, _sums(op, weight))
+
+
+def _unsigned(site: Site, data: Bytes) -> tuple[Value, Value]:
+    """(uint8 data, its int32 zero point)"""
+    zero = site.constant(np.array(0, np.int32), "zero")
+    if data.zero is not None:
+        scalar = data.zero if data.zero.shape == () else site.reshape(data.zero, ())
+        array = site.array(data.zero)
+        if array is not None:
+            zero = site.constant(array.reshape(()).astype(np.int32), "zero")
+        else:
+            zero = site.node("Cast", (scalar,), {"to": DType.INT32})
+    if data.value.dtype is DType.UINT8:
+        return data.value, zero
+    bits = site.node("Cast", (data.value,), {"to": DType.UINT8})
+    moved = site.node("BitwiseXor", (bits, site.constant(np.array(_SIGNED_ZERO, np.uint8))))
+    known = site.array(zero)
+    if known is not None:
+        return moved, site.constant(np.asarray(known + np.int32(_SIGNED_ZERO)), "zero")
+    return moved, site.node("Add", (zero, site.constant(np.array(_SIGNED_ZERO, np.int32))))
+
+
+def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
+    """``x`` with the zero point around it; ``attributes`` then ask for no padding."""
+    axes = x.type.rank - 2
+    pads = attributes.get("pads", (0,) * (2 * axes))
+    assert isinstance(pads, tuple)
+    if not any(pads):
+        return x
+    amounts = (0, 0, *pads[:axes], 0, 0, *pads[axes:])
+    attributes["pads"] = (0,) * (2 * axes)
+    fill = site.node("Cast", (zero,), {"to": DType.UINT8})
+    return site.node("Pad", (x, site.integers([int(p) for p in amounts]), fill))  # type: ignore[arg-type]
+
+
+def _sums(op: str, weight: np.ndarray) -> np.ndarray:
+    """Of the weights of each output, int32, ready to be broadcast to the product."""
+    wide = weight.astype(np.int64)
+    if op == "MatMul":
+        return np.asarray(wide.sum(axis=0), np.int32)
+    sums = np.asarray(wide.sum(axis=tuple(range(1, weight.ndim))), np.int32)
+    return sums.reshape(-1, *(1,) * (weight.ndim - 2))
+
+
+def _less_zero(site: Site, total: Value, zero: Value, sums: np.ndarray) -> Value:
+    known = site.array(zero)
+    if known is None:
+        return site.node("Sub", (total, site.node("Mul", (zero, site.constant(sums, "sums")))))
+    moved = -sums * known
+    return site.node("Add", (total, site.constant(moved.astype(np.int32), "moved"))) if moved.any() else total
+
+
+# -- products of dequantized operands
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Dequantized constant weights: integers less their zero points, and a scale for all or for each output."""
+
+    integers: np.ndarray
+    scale: np.ndarray
+
+
+def _dequantized_product(node: Node, site: Site) -> Replacement:
+    """Conv, MatMul, Gemm of dequantized data and dequantized constant weights"""
+    op = "Conv" if node.op == "Conv" else "MatMul"
+    given = site.producer(node.inputs[0], "DequantizeLinear")
+    outputs = 0 if node.op == "Conv" or node.attributes.get("transB", 0) else node.operands[1].type.rank - 1
+    weight = None if given is None else _weight(site, node.operands[1], outputs)
+    if given is None or weight is None or not _is_plain(node) or not _is_single(given):
+        return None
+    if node.op == "Gemm":
+        if node.attributes.get("transB", 0):
+            weight = _Scaled(weight.integers.T, weight.scale)
+        attributes: Mapping[str, Attribute] = {}
+    else:
+        attributes = node.attributes
+    zero = given.inputs[2] if len(given.inputs) > 2 else None
+    total = byte_product(site, op, Bytes(given.operands[0], zero), weight.integers, attributes)
+    if total is None:
+        return None
+    tail = (1,) * (node.results[0].type.rank - 2) if op == "Conv" else ()
+    factor = _factor(site, given.operands[1], weight.scale, tail)
+    result = site.node("Mul", (site.node("Cast", (total,), {"to": DType.FLOAT32}), factor), name=node.name)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return result
+    return site.node("Add", (result, site.reshape(bias, (*bias.shape, *tail)) if tail else bias))
+
+
+def _is_plain(node: Node) -> bool:
+    plain = node.attributes.get("alpha", 1.0) == 1 and node.attributes.get("beta", 1.0) == 1
+    return plain and not node.attributes.get("transA", 0) and node.results[0].dtype is DType.FLOAT32
+
+
+def _is_single(dequantize: Node) -> bool:
+    scale = dequantize.operands[1]
+    return scale.shape in ((), (1,)) and scale.dtype is DType.FLOAT32
+
+
+def _weight(site: Site, value: Value, outputs: int) -> _Scaled | None:
+    """The constant weights behind ``value`` whose scales, if there are several, run along the axis ``outputs``."""
+    node = site.producer(value, "DequantizeLinear")
+    array = None if node is None else site.array(node.operands[0])
+    scale = None if node is None else site.array(node.operands[1])
+    if node is None or array is None or scale is None or array.dtype not in (np.int8, np.uint8):
+        return None
+    zero = site.array(node.operands[2]) if len(node.operands) > 2 else np.zeros_like(scale, array.dtype)
+    if zero is None or scale.ndim > 1 or int_attribute(node, "block_size", 0) or scale.dtype != np.float32:
+        return None
+    if scale.size > 1 and int_attribute(node, "axis", 1) % array.ndim != outputs:
+        return None
+    shape = tuple(scale.size if a == outputs and scale.size > 1 else 1 for a in range(array.ndim))
+    return _Scaled(array.astype(np.int32) - zero.astype(np.int32).reshape(shape), scale.reshape(-1))
+
+
+def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple[int, ...]) -> Value:
+    shape = (weight_scale.size, *tail) if weight_scale.size > 1 else ()
+    shaped = weight_scale.reshape(shape)
+    known = site.array(data_scale)
+    if known is not None:
+        product = known.reshape(()).astype(np.float64) * shaped
+        return site.constant(np.asarray(product.astype(np.float32)), "factor")
+    scalar = data_scale if data_scale.shape == () else site.reshape(data_scale, ())
+    return site.node("Mul", (scalar, site.constant(np.asarray(shaped), "scale")))
+
+
+DEQUANTIZED_PRODUCT_RULES: tuple[Rule, ...] = (rule("Conv MatMul Gemm", _dequantized_product),)

@@ -1,0 +1,38 @@
+"""Sums of products of bytes by dot products of words; the words are then contracted as anything else is."""
+
+from __future__ import annotations
+
+from compiler_service.schedule.analysis import KernelView, accumulated, inlined, is_free, reductions
+from compiler_service.schedule.replacing import dot_stages_of
+from compiler_service.schedule.rules.contraction import contraction_schedule
+from compiler_service.schedule.state import State
+from compiler_service.schedule.steps import DotBytes, Schedule
+from shared_ir.dtype import DType
+from shared_ir.target import Target
+
+
+def byte_dot_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    if not target.dot4 or len(reductions(kernel.state)) != 1:
+        return None
+    before: Schedule = accumulated(kernel)
+    state = kernel.after(before)
+    before = (*before, *inlined(state, _padded(state)))
+    state = kernel.after(before)
+    (reduction,) = reductions(state)
+    found = dot_stages_of(state, reduction)
+    if found is None or found[0].weight.tensor not in kernel.constants:
+        return None
+    product, _ = found
+    step = DotBytes(reduction.name, product.weight.tensor.name, product.position)
+    return contraction_schedule(kernel, target, (*before, step))
+
+
+def _padded(state: State) -> frozenset[str]:
+    """Bytes that are computed before the sum."""
+    found = []
+    for stage in state.stages.values():
+        if stage.reduction is not None:
+            break
+        if stage.tensor.dtype is DType.UINT8 and not is_free(stage):
+            found.append(stage.name)
+    return frozenset(found)

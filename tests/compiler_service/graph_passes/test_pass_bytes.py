@@ -1,0 +1,188 @@
+"""Quantized products as products of bytes: zero points and scales outside of the sum."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from pass_graphs import graph, ops, run_passes
+
+from compiler_service.graph_passes.fold_constants import FoldConstants
+from compiler_service.graph_passes.multiply_bytes import MultiplyBytes
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from compiler_service.interpret import run_graph
+from shared_ir.graph import Graph
+
+RNG = np.random.default_rng(11)
+
+
+def text_of(array: np.ndarray) -> str:
+    return ", ".join(str(n) for n in array.ravel().tolist())
+
+
+def weights(*shape: int) -> str:
+    return text_of(RNG.integers(-128, 127, shape, endpoint=True))
+
+
+def rewritten(text: str, tolerance: float = 0.0) -> Graph:
+    """The graph with products of bytes, which computes the same."""
+    before = graph(text)
+    after = run_passes(before, MultiplyBytes(), FoldConstants())
+    feeds = {}
+    for value in before.inputs:
+        shape = tuple(d if isinstance(d, int) else 3 for d in value.shape)
+        limits = np.iinfo(value.dtype.numpy)
+        feeds[value.name] = RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(value.dtype.numpy)
+    for wanted, found in zip(run_graph(before, feeds), run_graph(after, feeds), strict=True):
+        np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * np.abs(wanted).max(initial=0))
+    return after
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int8"])
+def test_zero_points_of_data_are_taken_off_the_sums(kind: str) -> None:
+    after = rewritten(
+        f"""
+        graph main(%x: {kind}[n, 6]) -> (%y) {{
+          const %w: int8[6, 4] = [{weights(6, 4)}]
+          const %z: {kind}[] = [5]
+          %y: int32[n, 4] = MatMulInteger(%x, %w, %z)
+        }}
+        """
+    )
+    moved = ["Cast", "BitwiseXor"] if kind == "int8" else []
+    assert ops(after) == [*moved, "MatMulInteger", "Add"]
+
+
+def test_zero_points_of_the_run_multiply_the_sums_of_weights() -> None:
+    after = rewritten(
+        f"""
+        graph main(%x: uint8[n, 6], %z: uint8[]) -> (%y) {{
+          const %w: int8[6, 4] = [{weights(6, 4)}]
+          %y: int32[n, 4] = MatMulInteger(%x, %w, %z)
+        }}
+        """
+    )
+    assert ops(after) == ["Cast", "MatMulInteger", "Mul", "Sub"]
+
+
+def test_windows_are_padded_with_the_zero_point() -> None:
+    after = rewritten(
+        f"""
+        graph main(%x: uint8[1, 2, 5, 5]) -> (%y) {{
+          const %w: int8[3, 2, 3, 3] = [{weights(3, 2, 3, 3)}]
+          const %z: uint8[] = [200]
+          %y: int32[1, 3, 5, 5] = ConvInteger(%x, %w, %z) {{pads=(1, 1, 1, 1), kernel_shape=(3, 3)}}
+        }}
+        """
+    )
+    assert ops(after) == ["Pad", "ConvInteger", "Add"]
+
+
+def test_unsigned_weights_around_their_zero_point_are_signed() -> None:
+    values = text_of(RNG.integers(0, 255, (6, 4), endpoint=True))
+    text = """
+        graph main(%x: uint8[n, 6]) -> (%y) {{
+          const %w: uint8[6, 4] = [{0}]
+          const %z: uint8[] = [0]
+          const %v: uint8[] = [{1}]
+          %y: int32[n, 4] = MatMulInteger(%x, %w, %z, %v)
+        }}
+        """
+    after = rewritten(text.format(values, 128))
+    assert ops(after) == ["MatMulInteger"]
+    before = graph(text.format(values, 3))  # weights up to 252 are no signed bytes
+    assert "MatMulInteger" not in ops(run_passes(before, MultiplyBytes()))
+
+
+@pytest.mark.parametrize("steps", ["0.5", "0.5, 0.25, 2.0"])
+def test_a_convolution_of_dequantized_operands(steps: str) -> None:
+    count = len(steps.split(","))
+    after = rewritten(
+        f"""
+        graph main(%x: uint8[1, 2, 5, 5]) -> (%y) {{
+          const %w: int8[3, 2, 3, 3] = [{weights(3, 2, 3, 3)}]
+          const %s: float32[] = [0.01]
+          const %z: uint8[] = [7]
+          const %t: float32[{count}] = [{steps}]
+          const %u: int8[{count}] = [{", ".join(["0"] * count)}]
+          const %b: float32[3] = [1.0, -2.0, 3.0]
+          %d: float32[1, 2, 5, 5] = DequantizeLinear(%x, %s, %z)
+          %e: float32[3, 2, 3, 3] = DequantizeLinear(%w, %t, %u) {{axis=0}}
+          %y: float32[1, 3, 5, 5] = Conv(%d, %e, %b) {{pads=(1, 1, 1, 1), kernel_shape=(3, 3)}}
+        }}
+        """,
+        1e-6,
+    )
+    assert ops(after) == ["Pad", "ConvInteger", "Add", "Cast", "Mul", "Add"]
+
+
+@pytest.mark.parametrize("turned", [0, 1])
+def test_a_product_of_dequantized_matrices(turned: int) -> None:
+    shape = (4, 6) if turned else (6, 4)
+    after = rewritten(
+        f"""
+        graph main(%x: int8[n, 6]) -> (%y) {{
+          const %w: int8[{shape[0]}, {shape[1]}] = [{weights(*shape)}]
+          const %s: float32[] = [0.01]
+          const %z: int8[] = [-3]
+          const %t: float32[4] = [0.5, 1.0, 0.125, 3.0]
+          const %u: int8[4] = [0, 0, 0, 0]
+          const %b: float32[4] = [1.0, -2.0, 3.0, 0.0]
+          %d: float32[n, 6] = DequantizeLinear(%x, %s, %z)
+          %e: float32[{shape[0]}, {shape[1]}] = DequantizeLinear(%w, %t, %u) {{axis={0 if turned else 1}}}
+          %y: float32[n, 4] = Gemm(%d, %e, %b) {{transB={turned}}}
+        }}
+        """,
+        1e-6,
+    )
+    assert ops(after) == ["Cast", "BitwiseXor", "MatMulInteger", "Add", "Cast", "Mul", "Add"]
+
+
+CONVOLUTION = """
+graph main(%x: uint8[1, {channels}, 5, 5]) -> (%y) {{
+  const %w: int8[{shape}] = [{weights}]
+  %y: int32[1, {outputs}, 5, 5] = ConvInteger(%x, %w) {{{attributes}}}
+}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("channels", "shape", "attributes"),
+    [
+        (4, (4, 1, 3, 3), "pads=(1, 1, 1, 1), group=4"),
+        (1, (4, 1, 3, 3), "pads=(1, 1, 1, 1)"),
+        (2, (4, 2, 3, 3), 'auto_pad="SAME_UPPER"'),
+    ],
+    ids=["depthwise", "one channel", "padded by a rule"],
+)
+def test_what_dots_do_not_serve_is_left_to_floats(channels: int, shape: tuple[int, ...], attributes: str) -> None:
+    dims = ", ".join(map(str, shape))
+    text = CONVOLUTION.format(
+        channels=channels, shape=dims, weights=weights(*shape), outputs=shape[0], attributes=attributes
+    )
+    assert ops(rewritten(text)) == ["Cast", "Conv", "Cast"]
+
+
+def test_the_steps_of_the_result_go_into_the_scale() -> None:
+    before = graph(
+        """
+        graph main(%t: int32[n, 2]) -> (%y) {
+          const %f: float32[2] = [0.5, 0.25]
+          const %b: float32[2] = [3.0, 1.0]
+          const %s: float32[] = [0.125]
+          const %z: uint8[] = [9]
+          %c: float32[n, 2] = Cast(%t) {to=float32}
+          %m: float32[n, 2] = Mul(%c, %f)
+          %a: float32[n, 2] = Add(%m, %b)
+          %r: float32[n, 2] = Relu(%a)
+          %y: uint8[n, 2] = QuantizeLinear(%r, %s, %z)
+        }
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    constants = {v.name: a.tolist() for v, a in after.constants.items()}
+    assert ops(after) == ["Cast", "Mul", "Add", "Relu", "QuantizeLinear"]
+    assert [4.0, 2.0] in constants.values()
+    assert [24.0, 8.0] in constants.values()
+    totals = RNG.integers(-99, 99, (40, 2)).astype(np.int32)
+    np.testing.assert_array_equal(run_graph(before, {"t": totals})[0], run_graph(after, {"t": totals})[0])
+    assert run_passes(before, SimplifyAlgebra(approximate=False)) is before
