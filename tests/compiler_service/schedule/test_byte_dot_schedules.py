@@ -135,3 +135,11 @@ def test_the_step_travels_as_json() -> None:
     schedule = scheduled(matmul(7, 24, 20), VNNI)[1]
     assert is_by_dots(schedule)
     assert from_json(to_json(schedule)) == schedule
+
+
+@pytest.mark.parametrize("gap", [8, 6])
+def test_data_with_gaps_between_its_rows(gap: int) -> None:
+    """As words where the gaps are of whole words, else put together."""
+    x = placeholder("x", (9, 12), DType.UINT8, strides=(12 + gap, 1))
+    w = placeholder("w", (12, 16), DType.INT8)
+    assert is_by_dots(check(matmul_integer(x, w), VNNI, {}))
