@@ -100,8 +100,8 @@ def page(machine: Machine, reports: Sequence[Report], peaks: Peaks, rooflines: S
     lines += ["## Against the machine", "", f"Measured roofs, {peaks_line(peaks)}.", ""]
     lines += [
         "`reached` is the share of the bound: arithmetic at the peak, or bytes moved at least once at the bandwidth of the level",
-        "that they fit in. Times are of all launches of a kernel in one run, each repeated where it stands, called from Python: data and",
-        "weights are then in the caches as far as they fit, while in the tables above weights arrive from memory.",
+        "that they fit in. Times are of all launches of a kernel in one run, each repeated where it stands by the model's own",
+        "library: data and weights are then in the caches as far as they fit, while in the tables above weights arrive from memory.",
         "",
     ]
     for roofline in rooflines:

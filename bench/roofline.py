@@ -4,8 +4,9 @@ Measures the peak of fused multiply-adds and the bandwidths of caches and memory
 it launch by launch with the graph executor, and says of every kernel what bounds it, how much of the bound it reaches and how
 much time is lost. Without ``--models`` only the machine's peaks are shown. Each launch is repeated where it stands (``--warm``), so
 that its data is in the cache whose bandwidth it is compared with; ``--warm 0`` times the launch of the run alone, which finds
-its data where the kernel before has left it. A launch from Python costs about a microsecond, which its time includes: kernels
-of a few microseconds look slower here than they are.
+its data where the kernel before has left it. The model's own library repeats a launch and reads the clock: a time holds what the
+model pays for a launch in a run, waking its threads included, and nothing of Python. A launch in place goes on from its own
+result, whose values differ from those of the run.
 """
 
 from __future__ import annotations

@@ -36,6 +36,7 @@ PUBLIC_SYMBOLS = (
     "ingot_output_shapes",
     "ingot_run",
     "ingot_run_kernel",
+    "ingot_time_kernel",
     "ingot_weights_size",
 )
 """Everything that a model exports: the functions of ``ingot.h``."""

@@ -69,13 +69,14 @@ class Slots:
 
 @dataclass(frozen=True)
 class Resolved:
-    """A launch with every size known."""
+    """A launch with every size known; ``sizes`` are the bytes of ``buffers``."""
 
     buffers: ctypes.Array[Any]
     symbols: ctypes.Array[Any]
     tasks: int
     flops: int
     bytes: int
+    sizes: tuple[int, ...]
 
 
 Runner = Callable[[Launch, Resolved], None]
@@ -141,6 +142,7 @@ class StepInterpreter:
             self.value(step.tasks),
             self.value(step.flops),
             self.value(step.bytes),
+            tuple(self.value(self.plan.buffers[b].size) for b in step.buffers),
         )
 
     def value(self, dim: Dim) -> int:

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-import ctypes
 import gc
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from runtime_service.executors.graph import writes_in_place
+from compiler_service.codegen.elf import read_shared_library
+from compiler_service.codegen.link import PUBLIC_SYMBOLS
+from runtime_service.executors.graph import GraphExecutor, overlap
 from runtime_service.executors.signature import array_dtype
 from runtime_service.executors.sizes import Sizes
-from runtime_service.executors.steps import Resolved
 from runtime_service.library import Handle
 from runtime_service.loader import ExecutorKind, load_model, load_models
 from runtime_service.model import Model
@@ -27,7 +28,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var
 from shared_ir.plan import KernelSpec, Launch, Plan, TensorSpec
-from tests.native_models import INNER, MAX_BATCH, WIDTH, NativeModel, build_model, toy_feeds, toy_reference
+from tests.native_models import INNER, MAX_BATCH, WIDTH, NativeModel, build_model, toy_feeds, toy_plan, toy_reference
 
 SIZES = (1, 2, 3, 16, 17, 100, MAX_BATCH)
 Feeds = dict[str, np.ndarray[Any, Any]]
@@ -237,23 +238,60 @@ def test_profile_measures_the_kernel() -> None:
 
 def test_profile_repeats_launches_where_they_stand(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
     ran: list[int] = []
-    run_kernel = Handle.run_kernel
+    time_kernel = Handle.time_kernel
 
-    def counted(self: Handle, kernel: int, *arguments: Any) -> None:
-        ran.append(kernel)
-        run_kernel(self, kernel, *arguments)
+    def counted(self: Handle, kernel: int, buffers: Any, symbols: Any, tasks: int, times: int) -> float:
+        ran.extend([kernel] * times)
+        return time_kernel(self, kernel, buffers, symbols, tasks, times)
 
-    monkeypatch.setattr(Handle, "run_kernel", counted)
+    monkeypatch.setattr(Handle, "time_kernel", counted)
     with load_model(artifact, threads=1) as model:
         rows = model.profile(toy_feeds(10), repeat=2, warm=3)
     assert all(0 < row.seconds < 1 for row in rows)
-    assert len(ran) == 3 + 2 * 3 * (1 + 3)  # three launches: to warm up, then twice and three times again
+    assert len(ran) == 2 * 3 * (1 + 3)  # three launches twice: those of the run, and three times again
 
 
-@pytest.mark.parametrize(("addresses", "expected"), [((64, 128, 0, 0), False), ((64, 128, 64), True)])
-def test_launches_in_place_are_not_repeated(addresses: tuple[int, ...], expected: bool) -> None:
-    buffers = (ctypes.c_void_p * len(addresses))(*addresses)
-    assert writes_in_place(Resolved(buffers, (ctypes.c_int64 * 0)(), 1, 0, 0)) is expected
+def test_profile_of_a_library_that_cannot_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    earlier = tuple(n for n in PUBLIC_SYMBOLS if n != "ingot_time_kernel")
+    monkeypatch.setattr("compiler_service.codegen.link.PUBLIC_SYMBOLS", earlier)
+    artifact = build_model().artifact()
+    assert read_shared_library(artifact.library).exports == earlier
+    with load_model(artifact, threads=2) as model:
+        rows = model.profile(toy_feeds(10), repeat=2, warm=3)
+    assert [row.kernel for row in rows] == ["matmul", "add", "pairs"]
+    assert all(0 < row.seconds < 1 for row in rows)
+
+
+def test_launches_in_place_are_repeated_beside_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The plan adds r to the product where it lies, then once more into the output."""
+    plan = toy_plan()
+    product, add, pairs = (s for s in plan.steps if isinstance(s, Launch))
+    plan = replace(plan, steps=(product, replace(add, buffers=(3, 1, 3)), add, pairs))
+    found: list[list[Any]] = []
+    execute = GraphExecutor._execute
+
+    def kept(self: GraphExecutor, *arguments: Any) -> list[Any]:
+        found.append(execute(self, *arguments))
+        return found[-1]
+
+    monkeypatch.setattr(GraphExecutor, "_execute", kept)
+    feeds = toy_feeds(100)
+    with load_model(build_model(plan=plan).artifact(), threads=2) as model:
+        rows = model.profile(feeds, repeat=2, warm=4)
+        expected = model.run(feeds)
+    assert [row.kernel for row in rows] == ["matmul", "add", "add", "pairs"]
+    assert len(found) == 3
+    for outputs in found:
+        for output, name in zip(outputs, ("sum", "pairs"), strict=True):
+            assert output.tobytes() == expected[name].tobytes()
+
+
+@pytest.mark.parametrize(
+    ("blocks", "expected"),
+    [([(64, 64), (128, 32), (32, 32)], False), ([(64, 65), (128, 32)], True), ([(64, 8), (64, 8)], True), ([], False)],
+)
+def test_blocks_that_share_memory(blocks: list[tuple[int, int]], expected: bool) -> None:
+    assert overlap(blocks) is expected
 
 
 def test_many_shapes_do_not_pile_up(artifact: Artifact) -> None:

@@ -100,9 +100,14 @@ ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs,
 ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t input_count, ingot_tensor *outputs,
                        int32_t output_count);
 
-/* Runs one kernel over [0, tasks) on the model's pool: the graph executor's and the profiler's way in. */
+/* Runs one kernel over [0, tasks) on the model's pool: the graph executor's way in. */
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
                               int64_t tasks);
+
+/* The same `times` times in a row, and how long they took together: calls from an interpreter cost more than a small kernel.
+ * Libraries built before this function was lack it. */
+ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                               int64_t tasks, int64_t times, int64_t *nanoseconds);
 
 /* Why the last call on `model` failed, naming tensor, expected and received. With NULL: the calling thread's last
  * failed call that had no model. Valid until the next call. */

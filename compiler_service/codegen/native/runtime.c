@@ -341,6 +341,12 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
 
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
                               int64_t tasks) {
+  int64_t nanoseconds;
+  return ingot_time_kernel(model, kernel, buffers, symbols, tasks, 1, &nanoseconds);
+}
+
+ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                               int64_t tasks, int64_t times, int64_t *nanoseconds) {
   ingot_status status = enter(model);
   if (status) return status;
   if (kernel < 0 || kernel >= ingot_this_module.kernel_count) {
@@ -348,6 +354,8 @@ ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *b
                         (int)ingot_this_module.kernel_count - 1, (int)kernel);
     return leave(model, status);
   }
-  launch_kernel(model, kernel, buffers, symbols, tasks);
+  int64_t start = ingot_now();
+  for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks);
+  *nanoseconds = ingot_now() - start;
   return leave(model, INGOT_OK);
 }

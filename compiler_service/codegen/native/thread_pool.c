@@ -53,7 +53,7 @@ struct ingot_pool {
   void *allocation;
 };
 
-static int64_t now_ns(void) {
+int64_t ingot_now(void) {
   struct timespec time;
   clock_gettime(CLOCK_MONOTONIC, &time);
   return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
@@ -70,14 +70,14 @@ static void relax(void) {
 /* Whether `word` became `value` within `limit` nanoseconds. After YIELD_NS the CPU is offered to others at every look:
  * on a busy machine the thread that is waited for may be queued behind this very loop. */
 static int spin_until(const uint32_t *word, uint32_t value, int64_t limit) {
-  int64_t start = limit > 0 ? now_ns() : 0, waited = 0;
+  int64_t start = limit > 0 ? ingot_now() : 0, waited = 0;
   do {
     for (int i = 0; i < SPINS_PER_CLOCK; i++) {
       if (__atomic_load_n(word, __ATOMIC_ACQUIRE) == value) return 1;
       relax();
     }
     if (waited > YIELD_NS) sched_yield();
-    if (limit > 0) waited = now_ns() - start;
+    if (limit > 0) waited = ingot_now() - start;
   } while (waited < limit);
   return 0;
 }

@@ -18,6 +18,9 @@ void ingot_pool_destroy(ingot_pool *pool);
  * Signature of ingot_thread_pool.run. One caller at a time. */
 void ingot_pool_run(void *pool, ingot_task task, void *context, int64_t tasks);
 
+/* Nanoseconds of a clock that only goes forward. */
+int64_t ingot_now(void);
+
 /* CPUs this process may use: the affinity mask, lowered to the cgroup quota (v2 or v1). At least 1. */
 int32_t ingot_cpu_count(void);
 

@@ -174,11 +174,30 @@ static void test_refusals(void) {
   expect(ingot_last_error(model), "expected 2 outputs, received 0");
   CHECK(ingot_run_kernel(model, 3, NULL, NULL, 1) == INGOT_INVALID_ARGUMENT);
   expect(ingot_last_error(model), "kernel: expected 0 to 2, received 3");
+  int64_t nanoseconds = -1;
+  CHECK(ingot_time_kernel(model, -1, NULL, NULL, 1, 5, &nanoseconds) == INGOT_INVALID_ARGUMENT && nanoseconds == -1);
+  expect(ingot_last_error(model), "kernel: expected 0 to 2, received -1");
   CHECK(!ingot_run(model, c->inputs, 2, c->outputs, 2)); /* and it still works */
   CHECK(ingot_last_error(model)[0] == 0);
   verify(c, 4);
   free_call(c);
   ingot_destroy(model);
+}
+
+/* A kernel timed over several launches has run so many times, on as many threads as the model has. */
+static void test_timing(void) {
+  for (int32_t threads = 1; threads <= 3; threads++) {
+    ingot_model *model = create(threads, NULL);
+    float x[40], sum[40] = {0};
+    for (int i = 0; i < 40; i++) x[i] = (float)i;
+    void *buffers[] = {x, sum, sum};
+    int64_t symbols[] = {40}, nanoseconds = -1;
+    CHECK(!ingot_time_kernel(model, 1, buffers, symbols, 3, 7, &nanoseconds) && nanoseconds > 0);
+    for (int i = 0; i < 40; i++) CHECK(sum[i] == 7 * x[i]);
+    CHECK(!ingot_time_kernel(model, 1, buffers, symbols, 3, 0, &nanoseconds) && nanoseconds >= 0);
+    for (int i = 0; i < 40; i++) CHECK(sum[i] == 7 * x[i]);
+    ingot_destroy(model);
+  }
 }
 
 static void test_options(void) {
@@ -287,6 +306,7 @@ int main(int count, char **words) {
   CHECK(!strcmp(words[1], "run"));
   CHECK(ingot_cpu_count() >= 1);
   test_queries();
+  test_timing();
   test_threads();
   test_concurrency();
   test_refusals();
