@@ -28,7 +28,7 @@ from compiler_service.schedule.attention.match import match_attention
 from compiler_service.schedule.attention.nest import attention_function
 from compiler_service.schedule.faults import fault
 from compiler_service.schedule.interior import interior
-from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces
+from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces, smaller_vectors
 from compiler_service.schedule.ranges import Range, Ranges, Regions, whole
 from compiler_service.schedule.room import Room
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State
@@ -283,7 +283,7 @@ class _Lowering:
         if loop.overlap and isinstance(extent, int) and extent > loop.step:
             return overlapping(loop, extent)
         if not loop.peel:
-            return pieces(loop, rest, extent, self._target.masked)
+            return pieces(loop, rest, extent, self._target.masked, smaller_vectors(self._state, stage, loop, rest))
         low, high = interior(self._state, stage, loop.axis, self._simplify)
         return peeled(loop, extent, low, high)
 

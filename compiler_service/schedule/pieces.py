@@ -1,7 +1,9 @@
 """How a loop that steps by more than one covers an extent that the step need not divide.
 
 A tile that is unrolled or vectorised inside needs a constant size, so what is left over becomes tail pieces:
-one exact piece when the extent is known, a cascade of halves when it is not, and a masked (or scalar) last vector.
+one exact piece when the extent is known, a cascade of halves when it is not, and a masked (or scalar) last vector. A core does not
+hand on what a masked store has written to the loads behind it: where nothing is shared along a row, its end is stored in whole
+vectors of half or a quarter of the size.
 """
 
 from __future__ import annotations
@@ -9,8 +11,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from compiler_service.schedule.analysis import is_expensive
 from compiler_service.schedule.ranges import Range
-from compiler_service.schedule.state import Loop, LoopKind
+from compiler_service.schedule.state import Loop, LoopKind, Stage, State
 from shared_ir.dim import Dim, as_dim
 from shared_ir.expr import Expr, ceil_div, equal, lift, minimum, select
 
@@ -36,8 +39,9 @@ class Piece:
     interior: bool = False
 
 
-def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Iterator[Piece]:
-    """The pieces that cover ``extent`` elements in steps of ``loop.step``; ``rest`` are the loops inside."""
+def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool, narrow: int = 0) -> Iterator[Piece]:
+    """The pieces that cover ``extent`` elements in steps of ``loop.step``; ``rest`` are the loops inside. Up to ``narrow`` smaller
+    vectors may take the place of a masked one."""
     inner = [o for o in rest if o.axis == loop.axis]
     zero = lift(0)
     if loop.step == 1:
@@ -54,10 +58,20 @@ def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool) -> Ite
         yield Piece(full, loop.step, zero)
     lanes = _lanes(loop, inner)
     if isinstance(extent, int):
-        yield from _static_tail(extent % loop.step, lift(extent - extent % loop.step), lanes, masked)
+        left = extent % loop.step
+        alone = masked and (left % lanes).bit_count() > narrow
+        yield from _static_tail(left, lift(extent - left), lanes, alone)
     else:
         rest_of = lift(as_dim(extent % loop.step))
         yield from _dynamic_tail(rest_of, lift(full) * loop.step, loop.step, lanes, masked)
+
+
+def smaller_vectors(state: State, stage: Stage, loop: Loop, rest: tuple[Loop, ...]) -> int:
+    """Vectors that may take the place of a masked one at the end of a row: none where they would share what is computed or
+    read inside of the loop, one where each costs many operations."""
+    inside = {(stage.name, o.name) for o in (loop, *rest)}
+    shared = any(o.axis != loop.axis for o in rest) or any(s.attach in inside for s in state.stages.values())
+    return 0 if shared or stage.reduction is not None else 1 if is_expensive(stage.body) else 2
 
 
 def overlapping(loop: Loop, extent: int) -> Iterator[Piece]:

@@ -13,8 +13,8 @@ from tests.compiler_service.schedule.kernels import AVX512, arguments_of, check
 
 
 def gathered() -> Tensor:
-    x, index = placeholder("x", (4, 3), DType.FLOAT32), placeholder("index", (4, 3), DType.INT64)
-    return compute((4, 3), lambda i, j: x[i, index[i, j]], name="gather")
+    x, index = placeholder("x", (4, 7), DType.FLOAT32), placeholder("index", (4, 7), DType.INT64)
+    return compute((4, 7), lambda i, j: x[i, index[i, j]], name="gather")
 
 
 def stores(statement: object) -> list[Store]:
