@@ -34,7 +34,7 @@ from compiler_service.schedule.room import Room
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State
 from compiler_service.schedule.statements import block, guard
 from compiler_service.schedule.steps import ROOT, Schedule
-from compiler_service.schedule.values import Local, Locals, Values
+from compiler_service.schedule.values import Local, Locals, Values, memory_order
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, identity_of
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.errors import ErrorCode, IngotError
@@ -179,7 +179,7 @@ class _Lowering:
 
     def _store(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges, value: Expr) -> Store:
         mask = self._values.mask(stage, ranges) if buffer.scope is Scope.ARGUMENT else None
-        return Store(buffer, self._values.element(stage, origin, ranges), value, mask)
+        return Store(buffer, self._values.element(stage, buffer, origin, ranges), value, mask)
 
     def _reduction(
         self,
@@ -205,7 +205,7 @@ class _Lowering:
 
         def update(here: Ranges, inside: Locals) -> Statement:
             mask = self._values.mask(stage, here) if buffer.scope is Scope.ARGUMENT else None
-            at = self._values.element(stage, origin, here)
+            at = self._values.element(stage, buffer, origin, here)
             total = binary(_COMBINE[op], BufferLoad(buffer, at, mask), self._values.value(stage, here, inside))
             return Store(buffer, at, total, mask)
 
@@ -253,7 +253,7 @@ class _Lowering:
             return For(vector, lift(count // lanes), ForKind.UNROLLED, body)
 
         def total(here: Ranges, inside: Locals) -> Statement:
-            at = self._values.element(stage, origin, here)
+            at = self._values.element(stage, buffer, origin, here)
 
             def combine(lane: Expr) -> Statement:
                 value = binary(_COMBINE[op], BufferLoad(buffer, at), BufferLoad(lane_buffer, (lane,)))
@@ -400,11 +400,12 @@ class _Lowering:
                 zero = tuple(lift(0) for _ in child.compute.axes)
                 nests.append(self._stage(child, needed, inside, self._output, zero))
                 continue
-            buffer = Buffer(child.name, child.tensor.dtype, self._room.extents(child, needed), child.scope)
+            extents, order = self._room.extents(child, needed), memory_order(child)
+            buffer = Buffer(child.name, child.tensor.dtype, tuple(extents[i] for i in order), child.scope)
             origin = tuple(needed[a.name].base for a in child.compute.axes)
             allocations.append(buffer)
             nests.append(self._stage(child, needed, inside, buffer, origin))
-            inside[child.tensor] = Local(buffer, origin)
+            inside[child.tensor] = Local(buffer, origin, order)
         result = block(*nests, body(ranges, inside)) if nests else body(ranges, inside)
         for buffer in reversed(allocations):
             result = Allocate(buffer, result)

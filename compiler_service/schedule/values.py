@@ -11,7 +11,7 @@ from compiler_service.schedule.faults import fault
 from compiler_service.schedule.interior import inside
 from compiler_service.schedule.packing import packed_shape
 from compiler_service.schedule.ranges import Ranges, at_base
-from compiler_service.schedule.state import Ahead, Further, Stage, State
+from compiler_service.schedule.state import Ahead, Further, LoopKind, Stage, State
 from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
@@ -22,13 +22,21 @@ from shared_ir.target import Target
 
 @dataclass(frozen=True)
 class Local:
-    """Memory of an attached stage: element ``index - origin`` of ``buffer``."""
+    """Memory of an attached stage: element ``index - origin`` of ``buffer``, its axes in the order ``order``."""
 
     buffer: Buffer
     origin: tuple[Expr, ...]
+    order: tuple[int, ...]
 
 
 Locals = Mapping[Tensor, Local]
+
+
+def memory_order(stage: Stage) -> tuple[int, ...]:
+    """The axes of ``stage`` in its own memory: that of its vectors innermost."""
+    axes = [a.name for a in stage.compute.axes]
+    across = [o.axis for o in stage.loops if o.kind is LoopKind.VECTORIZED and o.axis in axes]
+    return tuple(sorted(range(len(axes)), key=lambda i: axes[i] in across))
 
 
 class Values:
@@ -53,8 +61,11 @@ class Values:
             return Buffer(f"{tensor.name}_{index}", tensor.dtype, tensor.shape, strides=tensor.strides)
         return Buffer(f"{tensor.name}_{index}", tensor.dtype, packed_shape(tensor, pack), prefetch=pack.prefetch)
 
-    def element(self, stage: Stage, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
-        return tuple(self._simplify(ranges[a.name].base - o) for a, o in zip(stage.compute.axes, origin, strict=True))
+    def element(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
+        """Where ``stage`` is in ``buffer``: its own memory or the output's."""
+        axes = stage.compute.axes
+        order = range(len(axes)) if buffer is self.output else memory_order(stage)
+        return tuple(self._simplify(ranges[axes[i].name].base - origin[i]) for i in order)
 
     def mask(self, stage: Stage, ranges: Ranges) -> Expr | None:
         masks = [v for a in stage.compute.axes if (v := ranges[a.name].valid) is not None]
@@ -78,8 +89,8 @@ class Values:
         indices = tuple((self._simplify if indirect else simplify)(at_base(i, ranges)) for i in load.indices)
         place = local.get(load.tensor)
         if place is not None:
-            offsets = tuple(self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True))
-            return BufferLoad(place.buffer, offsets)
+            offsets = [self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True)]
+            return BufferLoad(place.buffer, tuple(offsets[i] for i in place.order))
         stage = self._state.stage_of(load.tensor)
         if stage is not None and stage.alias:
             return BufferLoad(self.output, indices, self._load_mask(load, indices, ranges))

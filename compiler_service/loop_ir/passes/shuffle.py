@@ -108,7 +108,8 @@ class _Shuffler:
     # -- loads
 
     def loads(self, stores: list[Store], definitions: Definitions) -> list[Store]:
-        """Every full square of strided loads is read in rows and transposed; what picks from a short stretch is permuted."""
+        """Every square of strided loads, or the half or quarter of one, is read in rows and transposed; what picks from a short
+        stretch is permuted."""
         written = {s.buffer for s in stores}
         groups: dict[_Strided, dict[int, list[BufferLoad]]] = {}
         read = dict.fromkeys(x for s in stores for x in _unconditional_loads(s.value) if x.buffer not in written)
@@ -118,8 +119,8 @@ class _Shuffler:
                 groups.setdefault(found[0], {}).setdefault(found[1], []).append(load)
         replaced = permutations(read, lambda row: self.define(row, definitions))
         for access, members in groups.items():
-            for first in _squares(sorted(members), access.lanes):
-                columns = self.square(access, first, definitions)
+            for first, count in _squares(sorted(members), access):
+                columns = self.square(access, first, count, definitions)
                 for i, column in enumerate(columns):
                     replaced.update(dict.fromkeys(members[first + i], column))
         if not replaced:
@@ -127,18 +128,32 @@ class _Shuffler:
         memo: dict[Expr, Expr] = dict(replaced)
         return [_with_value(s, transform(s.value, lambda e: None, memo)) for s in stores]
 
-    def square(self, access: _Strided, first: int, definitions: Definitions) -> list[VectorVar]:
+    def square(self, access: _Strided, first: int, count: int, definitions: Definitions) -> list[VectorVar]:
+        """``count`` columns; where they are fewer than lanes, several short rows are one vector."""
         start = access.base + first
+        part, together = _part(count, access.buffer.dtype.itemsize), access.lanes // count
         rows: list[Expr] = []
-        for lane in range(access.lanes):
-            row = Ramp(simplify(start + access.stride * lane), Const(1), access.lanes)
-            rows.append(self.define(BufferLoad(access.buffer, (row,)), definitions))
+        for group in range(0, access.lanes, part * together):
+            for i in range(group, group + part):
+                read = [self.row(access, start, lane, count) for lane in range(i, i + part * together, part)]
+                rows.append(self.joined([self.define(row, definitions) for row in read], definitions))
 
         def combine(lhs: Expr, rhs: Expr, order: tuple[int, ...]) -> Expr:
             return self.define(Shuffle(lhs, rhs, order), definitions)
 
         columns = transposed(rows, access.lanes, access.buffer.dtype.itemsize, combine)
         return [c for c in columns if isinstance(c, VectorVar)]
+
+    def row(self, access: _Strided, start: Expr, lane: int, count: int) -> BufferLoad:
+        return BufferLoad(access.buffer, (Ramp(simplify(start + access.stride * lane), Const(1), count),))
+
+    def joined(self, vectors: list[VectorVar], definitions: Definitions) -> VectorVar:
+        """One vector after the other."""
+        while len(vectors) > 1:
+            lanes = tuple(range(2 * vectors[0].lanes))
+            pairs = zip(vectors[::2], vectors[1::2], strict=True)
+            vectors = [self.define(Shuffle(a, b, lanes), definitions) for a, b in pairs]
+        return vectors[0]
 
     # -- stores
 
@@ -217,17 +232,22 @@ def _constant(expr: Expr) -> int:
     return int(expr.value) if isinstance(expr, Const) else 0
 
 
-def _squares(offsets: list[int], lanes: int) -> Iterator[int]:
-    """First offsets of disjoint runs of ``lanes`` consecutive ones, where lanes is a power of two."""
-    if lanes & (lanes - 1):
-        return
+def _squares(offsets: list[int], access: _Strided) -> Iterator[tuple[int, int]]:
+    """First offset and length of disjoint runs of consecutive ones: as many as there are lanes (a power of two), a half or a
+    quarter, which fill at least a part of a register."""
+    sizes = [access.lanes // k for k in (1, 2, 4) if access.lanes % k == 0 and access.lanes & (access.lanes - 1) == 0]
+    sizes = [s for s in sizes if s == access.lanes or s * access.buffer.dtype.itemsize * 8 >= _LANE_BITS]
     i = 0
-    while i + lanes <= len(offsets):
-        if offsets[i + lanes - 1] == offsets[i] + lanes - 1:
-            yield offsets[i]
-            i += lanes
-        else:
-            i += 1
+    while i < len(offsets):
+        size = next((s for s in sizes if offsets[i + s - 1 : i + s] == [offsets[i] + s - 1]), 0)
+        if size:
+            yield offsets[i], size
+        i += max(1, size)
+
+
+def _part(lanes: int, itemsize: int) -> int:
+    """Elements of the part of a register within which shuffles are cheap."""
+    return max(1, min(lanes, _LANE_BITS // 8 // itemsize))
 
 
 def _interleaved(members: dict[int, int], access: _Strided) -> Iterator[int]:
@@ -267,13 +287,15 @@ Combine = Callable[[Expr, Expr, tuple[int, ...]], Expr]
 
 
 def transposed(rows: Sequence[Expr], lanes: int, itemsize: int, combine: Combine) -> list[Expr]:
-    """The columns of a square of ``lanes`` rows.
+    """The columns of a square of ``lanes`` rows, or those of several squares of ``len(rows)`` columns each, one below the other:
+    group ``g`` of as many vectors as a part has elements then holds their rows from ``g * part * squares`` on, those of
+    each next square a part further.
 
     Parts of :data:`_LANE_BITS` are transposed in place first (zip), then moved between registers (unzip of whole parts).
     """
-    part = max(1, min(lanes, _LANE_BITS // 8 // itemsize))
-    groups = [_zipped(rows[i : i + part], lanes, part, combine) for i in range(0, lanes, part)]
-    columns: list[Expr] = [rows[0]] * lanes
+    part = _part(len(rows), itemsize)
+    groups = [_zipped(rows[i : i + part], lanes, part, combine) for i in range(0, len(rows), part)]
+    columns: list[Expr] = [rows[0]] * len(rows)
     for j in range(part):
         moved = _unzipped([g[j] for g in groups], lanes, part, combine)
         for b, column in enumerate(moved):

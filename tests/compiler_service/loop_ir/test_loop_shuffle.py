@@ -62,6 +62,20 @@ def test_squares_are_read_in_rows(size: int, dtype: DType) -> None:
         np.testing.assert_array_equal(before, after)
 
 
+@pytest.mark.parametrize(("dtype", "columns"), [(FLOAT, 8), (FLOAT, 4), (DType.FLOAT16, 8), (DType.FLOAT64, 4)])
+def test_several_squares_one_below_the_other_are_one_of_full_vectors(dtype: DType, columns: int) -> None:
+    x, y = Buffer("x", dtype, (32, 3 * columns)), Buffer("y", dtype, (3 * columns, 32))
+    to, io = Var("to"), Var("io")
+    body = store(y, [to * columns + J, io * 16 + C], load(x, io * 16 + C, to * columns + J))
+    nest = loops(body, (to, 3, SERIAL), (io, 2, SERIAL), (J, columns, UNROLLED), (C, 16, VECTORIZED))
+    function = Function("transpose", (x, y), (N,), T, 1, nest)
+    flat = run(function)
+    verify(flat, flat=True)
+    assert strided_accesses(flat) == 0
+    for before, after in zip(outputs(function, {"n": 1}), outputs(flat, {"n": 1}), strict=True):
+        np.testing.assert_array_equal(before, after)
+
+
 @pytest.mark.parametrize("lanes", [1, 2, 4, 8, 16, 32])
 @pytest.mark.parametrize("itemsize", [1, 2, 4, 8])
 def test_a_transposition_takes_as_few_shuffles_as_there_can_be(lanes: int, itemsize: int) -> None:
