@@ -41,6 +41,7 @@ from compiler_service.schedule.steps import (
     Reorder,
     Schedule,
     Split,
+    Stagger,
     Step,
     Unroll,
     Vectorize,
@@ -94,7 +95,7 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return state.with_stage(_split(state.stage(step.stage), step))
         case Reorder():
             return state.with_stage(_reorder(state.stage(step.stage), step.loops))
-        case Unroll() | Vectorize() | Guard() | Overlap() | Peel():
+        case Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
             return state.with_stage(_marked(state.stage(step.stage), step))
         case Parallel():
             return state.with_stage(_parallel(state, step))
@@ -184,12 +185,13 @@ def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
     return replace(stage, loops=loops)
 
 
-def _marked(stage: Stage, step: Unroll | Vectorize | Guard | Overlap | Peel) -> Stage:
+def _marked(stage: Stage, step: Unroll | Vectorize | Guard | Overlap | Peel | Stagger) -> Stage:
     if isinstance(step, Overlap | Peel):
         return _overlapping(stage, step)
-    if isinstance(step, Guard):
-        guarded = stage.loop(step.loop)
-        return replace(stage, loops=tuple(replace(o, guarded=True) if o == guarded else o for o in stage.loops))
+    if isinstance(step, Guard | Stagger):
+        loop = stage.loop(step.loop)
+        marked = replace(loop, guarded=True) if isinstance(step, Guard) else replace(loop, staggered=True)
+        return replace(stage, loops=tuple(marked if o == loop else o for o in stage.loops))
     kind = LoopKind.UNROLLED if isinstance(step, Unroll) else LoopKind.VECTORIZED
     return _with_kind(stage, (step.loop,), kind)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 
 from compiler_service.loop_ir.ir import (
     Allocate,
@@ -31,6 +32,7 @@ from compiler_service.schedule.interior import interior
 from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces, smaller_vectors
 from compiler_service.schedule.ranges import Range, Ranges, Regions, whole
 from compiler_service.schedule.room import Room
+from compiler_service.schedule.stagger import Turn, lags, staggered
 from compiler_service.schedule.state import Loop, LoopKind, Stage, State
 from compiler_service.schedule.statements import block, guard
 from compiler_service.schedule.steps import ROOT, Schedule
@@ -60,6 +62,7 @@ _FOR = {
 
 
 Leaf = Callable[[Ranges, Locals], Statement]
+Part = Callable[[Ranges], Statement]
 
 
 def lower(
@@ -323,8 +326,8 @@ class _Lowering:
             left, inner = self._named_limit(loop, inner)
             opened = {**ranges, loop.axis: inner}
 
-            def deeper(_: Ranges, more: Locals) -> Statement:
-                return self._nest(stage, rest, opened, more, leaf, tasks, attach, lane_axis)
+            def deeper(part: Ranges, more: Locals) -> Statement:
+                return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
 
             body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
             ahead = self._state.prefetches.get((stage.name, loop.name))
@@ -389,27 +392,47 @@ class _Lowering:
 
     def _attached(self, stage: Stage, loop: str, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
         """``body`` after the stages that are attached to ``loop`` of ``stage`` (ROOT: outside of all its loops)."""
-        inside = dict(local)
-        allocations: list[Buffer] = []
-        nests: list[Statement] = []
-        for child in self._state.stages.values():
-            if child.attach != (stage.name, loop):
-                continue
-            needed = self._regions.needed(child, stage, ranges)
-            if child.alias:
-                zero = tuple(lift(0) for _ in child.compute.axes)
-                nests.append(self._stage(child, needed, inside, self._output, zero))
-                continue
-            extents, order = self._room.extents(child, needed), memory_order(child)
-            buffer = Buffer(child.name, child.tensor.dtype, tuple(extents[i] for i in order), child.scope)
-            origin = tuple(needed[a.name].base for a in child.compute.axes)
-            allocations.append(buffer)
-            nests.append(self._stage(child, needed, inside, buffer, origin))
-            inside[child.tensor] = Local(buffer, origin, order)
-        result = block(*nests, body(ranges, inside)) if nests else body(ranges, inside)
-        for buffer in reversed(allocations):
-            result = Allocate(buffer, result)
+        children = [s for s in self._state.stages.values() if s.attach == (stage.name, loop)]
+        places = {c.name: self._placed(c, self._regions.needed(c, stage, ranges)) for c in children}
+        inside = {**local, **{c.tensor: places[c.name] for c in children if not c.alias}}
+
+        def compute(child: Stage, part: Ranges) -> Statement:
+            place, needed = places[child.name], self._regions.needed(child, stage, part)
+            return self._stage(child, needed, inside, place.buffer, place.origin)
+
+        if loop != ROOT and stage.loop(loop).staggered:
+            parts: list[tuple[Stage, Part]] = [(c, partial(compute, c)) for c in children]
+            parts.append((stage, lambda part: body(part, inside)))
+            result = self._staggered(stage.loop(loop).axis, parts, ranges)
+        else:
+            result = block(*(compute(c, ranges) for c in children), body(ranges, inside))
+        for child in reversed(children):
+            result = result if child.alias else Allocate(places[child.name].buffer, result)
         return result
+
+    def _placed(self, child: Stage, needed: Ranges) -> Local:
+        """Where the part of ``child`` that is ``needed`` will be."""
+        order = memory_order(child)
+        if child.alias:
+            return Local(self._output, tuple(lift(0) for _ in order), tuple(range(len(order))))
+        extents = self._room.extents(child, needed)
+        buffer = Buffer(child.name, child.tensor.dtype, tuple(extents[i] for i in order), child.scope)
+        return Local(buffer, tuple(needed[a.name].base for a in child.compute.axes), order)
+
+    def _staggered(self, axis: str, parts: Sequence[tuple[Stage, Part]], ranges: Ranges) -> Statement:
+        """What computes the stages, the outer one last, a row of ``axis`` in each turn."""
+        here, behind = ranges[axis], lags(self._state, [stage for stage, _ in parts])
+
+        def row(compute: Part, number: Expr) -> Statement:
+            return compute({**ranges, axis: replace(here, base=self._simplify(here.base + number), extent=1)})
+
+        last = max(behind.values())
+        turn = self._fresh(axis, as_dim(lift(here.extent) + last))
+        turns = [
+            Turn(lag, self._fresh(axis, here.extent), [partial(row, c) for s, c in parts if behind[s.name] == lag])
+            for lag in range(last + 1)
+        ]
+        return staggered(turn, turns, here.extent)
 
 
 def _halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:

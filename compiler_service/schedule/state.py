@@ -36,7 +36,7 @@ class LoopKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Advance ``axis`` by ``step`` elements; ``overlap`` and ``peel``: see the steps of these names."""
+    """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``: see the steps of these names."""
 
     axis: str
     step: int = 1
@@ -44,6 +44,7 @@ class Loop:
     guarded: bool = False
     overlap: bool = False
     peel: bool = False
+    staggered: bool = False
 
     @property
     def name(self) -> str:

@@ -116,6 +116,15 @@ class ComputeAt:
 
 
 @dataclass(frozen=True, slots=True)
+class Stagger:
+    """Go through the rows of a tile once: stages computed in its ``loop`` take turns, each a row behind what it reads
+    (:mod:`compiler_service.schedule.stagger`)."""
+
+    stage: str
+    loop: str
+
+
+@dataclass(frozen=True, slots=True)
 class CacheWrite:
     """Accumulate apart from the output: ``stage`` becomes ``stage.acc`` and an output stage that copies it.
 
@@ -256,6 +265,7 @@ Step: TypeAlias = (
     | Parallel
     | Inline
     | ComputeAt
+    | Stagger
     | CacheWrite
     | CacheRead
     | Alias
@@ -280,6 +290,7 @@ _STEPS: dict[str, type[Any]] = {
     "parallel": Parallel,
     "compute_inline": Inline,
     "compute_at": ComputeAt,
+    "stagger": Stagger,
     "cache_write": CacheWrite,
     "cache_read": CacheRead,
     "alias": Alias,

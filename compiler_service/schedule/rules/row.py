@@ -7,6 +7,8 @@ full, so that it stays in registers from one sweep to the next.
 
 from __future__ import annotations
 
+import math
+
 from compiler_service.schedule.analysis import (
     KernelView,
     accumulated,
@@ -31,6 +33,7 @@ from compiler_service.schedule.steps import (
     Reorder,
     Schedule,
     Split,
+    Stagger,
     Step,
 )
 from compiler_service.schedule.tasks import TaskLoops, count, stage_cycles, task_loops
@@ -46,6 +49,8 @@ _VECTORS_TOGETHER = 32
 _CACHE_SHARE = 0.5
 """Of the first-level cache, for the rows that go together."""
 _CACHE_LINE = 64
+_MOST_TURNS = 64
+"""Rows that take turns in one loop."""
 _IN_REGISTERS = 16
 """Vectors of a row that is written out in full."""
 
@@ -63,8 +68,9 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     vectors, inner = _free_loops(output, free, target)
     tasks = _tasks(state, [a for a in output.compute.axes if a.name in bound], target)
     rows = (*tasks.parallel, *tasks.serial)
-    together, tile = _together(state, output, tasks, target)
-    outer = (*rows[:-1], tile) if together else rows
+    staggers = _staggers(state, aliased, tasks, target)
+    together, tile = _staggered(output, tasks) if staggers else _together(state, output, tasks, target)
+    outer = rows if not tile else rows[:-1] if tile in rows else (*rows[:-1], tile)
     place: list[Step] = []
     alone = _alone(state, aliased, target)
     for stage in state.stages.values():
@@ -73,9 +79,12 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
             place.append(ComputeAt(stage.name, output.name, loops[-1] if loops else ROOT))
             place += [Alias(stage.name)] if stage.name in aliased - alone else []
             place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
-    order = (Reorder(output.name, (*outer, *(rows[-1:] if together else ()), *inner)),)
+    order = (Reorder(output.name, (*outer, *(rows[-1:] if tile else ()), *inner)),)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
-    ahead = _fetched(output, rows[-1], inner, together[0].factor, target) if together else ()
+    ahead: Schedule = ()
+    if tile:
+        distance = together[0].factor if together else 0
+        ahead = (Stagger(output.name, tile),) if staggers else _fetched(output, rows[-1], inner, distance, target)
     return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place)
 
 
@@ -94,6 +103,30 @@ def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> 
         if extent <= size:
             return (), ""
     return (Split(output.name, axis, size),), f"{axis}.{size}"
+
+
+def _staggers(state: State, aliased: frozenset[str], tasks: TaskLoops, target: Target) -> bool:
+    """Whether rows take turns in the stages: as many as are read and written at a time stay in the first-level cache."""
+    sweeps = reductions(state)
+    if len(sweeps) < 2 or aliased or not tasks.serial or not all(isinstance(n, int) for s in sweeps for n in _row(s)):
+        return False
+    row = max(math.prod(int(n) for n in _row(s) if isinstance(n, int)) * s.tensor.dtype.itemsize for s in sweeps)
+    return (2 + len(sweeps)) * row <= _CACHE_SHARE * target.l1
+
+
+def _row(stage: Stage) -> tuple[Dim, ...]:
+    return () if stage.reduction is None else tuple(a.extent for a in stage.reduction.axes)
+
+
+def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]:
+    """The split, and its loop, of rows that take turns: those of a task, or a part of them."""
+    axis = tasks.serial[-1]
+    factor = next((s.factor for s in tasks.steps if isinstance(s, Split) and s.axis == axis), 0)
+    if 0 < factor <= _MOST_TURNS:
+        return (), f"{axis}.{factor}"
+    extent = factor or extent_of(output.compute.axes, axis)
+    size = min(-(-extent // -(-extent // _MOST_TURNS)), -(-extent // 2)) if isinstance(extent, int) else _MOST_TURNS
+    return ((Split(output.name, axis, size),), f"{axis}.{size}") if size > 1 else ((), "")
 
 
 def _fetched(output: Stage, row: str, inner: tuple[str, ...], distance: int, target: Target) -> Schedule:

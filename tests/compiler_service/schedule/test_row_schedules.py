@@ -5,11 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.steps import Alias, ComputeAt, FetchNext, Schedule, Split, from_json, to_json
+from compiler_service.schedule.stagger import lags
+from compiler_service.schedule.steps import Alias, ComputeAt, FetchNext, Schedule, Split, Stagger, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.operators.normalization import layer_normalization, softmax
+from compiler_service.tensor_expr.operators.normalization import layer_normalization, rms_normalization, softmax
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
@@ -22,6 +24,12 @@ F32 = DType.FLOAT32
 def normalised(rows: int, length: int) -> Tensor:
     scale, bias = (placeholder(n, (length,), F32) for n in ("scale", "bias"))
     output, _ = coalesce(layer_normalization(placeholder("x", (rows, length), F32), scale, bias)[0])
+    return output
+
+
+def scaled(rows: int, length: int) -> Tensor:
+    x, scale = placeholder("x", (rows, length), F32), placeholder("scale", (length,), F32)
+    output, _ = coalesce(rms_normalization(x, scale))
     return output
 
 
@@ -50,7 +58,7 @@ def test_a_longer_row_lives_in_the_output() -> None:
 
 @pytest.mark.parametrize(("length", "rows"), [(49, 8), (128, 4), (400, 4), (768, 2), (3000, None)])
 def test_rows_go_together_as_long_as_the_cache_holds_them(length: int, rows: int | None) -> None:
-    schedule = default_schedule(normalised(64, length), frozenset(), AVX512)
+    schedule = default_schedule(scaled(64, length), frozenset(), AVX512)
     together = {s.loop for s in schedule if isinstance(s, ComputeAt)}
     sizes = [s.factor for s in schedule if isinstance(s, Split) and together == {f"i0.{s.factor}"}]
     assert (sizes[0] if rows is not None else None) == rows
@@ -58,10 +66,60 @@ def test_rows_go_together_as_long_as_the_cache_holds_them(length: int, rows: int
 
 
 def test_the_next_rows_are_asked_for() -> None:
-    schedule = default_schedule(normalised(64, 768), frozenset(), AVX512)
+    schedule = default_schedule(scaled(64, 768), frozenset(), AVX512)
     (found,) = (s for s in schedule if isinstance(s, FetchNext))
     assert (found.tensor, found.axis, found.distance) == ("x", "i0", 2)
     assert from_json(to_json(schedule)) == schedule
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "loop"),
+    [(64, 96, "i0.32"), (197, 384, "i0.25"), (1000, 768, "i0.63"), (2, 768, None), (1, 768, None), (64, 3000, None)],
+)
+def test_rows_of_a_normalisation_take_turns(rows: int, length: int, loop: str | None) -> None:
+    schedule = default_schedule(normalised(rows, length), frozenset(), AVX512)
+    assert [s.loop for s in schedule if isinstance(s, Stagger)] == ([] if loop is None else [loop])
+    assert loop is None or set(places(schedule).values()) == {loop}
+    assert from_json(to_json(schedule)) == schedule
+
+
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize(("rows", "length"), [(5, 49), (64, 96), (131, 40), (23, 130)])
+def test_rows_that_take_turns_compute_the_expression(rows: int, length: int, target: str) -> None:
+    tensor = normalised(rows, length)
+    feeds = random_feeds(tensor, {})
+    schedule = default_schedule(tensor, frozenset(), TARGETS[target])
+    assert any(isinstance(s, Stagger) for s in schedule)
+    (wanted,) = evaluate([tensor], feeds, {})
+    for after_passes in (False, True):
+        got = interpreted(tensor, feeds, {}, TARGETS[target], schedule, after_passes=after_passes)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_any_number_of_rows_takes_turns() -> None:
+    n = symbol("n")
+    x, scale = placeholder("x", (n, 40), F32), placeholder("scale", (40,), F32)
+    output, _ = coalesce(layer_normalization(x, scale)[0])
+    schedule = default_schedule(output, frozenset(), AVX512)
+    assert any(isinstance(s, Stagger) for s in schedule)
+    for rows in (1, 2, 7, 64, 65, 200):
+        feeds = random_feeds(output, {"n": rows})
+        (wanted,) = evaluate([output], feeds, {"n": rows})
+        got = interpreted(output, feeds, {"n": rows}, AVX512, schedule, after_passes=True)
+        np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_stage_is_a_row_behind_what_it_reads() -> None:
+    tensor = normalised(64, 96)
+    state = apply_schedule(tensor, default_schedule(tensor, frozenset(), AVX512))
+    assert lags(state, list(state.stages.values())) == {
+        "sum": 0,
+        "mean": 0,
+        "sum_square": 1,
+        "variance": 1,
+        "inverse_deviation": 1,
+        "layer_normalization": 2,
+    }
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
@@ -85,7 +143,7 @@ def test_rows_of_unknown_length_go_one_by_one() -> None:
 
 
 def test_only_what_a_stage_reads_can_be_asked_for() -> None:
-    output = normalised(64, 768)
+    output = scaled(64, 768)
     schedule = default_schedule(output, frozenset(), AVX512)
     (step,) = (s for s in schedule if isinstance(s, FetchNext))
     wrong = FetchNext("mean", "i0", step.tensor, step.axis, step.distance)
