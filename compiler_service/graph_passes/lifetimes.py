@@ -63,6 +63,7 @@ class Survey:
         roots: for every value, the value that defines its memory (itself, unless it is a view).
         spans: first and last step at which the memory of each root is in use.
         homes: roots that are made in the memory of another root.
+        wholes: roots that other roots of the same graph are parts of.
         strides: of values with gaps in their memory.
         groups: the fused groups with their steps.
         loops: by the name of the counter.
@@ -72,6 +73,7 @@ class Survey:
     roots: dict[Value, Value] = field(default_factory=dict)
     spans: dict[Value, Span] = field(default_factory=dict)
     homes: dict[Value, Home] = field(default_factory=dict)
+    wholes: set[Value] = field(default_factory=set)
     strides: dict[Value, Strides] = field(default_factory=dict)
     groups: list[tuple[int, Node]] = field(default_factory=list)
     loops: dict[str, Loop] = field(default_factory=dict)
@@ -95,6 +97,7 @@ class Survey:
             self.roots[value] = value
         for value, part in find_parts(graph).items():
             self.homes[value] = Home(part.whole, product((part.offset, value.dtype.itemsize)))
+            self.wholes.add(part.whole)
         self.strides.update(find_strides(graph))
         self.constants.update(graph.constants)
         for node in graph.nodes:

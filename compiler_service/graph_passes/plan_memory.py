@@ -173,7 +173,9 @@ def _place_in_arena(
     """Adds the owners in ``arena`` to ``owned``; the size of the arena."""
     spans = {v: _span(members[v], found) for v in arena}
     alone = {v for v in arena if members[v] == [v]}
-    leaders = _merge_in_place(found, alone, spans, {v: v for v in arena}) if in_place else {v: v for v in arena}
+    leaders = {v: v for v in arena}
+    if in_place:
+        leaders = _merge_in_place(found, alone, spans, leaders)
     blocks: dict[Value, list[Value]] = {}
     for value, leader in leaders.items():
         blocks.setdefault(leader, []).append(value)
@@ -191,7 +193,10 @@ def _block(values: list[Value], spans: Mapping[Value, tuple[int, int]]) -> Block
 def _merge_in_place(
     found: Survey, alone: set[Value], spans: Mapping[Value, tuple[int, int]], leaders: dict[Value, Value]
 ) -> dict[Value, Value]:
-    """Arena value -> the value whose block it writes over (itself, where it starts a block)."""
+    """Arena value -> the value whose block it writes over (itself, where it starts a block).
+
+    What was made in parts may be written over as a whole, when none of its parts is read later.
+    """
     for step, node in found.groups:
         target = _single_result(node)
         if target is None or target not in alone:
@@ -199,8 +204,9 @@ def _merge_in_place(
         overwritable = overwritable_inputs(node)
         for operand in overwritable:
             source = found.roots[operand]
-            dies = source in alone and spans[source][1] == step
-            others = [v for v in node.operands if found.roots[v] == source and v not in overwritable]
+            dies = (source in alone or source in found.wholes) and source in spans and spans[source][1] == step
+            mates = [v for v in node.operands if found.home(found.roots[v]).parent == source]
+            others = [v for v in mates if found.roots[v] != source or v not in overwritable]
             if dies and not others and byte_size(source.type) == byte_size(target.type):
                 leaders[target] = leaders[source]
                 break

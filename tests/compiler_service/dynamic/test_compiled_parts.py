@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import numpy as np
 import onnx
@@ -20,6 +22,10 @@ from compiled import (
     tensor,
 )
 
+from compiler_service.codegen.host import host_target
+from compiler_service.frontend.source import ModelSource
+from compiler_service.options import CompileOptions
+from compiler_service.pipeline import compile_model
 from runtime_service.loader import load_model
 from shared_ir.plan import launches
 
@@ -223,3 +229,18 @@ def test_no_kernel_concatenates(make: Callable[[], onnx.ModelProto]) -> None:
             results.append(loaded.run(feeds))
     for name, found in results[0].items():
         np.testing.assert_array_equal(found, results[1][name])
+
+
+@pytest.mark.slow
+def test_a_program_with_everything_inside_gives_the_same(tmp_path: Path) -> None:
+    source = ModelSource.of(c2f().SerializeToString())
+    artifact = compile_model(source, host_target(), CompileOptions(bundle="executable"), workers=0)
+    (feeds,) = _pictures((1, 32, 10, 10))
+    with load_model(artifact, threads=1) as loaded:
+        (expected,) = loaded.run(feeds).values()
+    program = tmp_path / "program"
+    program.write_bytes(artifact.attachments["program"])
+    program.chmod(0o755)
+    feeds["x"].tofile(tmp_path / "x.bin")
+    subprocess.run([program, tmp_path / "x.bin", tmp_path / "y.bin"], check=True, capture_output=True)
+    np.testing.assert_array_equal(np.fromfile(tmp_path / "y.bin", np.float32).reshape(expected.shape), expected)

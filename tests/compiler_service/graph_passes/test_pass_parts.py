@@ -181,6 +181,25 @@ def test_an_output_is_written_by_its_parts() -> None:
     assert plan.arena_size == 0
 
 
+OVERWRITTEN = """
+    graph main(%x: float32[2, 16], %p: float32[2, 2]) -> (%y, %z) {{
+      %a: float32[2, 16] = MatMul(%p, %x)
+      %b: float32[2, 16] = MatMul(%p, %a)
+      %c: float32[2, 32] = Concat(%a, %b) {{axis=1}}
+      %d: float32[2, 32] = Exp(%c)
+      %y: float32[2, 32] = MatMul(%p, %d)
+      %z: float32[2, 16] = MatMul(%p, {last})
+    }}
+    """
+
+
+@pytest.mark.parametrize(("last", "is_shared"), [("%x", True), ("%a", False)])
+def test_a_whole_is_written_over_when_nobody_reads_its_parts_any_more(last: str, is_shared: bool) -> None:
+    text = OVERWRITTEN.format(last=last)
+    plan = {v.name: p for v, p in assert_same_in_memory(graph(text), placed(text)).buffers.items()}
+    assert plan["d"].shares(plan["c"]) is is_shared
+
+
 def test_groups_are_cut_around_what_need_not_be_copied() -> None:
     text = """
     graph main(%x: float32[2, 32], %p: float32[2, 2]) -> (%y) {
