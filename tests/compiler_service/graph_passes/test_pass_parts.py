@@ -200,6 +200,44 @@ def test_a_whole_is_written_over_when_nobody_reads_its_parts_any_more(last: str,
     assert plan["d"].shares(plan["c"]) is is_shared
 
 
+def test_nor_by_a_kernel_that_reads_a_part_in_another_place() -> None:
+    text = """
+    graph main(%x: float32[2, 16], %p: float32[2, 2]) -> (%y, %m) {
+      %a: float32[2, 16] = MatMul(%p, %x)
+      %b: float32[2, 16] = MatMul(%p, %a)
+      %c: float32[2, 32] = Concat(%a, %b) {axis=1}
+      %m: float32[2, 32] = MatMul(%p, %c)
+      %s: float32[2, 32] = Concat(%x, %a) {axis=1}
+      %d: float32[2, 32] = Sub(%c, %s)
+      %y: float32[2, 32] = MatMul(%p, %d)
+    }
+    """
+    after = placed(text)
+    assert kinds(after) == ["MatMul", "MatMul", "parts", "MatMul", "Concat+Sub", "MatMul"]
+    plan = {v.name: p for v, p in assert_same_in_memory(graph(text), after).buffers.items()}
+    assert not plan["d"].shares(plan["c"])
+
+
+def test_parts_of_two_wholes_are_not_side_by_side() -> None:
+    text = """
+    graph main(%x: float32[2, 16], %p: float32[2, 2]) -> (%y, %z, %w) {
+      %a: float32[2, 16] = MatMul(%p, %x)
+      %b: float32[2, 16] = MatMul(%p, %a)
+      %c: float32[2, 16] = MatMul(%p, %b)
+      %d: float32[2, 16] = MatMul(%p, %c)
+      %ab: float32[2, 32] = Concat(%a, %b) {axis=1}
+      %cd: float32[2, 32] = Concat(%c, %d) {axis=1}
+      %ad: float32[2, 32] = Concat(%a, %d) {axis=1}
+      %y: float32[2, 32] = MatMul(%p, %ab)
+      %z: float32[2, 32] = MatMul(%p, %cd)
+      %w: float32[2, 32] = MatMul(%p, %ad)
+    }
+    """
+    after = placed(text)
+    assert "view" not in kinds(after)
+    assert_same_in_memory(graph(text), after)
+
+
 def test_groups_are_cut_around_what_need_not_be_copied() -> None:
     text = """
     graph main(%x: float32[2, 32], %p: float32[2, 2]) -> (%y) {
