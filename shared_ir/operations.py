@@ -7,6 +7,8 @@ import operator
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from shared_ir.dtype import DType
+
 
 class UnaryOp(enum.StrEnum):
     __hash__ = str.__hash__
@@ -62,6 +64,7 @@ class BinaryOp(enum.StrEnum):
     POW = "pow"
     ATAN2 = "atan2"
     DOT4 = "dot4"  # words of four bytes: unsigned ones of lhs times signed ones of rhs, added up in int32
+    SIGNED_DOT4 = "signed_dot4"  # the same of signed bytes in both
     AND = "and"  # logical on bool, bitwise on integers
     OR = "or"
     XOR = "xor"
@@ -77,6 +80,9 @@ class BinaryOp(enum.StrEnum):
 
 COMPARISONS = frozenset({BinaryOp.LT, BinaryOp.LE, BinaryOp.GT, BinaryOp.GE, BinaryOp.EQ, BinaryOp.NE})
 PREDICATES = frozenset({UnaryOp.NOT, UnaryOp.IS_NAN, UnaryOp.IS_INF})
+
+DOT4_OF: Mapping[DType, BinaryOp] = {DType.UINT8: BinaryOp.DOT4, DType.INT8: BinaryOp.SIGNED_DOT4}
+"""Dot products of four bytes, by the type of the left ones."""
 
 INFIX = {
     BinaryOp.ADD: ("+", 4), BinaryOp.SUB: ("-", 4), BinaryOp.MUL: ("*", 5), BinaryOp.DIV: ("/", 5),

@@ -18,6 +18,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
 from shared_ir.cpu_features import full_features
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 ARCHITECTURES = ("x86_64", "aarch64", "armv7", "riscv64")
@@ -65,12 +66,18 @@ class Target:
         return full_features(self.architecture, self.cpu, self.features)
 
     @property
-    def dot4(self) -> bool:
-        """Whether unsigned bytes times signed ones, four by four, are added up in int32 by one instruction on whole vectors."""
-        wanted = {"avx512vnni", "avx512vl"} if self.vector_bits > _YMM_BITS else {"avx512vnni", "avxvnni"}
-        have = wanted & self.required_features
-        whole = have == wanted if self.vector_bits > _YMM_BITS else bool(have)
-        return self.architecture == "x86_64" and whole
+    def dot4(self) -> DType | None:
+        """The type of bytes that one instruction on whole vectors multiplies by signed bytes and adds up by fours in int32.
+
+        uint8 with AVX-512 VNNI or AVX-VNNI (VPDPBUSD), int8 with the dot products of ARMv8.2 (SDOT); None where there is no such
+        instruction.
+        """
+        have = self.required_features
+        if self.architecture == "x86_64":
+            wide = self.vector_bits > _YMM_BITS
+            whole = {"avx512vnni", "avx512vl"} <= have if wide else bool({"avx512vnni", "avxvnni"} & have)
+            return DType.UINT8 if whole else None
+        return DType.INT8 if self.architecture == "aarch64" and "dotprod" in have else None
 
     def __str__(self) -> str:
         parts = [self.kind, f"-mtriple={self.triple}", f"-mcpu={self.cpu}"]

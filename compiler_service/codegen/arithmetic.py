@@ -328,8 +328,8 @@ def _integer_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Val
             return _shift(builder, op, lhs, rhs)
         case BinaryOp.POW:
             return integer_power(builder, lhs, rhs)
-        case BinaryOp.DOT4 if lhs.dtype is DType.INT32:
-            return add_dot4(builder, None, lhs, rhs).text
+        case BinaryOp.DOT4 | BinaryOp.SIGNED_DOT4 if lhs.dtype is DType.INT32:
+            return add_dot4(builder, op, None, lhs, rhs).text
     raise unsupported_operator(op, lhs.dtype)
 
 

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from compiler_service.codegen.builder import FunctionBuilder, Value
 from compiler_service.codegen.llvm_types import splat, vector
+from shared_ir.operations import BinaryOp
 
-_NATIVE_BITS = (128, 256, 512)
+_X86_BITS = (128, 256, 512)
+_ARM_BITS = (64, 128)
 _BYTES = 4
 
 
-def add_dot4(builder: FunctionBuilder, total: Value | None, lhs: Value, rhs: Value) -> Value:
-    """``total + dot4(lhs, rhs)`` for int32 words: VPDPBUSD (no saturation); ``total`` is 0 when it is None."""
-    if builder.capabilities.dot4 and 32 * lhs.lanes in _NATIVE_BITS:
-        return lhs._replace(text=_native(builder, total, lhs, rhs))
+def add_dot4(builder: FunctionBuilder, op: BinaryOp, total: Value | None, lhs: Value, rhs: Value) -> Value:
+    """``total + op(lhs, rhs)`` for int32 words, which wraps as sums of int32 do; ``total`` is 0 when it is None."""
+    name = _instruction(builder, op, lhs.lanes)
+    if name is not None:
+        return lhs._replace(text=_native(builder, name, total, lhs, rhs))
     kind = lhs.type
     result = None if total is None else total.text
     for byte in range(_BYTES):
-        left = _extracted(builder, lhs, byte, "lshr")
+        left = _extracted(builder, lhs, byte, "lshr" if op is BinaryOp.DOT4 else "ashr")
         right = _extracted(builder, rhs, byte, "ashr")
         product = builder.emit(f"mul {kind} {left}, {right}")
         result = product if result is None else builder.emit(f"add {kind} {result}, {product}")
@@ -24,9 +27,18 @@ def add_dot4(builder: FunctionBuilder, total: Value | None, lhs: Value, rhs: Val
     return lhs._replace(text=result)
 
 
-def _native(builder: FunctionBuilder, total: Value | None, lhs: Value, rhs: Value) -> str:
+def _instruction(builder: FunctionBuilder, op: BinaryOp, lanes: int) -> str | None:
+    """VPDPBUSD or SDOT for vectors of ``lanes`` words."""
+    bits = 32 * lanes
+    if builder.capabilities.dot4 is not op:
+        return None
+    if op is BinaryOp.DOT4:
+        return f"llvm.x86.avx512.vpdpbusd.{bits}" if bits in _X86_BITS else None
+    return f"llvm.aarch64.neon.sdot.v{lanes}i32.v{_BYTES * lanes}i8" if bits in _ARM_BITS else None
+
+
+def _native(builder: FunctionBuilder, name: str, total: Value | None, lhs: Value, rhs: Value) -> str:
     kind, octets = lhs.type, vector("i8", _BYTES * lhs.lanes)
-    name = f"llvm.x86.avx512.vpdpbusd.{32 * lhs.lanes}"
     function = builder.module.intrinsic(name, kind, f"{kind}, {octets}, {octets}")
     left, right = (builder.emit(f"bitcast {kind} {x.text} to {octets}") for x in (lhs, rhs))
     start = "zeroinitializer" if total is None else total.text

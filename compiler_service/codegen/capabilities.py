@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
+from shared_ir.operations import DOT4_OF, BinaryOp
 from shared_ir.target import Target
 
 
@@ -19,7 +20,7 @@ class Capabilities:
         wide_integers: int64 division and int64 <-> float conversion are inline code.
         division: int32 division is an instruction.
         nan_extrema: minimum and maximum instructions propagate NaN.
-        dot4: the dot product of four bytes by four is an instruction on vectors (AVX-512 VNNI, AVX-VNNI).
+        dot4: the dot products of four bytes that are an instruction on vectors, if any (see :attr:`Target.dot4`).
         scale: multiplication by powers of two, and what rounding takes away, are instructions on vectors of 512 bits.
         vector_bits: width of a register.
     """
@@ -30,7 +31,7 @@ class Capabilities:
     wide_integers: bool
     division: bool
     nan_extrema: bool
-    dot4: bool
+    dot4: BinaryOp | None
     scale: bool
     vector_bits: int
 
@@ -47,7 +48,7 @@ class Capabilities:
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
             nan_extrema=is_arm64,
-            dot4=target.dot4,
+            dot4=None if target.dot4 is None else DOT4_OF[target.dot4],
             scale=architecture == "x86_64" and {"avx512f", "avx512dq"} <= have,
             vector_bits=target.vector_bits,
         )

@@ -41,6 +41,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var
 
+_DOTS = (BinaryOp.DOT4, BinaryOp.SIGNED_DOT4)
 _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
 
 
@@ -178,8 +179,8 @@ class Expressions:
                 return self._lane_mask_of(bound)
         if op is BinaryOp.DIV and lhs.dtype is DType.FLOAT32 and (x := logistic_argument(rhs)) is not None:
             return arithmetic.logistic_quotient(self.builder, self.emit(lhs), self.emit(x))
-        if op is BinaryOp.ADD and isinstance(rhs, Binary) and rhs.op is BinaryOp.DOT4:
-            return add_dot4(self.builder, self.emit(lhs), self.emit(rhs.lhs), self.emit(rhs.rhs))
+        if op is BinaryOp.ADD and isinstance(rhs, Binary) and rhs.op in _DOTS:
+            return add_dot4(self.builder, rhs.op, self.emit(lhs), self.emit(rhs.lhs), self.emit(rhs.rhs))
         if op in _DIVISIONS and lhs.dtype.is_integer:
             divisor = constant_of(rhs)
             known = Knowledge(

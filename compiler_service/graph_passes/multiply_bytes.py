@@ -7,17 +7,20 @@ from typing import ClassVar
 
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
-from compiler_service.graph_passes.rules_byte_products import DEQUANTIZED_PRODUCT_RULES
+from compiler_service.graph_passes.rules_byte_products import dequantized_product_rules
 from compiler_service.graph_passes.rules_integer_products import integer_product_rules
+from shared_ir.dtype import DType
 from shared_ir.graph import Graph
 
 
 @dataclass(frozen=True)
 class MultiplyBytes(Pass):
-    """Comes before constants are folded, while weights are bytes still."""
+    """Comes before constants are folded, while weights are bytes still; ``data`` is the type of bytes that the target takes."""
 
     name: ClassVar[str] = "multiply-bytes"
     level: ClassVar[int] = 2
 
+    data: DType = DType.UINT8
+
     def run(self, graph: Graph) -> Graph:
-        return rewrite(graph, (*DEQUANTIZED_PRODUCT_RULES, *integer_product_rules(dots=True)))
+        return rewrite(graph, (*dequantized_product_rules(self.data), *integer_product_rules(self.data)))

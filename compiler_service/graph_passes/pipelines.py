@@ -19,6 +19,7 @@ from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from shared_ir.dtype import DType
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType(
     {
@@ -43,21 +44,21 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
 """Every pass by name."""
 
 
-def default_pipeline(opt_level: int, *, dots: bool = False) -> Pipeline:
+def default_pipeline(opt_level: int, *, dots: DType | None = None) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
     2: also batch norm and algebra. 3: also layout, fusion and concatenations without copies, branches added up, and rounding
     that changes the last bit.
 
-    ``dots``: the target multiplies bytes (:attr:`shared_ir.target.Target.dot4`).
+    ``dots``: the bytes of data that the target multiplies, if it does (:attr:`shared_ir.target.Target.dot4`).
     """
     passes: tuple[Pass, ...] = (
         ExpandOperators(),
         LowerLoops(),
         EliminateDeadCode(),
         FoldShapes(),
-        *((MultiplyBytes(),) if dots else ()),
+        *(() if dots is None else (MultiplyBytes(dots),)),
         FoldConstants(),
         EliminateCommonSubexpressions(),
         SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),

@@ -1,11 +1,12 @@
-"""Products of 8-bit integers for processors that multiply bytes: unsigned data by signed constant weights, four at a time.
+"""Products of 8-bit integers for processors that multiply bytes: data by signed constant weights, four at a time.
 
 Zero points and scales move out of the sum::
 
     sum over k of (x[k] - z) * w[k, n]      ->    sum over k of x[k] * w[k, n]  -  z * sum over k of w[k, n]
     Conv(DQ(x, s, z), DQ(w, t))             ->    float(ConvInteger(x, w) - z * sum of w) * (s * t)
 
-Integers are exact, so this rounds less than sums of floats do. Padding is with z, which stands for 0; signed data is moved up by 128.
+Integers are exact, so this rounds less than sums of floats do. Padding is with z, which stands for 0; signed data is moved
+up by 128 where the processor takes unsigned bytes, and unsigned data down where it takes signed ones.
 """
 
 from __future__ import annotations
@@ -20,19 +21,20 @@ from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.graph import Attribute, Node, Value
+from shared_ir.operations import DOT4_OF
 
-_SIGNED_ZERO = 128
+_HALF = 128
 _LEAST, _LARGEST = -128, 127
 _INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
 
 
-def is_byte_product(node: Node) -> bool:
-    """Whether ``node`` is what :func:`byte_product` builds: unsigned data by signed weights, no zero points."""
+def is_byte_product(node: Node, kind: DType) -> bool:
+    """Whether ``node`` is what :func:`byte_product` builds: data of the type ``kind`` by signed weights, no zero points."""
     op = next((op for op, integer in _INTEGER_OPS.items() if integer == node.op), None)
     if op is None or len(node.operands) != 2:
         return False
     data, weight = node.operands
-    kinds = (data.dtype, weight.dtype) == (DType.UINT8, DType.INT8)
+    kinds = (data.dtype, weight.dtype) == (kind, DType.INT8)
     return kinds and _is_served(op, weight.shape, node.attributes)
 
 
@@ -53,19 +55,18 @@ class Bytes:
 
 
 def byte_product(
-    site: Site, op: str, data: Bytes, weight: np.ndarray, attributes: Mapping[str, Attribute]
+    site: Site, op: str, data: Bytes, weight: np.ndarray, attributes: Mapping[str, Attribute], kind: DType
 ) -> Value | None:
-    """The int32 ``op`` (Conv or MatMul) of ``data`` less its zero point and the integers ``weight``.
+    """The int32 ``op`` (Conv or MatMul) of ``data`` less its zero point and the integers ``weight``, by bytes of type ``kind``.
 
     None where a weight takes more than a signed byte, channels come in groups or one alone, or windows are padded by a rule.
     """
-    kind = data.value.dtype
-    if kind not in (DType.UINT8, DType.INT8) or (data.zero is not None and data.zero.shape not in ((), (1,))):
+    if data.value.dtype not in DOT4_OF or (data.zero is not None and data.zero.shape not in ((), (1,))):
         return None
     fits = weight.size > 0 and weight.min() >= _LEAST and weight.max() <= _LARGEST
     if not fits or not _is_served(op, weight.shape, attributes):
         return None
-    x, zero = _unsigned(site, data)
+    x, zero = _moved(site, data, kind)
     attributes = dict(attributes)
     if op == "Conv":
         x = _padded(site, x, zero, attributes)
@@ -73,8 +74,8 @@ def byte_product(
     return _less_zero(site, total, zero, _sums(op, weight))
 
 
-def _unsigned(site: Site, data: Bytes) -> tuple[Value, Value]:
-    """(uint8 data, its int32 zero point)"""
+def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
+    """(data of the type ``kind``, its int32 zero point)"""
     zero = site.constant(np.array(0, np.int32), "zero")
     if data.zero is not None:
         scalar = data.zero if data.zero.shape == () else site.reshape(data.zero, ())
@@ -83,14 +84,15 @@ def _unsigned(site: Site, data: Bytes) -> tuple[Value, Value]:
             zero = site.constant(array.reshape(()).astype(np.int32), "zero")
         else:
             zero = site.node("Cast", (scalar,), {"to": DType.INT32})
-    if data.value.dtype is DType.UINT8:
+    if data.value.dtype is kind:
         return data.value, zero
-    bits = site.node("Cast", (data.value,), {"to": DType.UINT8})
-    moved = site.node("BitwiseXor", (bits, site.constant(np.array(_SIGNED_ZERO, np.uint8))))
+    half = _HALF if kind is DType.UINT8 else -_HALF
+    bits = site.node("Cast", (data.value,), {"to": kind})
+    moved = site.node("BitwiseXor", (bits, site.constant(np.array(half, kind.numpy))))
     known = site.array(zero)
     if known is not None:
-        return moved, site.constant(np.asarray(known + np.int32(_SIGNED_ZERO)), "zero")
-    return moved, site.node("Add", (zero, site.constant(np.array(_SIGNED_ZERO, np.int32))))
+        return moved, site.constant(np.asarray(known + np.int32(half)), "zero")
+    return moved, site.node("Add", (zero, site.constant(np.array(half, np.int32))))
 
 
 def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
@@ -102,7 +104,7 @@ def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute])
         return x
     amounts = (0, 0, *pads[:axes], 0, 0, *pads[axes:])
     attributes["pads"] = (0,) * (2 * axes)
-    fill = site.node("Cast", (zero,), {"to": DType.UINT8})
+    fill = site.node("Cast", (zero,), {"to": x.dtype})
     return site.node("Pad", (x, site.integers([int(p) for p in amounts]), fill))  # type: ignore[arg-type]
 
 
@@ -134,7 +136,7 @@ class _Scaled:
     scale: np.ndarray
 
 
-def _dequantized_product(node: Node, site: Site) -> Replacement:
+def _dequantized_product(node: Node, site: Site, kind: DType) -> Replacement:
     """Conv, MatMul, Gemm of dequantized data and dequantized constant weights"""
     op = "Conv" if node.op == "Conv" else "MatMul"
     given = site.producer(node.inputs[0], "DequantizeLinear")
@@ -149,7 +151,7 @@ def _dequantized_product(node: Node, site: Site) -> Replacement:
     else:
         attributes = node.attributes
     zero = given.inputs[2] if len(given.inputs) > 2 else None
-    total = byte_product(site, op, Bytes(given.operands[0], zero), weight.integers, attributes)
+    total = byte_product(site, op, Bytes(given.operands[0], zero), weight.integers, attributes, kind)
     if total is None:
         return None
     tail = (1,) * (node.results[0].type.rank - 2) if op == "Conv" else ()
@@ -198,4 +200,6 @@ def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple
     return site.node("Mul", (scalar, site.constant(np.asarray(shaped), "scale")))
 
 
-DEQUANTIZED_PRODUCT_RULES: tuple[Rule, ...] = (rule("Conv MatMul Gemm", _dequantized_product),)
+def dequantized_product_rules(kind: DType) -> tuple[Rule, ...]:
+    """The table, for processors that multiply data of the type ``kind``."""
+    return (rule("Conv MatMul Gemm", lambda node, site: _dequantized_product(node, site, kind)),)

@@ -32,12 +32,12 @@ class Product:
     weight_zero: Value | None
     columns: int
 
-    def emit(self, site: Site, op: str, attributes: dict[str, Attribute], *, dots: bool) -> Value | None:
-        """The int32 product; None where zero points vary along another axis. ``dots``: of bytes, if they fit."""
+    def emit(self, site: Site, op: str, attributes: dict[str, Attribute], *, dots: DType | None) -> Value | None:
+        """The int32 product; None where zero points vary along another axis. ``dots``: of such bytes, if they fit."""
         array = site.array(self.weight)
         centred = None if array is None else self._centred(site, array)
-        if dots and centred is not None:
-            found = byte_product(site, op, Bytes(self.data, self.data_zero), centred, attributes)
+        if dots is not None and centred is not None:
+            found = byte_product(site, op, Bytes(self.data, self.data_zero), centred, attributes, dots)
             if found is not None:
                 return found
         return self._of_floats(site, op, attributes)
@@ -107,9 +107,9 @@ def _number(site: Site, value: Value) -> Value:
     return value if value.shape == () else site.reshape(value, ())
 
 
-def _integer(node: Node, site: Site, dots: bool) -> Replacement:
+def _integer(node: Node, site: Site, dots: DType | None) -> Replacement:
     """MatMulInteger, ConvInteger"""
-    if dots and is_byte_product(node) and site.array(node.inputs[1]) is not None:
+    if dots is not None and is_byte_product(node, dots) and site.array(node.inputs[1]) is not None:
         return None
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
     if a is None or b is None:
@@ -119,7 +119,7 @@ def _integer(node: Node, site: Site, dots: bool) -> Replacement:
     return product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes), dots=dots)
 
 
-def _requantized(node: Node, site: Site, dots: bool) -> Replacement:
+def _requantized(node: Node, site: Site, dots: DType | None) -> Replacement:
     """QLinearMatMul, QLinearConv: the sums, the bias in int32, the factor, and rounding as QuantizeLinear does it."""
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.operands[:8]
     bias = (*node.inputs, None)[8]
@@ -148,8 +148,8 @@ def _column(site: Site, value: Value, tail: Sequence[int]) -> Value:
     return site.reshape(value, (*value.shape, *tail)) if tail else value
 
 
-def integer_product_rules(dots: bool) -> tuple[Rule, ...]:
-    """The table; ``dots``: products of bytes are left to the target, as far as it has instructions for them."""
+def integer_product_rules(dots: DType | None) -> tuple[Rule, ...]:
+    """The table; ``dots``: products of such bytes are left to the target, which has instructions for them."""
     return (
         rule("MatMulInteger ConvInteger", lambda node, site: _integer(node, site, dots)),
         rule("QLinearMatMul QLinearConv", lambda node, site: _requantized(node, site, dots)),

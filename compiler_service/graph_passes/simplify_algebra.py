@@ -13,6 +13,7 @@ from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_R
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
 from compiler_service.graph_passes.rules_product import product_rules
 from compiler_service.graph_passes.rules_quantized import quantized_rules
+from shared_ir.dtype import DType
 from shared_ir.graph import Graph
 
 
@@ -21,7 +22,7 @@ class SimplifyAlgebra(Pass):
     """Applies the rules until none applies.
 
     ``approximate`` admits rules that change the last bit of a float; ``split`` turns ``Split`` into slices, which fuse;
-    ``dots`` leaves products of bytes to the target, which has instructions for them.
+    ``dots``: products of data of this type are left to the target, which has instructions for them.
     """
 
     name: ClassVar[str] = "simplify-algebra"
@@ -29,7 +30,7 @@ class SimplifyAlgebra(Pass):
 
     approximate: bool = True
     split: bool = True
-    dots: bool = False
+    dots: DType | None = None
 
     def run(self, graph: Graph) -> Graph:
         rules = (

@@ -2,11 +2,12 @@
 
 A word is four bytes that follow each other along the axis that is summed, the first of them lowest; zeros fill the last one::
 
-    y[.., n] = sum over k of data[.., k] * weight[k, n]                     unsigned bytes by signed ones, in int32
+    y[.., n] = sum over k of data[.., k] * weight[k, n]                     bytes by signed bytes, in int32
              = sum over w of dot4(words of data[.., w], words of weight[w, n])
 
-Data that is contiguous along k is read as words where it lies (every target is little-endian), also where it is padded; other data is
-put together once, ahead of the sum. The words of the weights are made at compile time.
+The bytes of the data are unsigned or signed, as the target takes them (VPDPBUSD, SDOT). Where they lie along k they are read as
+words where they lie (every target is little-endian), also where they are padded; other data is put together once, ahead of the
+sum. The words of the weights are made at compile time.
 """
 
 from __future__ import annotations
@@ -32,15 +33,17 @@ from compiler_service.tensor_expr.tensor import (
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, Cast, Const, Expr, Select, Var, binary, cast, lift, select, substitute, variables
+from shared_ir.operations import DOT4_OF
 
 WORD = 4
 """Bytes of a word."""
 _BITS = 8
+_BYTE = 0xFF
 
 
 @dataclass(frozen=True)
 class ByteProduct:
-    """``tensor[..] = sum over .., k of data[.., k, ..] * weight[.., k, ..]`` in int32: uint8 by int8.
+    """``tensor[..] = sum over .., k of data[.., k, ..] * weight[.., k, ..]`` in int32: uint8 or int8 by int8.
 
     Attributes:
         depth: the axis k, of a known extent.
@@ -64,7 +67,7 @@ def match_byte_product(tensor: Tensor, body: Expr) -> ByteProduct | None:
     if tensor.dtype is not DType.INT32 or len(factors) != 2 or body != binary(BinaryOp.MUL, *body.children()):
         return None
     for data, weight in (factors, factors[::-1]):
-        if data is None or weight is None or data.dtype is not DType.UINT8 or weight.dtype is not DType.INT8:
+        if data is None or weight is None or data.dtype not in DOT4_OF or weight.dtype is not DType.INT8:
             continue
         for depth in reversed(op.reduction.axes):
             place, position = _place(data, depth), _place(weight, depth)
@@ -156,7 +159,7 @@ def _sum(product: ByteProduct, words: Tensor, weights: Tensor) -> Tensor:
     def body(*index: Expr) -> Expr:
         places = dict(zip((a.var for a in (*op.axes, *reduced)), index, strict=True))
         left, right = ([substitute(i, places) for i in load.indices] for load in (product.data, product.weight))
-        return binary(BinaryOp.DOT4, words[tuple(left)], weights[tuple(right)])
+        return binary(DOT4_OF[product.data.dtype], words[tuple(left)], weights[tuple(right)])
 
     extents = [_word_count(a.extent) if a is product.depth else a.extent for a in reduced]
     axes, names = [a.name for a in op.axes], [a.name for a in reduced]
@@ -176,14 +179,14 @@ def _computed(source: Tensor, place: int, axes: Sequence[Var], body: Expr) -> Te
 def _in_place(expr: Expr, byte: Var, words_of: Callable[[Tensor, int], Tensor]) -> Expr | None:
     """``expr``, a byte at the place ``byte``, as the word at that place among words; None where it is not read as it lies."""
     match expr:
-        case Const(value=value, type=DType.UINT8):
-            return Const(int.from_bytes(bytes([int(value)] * WORD), "little", signed=True), DType.INT32)
+        case Const(value=value, type=DType.UINT8 | DType.INT8):
+            return Const(int.from_bytes(bytes([int(value) & _BYTE] * WORD), "little", signed=True), DType.INT32)
         case Select(cond=cond, then=then, otherwise=otherwise) if byte not in variables(cond):
             one, other = (_in_place(e, byte, words_of) for e in (then, otherwise))
             return None if one is None or other is None else select(cond, one, other)
         case Load(tensor=tensor, indices=(*outer, last)) if isinstance(tensor.op, Placeholder) and last == byte:
             apart = not any(byte in variables(i) for i in outer)
-            if apart and tensor.dtype is DType.UINT8 and _holds_words(tensor, tensor.rank - 1):
+            if apart and tensor.dtype in DOT4_OF and _holds_words(tensor, tensor.rank - 1):
                 return words_of(tensor, tensor.rank - 1)[(*outer, last)]
     return None
 
@@ -193,7 +196,7 @@ def _put_together(expr: Expr, byte: Var, extent: Dim) -> Expr:
     parts = []
     for i in range(WORD):
         at = byte * WORD + i
-        one = cast(substitute(expr, {byte: at}), DType.INT32)
+        one = binary(BinaryOp.AND, cast(substitute(expr, {byte: at}), DType.INT32), lift(_BYTE, DType.INT32))
         if not (isinstance(extent, int) and extent % WORD == 0):
             one = select(at < extent, one, lift(0, DType.INT32))
         parts.append(binary(BinaryOp.SHL, one, lift(_BITS * i, DType.INT32)) if i else one)

@@ -143,11 +143,11 @@ UNARY: Mapping[UnaryOp, UnaryFunction] = MappingProxyType({op: _total(f) for op,
 """Result dtype = operand dtype, but bool for NOT, IS_NAN and IS_INF."""
 
 
-def _dot4(lhs: Array, rhs: Array) -> Array:
+def _dot4(lhs: Array, rhs: Array, kind: type[np.generic] = np.uint8) -> Array:
     total = np.zeros(np.broadcast_shapes(lhs.shape, rhs.shape), np.int32)
     for byte in range(4):
         left, right = (np.asarray(word) >> (8 * byte) for word in (lhs, rhs))
-        total += (left & 0xFF).astype(np.int32) * right.astype(np.int8).astype(np.int32)
+        total += left.astype(kind).astype(np.int32) * right.astype(np.int8).astype(np.int32)
     return total
 
 
@@ -167,6 +167,7 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
         BinaryOp.POW: _keep(_power),
         BinaryOp.ATAN2: _keep(np.arctan2),
         BinaryOp.DOT4: _keep(_dot4),
+        BinaryOp.SIGNED_DOT4: _keep(lambda lhs, rhs: _dot4(lhs, rhs, np.int8)),
         BinaryOp.AND: np.bitwise_and,
         BinaryOp.OR: np.bitwise_or,
         BinaryOp.XOR: np.bitwise_xor,

@@ -12,27 +12,27 @@ from shared_ir.target import Target
 
 
 def byte_dot_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    if not target.dot4 or len(reductions(kernel.state)) != 1:
+    if target.dot4 is None or len(reductions(kernel.state)) != 1:
         return None
     before: Schedule = accumulated(kernel)
     state = kernel.after(before)
-    before = (*before, *inlined(state, _padded(state)))
+    before = (*before, *inlined(state, _padded(state, target.dot4)))
     state = kernel.after(before)
     (reduction,) = reductions(state)
     found = dot_stages_of(state, reduction)
-    if found is None or found[0].weight.tensor not in kernel.constants:
+    if found is None or found[0].data.dtype is not target.dot4 or found[0].weight.tensor not in kernel.constants:
         return None
     product, _ = found
     step = DotBytes(reduction.name, product.weight.tensor.name, product.position)
     return contraction_schedule(kernel, target, (*before, step))
 
 
-def _padded(state: State) -> frozenset[str]:
-    """Bytes that are computed before the sum."""
+def _padded(state: State, kind: DType) -> frozenset[str]:
+    """Bytes of the type ``kind`` that are computed before the sum."""
     found = []
     for stage in state.stages.values():
         if stage.reduction is not None:
             break
-        if stage.tensor.dtype is DType.UINT8 and not is_free(stage):
+        if stage.tensor.dtype is kind and not is_free(stage):
             found.append(stage.name)
     return frozenset(found)

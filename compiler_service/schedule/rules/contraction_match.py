@@ -10,7 +10,7 @@ from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
 from shared_ir.expr import Binary, BinaryOp, Cast, Expr, walk
 
-_PRODUCTS = (BinaryOp.MUL, BinaryOp.DOT4)
+_PRODUCTS = (BinaryOp.MUL, BinaryOp.DOT4, BinaryOp.SIGNED_DOT4)
 
 
 @dataclass(frozen=True)

@@ -43,3 +43,10 @@ def test_matrix_multiplication_on_other_machines(name: str, tmp_path: Path) -> N
     c = np.zeros((m, n), np.float32)
     EmulatedKernel(matmul(m, k, n, rows=4, columns=8, lanes=4), target, tmp_path)([a, packed, c], {})
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+def test_dot_products_of_bytes_on_arm(tmp_path: Path) -> None:
+    target = parse_target("raspberry-pi/5")
+    assert target.dot4 is DType.INT8
+    check_operators(DType.INT32, 4, target, partial(EmulatedKernel, folder=tmp_path))

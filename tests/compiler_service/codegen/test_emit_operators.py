@@ -62,7 +62,9 @@ def operators(dtype: DType) -> tuple[list[UnaryOp], list[BinaryOp]]:
         return [UnaryOp.NOT], sorted(LOGICAL | COMPARISONS | {BinaryOp.MIN, BinaryOp.MAX})
     if dtype.is_float:
         return sorted(FLOAT_UNARY), sorted(FLOAT_BINARY)
-    return sorted(INTEGER_UNARY), sorted(INTEGER_BINARY - (set() if dtype is DType.INT32 else {BinaryOp.DOT4}))
+    return sorted(INTEGER_UNARY), sorted(
+        INTEGER_BINARY - (set() if dtype is DType.INT32 else {BinaryOp.DOT4, BinaryOp.SIGNED_DOT4})
+    )
 
 
 def operands(dtype: DType, count: int) -> tuple[Array, Array]:

@@ -31,6 +31,7 @@ AVX2 = Target("llvm", "x86_64-linux-gnu", "haswell", (), 256, 16, False, 32768, 
 NEON = Target("llvm", "aarch64-linux-gnu", "cortex-a72", (), 128, 32, False, 32768, 1 << 20, 0, 4)
 VNNI = Target("llvm", "x86_64-linux-gnu", "znver4", (), 512, 32, True, 32768, 1 << 20, 0, 2)
 AVX_VNNI = Target("llvm", "x86_64-linux-gnu", "haswell", ("+avxvnni",), 256, 16, False, 32768, 1 << 18, 0, 2)
+DOT_PRODUCTS = Target("llvm", "aarch64-linux-gnu", "cortex-a76", (), 128, 32, False, 65536, 1 << 19, 0, 4)
 TARGETS = {"avx512": AVX512, "avx2": AVX2, "neon": NEON}
 ONE_QUICK_TARGET = ["avx512", *(pytest.param(t, marks=pytest.mark.slow) for t in ("avx2", "neon"))]
 """All targets; the quick tests look at the one with the most machinery: masks."""

@@ -23,6 +23,7 @@ from tests.compiler_service.schedule.kernels import (
     AVX2,
     AVX512,
     AVX_VNNI,
+    DOT_PRODUCTS,
     NEON,
     VNNI,
     arguments_of,
@@ -30,7 +31,16 @@ from tests.compiler_service.schedule.kernels import (
 )
 from tests.compiler_service.schedule.test_grouped_schedules import scheduled
 
-WITH_DOTS = [pytest.param(VNNI, id="avx512vnni"), pytest.param(AVX_VNNI, id="avxvnni")]
+WITH_DOTS = [
+    pytest.param(VNNI, id="avx512vnni"),
+    pytest.param(AVX_VNNI, id="avxvnni"),
+    pytest.param(DOT_PRODUCTS, id="dotprod"),
+]
+
+
+def kind_of(target: Target) -> DType:
+    assert target.dot4 is not None
+    return target.dot4
 
 
 def matmul(rows: Dim, depth: int, columns: int, kind: DType = DType.UINT8) -> Tensor:
@@ -38,11 +48,20 @@ def matmul(rows: Dim, depth: int, columns: int, kind: DType = DType.UINT8) -> Te
     return matmul_integer(x, w)
 
 
-def convolution(size: Dim, channels: int, outputs: int, kernel: int, stride: int, *, is_first: bool = False) -> Tensor:
-    """Padded with 7; ``is_first``: the data has its channels first."""
+def convolution(
+    size: Dim,
+    channels: int,
+    outputs: int,
+    kernel: int,
+    stride: int,
+    kind: DType = DType.UINT8,
+    *,
+    is_first: bool = False,
+) -> Tensor:
+    """Padded with 7 or -7; ``is_first``: the data has its channels first."""
     p = kernel // 2
     shape, border = ((1, channels, size, size), (0, 0, p, p)) if is_first else ((1, size, size, channels), (0, p, p, 0))
-    x = padded(placeholder("x", shape, DType.UINT8), border, border, lift(7, DType.UINT8))
+    x = padded(placeholder("x", shape, kind), border, border, lift(-7 if kind.is_signed else 7, kind))
     w = placeholder("w", (outputs, channels, kernel, kernel), DType.INT8)
     return conv_integer(x, w, strides=(stride,) * 2, layout="NHWC", data_layout="NCHW" if is_first else "")
 
@@ -74,7 +93,7 @@ def is_by_dots(schedule: Schedule) -> bool:
 @pytest.mark.parametrize("target", WITH_DOTS)
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(7, 64, 48), (33, 8, 20), (5, 63, 32), (1, 12, 7), (4, 3, 16)])
 def test_products_of_matrices(rows: int, depth: int, columns: int, target: Target) -> None:
-    assert is_by_dots(check(matmul(rows, depth, columns), target, {}))
+    assert is_by_dots(check(matmul(rows, depth, columns, kind_of(target)), target, {}))
 
 
 @pytest.mark.parametrize("rows", [1, 2, 19])
@@ -86,12 +105,12 @@ def test_rows_of_the_run(rows: int) -> None:
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("channels", "kernel"), [(8, 3), (8, 1), (6, 3), (3, 5)])
 def test_convolutions_padded_in_words(channels: int, kernel: int, stride: int, target: Target) -> None:
-    assert is_by_dots(check(convolution(9, channels, 20, kernel, stride), target, {}))
+    assert is_by_dots(check(convolution(9, channels, 20, kernel, stride, kind_of(target)), target, {}))
 
 
 @pytest.mark.parametrize("target", WITH_DOTS)
 def test_a_first_convolution_puts_its_words_together(target: Target) -> None:
-    assert is_by_dots(check(convolution(11, 3, 24, 7, 2, is_first=True), target, {}))
+    assert is_by_dots(check(convolution(11, 3, 24, 7, 2, kind_of(target), is_first=True), target, {}))
 
 
 @pytest.mark.parametrize("size", [3, 10])
@@ -110,8 +129,9 @@ def test_other_targets_multiply_integers(target: Target) -> None:
     assert not is_by_dots(check(matmul(7, 24, 20), target, {}))
 
 
-def test_no_dots_of_signed_data_or_weights_of_the_run() -> None:
+def test_no_dots_of_other_data_or_weights_of_the_run() -> None:
     assert not is_by_dots(check(matmul(7, 24, 20, DType.INT8), VNNI, {}))
+    assert not is_by_dots(check(matmul(7, 24, 20, DType.UINT8), DOT_PRODUCTS, {}))
     output, _ = coalesce(matmul(7, 24, 20))
     assert not is_by_dots(default_schedule(output, frozenset(), VNNI))
 
@@ -124,11 +144,12 @@ def test_words_hold_bytes_in_order_and_zeros_after_them() -> None:
     assert words[1, 0].tobytes() == array[4:, 0].tobytes() + b"\0\0"
 
 
-def test_the_operator_multiplies_unsigned_by_signed_bytes() -> None:
+def test_the_operators_multiply_bytes_by_signed_bytes() -> None:
     left = np.array([[255, 1, 2, 128], [0, 0, 0, 255]], np.uint8)
     right = np.array([[-128, 127, -1, 3], [9, 9, 9, -128]], np.int8)
-    found = BINARY[BinaryOp.DOT4](*(a.view(np.int32).ravel() for a in (left, right)))
-    assert found.tolist() == [255 * -128 + 127 - 2 + 384, 255 * -128]
+    words = [a.view(np.int32).ravel() for a in (left, right)]
+    assert BINARY[BinaryOp.DOT4](*words).tolist() == [255 * -128 + 127 - 2 + 384, 255 * -128]
+    assert BINARY[BinaryOp.SIGNED_DOT4](*words).tolist() == [128 + 127 - 2 - 384, 128]
 
 
 def test_the_step_travels_as_json() -> None:
