@@ -125,7 +125,10 @@ def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]
     if 0 < factor <= _MOST_TURNS:
         return (), f"{axis}.{factor}"
     extent = factor or extent_of(output.compute.axes, axis)
-    size = min(-(-extent // -(-extent // _MOST_TURNS)), -(-extent // 2)) if isinstance(extent, int) else _MOST_TURNS
+    size = _MOST_TURNS
+    if isinstance(extent, int):
+        parts = max(1, -(-extent // _MOST_TURNS))  # an axis may be empty
+        size = min(-(-extent // parts), -(-extent // 2))
     return ((Split(output.name, axis, size),), f"{axis}.{size}") if size > 1 else ((), "")
 
 

@@ -74,7 +74,15 @@ def test_the_next_rows_are_asked_for() -> None:
 
 @pytest.mark.parametrize(
     ("rows", "length", "loop"),
-    [(64, 96, "i0.32"), (197, 384, "i0.25"), (1000, 768, "i0.63"), (2, 768, None), (1, 768, None), (64, 3000, None)],
+    [
+        (64, 96, "i0.32"),
+        (197, 384, "i0.25"),
+        (1000, 768, "i0.63"),
+        (2, 768, None),
+        (1, 768, None),
+        (0, 768, None),
+        (64, 3000, None),
+    ],
 )
 def test_rows_of_a_normalisation_take_turns(rows: int, length: int, loop: str | None) -> None:
     schedule = default_schedule(normalised(rows, length), frozenset(), AVX512)
