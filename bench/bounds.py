@@ -93,7 +93,8 @@ def _bound(launches: Sequence[LaunchProfile], peaks: Peaks) -> KernelBound:
         bytes=first.bytes * count,
         level=level,
         compute_seconds=first.flops * count / peaks.flops,
-        # NOTE: no traffic beats the bandwidth; who seems to did not touch all of an operand (a gather, an embedding)
+        # NOTE: no traffic beats the bandwidth; who seems to did not touch all of an operand (a gather, an embedding), or writes
+        # over what it reads: its bytes are counted twice, but half as many lie in the caches
         memory_seconds=min(memory_seconds, seconds),
     )
 
