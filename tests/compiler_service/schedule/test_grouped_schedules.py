@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.steps import Diagonals, Schedule, from_json, to_json
+from compiler_service.schedule.steps import ComputeAt, Diagonals, Schedule, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.diagonals import Turned
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -55,6 +55,12 @@ def is_by_diagonals(schedule: Schedule) -> bool:
 def test_diagonals_compute_the_convolution(channels: int, group: int, stride: int, target: str) -> None:
     schedule = check(grouped((5, 7), channels, group, 3, stride), TARGETS[target], {})
     assert is_by_diagonals(schedule) == (group * 32 < TARGETS[target].vector_bits)
+
+
+@pytest.mark.parametrize(("height", "copied"), [(9, False), (symbol("h"), True)])
+def test_data_is_read_where_it_lies_if_its_edges_are_known(height: Dim, copied: bool) -> None:
+    schedule = check(grouped((height, 8), 32, 8, 3, 2), AVX512, {"h": 9})
+    assert any(isinstance(step, ComputeAt) and step.stage == "pad" for step in schedule) == copied
 
 
 @pytest.mark.parametrize("target", [AVX512, AVX2], ids=["avx512", "avx2"])
