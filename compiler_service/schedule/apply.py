@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import reduce
 
 from compiler_service.loop_ir.ir import Scope
-from compiler_service.schedule.replacing import stage_of_tensor, with_diagonals, with_dots, with_winograd
+from compiler_service.schedule.replacing import stage_of_tensor, with_diagonals, with_dots, with_fold, with_winograd
 from compiler_service.schedule.state import (
     Ahead,
     Further,
@@ -31,6 +31,7 @@ from compiler_service.schedule.steps import (
     Diagonals,
     DotBytes,
     FetchNext,
+    Fold,
     Guard,
     Inline,
     Overlap,
@@ -109,13 +110,13 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return replace(state, attend=step)
         case Alias():
             return _alias(state, state.stage(step.stage))
-        case CacheRead() | Pack() | Prefetch() | FetchNext() | Winograd() | Diagonals() | DotBytes():
+        case CacheRead() | Pack() | Prefetch() | FetchNext() | Winograd() | Diagonals() | DotBytes() | Fold():
             return _apply_to_argument(state, step, placeholders)
 
 
 def _apply_to_argument(
     state: State,
-    step: CacheRead | Pack | Prefetch | FetchNext | Winograd | Diagonals | DotBytes,
+    step: CacheRead | Pack | Prefetch | FetchNext | Winograd | Diagonals | DotBytes | Fold,
     placeholders: Mapping[str, Tensor],
 ) -> State:
     match step:
@@ -133,6 +134,8 @@ def _apply_to_argument(
             return with_diagonals(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
         case DotBytes():
             return with_dots(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+        case Fold():
+            return with_fold(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
 
 
 def _pack(state: State, argument: Tensor, step: Pack) -> State:

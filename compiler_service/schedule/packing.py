@@ -6,9 +6,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.schedule.steps import Diagonals, DotBytes, Pack, Schedule, Winograd
+from compiler_service.schedule.steps import Diagonals, DotBytes, Fold, Pack, Schedule, Winograd
 from compiler_service.tensor_expr.byte_dots import WORD, Words
 from compiler_service.tensor_expr.diagonals import Turned
+from compiler_service.tensor_expr.folded import Laid
 from compiler_service.tensor_expr.tensor import Tensor
 from compiler_service.tensor_expr.winograd import filtering
 from shared_ir.dim import Dim, as_dim
@@ -42,7 +43,7 @@ class LinearTransform:
 class Preparation:
     """What is done to a constant argument: transformed first, then laid out by ``order`` (see :class:`Pack`)."""
 
-    transform: LinearTransform | Turned | Words | None = None
+    transform: LinearTransform | Turned | Words | Laid | None = None
     order: tuple[tuple[int, int, int], ...] | None = None
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -67,17 +68,23 @@ class Preparation:
 
 def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation:
     """What ``schedule`` does to the argument ``tensor``, called ``name`` in its steps."""
-    algorithm = next((s for s in schedule if isinstance(s, Winograd | Diagonals | DotBytes) and s.weight == name), None)
+    algorithm = next(
+        (s for s in schedule if isinstance(s, Winograd | Diagonals | DotBytes | Fold) and s.weight == name), None
+    )
     pack = next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
     return Preparation(
         None if algorithm is None else weight_transform(algorithm, tensor), None if pack is None else pack.order
     )
 
 
-def weight_transform(step: Winograd | Diagonals | DotBytes, weight: Tensor) -> LinearTransform | Turned | Words:
-    """The transform of the weights ``[oc, c, kh, kw]`` by ``step``."""
+def weight_transform(
+    step: Winograd | Diagonals | DotBytes | Fold, weight: Tensor
+) -> LinearTransform | Turned | Words | Laid:
+    """The transform of the weights ``[oc, c, kh, kw]``, or of a matrix, by ``step``."""
     if isinstance(step, DotBytes):
         return Words(step.axis)
+    if isinstance(step, Fold):
+        return Laid(step.parts, step.columns)
     if isinstance(step, Diagonals):
         group = weight.shape[1]
         assert isinstance(group, int)

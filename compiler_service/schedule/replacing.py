@@ -1,4 +1,5 @@
-"""Stages that take the place of a sum: Winograd's filtering, groups that share vectors, dot products of bytes."""
+"""Stages that take the place of a sum: Winograd's filtering, groups that share vectors, dot products of bytes,
+steps side by side."""
 
 from __future__ import annotations
 
@@ -13,10 +14,12 @@ from compiler_service.schedule.state import (
     convolution_of,
     grouped_convolution_of,
     misfit,
+    product_of,
 )
-from compiler_service.schedule.steps import DotBytes, Winograd
+from compiler_service.schedule.steps import DotBytes, Fold, Winograd
 from compiler_service.tensor_expr.byte_dots import ByteProduct, DotStages, dot_stages
 from compiler_service.tensor_expr.diagonals import diagonal_stages
+from compiler_service.tensor_expr.folded import folded_stages
 from compiler_service.tensor_expr.tensor import Compute, Load, Tensor, loads
 from compiler_service.tensor_expr.winograd import winograd_stages
 from shared_ir.expr import Expr, transform
@@ -70,6 +73,18 @@ def dot_stages_of(state: State, stage: Stage) -> tuple[ByteProduct, DotStages] |
     if any(t in others for t in (product.data.tensor, *made.arguments)):
         return None
     return product, made
+
+
+def with_fold(state: State, stage: Stage, step: Fold, weight: Tensor) -> State:
+    """The product ``stage`` with several steps of its sums side by side (see the step ``Fold``)."""
+    product = product_of(stage)
+    fits = product is not None and product.weight.tensor is weight and product.weight_columns == step.columns
+    if product is None or not fits or step.parts < 2 or product.depth % step.parts:
+        raise misfit(f"{stage.name} is not a product by {step.weight} of {step.parts} steps at a time")
+    made = folded_stages(product, step.parts)
+    return replace(
+        _replaced(state, stage, (made.folded, made.output)), transformed={**state.transformed, weight: made.weight}
+    )
 
 
 def _replaced(state: State, stage: Stage, tensors: Sequence[Tensor]) -> State:

@@ -13,6 +13,7 @@ from compiler_service.schedule.steps import (
 )
 from compiler_service.tensor_expr.byte_dots import ByteProduct, match_byte_product
 from compiler_service.tensor_expr.diagonals import GroupedConvolution, match_groups
+from compiler_service.tensor_expr.folded import Product, match_product
 from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import (
     Compute,
@@ -178,6 +179,11 @@ def grouped_convolution_of(stage: Stage) -> GroupedConvolution | None:
 def byte_product_of(stage: Stage) -> ByteProduct | None:
     """``stage`` as a sum of products of bytes, or None."""
     return match_byte_product(stage.tensor, stage.body)
+
+
+def product_of(stage: Stage) -> Product | None:
+    """``stage`` as the product of rows with a matrix, or None."""
+    return next((p for pair in _factors(stage) if (p := match_product(stage.tensor, *pair)) is not None), None)
 
 
 def _factors(stage: Stage) -> tuple[tuple[Load, Load], ...]:

@@ -254,6 +254,21 @@ class DotBytes:
     axis: int
 
 
+@dataclass(frozen=True, slots=True)
+class Fold:
+    """Compute the product ``stage`` with ``parts`` steps of its sums side by side.
+
+    before: ``stage[.., n] = sum over k of data[.., k] * weight``
+    after:  the stages of :class:`compiler_service.tensor_expr.folded.FoldedStages`; the constant ``weight`` is laid out at compile
+            time as ``[k // parts, n * parts + k % parts]``; its axis ``columns`` is ``n``. ``parts`` divides the extent of ``k``.
+    """
+
+    stage: str
+    weight: str
+    parts: int
+    columns: int
+
+
 Step: TypeAlias = (
     Split
     | Reorder
@@ -276,6 +291,7 @@ Step: TypeAlias = (
     | Attend
     | Diagonals
     | DotBytes
+    | Fold
 )
 Schedule: TypeAlias = tuple[Step, ...]
 
@@ -301,6 +317,7 @@ _STEPS: dict[str, type[Any]] = {
     "attend": Attend,
     "diagonals": Diagonals,
     "dot_bytes": DotBytes,
+    "fold": Fold,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}
 

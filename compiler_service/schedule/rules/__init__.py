@@ -15,6 +15,7 @@ from compiler_service.schedule.rules.column import column_schedule
 from compiler_service.schedule.rules.contraction import contraction_candidates, contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.few_columns import few_columns_schedule
+from compiler_service.schedule.rules.folded import folded_schedule
 from compiler_service.schedule.rules.grouped import grouped_schedule
 from compiler_service.schedule.rules.row import row_schedule
 from compiler_service.schedule.rules.window import window_schedule
@@ -31,6 +32,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
     ("bytes", byte_dot_schedule),  # sums of products of bytes, where the target has an instruction for them
     ("few columns", few_columns_schedule),  # sums of products with fewer results of a row than a vector has lanes
+    ("folded", folded_schedule),  # products of columns that fill no whole number of vectors
     ("contraction", contraction_schedule),  # sum of products: matmul, convolution
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
     ("column", column_schedule),  # reductions across contiguous axes: instance normalisation in channels-last layout
