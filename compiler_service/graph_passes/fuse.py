@@ -24,6 +24,7 @@ from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.repeated_moves import repeated_moves
 from compiler_service.graph_passes.rules_movement import moves_nothing, permutation
 from compiler_service.graph_passes.values import Known
+from compiler_service.tensor_expr.group import measured_operands
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
@@ -117,7 +118,7 @@ class _GroupMaker:
             for value, access in zip(node.inputs, kind.accesses, strict=True):
                 if value is None or value in made:
                     continue
-                if value in self.constants and _belongs_inside(self.constants[value], access):
+                if value in self.constants and value not in inputs and self._belongs_inside(node, value, access):
                     inlined[value] = self.constants[value]
                 elif value in self.shapes:
                     self._calculate(value, arithmetic, inlined)
@@ -135,6 +136,13 @@ class _GroupMaker:
             attributes["view"] = True
         anchor = next((n for n, k in zip(nodes, kinds, strict=True) if k.kind is Kind.REDUCTION), nodes[-1])
         return Node(GROUP_OP, tuple(inputs), outputs, attributes, anchor.name)
+
+    def _belongs_inside(self, node: Node, value: Value, access: Access) -> bool:
+        """Scalars, and what the definition of the operator uses up, are part of the kernel; the rest is data."""
+        array = self.constants[value]
+        if value in measured_operands(node):  # steps of 1 and zero points of 0 take no instruction
+            return array.size == 1 and array.flat[0] == (1 if value.dtype.is_float else 0)
+        return access is Access.UNUSED or array.size == 1
 
     def _calculate(self, value: Value, nodes: list[Node], inlined: dict[Value, np.ndarray]) -> None:
         """The node that computes ``value`` from dims, after those that it needs itself."""
@@ -166,11 +174,6 @@ class _GroupMaker:
             elif operand in self.shapes:
                 self._calculate(operand, nodes, inlined)
         nodes.append(node)
-
-
-def _belongs_inside(array: np.ndarray, access: Access) -> bool:
-    """Scalars, and what the definition of the operator uses up, are part of the kernel; the rest is data."""
-    return access is Access.UNUSED or array.size == 1
 
 
 def _is_view(node: Node, inputs: Mapping[Value, None], constants: Mapping[Value, np.ndarray]) -> bool:

@@ -72,6 +72,15 @@ class KernelDefinition:
         return print_tensors(self.output)
 
 
+_QUANTIZATION = ("QuantizeLinear", "DequantizeLinear")
+
+
+def measured_operands(node: Node) -> tuple[Value, ...]:
+    """Operands that were measured for one layer, steps and zero points: written into kernels as numbers they would keep layers of
+    equal shape from sharing one."""
+    return tuple(v for v in node.inputs[1:] if v is not None) if node.op in _QUANTIZATION else ()
+
+
 def group_kernels(
     node: Node, known: Known, strides: Mapping[Value, Strides] = MappingProxyType({})
 ) -> tuple[KernelDefinition, ...]:
@@ -101,8 +110,10 @@ def group_kernels(
 def _define(body: Graph, node: Node, known: Known, strides: Mapping[Value, Strides]) -> dict[Value, Tensor]:
     """The tensor of every value of ``body``."""
     tensors: dict[Value, Tensor] = {}
+    measured = frozenset(v for n in body.nodes for v in measured_operands(n))
     for inner, operand in zip(body.inputs, node.operands, strict=True):
-        tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, known.get(operand), strides.get(operand))
+        elements = None if inner in measured else known.get(operand)
+        tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, elements, strides.get(operand))
     for inner, array in body.constants.items():
         objects = np.array(array.tolist(), dtype=object).reshape(array.shape)
         tensors[inner] = placeholder(inner.name, inner.shape, inner.dtype, objects)

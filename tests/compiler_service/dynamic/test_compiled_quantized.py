@@ -9,6 +9,9 @@ import onnx
 import pytest
 from onnx import helper, numpy_helper
 
+from compiler_service.codegen.host import host_target
+from compiler_service.frontend.source import ModelSource
+from compiler_service.pipeline import CompileOptions, compile_model
 from tests.conformance.compiled import check_against_onnx_runtime, run_compiled, run_onnx_runtime
 
 RNG = np.random.default_rng(5)
@@ -148,3 +151,24 @@ def test_quantizing_what_is_no_number(kind: type, level: int) -> None:
     limits = np.iinfo(kind)
     wanted = [limits.min, limits.max, limits.min, 2, max(-3, limits.min)]
     assert run_compiled(model, {"x": x}, level)[0].tolist() == wanted
+
+
+def test_layers_with_other_steps_share_a_kernel() -> None:
+    layers = range(3)
+    nodes = []
+    for i in layers:
+        name = "x" if i == 0 else f"q{i - 1}"
+        nodes += [
+            helper.make_node("DequantizeLinear", [name, f"s{i}", f"z{i}"], [f"d{i}"]),
+            helper.make_node("Softmax", [f"d{i}"], [f"h{i}"]),
+            helper.make_node("QuantizeLinear", [f"h{i}", f"t{i}", f"z{i}"], [f"q{i}"]),
+        ]
+    nodes.append(helper.make_node("Cast", [f"q{layers[-1]}"], ["y"], to=onnx.TensorProto.FLOAT))
+    x = bytes_(4, 32)
+    steps = {f"{s}{i}": np.array(0.003 * (i + 1), np.float32) for i in layers for s in "st"}
+    zeros = {f"z{i}": np.array(i + 1, np.uint8) for i in layers}
+    model = dequantized(nodes, x, **steps, **zeros)
+    artifact = compile_model(ModelSource.of(model.SerializeToString()), host_target(), CompileOptions(), workers=0)
+    labels = [k.name for k in artifact.plan.kernels]
+    assert sum("softmax" in label for label in labels) <= 2  # the last one ends in a cast
+    check_against_onnx_runtime(model, {"x": x})
