@@ -55,6 +55,11 @@ class CompileOptions:
                 received=str(self.bundle),
             )
 
+    @property
+    def filters(self) -> bool:
+        """Whether convolutions may be filtered by Winograd's algorithm."""
+        return self.winograd and self.opt_level >= 3
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Options from JSON values.

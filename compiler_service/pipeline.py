@@ -89,7 +89,7 @@ def compile_model(
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
-        for item in build_kernels(kernels, target, tuned, winograd=options.winograd and options.opt_level >= 3):
+        for item in build_kernels(kernels, target, tuned, winograd=options.filters):
             text = backend.emit(item.function, target, item.kernel.name)
             show_kernel(log, item, text, target)
             pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
@@ -169,7 +169,8 @@ def tune_model(
     definitions = define_kernels(module)
     kernels, _ = distinct_kernels(definitions, all_constants(module.graph))
     old = read_records(records)
-    found = tune_kernels(kernels, definitions, Records(old, target), target, options.tune, progress)
+    known = Records(old, target)
+    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, winograd=options.filters)
     return write_records(merge(old, found))
 
 

@@ -44,18 +44,21 @@ def tune_kernels(
     target: Target,
     trials: int,
     progress: Progress,
+    *,
+    winograd: bool = False,
 ) -> tuple[Record, ...]:
     """Records of the heavy kernels that ``known`` has none for, heaviest first.
 
     Args:
         launches: every launch of the model, to tell which kernels are heavy.
         trials: schedules to measure per kernel, the default included.
+        winograd: whether the default may filter by Winograd's algorithm.
     """
     heavy = [k for k in _by_weight(kernels, launches) if known(k) is None]
     found: list[Record] = []
     for number, kernel in enumerate(heavy):
         progress("tune", number, len(heavy), kernel.definition.label)
-        record = _tune(kernel, target, trials)
+        record = _tune(kernel, target, trials, winograd)
         if record is not None:
             found.append(record)
     progress("tune", len(heavy), len(heavy), "")
@@ -74,9 +77,10 @@ def _flops(definition: KernelDefinition) -> int:
     return evaluate(definition.flops, dict.fromkeys(dim_symbols([definition.flops]), _UNKNOWN))
 
 
-def _tune(kernel: Kernel, target: Target, trials: int) -> Record | None:
+def _tune(kernel: Kernel, target: Target, trials: int, winograd: bool) -> Record | None:
     constants = frozenset(a for a, c in zip(kernel.definition.arguments, kernel.constant, strict=True) if c)
-    candidates = candidate_schedules(kernel.definition.output, constants, target)[:trials]
+    found = candidate_schedules(kernel.definition.output, constants, target, winograd=winograd)
+    candidates = found[:trials]
     if len(candidates) < 2:
         return None
     best = search(candidates, lambda schedule: _measure(kernel, schedule, target))

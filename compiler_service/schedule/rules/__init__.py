@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
-from compiler_service.schedule.rules.byte_dots import byte_dot_schedule
+from compiler_service.schedule.rules.byte_dots import byte_dot_candidates, byte_dot_schedule
 from compiler_service.schedule.rules.column import column_schedule
 from compiler_service.schedule.rules.contraction import contraction_candidates, contraction_schedule
 from compiler_service.schedule.rules.elementwise import elementwise_schedule
@@ -57,7 +57,12 @@ def default_schedule(
     raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
 
 
-def candidate_schedules(output: Tensor, constants: frozenset[Tensor], target: Target) -> tuple[Schedule, ...]:
-    """Schedules worth measuring, the default first; none where nothing but the default is known."""
+def candidate_schedules(
+    output: Tensor, constants: frozenset[Tensor], target: Target, *, winograd: bool = False
+) -> tuple[Schedule, ...]:
+    """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known."""
     kernel = KernelView.of(output, constants)
-    return attention_candidates(kernel, target) or contraction_candidates(kernel, target)
+    default = default_schedule(output, constants, target, winograd=winograd)
+    makers = (attention_candidates, byte_dot_candidates, contraction_candidates)
+    others = next((found for make in makers if (found := make(kernel, target))), ())
+    return tuple(dict.fromkeys((default, *others)))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler_service.schedule.analysis import KernelView, accumulated, inlined, is_free, reductions
 from compiler_service.schedule.replacing import dot_stages_of
-from compiler_service.schedule.rules.contraction import contraction_schedule
+from compiler_service.schedule.rules.contraction import contraction_candidates, contraction_schedule
 from compiler_service.schedule.state import State
 from compiler_service.schedule.steps import DotBytes, Schedule
 from shared_ir.dtype import DType
@@ -12,6 +12,18 @@ from shared_ir.target import Target
 
 
 def byte_dot_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    before = _in_words(kernel, target)
+    return None if before is None else contraction_schedule(kernel, target, before)
+
+
+def byte_dot_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
+    """Other schedules worth measuring, the default first."""
+    before = _in_words(kernel, target)
+    return () if before is None else contraction_candidates(kernel, target, before)
+
+
+def _in_words(kernel: KernelView, target: Target) -> Schedule | None:
+    """The steps after which words are contracted; None where the kernel is no sum of products of bytes that the target takes."""
     if target.dot4 is None or len(reductions(kernel.state)) != 1:
         return None
     before: Schedule = accumulated(kernel)
@@ -23,8 +35,7 @@ def byte_dot_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     if found is None or found[0].data.dtype is not target.dot4 or found[0].weight.tensor not in kernel.constants:
         return None
     product, _ = found
-    step = DotBytes(reduction.name, product.weight.tensor.name, product.position)
-    return contraction_schedule(kernel, target, (*before, step))
+    return (*before, DotBytes(reduction.name, product.weight.tensor.name, product.position))
 
 
 def _padded(state: State, kind: DType) -> frozenset[str]:

@@ -55,9 +55,9 @@ def contraction_schedule(kernel: KernelView, target: Target, before: Schedule = 
     return None if plan is None else plan.steps()
 
 
-def contraction_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
+def contraction_candidates(kernel: KernelView, target: Target, before: Schedule = ()) -> tuple[Schedule, ...]:
     """Other schedules worth measuring, the default first: register tiles and chunk sizes around the model's choice."""
-    plan = _plan(kernel, target)
+    plan = _plan(kernel, target, before)
     if plan is None:
         return ()
     found = dict.fromkeys(plan.with_blocking(b).steps() for b in plan.neighbours())
