@@ -110,6 +110,8 @@ def parse_dim(text: str) -> Dim:
         ValueError: ``text`` is not an integer expression over ``+ - * // % min max select`` and comparisons.
     """
     try:
+        if "\0" in text:  # a ValueError of its own before Python 3.11.4
+            raise SyntaxError("a null character")
         expr = _from_ast(ast.parse(text, mode="eval").body, text)
         if expr.dtype is not DType.INT64:
             raise ValueError(f"not a dim: {text!r}")

@@ -14,6 +14,7 @@ from compiler_service.graph_passes.attributes import float_attribute, int_attrib
 from compiler_service.graph_passes.builder import Builder
 from compiler_service.graph_passes.recurrent_cells import Cell, Weights, activation_functions
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.arrays import storage_dtype
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Var
@@ -159,7 +160,7 @@ class _Expansion:
             own, past = site.slice(both, 0, 0, width), site.slice(both, 0, width, 2 * width)
             if cell.op == "GRU" and cell.linear_before_reset:
                 inner = site.slice(past, 0, 2 * cell.hidden, width)
-                zeros = site.constant(np.zeros(cell.hidden, bias.dtype.numpy), "zeros")
+                zeros = site.constant(np.zeros(cell.hidden, storage_dtype(bias.dtype)), "zeros")
                 past = site.node("Concat", (site.slice(past, 0, 0, 2 * cell.hidden), zeros), {"axis": 0})
             share = site.node("Add", (share, site.node("Add", (own, past))))
         peepholes = self._operand(7)
@@ -193,7 +194,7 @@ class _Expansion:
             running = self._running(builder, counter)
             new = tuple(builder.node("Where", (running, n, old)) for n, old in zip(new, inputs, strict=True))
             if self.wants_rows:
-                zero = builder.constant(np.zeros((), row.dtype.numpy), "zero")
+                zero = builder.constant(np.zeros((), storage_dtype(row.dtype)), "zero")
                 row = builder.node("Where", (running, row, zero))
         new = tuple(
             v if v.type == old.type else builder.reshape(v, old.shape) for v, old in zip(new, inputs, strict=True)

@@ -9,6 +9,7 @@ from itertools import chain, repeat
 import numpy as np
 
 from compiler_service.graph_passes.builder import Builder
+from shared_ir.arrays import storage_dtype
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Value
 
@@ -63,7 +64,7 @@ def _with_both(op: str, alpha: float, beta: float) -> Activation:
 
 
 def _scalar(builder: Builder, like: Value, number: float) -> Value:
-    return builder.constant(np.array(number, like.dtype.numpy), "number")
+    return builder.constant(np.array(number, storage_dtype(like.dtype)), "number")
 
 
 def _times(builder: Builder, x: Value, number: float) -> Value:

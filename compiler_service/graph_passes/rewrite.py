@@ -15,6 +15,7 @@ import numpy as np
 from compiler_service.graph_passes.builder import Builder
 from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_code
 from compiler_service.graph_passes.nested import Constants, map_graphs
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Graph, Node, Value, free_values, fresh_names, replace_values
@@ -64,7 +65,7 @@ class Site(Builder):
     def rounded(self, numbers: np.ndarray, dtype: DType, name: str = "constant") -> Value:
         """A new constant of the type ``dtype``, whose float64 ``numbers`` :meth:`exact` remembers."""
         with np.errstate(over="ignore"):
-            value = self.constant(np.array(numbers, dtype.numpy, order="C"), name)
+            value = self.constant(np.array(numbers, storage_dtype(dtype), order="C"), name)
         self.unrounded[value] = numbers
         return value
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler_service.graph_passes.operands import is_float, with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.arrays import storage_dtype
 from shared_ir.graph import Node
 
 
@@ -127,7 +128,7 @@ class Reciprocal:
             return None
         with np.errstate(all="ignore"):
             inverse = 1.0 / divisor
-            rounded = np.asarray(inverse.astype(c.dtype.numpy))
+            rounded = np.asarray(inverse.astype(storage_dtype(c.dtype)))
         mantissa, _ = np.frexp(divisor)
         exact = bool((np.abs(mantissa) == 0.5).all())
         if not (exact or self.approximate) or not np.isfinite(rounded).all() or (rounded == 0).any():

@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler_service.graph_passes.operands import close, is_float, product_of, reduced_axes, with_constant, with_scalar
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.arrays import storage_dtype
 from shared_ir.graph import Node, Value
 
 SQRT_HALF = math.sqrt(0.5)
@@ -166,7 +167,7 @@ def _normalization(op: str, x: Value, axes: tuple[int, ...] | None, epsilon: flo
     shape = tuple(d for d in x.shape[axes[0] :] if isinstance(d, int))
     if len(shape) != len(axes):
         return None
-    ones = site.constant(np.broadcast_to(np.ones((), x.dtype.numpy), shape), "ones")
+    ones = site.constant(np.broadcast_to(np.ones((), storage_dtype(x.dtype)), shape), "ones")
     return site.node(op, (x, ones), {"axis": axes[0] - rank, "epsilon": epsilon})
 
 

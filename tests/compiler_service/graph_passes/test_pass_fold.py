@@ -12,6 +12,7 @@ from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 
 
 def test_dead_nodes_and_constants_go() -> None:
@@ -319,3 +320,24 @@ def test_the_inverse_of_a_number_is_a_number() -> None:
     after = run_passes(before, SimplifyAlgebra())
     assert ops(after) == ["Mul"]
     assert_same(before, after)
+
+
+@pytest.mark.parametrize("kind", ["bfloat16", "float16", "float64"])
+def test_constants_of_every_float_merge(kind: str) -> None:
+    before = graph(
+        f"""
+        graph main(%x: {kind}[n, 2]) -> (%y) {{
+          const %half: float32[] = [0.5]
+          const %three: float32[] = [3.0]
+          %a: {kind}[] = Cast(%half) {{to={kind}}}
+          %b: {kind}[] = Cast(%three) {{to={kind}}}
+          %s: {kind}[n, 2] = Mul(%x, %a)
+          %t: {kind}[n, 2] = Mul(%s, %b)
+          %y: {kind}[n, 2] = Div(%t, %b)
+        }}
+        """
+    )
+    after = run_passes(before, FoldConstants(), SimplifyAlgebra())
+    assert ops(after) == ["Mul"]
+    (merged,) = after.constants.values()
+    assert merged == 0.5
