@@ -12,7 +12,6 @@ from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
-from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 
 
 def test_dead_nodes_and_constants_go() -> None:
