@@ -76,14 +76,7 @@ def byte_product(
 
 def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
     """(data of the type ``kind``, its int32 zero point)"""
-    zero = site.constant(np.array(0, np.int32), "zero")
-    if data.zero is not None:
-        scalar = data.zero if data.zero.shape == () else site.reshape(data.zero, ())
-        array = site.array(data.zero)
-        if array is not None:
-            zero = site.constant(array.reshape(()).astype(np.int32), "zero")
-        else:
-            zero = site.node("Cast", (scalar,), {"to": DType.INT32})
+    zero = _zero_point(site, data.zero)
     if data.value.dtype is kind:
         return data.value, zero
     half = _HALF if kind is DType.UINT8 else -_HALF
@@ -95,17 +88,30 @@ def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
     return moved, site.node("Add", (zero, site.constant(np.array(half, np.int32))))
 
 
+def _zero_point(site: Site, zero: Value | None) -> Value:
+    """``zero`` as an int32 scalar; 0 where there is none."""
+    known = np.zeros((), np.int8) if zero is None else site.array(zero)
+    if zero is None or known is not None:
+        assert known is not None
+        return site.constant(known.reshape(()).astype(np.int32), "zero")
+    return site.node("Cast", (_scalar(site, zero),), {"to": DType.INT32})
+
+
+def _scalar(site: Site, value: Value) -> Value:
+    return value if value.shape == () else site.reshape(value, ())
+
+
 def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
     """``x`` with the zero point around it; ``attributes`` then ask for no padding."""
     axes = x.type.rank - 2
-    pads = attributes.get("pads", (0,) * (2 * axes))
-    assert isinstance(pads, tuple)
+    given = attributes.get("pads", ())
+    pads = [p for p in given if isinstance(p, int)] if isinstance(given, tuple) else []
     if not any(pads):
         return x
     amounts = (0, 0, *pads[:axes], 0, 0, *pads[axes:])
     attributes["pads"] = (0,) * (2 * axes)
     fill = site.node("Cast", (zero,), {"to": x.dtype})
-    return site.node("Pad", (x, site.integers([int(p) for p in amounts]), fill))  # type: ignore[arg-type]
+    return site.node("Pad", (x, site.integers(amounts), fill))
 
 
 def _sums(op: str, weight: np.ndarray) -> np.ndarray:
@@ -181,7 +187,13 @@ def _weight(site: Site, value: Value, outputs: int) -> _Scaled | None:
     if node is None or array is None or scale is None or array.dtype not in (np.int8, np.uint8):
         return None
     zero = site.array(node.operands[2]) if len(node.operands) > 2 else np.zeros_like(scale, array.dtype)
-    if zero is None or scale.ndim > 1 or int_attribute(node, "block_size", 0) or scale.dtype != np.float32:
+    if (
+        zero is None
+        or zero.size != scale.size
+        or scale.ndim > 1
+        or int_attribute(node, "block_size", 0)
+        or scale.dtype != np.float32
+    ):
         return None
     if scale.size > 1 and int_attribute(node, "axis", 1) % array.ndim != outputs:
         return None
@@ -196,8 +208,7 @@ def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple
     if known is not None:
         product = known.reshape(()).astype(np.float64) * shaped
         return site.constant(np.asarray(product.astype(np.float32)), "factor")
-    scalar = data_scale if data_scale.shape == () else site.reshape(data_scale, ())
-    return site.node("Mul", (scalar, site.constant(np.asarray(shaped), "scale")))
+    return site.node("Mul", (_scalar(site, data_scale), site.constant(np.asarray(shaped), "scale")))
 
 
 def dequantized_product_rules(kind: DType) -> tuple[Rule, ...]:
