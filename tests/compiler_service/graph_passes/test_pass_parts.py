@@ -362,6 +362,7 @@ def _without(value: Value, axis: int) -> tuple[Dim, ...]:
     return tuple(d for i, d in enumerate(value.shape) if i != axis)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("merge", [True, False])
 @settings(deadline=None, max_examples=150, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
 @given(before=concatenations())

@@ -33,8 +33,8 @@ from tests.compiler_service.schedule.test_grouped_schedules import scheduled
 
 WITH_DOTS = [
     pytest.param(VNNI, id="avx512vnni"),
-    pytest.param(AVX_VNNI, id="avxvnni"),
-    pytest.param(DOT_PRODUCTS, id="dotprod"),
+    pytest.param(AVX_VNNI, id="avxvnni", marks=pytest.mark.slow),
+    pytest.param(DOT_PRODUCTS, id="dotprod", marks=pytest.mark.slow),
 ]
 
 

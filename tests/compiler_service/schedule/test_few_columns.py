@@ -14,7 +14,7 @@ from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.expr import Const, maximum, walk
 from shared_ir.target import Target
-from tests.compiler_service.schedule.kernels import AVX2, AVX512, TARGETS, arguments_of, check
+from tests.compiler_service.schedule.kernels import AVX2, AVX512, ONE_QUICK_TARGET, TARGETS, arguments_of, check
 
 F32 = DType.FLOAT32
 
@@ -43,7 +43,7 @@ def is_transposed(output: Tensor, target: Target = AVX512) -> bool:
     return any(isinstance(s, CacheRead) for s in default_schedule(output, weights(output), target))
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("rows", [16, 32, 37, 100])
 @pytest.mark.parametrize(("columns", "depth"), [(2, 24), (3, 8), (4, 4), (8, 16)])
 def test_few_columns(rows: int, columns: int, depth: int, target: str) -> None:
@@ -51,7 +51,7 @@ def test_few_columns(rows: int, columns: int, depth: int, target: str) -> None:
     check(output, {}, TARGETS[target], weights(output), after_passes=True)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_columns_of_two_axes(target: str) -> None:
     for rows in (32, 40, 19):
         output = upsampled(5, rows, 24)

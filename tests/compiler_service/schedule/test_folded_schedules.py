@@ -23,7 +23,14 @@ from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.expr import maximum
-from tests.compiler_service.schedule.kernels import AVX512, TARGETS, arguments_of, interpreted, random_feeds
+from tests.compiler_service.schedule.kernels import (
+    AVX512,
+    ONE_QUICK_TARGET,
+    TARGETS,
+    arguments_of,
+    interpreted,
+    random_feeds,
+)
 
 F32 = DType.FLOAT32
 
@@ -57,7 +64,7 @@ HALVES = {"avx512": 24, "avx2": 12, "neon": 6}
 
 @pytest.mark.parametrize("after_passes", [False, True])
 @pytest.mark.parametrize("case", [(25, 40, False, 1), (1, 64, True, 1), (9, 96, False, 2)])
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_folding_computes_the_product(target: str, case: tuple[int, int, bool, int], after_passes: bool) -> None:
     rows, depth, turned, stride = case
     output, constants = product(rows, depth, HALVES[target], turned=turned, stride=stride)

@@ -16,7 +16,15 @@ from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.target import Target
-from tests.compiler_service.schedule.kernels import AVX2, AVX512, NEON, TARGETS, interpreted, random_feeds
+from tests.compiler_service.schedule.kernels import (
+    AVX2,
+    AVX512,
+    NEON,
+    ONE_QUICK_TARGET,
+    TARGETS,
+    interpreted,
+    random_feeds,
+)
 
 
 def grouped(
@@ -49,7 +57,7 @@ def is_by_diagonals(schedule: Schedule) -> bool:
     return any(isinstance(step, Diagonals) for step in schedule)
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("channels", "group"), [(32, 2), (24, 8), (20, 4), (8, 4)])
 def test_diagonals_compute_the_convolution(channels: int, group: int, stride: int, target: str) -> None:
@@ -63,7 +71,7 @@ def test_data_is_read_where_it_lies_if_its_edges_are_known(height: Dim, copied: 
     assert any(isinstance(step, ComputeAt) and step.stage == "pad" for step in schedule) == copied
 
 
-@pytest.mark.parametrize("target", [AVX512, AVX2], ids=["avx512", "avx2"])
+@pytest.mark.parametrize("target", [AVX512, pytest.param(AVX2, marks=pytest.mark.slow)], ids=["avx512", "avx2"])
 @pytest.mark.parametrize(
     ("shape", "kernel", "pad"), [((6, 9), 1, 0), ((6, 9), 5, 2), ((9,), 3, 1), ((3, 4, 5), 3, 1), ((6, 9), 3, 0)]
 )

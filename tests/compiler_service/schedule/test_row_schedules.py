@@ -16,7 +16,7 @@ from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from tests.compiler_service.schedule.kernels import AVX2, AVX512, TARGETS, interpreted, random_feeds
+from tests.compiler_service.schedule.kernels import AVX2, AVX512, ONE_QUICK_TARGET, TARGETS, interpreted, random_feeds
 
 F32 = DType.FLOAT32
 
@@ -91,7 +91,7 @@ def test_rows_of_a_normalisation_take_turns(rows: int, length: int, loop: str | 
     assert from_json(to_json(schedule)) == schedule
 
 
-@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize(("rows", "length"), [(5, 49), (64, 96), (131, 40), (23, 130)])
 def test_rows_that_take_turns_compute_the_expression(rows: int, length: int, target: str) -> None:
     tensor = normalised(rows, length)

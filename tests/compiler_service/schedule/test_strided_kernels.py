@@ -60,7 +60,7 @@ KERNELS = {
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("kernel", KERNELS)
-@pytest.mark.parametrize("packed", [True, False], ids=("packed", "unpacked"))
+@pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=("packed", "unpacked"))
 def test_rules_read_and_write_through_strides(kernel: str, target: str, packed: bool) -> None:
     output, _ = coalesce(with_strides(KERNELS[kernel], frozenset("w" if packed else "")))
     constants = frozenset(a for a in arguments_of(output) if a.name == "w" and packed)
