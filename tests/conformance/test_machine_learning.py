@@ -72,6 +72,7 @@ def test_linear_models(transform: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["LINEAR", "POLY", "RBF", "SIGMOID"])
 def test_support_vector_regression(kernel: str) -> None:
     check(
@@ -116,6 +117,7 @@ def leaf_weights(prefix: str, trees: int, depth: int, targets: list[int], *, pos
     return dict(zip(names, map(list, zip(*rows, strict=True)), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "aggregate"),
     every(
@@ -143,6 +145,7 @@ def test_tree_ensemble_classifier(transform: str) -> None:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("transform", "positive", "scored"),
     every(
@@ -200,6 +203,7 @@ def test_classifiers_with_labels_of_any_type_and_maps(labels: list[Any]) -> None
         assert own == pytest.approx(theirs, rel=1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kernel", "counts", "probabilities"),
     every(
