@@ -60,6 +60,7 @@ def test_the_reference_interpreter_refuses_it_too() -> None:
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
+@pytest.mark.slow
 def test_a_result_that_nobody_reads_does_not_hide_the_refusal() -> None:
     proto = choice(arm("MatMul", "w"), arm("Relu"))
     proto.graph.node.append(node("Neg", ["x"], ["z"]))
@@ -70,6 +71,7 @@ def test_a_result_that_nobody_reads_does_not_hide_the_refusal() -> None:
         run(proto, flag=True)
 
 
+@pytest.mark.slow
 def test_a_constant_result_does_not_hide_the_refusal() -> None:
     fixed = graph([node("Identity", ["seven"], ["r"])], [], ["r"], [constant("seven", [[7.0]], "float32")])
     proto = choice(arm("MatMul", "w"), fixed)
@@ -78,6 +80,7 @@ def test_a_constant_result_does_not_hide_the_refusal() -> None:
         run(proto, flag=True)
 
 
+@pytest.mark.slow
 def test_the_innermost_branch_is_the_one_that_is_refused() -> None:
     inner = node("If", ["other"], ["r"], name="inside", then_branch=arm("MatMul", "w"), else_branch=arm("Neg"))
     outer = node("If", ["flag"], ["y"], then_branch=graph([inner], [], ["r"], []), else_branch=arm("Relu"))
@@ -89,6 +92,7 @@ def test_the_innermost_branch_is_the_one_that_is_refused() -> None:
         run(proto, flag=True, other=[True])
 
 
+@pytest.mark.slow
 def test_a_branch_with_no_way_through_is_refused_as_a_whole() -> None:
     inner = node("If", ["flag"], ["r"], name="in", then_branch=arm("MatMul", "w"), else_branch=arm("MatMul", "w"))
     outer = node("If", ["flag"], ["y"], name="out", then_branch=graph([inner], [], ["r"], []), else_branch=arm("Relu"))
@@ -101,6 +105,7 @@ def test_a_branch_with_no_way_through_is_refused_as_a_whole() -> None:
     assert caught.value.code is ErrorCode.TYPE_MISMATCH
 
 
+@pytest.mark.slow
 def test_inside_a_loop_the_iteration_that_takes_it_is_refused() -> None:
     inner = [
         node("Less", ["i", "bound"], ["early"]),
@@ -115,6 +120,7 @@ def test_inside_a_loop_the_iteration_that_takes_it_is_refused() -> None:
         run(proto, trips=4)
 
 
+@pytest.mark.slow
 def test_what_is_not_supported_is_refused_when_compiling() -> None:
     strange = graph([node("FancyOp", ["x"], ["r"], name="odd")], [], ["r"], [])
     with pytest.raises(IngotError) as caught:

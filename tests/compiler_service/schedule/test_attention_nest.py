@@ -125,6 +125,7 @@ def test_any_sizes_give_the_same_result(step: Attend) -> None:
     np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
 
 
+@pytest.mark.slow
 def test_every_candidate_of_the_tuner_gives_the_same_result() -> None:
     output, _ = coalesce(attention(1, 2, 9, 40, 8, 18))
     feeds = random_feeds(output, {})
