@@ -77,5 +77,15 @@ def reduced_axes(node: Node, site: Site) -> tuple[int, ...] | None:
     return tuple(sorted(a % rank for a in axes)) if axes else None
 
 
+def is_single(value: Value | None) -> bool:
+    """Whether ``value`` is one number, or left out."""
+    return value is None or value.shape in ((), (1,))
+
+
+def as_number(site: Site, value: Value) -> Value:
+    """The scalar that a value of one element is."""
+    return value if value.shape == () else site.reshape(value, ())
+
+
 def is_float(value: Value) -> bool:
     return value.dtype in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.operands import as_number, is_single
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
@@ -61,7 +62,7 @@ def byte_product(
 
     None where a weight takes more than a signed byte, channels come in groups or one alone, or windows are padded by a rule.
     """
-    if data.value.dtype not in DOT4_OF or (data.zero is not None and data.zero.shape not in ((), (1,))):
+    if data.value.dtype not in DOT4_OF or not is_single(data.zero):
         return None
     fits = weight.size > 0 and weight.min() >= _LEAST and weight.max() <= _LARGEST
     if not fits or not _is_served(op, weight.shape, attributes):
@@ -94,11 +95,7 @@ def _zero_point(site: Site, zero: Value | None) -> Value:
     if zero is None or known is not None:
         assert known is not None
         return site.constant(known.reshape(()).astype(np.int32), "zero")
-    return site.node("Cast", (_scalar(site, zero),), {"to": DType.INT32})
-
-
-def _scalar(site: Site, value: Value) -> Value:
-    return value if value.shape == () else site.reshape(value, ())
+    return site.node("Cast", (as_number(site, zero),), {"to": DType.INT32})
 
 
 def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
@@ -148,7 +145,7 @@ def _dequantized_product(node: Node, site: Site, kind: DType) -> Replacement:
     given = site.producer(node.inputs[0], "DequantizeLinear")
     outputs = 0 if node.op == "Conv" or node.attributes.get("transB", 0) else node.operands[1].type.rank - 1
     weight = None if given is None else _weight(site, node.operands[1], outputs)
-    if given is None or weight is None or not _is_plain(node) or not _is_single(given):
+    if given is None or weight is None or not _is_plain(node) or not _has_one_step(given):
         return None
     if node.op == "Gemm":
         if node.attributes.get("transB", 0):
@@ -174,9 +171,9 @@ def _is_plain(node: Node) -> bool:
     return plain and not node.attributes.get("transA", 0) and node.results[0].dtype is DType.FLOAT32
 
 
-def _is_single(dequantize: Node) -> bool:
+def _has_one_step(dequantize: Node) -> bool:
     scale = dequantize.operands[1]
-    return scale.shape in ((), (1,)) and scale.dtype is DType.FLOAT32
+    return is_single(scale) and scale.dtype is DType.FLOAT32
 
 
 def _weight(site: Site, value: Value, outputs: int) -> _Scaled | None:
@@ -208,7 +205,7 @@ def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple
     if known is not None:
         product = known.reshape(()).astype(np.float64) * shaped
         return site.constant(np.asarray(product.astype(np.float32)), "factor")
-    return site.node("Mul", (_scalar(site, data_scale), site.constant(np.asarray(shaped), "scale")))
+    return site.node("Mul", (as_number(site, data_scale), site.constant(np.asarray(shaped), "scale")))
 
 
 def dequantized_product_rules(kind: DType) -> tuple[Rule, ...]:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler_service.graph_passes.operands import as_number, is_single
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_byte_products import Bytes, byte_product, is_byte_product
 from shared_ir.dtype import DType
@@ -43,7 +44,7 @@ class Product:
         return self._of_floats(site, op, attributes)
 
     def _of_floats(self, site: Site, op: str, attributes: dict[str, Attribute]) -> Value | None:
-        if not _is_single(self.data_zero) or not (_is_single(self.weight_zero) or site.array(self.weight) is not None):
+        if not is_single(self.data_zero) or not (is_single(self.weight_zero) or site.array(self.weight) is not None):
             return None
         weight = site.array(self.weight)
         kind = self._kind(op, attributes, None if weight is None else self._centred(site, weight))
@@ -92,19 +93,11 @@ def _is_filtered(op: str, weight: np.ndarray | None, attributes: dict[str, Attri
     return weight.shape[2:] == (3, 3) and (strides is None or strides == (1, 1)) and attributes.get("group", 1) == 1
 
 
-def _is_single(value: Value | None) -> bool:
-    return value is None or value.shape in ((), (1,))
-
-
 def _shifted(site: Site, x: Value, zero: Value | None, kind: DType) -> Value:
     wide = site.node("Cast", (x,), {"to": kind})
     if zero is None:
         return wide
-    return site.node("Sub", (wide, _number(site, site.node("Cast", (zero,), {"to": kind}))))
-
-
-def _number(site: Site, value: Value) -> Value:
-    return value if value.shape == () else site.reshape(value, ())
+    return site.node("Sub", (wide, as_number(site, site.node("Cast", (zero,), {"to": kind}))))
 
 
 def _integer(node: Node, site: Site, dots: DType | None) -> Replacement:
@@ -124,7 +117,7 @@ def _requantized(node: Node, site: Site, dots: DType | None) -> Replacement:
     x, x_scale, x_zero, w, w_scale, w_zero, y_scale, y_zero = node.operands[:8]
     bias = (*node.inputs, None)[8]
     is_conv = node.op == "QLinearConv"
-    if not all(map(_is_single, (x_scale, y_scale, y_zero))) or x_scale.dtype is not DType.FLOAT32:
+    if not all(map(is_single, (x_scale, y_scale, y_zero))) or x_scale.dtype is not DType.FLOAT32:
         return None
     if w_scale.type.rank > 1:
         return None
@@ -135,16 +128,16 @@ def _requantized(node: Node, site: Site, dots: DType | None) -> Replacement:
     tail = (1,) * (x.type.rank - 2) if is_conv else ()
     if bias is not None:
         total = site.node("Add", (total, _column(site, bias, tail)))
-    factor = site.node("Mul", (_number(site, x_scale), _column(site, w_scale, tail)))
-    factor = site.node("Div", (factor, _number(site, y_scale)))
+    factor = site.node("Mul", (as_number(site, x_scale), _column(site, w_scale, tail)))
+    factor = site.node("Div", (factor, as_number(site, y_scale)))
     scaled = site.node("Mul", (site.node("Cast", (total,), {"to": DType.FLOAT32}), factor))
-    return site.node("QuantizeLinear", (scaled, site.constant(np.array(1, np.float32)), _number(site, y_zero)))
+    return site.node("QuantizeLinear", (scaled, site.constant(np.array(1, np.float32)), as_number(site, y_zero)))
 
 
 def _column(site: Site, value: Value, tail: Sequence[int]) -> Value:
     """A vector along the channels, which ``tail`` follow."""
-    if _is_single(value):
-        return _number(site, value)
+    if is_single(value):
+        return as_number(site, value)
     return site.reshape(value, (*value.shape, *tail)) if tail else value
 
 
