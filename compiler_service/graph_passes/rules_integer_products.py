@@ -41,22 +41,19 @@ class Product:
             found = byte_product(site, op, Bytes(self.data, self.data_zero), centred, attributes, dots)
             if found is not None:
                 return found
-        return self._of_floats(site, op, attributes)
+        return None if array is not None and centred is None else self._of_floats(site, op, attributes, centred)
 
-    def _of_floats(self, site: Site, op: str, attributes: dict[str, Attribute]) -> Value | None:
-        if not is_single(self.data_zero) or not (is_single(self.weight_zero) or site.array(self.weight) is not None):
+    def _of_floats(
+        self, site: Site, op: str, attributes: dict[str, Attribute], centred: np.ndarray | None
+    ) -> Value | None:
+        """The product on the units for floats; ``centred`` are the weights, where they are constant."""
+        if not is_single(self.data_zero) or not (is_single(self.weight_zero) or centred is not None):
             return None
-        weight = site.array(self.weight)
-        kind = self._kind(op, attributes, None if weight is None else self._centred(site, weight))
-        if kind is None:
-            return None
+        kind = self._kind(op, attributes, centred)
         data = _shifted(site, self.data, self.data_zero, kind)
-        if weight is None:
+        if centred is None:
             other = _shifted(site, self.weight, self.weight_zero, kind)
         else:
-            centred = self._centred(site, weight)
-            if centred is None:
-                return None
             other = site.constant(centred.astype(kind.numpy), f"{self.weight.name}_centred")
         return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})
 
@@ -72,7 +69,7 @@ class Product:
             shape[self.columns] = zero.size
         return weight.astype(np.int32) - zero.astype(np.int32).reshape(shape)
 
-    def _kind(self, op: str, attributes: dict[str, Attribute], centred: np.ndarray | None) -> DType | None:
+    def _kind(self, op: str, attributes: dict[str, Attribute], centred: np.ndarray | None) -> DType:
         """The narrowest float that holds every sum; float64 where fast algorithms would round in float32."""
         if centred is not None:
             axes = tuple(a for a in range(centred.ndim) if a != self.columns % centred.ndim)
