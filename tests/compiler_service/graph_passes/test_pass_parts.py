@@ -102,35 +102,30 @@ def test_growing_prefixes_are_views_of_the_longest() -> None:
     assert_same_in_memory(graph(text), after)
 
 
-def test_a_middle_part_is_a_view_as_well() -> None:
-    text = """
-    graph main(%x: float32[2, 16], %p: float32[2, 2]) -> (%y, %z) {
+def two_concatenations(operands: str) -> str:
+    """All of three values side by side, and two of them."""
+    return f"""
+    graph main(%x: float32[2, 16], %p: float32[2, 2]) -> (%y, %z) {{
       %a: float32[2, 16] = MatMul(%p, %x)
       %b: float32[2, 16] = MatMul(%p, %a)
       %c: float32[2, 16] = MatMul(%p, %b)
-      %abc: float32[2, 48] = Concat(%a, %b, %c) {axis=1}
-      %bc: float32[2, 32] = Concat(%b, %c) {axis=1}
+      %abc: float32[2, 48] = Concat(%a, %b, %c) {{axis=1}}
+      %two: float32[2, 32] = Concat({operands}) {{axis=1}}
       %y: float32[2, 48] = MatMul(%p, %abc)
-      %z: float32[2, 32] = MatMul(%p, %bc)
-    }
+      %z: float32[2, 32] = MatMul(%p, %two)
+    }}
     """
+
+
+def test_a_middle_part_is_a_view_as_well() -> None:
+    text = two_concatenations("%b, %c")
     after = placed(text)
     assert kinds(after).count("view") == 1
     assert_same_in_memory(graph(text), after)
 
 
 def test_operands_in_another_order_are_copied() -> None:
-    text = """
-    graph main(%x: float32[2, 16], %p: float32[2, 2]) -> (%y, %z) {
-      %a: float32[2, 16] = MatMul(%p, %x)
-      %b: float32[2, 16] = MatMul(%p, %a)
-      %c: float32[2, 16] = MatMul(%p, %b)
-      %abc: float32[2, 48] = Concat(%a, %b, %c) {axis=1}
-      %ba: float32[2, 32] = Concat(%b, %a) {axis=1}
-      %y: float32[2, 48] = MatMul(%p, %abc)
-      %z: float32[2, 32] = MatMul(%p, %ba)
-    }
-    """
+    text = two_concatenations("%b, %a")
     after = placed(text)
     assert "Concat" in kinds(after)
     assert_same_in_memory(graph(text), after)
