@@ -19,7 +19,16 @@ from shared_ir.target import Target
 __all__ = ["PUBLIC_SYMBOLS", "RUNTIME_SOURCES", "link_flags", "link_library", "min_glibc", "runtime_objects"]
 
 NATIVE = Path(__file__).parent / "native"
-RUNTIME_SOURCES = ("check.c", "cpu_count.c", "cpu_features.c", "memory.c", "runtime.c", "slots.c", "thread_pool.c")
+RUNTIME_SOURCES = (
+    "check.c",
+    "cpu_count.c",
+    "cpu_features.c",
+    "float_mode.c",
+    "memory.c",
+    "runtime.c",
+    "slots.c",
+    "thread_pool.c",
+)
 
 PUBLIC_SYMBOLS = (
     "ingot_abi_version",

@@ -96,7 +96,8 @@ ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs,
                                  ingot_tensor *outputs, int32_t output_count);
 
 /* Runs the whole model. Every outputs[i].data is written; shapes are checked. Outputs whose extents only the run knows come
- * with data NULL and get their shape, and data that belongs to the model. */
+ * with data NULL and get their shape, and data that belongs to the model. Denormal numbers count as zero; the mode of the
+ * calling thread is restored. */
 ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t input_count, ingot_tensor *outputs,
                        int32_t output_count);
 

@@ -70,7 +70,9 @@ const char *ingot_last_error(const ingot_model *model) { return model ? model->e
 
 static void run_tasks(void *context, int64_t begin, int64_t end, int32_t thread) {
   const kernel_job *job = context;
+  uint64_t mode = ingot_flush_denormals();
   job->function(job->buffers, job->symbols, begin, end, job->scratch + (size_t)thread * job->stride);
+  ingot_restore_float_mode(mode);
 }
 
 static void launch_kernel(const ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
@@ -306,7 +308,9 @@ static ingot_status execute(ingot_model *model) {
   run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
                     model->slots, ingot_reserve, 0, 0},
                    model};
+  uint64_t mode = ingot_flush_denormals();
   int32_t result = ingot_this_module.execute(&run.frame);
+  ingot_restore_float_mode(mode);
   if (result == INGOT_EXECUTED) return INGOT_OK;
   if (result >= 0) return broken_constraint(model, result, run.frame.expected, run.frame.received);
   return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more memory than there is for these inputs",
@@ -354,8 +358,10 @@ ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *
                         (int)ingot_this_module.kernel_count - 1, (int)kernel);
     return leave(model, status);
   }
+  uint64_t mode = ingot_flush_denormals();
   int64_t start = ingot_now();
   for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks);
   *nanoseconds = ingot_now() - start;
+  ingot_restore_float_mode(mode);
   return leave(model, INGOT_OK);
 }

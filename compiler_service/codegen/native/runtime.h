@@ -33,6 +33,11 @@ void ingot_free(void *block, size_t bytes);
 int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep);
 void ingot_free_slots(ingot_slot *slots, int32_t count);
 
+/* From here on denormal numbers are zeros to this thread. The result goes to ingot_restore_float_mode, which gives the thread
+ * back as it was: it belongs to the host. */
+uint64_t ingot_flush_denormals(void);
+void ingot_restore_float_mode(uint64_t before);
+
 /* NULL when this CPU has every feature of the comma-separated list of LLVM names, else the first that it lacks.
  * `name` holds it. Features that cannot be asked for on this architecture count as present. */
 const char *ingot_missing_feature(const char *features, char *name, size_t capacity);

@@ -1,6 +1,7 @@
 /* Drives the artifact runtime from C, for sanitizers and valgrind. Linked with the toy model of tests/native_models.py.
  *
  *   driver run WEIGHTS          every function of ingot.h, on several threads; prints "ok"
+ *   driver denormals WEIGHTS    denormal numbers are zeros to kernels, in every thread; prints "ok". Not for valgrind
  *   driver fork WEIGHTS         a child of fork() is refused; prints "ok"
  *   driver cpus MEMBERSHIP ROOT what ingot_cgroup_cpus answers
  *   driver missing FEATURES     the first feature that this CPU lacks */
@@ -200,6 +201,28 @@ static void test_timing(void) {
   }
 }
 
+/* Kernels take denormal numbers for zeros in every thread; the caller's own arithmetic keeps them. */
+static void test_denormals(void) {
+  volatile float denormal = 1e-39f;
+  for (int32_t threads = 1; threads <= 3; threads++) {
+    ingot_model *model = create(threads, NULL);
+    call *c = make_call(64);
+    for (int64_t i = 0; i < 64 * INNER; i++) c->x[i] = 0;
+    for (int64_t i = 0; i < 64 * WIDTH; i++) c->r[i] = denormal;
+    CHECK(!ingot_run(model, c->inputs, 2, c->outputs, 2));
+    for (int64_t i = 0; i < 64 * WIDTH; i++) CHECK(c->sum[i] == 0);
+    CHECK(denormal + denormal > denormal);
+    void *buffers[] = {c->r, c->sum, c->sum};
+    int64_t symbols[] = {40};
+    memset(c->sum, 0, 40 * sizeof(float));
+    CHECK(!ingot_run_kernel(model, 1, buffers, symbols, 3));
+    for (int i = 0; i < 40; i++) CHECK(c->sum[i] == 0);
+    CHECK(denormal + denormal > denormal);
+    free_call(c);
+    ingot_destroy(model);
+  }
+}
+
 static void test_options(void) {
   ingot_model *model = (ingot_model *)1;
   struct {
@@ -298,12 +321,12 @@ int main(int count, char **words) {
   }
   CHECK(count == 3);
   read_weights(words[2]);
-  if (!strcmp(words[1], "fork")) {
-    test_fork();
+  if (strcmp(words[1], "run")) {
+    CHECK(!strcmp(words[1], "fork") || !strcmp(words[1], "denormals"));
+    words[1][0] == 'f' ? test_fork() : test_denormals();
     puts("ok");
     return 0;
   }
-  CHECK(!strcmp(words[1], "run"));
   CHECK(ingot_cpu_count() >= 1);
   test_queries();
   test_timing();

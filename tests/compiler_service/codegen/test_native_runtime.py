@@ -85,6 +85,10 @@ def test_every_function_on_several_threads(folder: Path, sanitizer: str) -> None
     assert run(build_driver(folder, sanitizer), "run", folder / "weights.bin") == "ok"
 
 
+def test_kernels_take_denormals_for_zeros(folder: Path) -> None:
+    assert run(build_driver(folder, ""), "denormals", folder / "weights.bin") == "ok"
+
+
 @pytest.mark.slow
 def test_no_leak_and_no_uninitialised_read(folder: Path) -> None:
     valgrind = shutil.which("valgrind")
