@@ -339,7 +339,7 @@ class Expressions:
 
     def prefetch(self, prefetch: Prefetch) -> None:
         (index,) = prefetch.indices
-        self.memory.prefetch(self._pointer(self._place(prefetch.buffer), index), 0)
+        self.memory.prefetch(self._pointer(self._place(prefetch.buffer), index), level=prefetch.level)
 
     def store(self, store: Store) -> None:
         place = self._place(store.buffer)

@@ -68,11 +68,11 @@ class Memory:
         )
         return self._decode(place, raw, lanes)
 
-    def prefetch(self, pointer: str, ahead: int) -> None:
-        """Asks for the cache line ``ahead`` bytes behind ``pointer``; it need not exist."""
+    def prefetch(self, pointer: str, ahead: int = 0, level: int = 1) -> None:
+        """Asks cache ``level`` for the line ``ahead`` bytes behind ``pointer``; it need not exist."""
         function = self._builder.module.intrinsic("llvm.prefetch.p0", "void", "ptr, i32, i32, i32")
         line = self._builder.emit(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
-        self._builder.line(f"call void {function}(ptr {line}, i32 0, i32 3, i32 1)")
+        self._builder.line(f"call void {function}(ptr {line}, i32 0, i32 {4 - level}, i32 1)")
 
     def load_strided(self, place: Place, pointer: str, stride: int, lanes: int) -> Value | None:
         """Every ``stride``-th element by shuffles of whole vectors; ``None`` where gathering is better."""

@@ -236,10 +236,11 @@ class Store(Statement):
 
 @dataclass(frozen=True, eq=False)
 class Prefetch(Statement):
-    """Asks for the cache line of an element, which will be read soon; it may lie behind the end of the buffer."""
+    """Asks cache ``level`` for the line of an element, which will be read soon; it may lie behind the end of the buffer."""
 
     buffer: Buffer
     indices: tuple[Expr, ...]
+    level: int = 1
 
 
 @dataclass(frozen=True, eq=False)

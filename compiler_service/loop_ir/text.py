@@ -120,8 +120,8 @@ class _Printer:
                 yield from self.statement(body)
             case Store(buffer=buffer, indices=indices, value=value, mask=mask):
                 yield f"{self.access(buffer, indices, mask)} = {self.expr(value)}"
-            case Prefetch(buffer=buffer, indices=indices):
-                yield f"prefetch {self.access(buffer, indices, None)}"
+            case Prefetch(buffer=buffer, indices=indices, level=level):
+                yield f"prefetch.l{level} {self.access(buffer, indices, None)}"
             case _:
                 raise TypeError(f"no text for {type(statement).__name__}")
 

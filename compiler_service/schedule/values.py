@@ -138,7 +138,8 @@ class Values:
         part = -(-sizes[-1] // sweeps)
         place = self._simplify((sweep * steps + step) * part)
         between = [lift(0)] * (len(indices) - first - 1)
-        return Prefetch(buffer, (*indices[: first - 1], self._simplify(indices[first - 1] + 1), *between, place))
+        next_tile = (*indices[: first - 1], self._simplify(indices[first - 1] + 1), *between, place)
+        return Prefetch(buffer, next_tile, level=2)  # the first level has no room for what comes a tile later
 
     def _packed_index(self, index: Expr, divisor: int, modulus: int, simplify: Simplifier) -> Expr:
         index = index // divisor

@@ -59,8 +59,8 @@ class _Flattener:
         match new:
             case Store(buffer=buffer, indices=indices) if not _is_flat(buffer):
                 return replace(new, buffer=self.flat_buffer(buffer), indices=(self.index(buffer, indices),))
-            case Prefetch(buffer=buffer, indices=indices) if not _is_flat(buffer):
-                return Prefetch(self.flat_buffer(buffer), (self.index(buffer, indices),))
+            case Prefetch(buffer=buffer, indices=indices, level=level) if not _is_flat(buffer):
+                return Prefetch(self.flat_buffer(buffer), (self.index(buffer, indices),), level)
             case Allocate(buffer=buffer, body=body):
                 return Allocate(self.flat_buffer(buffer), body)
         return new

@@ -61,9 +61,9 @@ def with_expressions(statement: Statement, rule: Callable[[Expr], Expr]) -> Stat
             if new is value and where is mask and all(a is b for a, b in zip(positions, indices, strict=True)):
                 return statement
             return Store(buffer, positions, new, where)
-        case Prefetch(buffer=buffer, indices=indices):
+        case Prefetch(buffer=buffer, indices=indices, level=level):
             positions = tuple([rule(index) for index in indices])
-            return statement if positions == indices else Prefetch(buffer, positions)
+            return statement if positions == indices else Prefetch(buffer, positions, level)
     return statement
 
 

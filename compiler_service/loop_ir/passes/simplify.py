@@ -71,8 +71,8 @@ class StatementSimplifier:
         match statement:
             case Store():
                 return self.store(statement, env)
-            case Prefetch(buffer=buffer, indices=indices):
-                return Prefetch(buffer, tuple([self.expr(index, env) for index in indices]))
+            case Prefetch(buffer=buffer, indices=indices, level=level):
+                return Prefetch(buffer, tuple([self.expr(index, env) for index in indices]), level)
             case Block(statements=statements):
                 parts = [part for s in statements if not is_empty(part := self.statement(s, env))]
                 return statement if tuple(parts) == statements else block(parts)

@@ -104,8 +104,8 @@ class _Vectorizer(LaneExpressions):
                 return Allocate(self.expanded[buffer], self.statement(body))
             case Store():
                 return self.store(statement)
-            case Prefetch(buffer=buffer, indices=indices):
-                return Prefetch(buffer, tuple([self.scalar(index, "a prefetched index") for index in indices]))
+            case Prefetch(buffer=buffer, indices=indices, level=level):
+                return Prefetch(buffer, tuple([self.scalar(index, "a prefetched index") for index in indices]), level)
         return self.fault("statement in the loop", "no vectorized loop", type(statement).__name__)
 
     def let(self, let: Let) -> Statement:

@@ -23,7 +23,7 @@ from compiler_service.schedule.rules.contraction_match import (
     transposed_weight,
 )
 from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Operands, Sizes
-from compiler_service.schedule.rules.packing import packed_order, packing, prefetch_distance
+from compiler_service.schedule.rules.packing import near_distance, packed_order, packing, prefetch_distance
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     CacheRead,
@@ -258,7 +258,9 @@ class _Plan:
             sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
             assert match.stage.reduction is not None
             last, name = match.stage.reduction.axes[-1].name, self._argument.name
-            return [*packing(name, order, ahead, Prefetch(match.stage.name, last, name, sweeps) if sweeps else None)]
+            fetched = Prefetch(match.stage.name, last, name, sweeps) if sweeps else None
+            near = near_distance(self._sizes.tile_bytes(self._blocking), self._target)
+            return [*packing(name, order, ahead, fetched, near)]
         if _is_contiguous(match) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)

@@ -198,9 +198,12 @@ class Sizes:
 
     def keeps_tiles(self, blocking: Blocking) -> bool:
         """Whether two tiles of the weights stay in the second-level cache, beside the data."""
+        return 2 * self.tile_bytes(blocking) <= _KEPT * self._target.l2
+
+    def tile_bytes(self, blocking: Blocking) -> int:
+        """Of the weights of one register tile's columns."""
         columns = self._layout.columns.extent
-        tile = self.weight_bytes // columns * blocking.tile if isinstance(columns, int) else self.weight_bytes
-        return 2 * tile <= _KEPT * self._target.l2
+        return self.weight_bytes // columns * blocking.tile if isinstance(columns, int) else self.weight_bytes
 
     @property
     def weight_bytes(self) -> int:

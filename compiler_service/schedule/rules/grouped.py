@@ -261,4 +261,4 @@ class _Plan:
         size = math.prod(d for d in weight.shape if isinstance(d, int)) * weight.dtype.itemsize
         taps = tuple((axis, 1, 0) for axis in range(2, weight.rank))
         order = ((1, self._width, 0), *taps, (0, 1, 0), (1, 1, self._width))
-        return packing(weight.name, order, prefetch_distance(size, self._target), None)
+        return packing(weight.name, order, prefetch_distance(size, self._target))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
-from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate, packing, prefetch_distance
+from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate, near_distance, packing, prefetch_distance
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
@@ -272,6 +272,7 @@ class _Plan:
         self._width = lanes(target, DType.FLOAT32)
         self._points = filtering(blocking.tile, conv.kernel).size
         channels = (conv.tensor.shape[-1], conv.data.tensor.shape[-1])
+        self._depth = channels[1] if isinstance(channels[1], int) else 0
         size = self._points**2 * math.prod(d for d in channels if isinstance(d, int)) * _FLOAT
         self._prefetch = prefetch_distance(size, target)
         width = conv.tensor.shape[-2]
@@ -395,4 +396,5 @@ class _Plan:
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
         ahead = Prefetch(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
-        return packing(self._weight, order, self._prefetch, ahead)
+        near = near_distance(tile * self._depth * _FLOAT, self._target)
+        return packing(self._weight, order, self._prefetch, ahead, near)

@@ -98,6 +98,26 @@ def test_large_weights_are_asked_for_a_tile_ahead() -> None:
     assert all(f"* {part}" in text for text in texts), texts
 
 
+def test_the_next_tile_is_asked_for_in_the_second_level_and_what_is_near_in_the_first() -> None:
+    output, schedule = with_weights(24, 512, 256)
+    (pack,) = (s for s in schedule if isinstance(s, Pack))
+    function = lower("kernel", output, list(arguments_of(output)), [], schedule, AVX512)
+    asked = [s for s in walk_statements(function.body) if isinstance(s, Prefetch)]
+    assert {s.level for s in asked} == {2}
+    assert {s.buffer.prefetch for s in asked} == {pack.prefetch} != {0}
+
+
+@pytest.mark.parametrize(
+    ("depth", "target"),
+    [(64, AVX512), (512, replace(AVX512, l1=1 << 18)), (512, replace(AVX512, vector_bits=256))],
+    ids=["a tile that the first level keeps", "a large first level", "two vectors a line"],
+)
+def test_nothing_near_is_asked_for_in_vain(depth: int, target: Target) -> None:
+    _, schedule = with_weights(24, depth, 4096, target)
+    assert any(isinstance(s, PrefetchStep) for s in schedule)
+    assert [s.prefetch for s in schedule if isinstance(s, Pack)] == [0]
+
+
 def test_a_prefetch_changes_nothing() -> None:
     target = replace(AVX512, l1=4096, l2=16384)  # with which a small product is a large one
     output, schedule = with_weights(24, 64, 64, target)
