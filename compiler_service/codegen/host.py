@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import llvmlite.binding as llvm
 
 from shared_ir.cores import machine_cores
-from shared_ir.cpu_features import full_features
+from shared_ir.cpu_features import CPU_FEATURES, full_features
 from shared_ir.errors import IngotError
 from shared_ir.target import Target, architecture_of, derive
 
 _CACHES = Path("/sys/devices/system/cpu/cpu0/cache")
+_TOLD_BY_FEATURE = {"amx-tile": "sapphirerapids"}
+"""Features that no cpu before the named one has."""
 _UNITS = {"K": 1024, "M": 1024 * 1024}
 
 
 def host_target() -> Target:
     """Triple, cpu, features, caches and cores of this machine; ``host -cores=4`` plans for others."""
     triple = llvm.get_process_triple().replace("-unknown-", "-")
-    cpu = llvm.get_host_cpu_name()
     flags = dict(llvm.get_host_cpu_features())
+    cpu = cpu_of(llvm.get_host_cpu_name(), flags)
     target = derive("llvm", triple, cpu, _features(triple, cpu, flags))
     caches = _cache_sizes(_CACHES)
     return replace(
@@ -32,7 +35,14 @@ def host_target() -> Target:
     )
 
 
-def _features(triple: str, cpu: str, flags: dict[str, bool]) -> tuple[str, ...]:
+def cpu_of(named: str, flags: Mapping[str, bool]) -> str:
+    """The LLVM name of this cpu; a hypervisor may give a server's processor the model number of a desktop's."""
+    known = CPU_FEATURES.get(named, ())
+    told = (cpu for feature, cpu in _TOLD_BY_FEATURE.items() if flags.get(feature, False) and feature not in known)
+    return next(told, named)
+
+
+def _features(triple: str, cpu: str, flags: Mapping[str, bool]) -> tuple[str, ...]:
     """What this machine has beyond its cpu name, and what it lacks of it (a hypervisor may hide features)."""
     try:
         listed = full_features(architecture_of(triple), cpu, ())

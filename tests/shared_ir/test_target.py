@@ -9,8 +9,8 @@ from shared_ir.target import PRESETS, Target, parse_target, target_from_dict, ta
 
 
 def test_parses_a_command_line() -> None:
-    target = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon")
-    assert target == Target("llvm", "aarch64-linux-gnu", "cortex-a72", ("+neon",), vector_bits=128, vector_registers=32)
+    target = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a76 -mattr=+neon")
+    assert target == Target("llvm", "aarch64-linux-gnu", "cortex-a76", ("+neon",), vector_bits=128, vector_registers=32)
 
 
 @pytest.mark.parametrize("name", PRESETS)
@@ -75,3 +75,12 @@ def test_errors_name_the_word(text: str, word: str) -> None:
     assert caught.value.code is ErrorCode.INVALID_TARGET
     assert word in str(caught.value)
     assert caught.value.remedy
+
+
+def test_memory_follows_from_the_cpu_and_can_be_told() -> None:
+    server = parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=sapphirerapids")
+    assert server.memory_bytes < parse_target("amd/zen5").memory_bytes
+    assert parse_target("raspberry-pi/3b").memory_bytes < parse_target("raspberry-pi/4b").memory_bytes
+    told = parse_target("amd/zen5 -memory-bytes=6")
+    assert told.memory_bytes == 6
+    assert parse_target(str(told)) == told

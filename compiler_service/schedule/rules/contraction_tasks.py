@@ -10,8 +10,6 @@ from compiler_service.schedule.rules.packing import arrival_rate
 from compiler_service.schedule.tiles import tile_cycles
 from shared_ir.target import Target
 
-_MEMORY_BYTES = 10.0
-"""Bytes of weights that one core receives in a cycle from memory."""
 _WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
 """Bytes of weights, and of data from the second cache level and from behind it, that delay products by a cycle though they
 arrive in time."""
@@ -114,7 +112,7 @@ class _Model:
     def __init__(self, work: Work, target: Target) -> None:
         self._work, self._target, self._cores = work, target, target.cores
         size = work.weight_bytes * work.columns
-        self._again = arrival_rate(size, _MEMORY_BYTES, target)
+        self._again = arrival_rate(size, target)
 
     def cost(self, tile: Tile, division: Division) -> float:
         """Cycles of one thread plus those of all cores, each counted as busy until the last has ended."""
@@ -131,7 +129,7 @@ class _Model:
             for m, rows in kinds[1]
             for k, columns in kinds[2]
         )
-        total += work.weight_bytes * work.columns * (1 / _MEMORY_BYTES - 1 / self._again)
+        total += work.weight_bytes * work.columns * (1 / self._target.memory_bytes - 1 / self._again)
         if tasks == 1 or self._cores == 1:
             return total * (1 + self._cores)
         beside = work.outer * sum(n for n, _ in kinds[2])

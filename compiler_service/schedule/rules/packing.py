@@ -7,8 +7,8 @@ from compiler_service.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
 from shared_ir.target import Target
 
-L2_BYTES, _L3_BYTES = 32.0, 16.0
-"""Bytes that one core receives in a cycle from its second cache level and the third."""
+L2_BYTES = 32.0
+"""Bytes that one core receives in a cycle from its second cache level."""
 _PREFETCH = 8192
 """Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
 _NEAR = 1024
@@ -41,9 +41,11 @@ def packing(
     return (Pack(tensor, order, distance),) if ahead is None else (Pack(tensor, order, near), ahead)
 
 
-def arrival_rate(size: int, memory: float, target: Target) -> float:
-    """Bytes that one core receives in a cycle when it reads ``size`` bytes of weights again; ``memory`` are those from there."""
-    return L2_BYTES if size <= target.l2 // 2 else _L3_BYTES if size <= target.l3 else memory
+def arrival_rate(size: int, target: Target) -> float:
+    """Bytes that one core receives in a cycle when it reads ``size`` bytes of weights again."""
+    if size <= target.l2 // 2:
+        return L2_BYTES
+    return float(target.memory_bytes * (2 if size <= target.l3 else 1))
 
 
 def packed_order(load: Load, axis: str, tile: int) -> tuple[tuple[int, int, int], ...] | None:

@@ -35,8 +35,6 @@ from shared_ir.target import Target
 
 _FLOAT = 4
 """Bytes of an element."""
-_MEMORY_BYTES = 8.0
-"""Bytes that one core receives in a cycle from memory."""
 _CORES_OF_MEMORY = 2
 """So many cores that read at once have all that the memory gives."""
 _BLOCK_SLACK = 1.1
@@ -201,9 +199,9 @@ class _Model:
     def _arrival(self, weights: _Weights, share: float, cores: int) -> float:
         """Cycles in which a core's weights arrive, the first time from memory."""
         size, target = weights.size, self._target
-        again = arrival_rate(size, _MEMORY_BYTES, target)
+        again = arrival_rate(size, target)
         own = max(share, 1 / weights.parts)
-        once = max(size * own / _MEMORY_BYTES, size / _MEMORY_BYTES / min(cores, _CORES_OF_MEMORY))
+        once = size / target.memory_bytes * max(own, 1 / min(cores, _CORES_OF_MEMORY))
         return once + size * max(0.0, weights.times * share - own) / again
 
 
