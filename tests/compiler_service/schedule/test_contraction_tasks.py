@@ -68,6 +68,13 @@ def test_wide_weights_are_read_once() -> None:
     assert division(work(128, 768, 3072), 2).rows == 128
 
 
+def test_rows_stay_on_the_core_that_made_them_unless_weights_are_more() -> None:
+    """450 KB of results that the next layer reads by rows, and 220 KB of weights; then the other way round."""
+    assert division(work(196, 96, 576), 2) == Division(1, 102, 576)
+    wide = division(work(49, 960, 1280), 2)
+    assert (wide.rows, wide.columns) == (49, 640)
+
+
 def test_no_row_waits_for_weights_from_the_second_level() -> None:
     """Two rows of four vectors are multiplied faster than the 256 bytes of weights for them arrive."""
     given = work(7, 1024, 2048, window=7)
