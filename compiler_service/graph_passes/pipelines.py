@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 
 from compiler_service.graph_passes.choose_layout import ChooseLayout
+from compiler_service.graph_passes.divide_means import DivideMeans
 from compiler_service.graph_passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
 from compiler_service.graph_passes.expand_operators import ExpandOperators
@@ -35,6 +36,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             SimplifyAlgebra,
             FoldBatchNorm,
             ChooseLayout,
+            DivideMeans,
             Fuse,
             SeparateOutputs,
             PlaceParts,
@@ -44,13 +46,14 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
 """Every pass by name."""
 
 
-def default_pipeline(opt_level: int, *, dots: DType | None = None) -> Pipeline:
+def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 1) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
     2: also batch norm and algebra. 3: also layout, fusion and concatenations without copies, branches added up, and rounding
     that changes the last bit.
 
+    ``cores``: that schedules are planned for.
     ``dots``: the bytes of data that the target multiplies, if it does (:attr:`shared_ir.target.Target.dot4`).
     """
     passes: tuple[Pass, ...] = (
@@ -66,6 +69,7 @@ def default_pipeline(opt_level: int, *, dots: DType | None = None) -> Pipeline:
         SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),
         FoldConstants(),
         ChooseLayout(),
+        *(() if cores == 1 else (DivideMeans(cores),)),
         FoldConstants(),
         EliminateCommonSubexpressions(),
         Fuse(merge=opt_level >= 3),

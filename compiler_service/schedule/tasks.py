@@ -20,6 +20,8 @@ TASK_CYCLES = 10000
 """Less work than this (3 microseconds) is not worth a task of its own. NOTE: it is little more than what a launch costs, since data
 that several cores have written is read faster by the same cores."""
 TASKS_PER_CORE = 4
+SHARED_BYTES = 1 << 18
+"""Of data that several cores are taken to have made."""
 _UNKNOWN = 32
 """A symbolic extent is taken for this."""
 _BYTES_PER_CYCLE = 32
@@ -41,6 +43,14 @@ def body_cycles(body: Expr, lanes: int) -> float:
 def memory_cycles(moved: int) -> float:
     """Cycles of moving so many bytes in order, out of the second-level cache."""
     return moved / _BYTES_PER_CYCLE
+
+
+def exchange_cycles(read: float, written: float, elements: int, target: Target) -> float:
+    """Cycles in which one core alone would receive the bytes ``read`` and the lines of those ``written`` for each of ``elements``,
+    where the others made their share: what lies in their caches comes no faster than from memory. Little was made by one core too."""
+    if read * elements < SHARED_BYTES:
+        return 0.0
+    return (read + written) * (1 - 1 / target.cores) / target.memory_bytes
 
 
 def arithmetic_cycles(body: Expr, lanes: int) -> float:

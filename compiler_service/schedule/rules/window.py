@@ -12,6 +12,7 @@ is read in pieces that are long enough for the prefetchers.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -45,6 +46,7 @@ from compiler_service.schedule.tasks import (
     TaskLoops,
     arithmetic_cycles,
     count,
+    exchange_cycles,
     memory_cycles,
     task_loops,
 )
@@ -239,7 +241,9 @@ class _Plan:
         arithmetic = arithmetic_cycles(self._reduction.body, self._width) * window
         arithmetic += arithmetic_cycles(self._output.body, self._width)
         read = window if self._row is None else self._stride**2
-        cycles = max(arithmetic, memory_cycles(self._reduction.tensor.dtype.itemsize * (1 + read)))
+        size, elements = self._reduction.tensor.dtype.itemsize, math.prod(count(a.extent) for a in self._axes)
+        cycles = max(arithmetic, memory_cycles(size * (1 + read)))
+        cycles += exchange_cycles(size * read, size, elements, self._target)
         cycles *= count(self._channels.extent) * (1 if self._row is None else count(self._row.extent))
         return task_loops(out, outer, cycles, self._target, self._tasks_per_core)
 

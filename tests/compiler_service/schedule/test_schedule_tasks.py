@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -11,7 +12,14 @@ from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.state import LoopKind
 from compiler_service.schedule.steps import Pack, Parallel
-from compiler_service.schedule.tasks import TASK_CYCLES, arithmetic_cycles, body_cycles, task_loops
+from compiler_service.schedule.tasks import (
+    SHARED_BYTES,
+    TASK_CYCLES,
+    arithmetic_cycles,
+    body_cycles,
+    exchange_cycles,
+    task_loops,
+)
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.tensor import Axis, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, symbol
@@ -52,6 +60,15 @@ def test_functions_cost_more_than_sums_and_indices_nothing() -> None:
     assert arithmetic_cycles(plain, 16) == arithmetic_cycles(x[i] + 1.0, 16)
     assert arithmetic_cycles(Unary(UnaryOp.EXP, x[i]), 16) > 5 * arithmetic_cycles(plain, 16)
     assert body_cycles(x[i], 16) == pytest.approx(4 / 32)
+
+
+def test_much_data_that_other_cores_made_is_worth_a_launch_sooner() -> None:
+    alone, two = replace(AVX512, cores=1), replace(AVX512, cores=2)
+    slow = replace(two, memory_bytes=4)
+    many, few = SHARED_BYTES // 4, SHARED_BYTES // 4 - 1
+    assert exchange_cycles(4, 4, many, alone) == 0
+    assert exchange_cycles(4, 4, few, two) == 0
+    assert 0 < exchange_cycles(4, 4, many, two) < exchange_cycles(4, 4, many, slow)
 
 
 def depthwise(h: Dim, w: Dim, c: int, kernel: int = 3) -> Tensor:
