@@ -45,12 +45,16 @@ def memory_cycles(moved: int) -> float:
     return moved / _BYTES_PER_CYCLE
 
 
-def exchange_cycles(read: float, written: float, elements: int, target: Target) -> float:
-    """Cycles in which one core alone would receive the bytes ``read`` and the lines of those ``written`` for each of ``elements``,
-    where the others made their share: what lies in their caches comes no faster than from memory. Little was made by one core too."""
-    if read * elements < SHARED_BYTES:
-        return 0.0
-    return (read + written) * (1 - 1 / target.cores) / target.memory_bytes
+def exchange_cycles(size: float, target: Target) -> float:
+    """Cycles in which a core receives what others made of ``size`` bytes that all made together: it comes no faster out of their
+    caches than from memory (a Xeon: 13 to 20 GB/s)."""
+    return size * (1 - 1 / target.cores) / target.memory_bytes
+
+
+def alone_cycles(read: float, written: float, elements: int, target: Target) -> float:
+    """Cycles in which one core alone would receive the bytes ``read`` and the lines of those ``written`` for each of ``elements``.
+    What is little was made by one core too."""
+    return exchange_cycles(read + written, target) if read * elements >= SHARED_BYTES else 0.0
 
 
 def arithmetic_cycles(body: Expr, lanes: int) -> float:

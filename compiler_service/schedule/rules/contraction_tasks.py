@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from compiler_service.schedule.rules.packing import arrival_rate
+from compiler_service.schedule.tasks import exchange_cycles
 from compiler_service.schedule.tiles import tile_cycles
 from shared_ir.target import Target
 
@@ -143,12 +144,11 @@ class _Model:
 
     def _exchanged(self) -> float:
         """Cycles in which each core receives what others wrote, where columns are divided: it reads all data, of which it made its
-        share, and the next kernel finds its part of the results on all cores. Rows of an image stay where they are made. What lies
-        in another core's cache comes no faster than from memory (a Xeon: 13 to 20 GB/s)."""
-        work, elsewhere = self._work, 1 - 1 / self._cores
+        share, and the next kernel finds its part of the results on all cores. Rows of an image stay where they are made."""
+        work = self._work
         data = work.outer * (work.rows * work.row_bytes if work.window == 1 else work.window * work.line_bytes)
         results = work.outer * work.window * work.rows * work.columns * _FLOAT / self._cores
-        return (data + results) * elsewhere / self._target.memory_bytes
+        return exchange_cycles(data + results, self._target)
 
     def _task(self, tile: Tile, window: int, rows: int, columns: int) -> float:
         work = self._work

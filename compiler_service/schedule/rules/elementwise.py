@@ -12,7 +12,7 @@ import math
 from compiler_service.schedule.analysis import KernelView, inlined, is_free, lane_axis, reductions
 from compiler_service.schedule.state import Stage
 from compiler_service.schedule.steps import Overlap, Parallel, Reorder, Schedule, Split, Step, Unroll, Vectorize
-from compiler_service.schedule.tasks import body_cycles, count, exchange_cycles, memory_cycles, task_loops
+from compiler_service.schedule.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
 from compiler_service.schedule.tiles import lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis
 from shared_ir.target import Target
@@ -40,7 +40,7 @@ def output_loops(stage: Stage, target: Target) -> Schedule:
     width = lanes(target, stage.tensor.dtype)
     size = stage.tensor.dtype.itemsize
     cycles = body_cycles(stage.body, width) + memory_cycles(size)
-    cycles += exchange_cycles(size, size, math.prod(count(a.extent) for a in axes), target)
+    cycles += alone_cycles(size, size, math.prod(count(a.extent) for a in axes), target)
     if width > 1 and len(axes) > 1:
         last, before = axes[-1], axes[-2]
         if isinstance(last.extent, int) and last.extent <= _SHORT and count(before.extent) >= width:

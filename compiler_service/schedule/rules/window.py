@@ -44,9 +44,9 @@ from compiler_service.schedule.steps import (
 from compiler_service.schedule.tasks import (
     TASKS_PER_CORE,
     TaskLoops,
+    alone_cycles,
     arithmetic_cycles,
     count,
-    exchange_cycles,
     memory_cycles,
     task_loops,
 )
@@ -243,7 +243,7 @@ class _Plan:
         read = window if self._row is None else self._stride**2
         size, elements = self._reduction.tensor.dtype.itemsize, math.prod(count(a.extent) for a in self._axes)
         cycles = max(arithmetic, memory_cycles(size * (1 + read)))
-        cycles += exchange_cycles(size * read, size, elements, self._target)
+        cycles += alone_cycles(size * read, size, elements, self._target)
         cycles *= count(self._channels.extent) * (1 if self._row is None else count(self._row.extent))
         return task_loops(out, outer, cycles, self._target, self._tasks_per_core)
 

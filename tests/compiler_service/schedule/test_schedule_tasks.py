@@ -15,9 +15,9 @@ from compiler_service.schedule.steps import Pack, Parallel
 from compiler_service.schedule.tasks import (
     SHARED_BYTES,
     TASK_CYCLES,
+    alone_cycles,
     arithmetic_cycles,
     body_cycles,
-    exchange_cycles,
     task_loops,
 )
 from compiler_service.tensor_expr.coalesce import coalesce
@@ -66,9 +66,9 @@ def test_much_data_that_other_cores_made_is_worth_a_launch_sooner() -> None:
     alone, two = replace(AVX512, cores=1), replace(AVX512, cores=2)
     slow = replace(two, memory_bytes=4)
     many, few = SHARED_BYTES // 4, SHARED_BYTES // 4 - 1
-    assert exchange_cycles(4, 4, many, alone) == 0
-    assert exchange_cycles(4, 4, few, two) == 0
-    assert 0 < exchange_cycles(4, 4, many, two) < exchange_cycles(4, 4, many, slow)
+    assert alone_cycles(4, 4, many, alone) == 0
+    assert alone_cycles(4, 4, few, two) == 0
+    assert 0 < alone_cycles(4, 4, many, two) < alone_cycles(4, 4, many, slow)
 
 
 def depthwise(h: Dim, w: Dim, c: int, kernel: int = 3) -> Tensor:
