@@ -17,6 +17,7 @@ class Capabilities:
         fma: fused multiply-add is an instruction.
         rounding: rounding a float to an integral float is inline code, not a call.
         half: float16 <-> float32 conversion is an instruction.
+        half_arithmetic: so are sums and products of float16.
         wide_integers: int64 division and int64 <-> float conversion are inline code.
         division: int32 division is an instruction.
         nan_extrema: minimum and maximum instructions propagate NaN.
@@ -28,6 +29,7 @@ class Capabilities:
     fma: bool
     rounding: bool
     half: bool
+    half_arithmetic: bool
     wide_integers: bool
     division: bool
     nan_extrema: bool
@@ -45,6 +47,7 @@ class Capabilities:
             fma=is_arm64 or bool({"fma", "avx512f", "vfp4"} & have) or (is_riscv and {"f", "d"} <= have),
             rounding=is_arm64 or "sse4.1" in have or is_riscv,
             half=is_arm64 or bool({"f16c", "avx512f", "fp16", "zfh", "zfhmin"} & have),
+            half_arithmetic=bool({"avx512fp16", "fullfp16", "zfh"} & have),
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
             nan_extrema=is_arm64,

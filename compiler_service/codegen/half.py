@@ -4,6 +4,7 @@ instruction for it; float8 and float4 by :mod:`narrow`."""
 from __future__ import annotations
 
 from compiler_service.codegen.builder import FunctionBuilder
+from compiler_service.codegen.llvm_types import suffix
 from compiler_service.codegen.narrow import decode, encode
 from compiler_service.codegen.terms import Term, absolute, bits, exact, from_bits, is_nan, select
 from shared_ir.dtype import DType
@@ -29,7 +30,7 @@ def float_to_pattern(builder: FunctionBuilder, text: str, dtype: DType, lanes: i
     if dtype is DType.BFLOAT16:
         return _truncate_bfloat(x).text
     if builder.capabilities.half:
-        return x.convert("fptrunc", "half").convert("bitcast", "i16").text
+        return _rounded(x).convert("bitcast", "i16").text
     return _truncate_half(x).text
 
 
@@ -37,8 +38,21 @@ def round_to(builder: FunctionBuilder, text: str, dtype: DType, lanes: int) -> s
     """A ``float`` rounded to the nearest value of ``dtype``."""
     if dtype is DType.FLOAT16 and builder.capabilities.half:
         x = Term(builder, text, "float", lanes)
-        return x.convert("fptrunc", "half").convert("fpext", "float").text
+        return _rounded(x).convert("fpext", "float").text
     return pattern_to_float(builder, float_to_pattern(builder, text, dtype, lanes), dtype, lanes)
+
+
+def _rounded(x: Term) -> Term:
+    """A float as a half.
+
+    LLVM would take ``half(float(a) * float(b))`` for the product of halves that it is, and where there are instructions for
+    these, join it with a sum that follows: one rounding less than the model asks for. The fence keeps it a float.
+    """
+    if x.builder.capabilities.half_arithmetic:
+        name = f"llvm.arithmetic.fence.{suffix('float', x.lanes)}"
+        function = x.builder.module.intrinsic(name, x.type, x.type)
+        x = x.of(x.builder.emit(f"call {x.type} {function}({x.type} {x.text})"))
+    return x.convert("fptrunc", "half")
 
 
 def double_to_odd_float(x: Term) -> Term:

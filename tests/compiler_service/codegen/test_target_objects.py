@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import struct
 from typing import Any
 
@@ -94,3 +95,19 @@ def test_invalid_ir_is_a_compiler_fault() -> None:
     with pytest.raises(IngotError) as caught:
         compile_ir("define void @f( {", parse_target("x86-64-v3"))
     assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+@pytest.mark.parametrize("name", ["intel/sapphirerapids", "aws/graviton3"])
+@pytest.mark.parametrize("dtype", [DType.FLOAT16, DType.FLOAT32], ids=["halves", "floats that are rounded to halves"])
+def test_a_product_of_halves_is_rounded_before_it_is_added(name: str, dtype: DType) -> None:
+    """Both machines multiply and add halves in one instruction, which rounds once."""
+    half, target = DType.FLOAT16, parse_target(name)
+
+    def total(a: Any, b: Any) -> Any:
+        product = Cast(half, Binary(BinaryOp.MUL, Cast(dtype, a), Cast(dtype, b)))
+        return Cast(half, Binary(BinaryOp.ADD, Cast(dtype, product), Cast(dtype, a)))
+
+    code = assembly(emit_kernel(elementwise({"x": half, "y": half}, {"z": total}, 8), target, "kernel"), target)
+    fused = re.findall(r"vf[n]?m(?:add|sub)\w*ph\b|fm(?:la|ls|add)\s+v\d+\.8h", code)
+    assert not fused
+    assert re.search(r"\bv?mulp[sh]\b|\bfmul\b", code)
