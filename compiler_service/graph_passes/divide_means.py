@@ -13,6 +13,10 @@ from compiler_service.graph_passes.rewrite import Replacement, Site, rewrite, ru
 from shared_ir.graph import Graph, Node
 
 
+_LEAST_BITS = 32
+"""The means of the parts of shorter floats would be rounded once more."""
+
+
 @dataclass(frozen=True)
 class DivideMeans(Pass):
     """``mean(x[h, w, c] over h, w) -> mean over p of mean(x[p, h / p, w, c] over h / p, w)``, and sums alike.
@@ -39,7 +43,7 @@ class DivideMeans(Pass):
     def _divided(self, node: Node, site: Site) -> Replacement:
         x, axes = node.operands[0], _axes(node, site)
         extents = [d for d in x.shape if isinstance(d, int)]
-        if axes is None or len(extents) != x.type.rank or not is_float(x):
+        if axes is None or len(extents) != x.type.rank or not is_float(x) or x.dtype.bits < _LEAST_BITS:
             return None
         first, last = axes[0], axes[-1]
         is_image = axes == tuple(range(first, last + 1)) and last == x.type.rank - 2

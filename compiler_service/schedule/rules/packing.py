@@ -12,8 +12,9 @@ L2_BYTES = 32.0
 _PREFETCH = 8192
 """Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
 _NEAR = 1024
-"""Bytes ahead that the second cache level is asked for."""
+"""Bytes ahead that the second cache level is asked for; from 512 to 2048 all are alike."""
 _LINE_BITS = 512
+"""Of a cache line."""
 
 
 def prefetch_distance(size: int, target: Target) -> int:
@@ -27,8 +28,8 @@ def prefetch_distance(size: int, target: Target) -> int:
 def near_distance(tile: int, target: Target) -> int:
     """Bytes ahead that are worth asking the first cache level for while a tile of ``tile`` bytes is swept again and again.
 
-    What the second level keeps arrives at half its rate on some cores if only loads ask for it (Intel's servers: 3 to 7 % of
-    a product's time). One request a vector is one a line where a vector fills it; elsewhere most would be in vain.
+    What the second level keeps arrives late on some cores if only loads ask for it (a Xeon: 3 to 7 % of a product's time). One
+    request a vector is one a line where a vector fills it; elsewhere most would be in vain.
     """
     return _NEAR if tile > target.l1 // 2 and target.vector_bits == _LINE_BITS else 0
 

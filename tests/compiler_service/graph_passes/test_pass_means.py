@@ -67,6 +67,14 @@ def test_other_means_stay(shape: str, axes: str, result: str, why: str) -> None:
     assert run_passes(before, DivideMeans(2, ANY_SIZE)) is before, why
 
 
+def test_short_floats_stay() -> None:
+    before = graph("""graph main(%x: float16[1, 6, 5, 3]) -> (%y) {
+      const %axes: int64[2] = [1, 2]
+      %y: float16[1, 1, 1, 3] = ReduceMean(%x, %axes) {keepdims=1}
+    }""")
+    assert run_passes(before, DivideMeans(2, ANY_SIZE)) is before
+
+
 def test_small_images_stay_and_so_do_all_where_one_core_computes() -> None:
     before = mean("1, 6, 5, 3", "1, 2", "1, 1, 1, 3")
     assert run_passes(before, DivideMeans(2)) is before
