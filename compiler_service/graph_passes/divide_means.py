@@ -12,7 +12,6 @@ from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Site, rewrite, rule
 from shared_ir.graph import Graph, Node
 
-
 _LEAST_BITS = 32
 """The means of the parts of shorter floats would be rounded once more."""
 
