@@ -4,7 +4,6 @@ instruction for it; float8 and float4 by :mod:`narrow`."""
 from __future__ import annotations
 
 from compiler_service.codegen.builder import FunctionBuilder
-from compiler_service.codegen.llvm_types import suffix
 from compiler_service.codegen.narrow import decode, encode
 from compiler_service.codegen.terms import Term, absolute, bits, exact, from_bits, is_nan, select
 from shared_ir.dtype import DType
@@ -49,9 +48,7 @@ def _rounded(x: Term) -> Term:
     these, join it with a sum that follows: one rounding less than the model asks for. The fence keeps it a float.
     """
     if x.builder.capabilities.half_arithmetic:
-        name = f"llvm.arithmetic.fence.{suffix('float', x.lanes)}"
-        function = x.builder.module.intrinsic(name, x.type, x.type)
-        x = x.of(x.builder.emit(f"call {x.type} {function}({x.type} {x.text})"))
+        x = x.of(x.builder.call("llvm.arithmetic.fence", x.element, x.lanes, [x.text]))
     return x.convert("fptrunc", "half")
 
 

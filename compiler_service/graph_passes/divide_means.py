@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from compiler_service.graph_passes.attributes import text_attribute
-from compiler_service.graph_passes.operands import integer_operand, is_float
+from compiler_service.graph_passes.operands import is_float, reduced_axes
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Site, rewrite, rule
 from shared_ir.graph import Graph, Node
@@ -64,11 +64,10 @@ class DivideMeans(Pass):
 
 def _axes(node: Node, site: Site) -> tuple[int, ...] | None:
     """The reduced axes in order, if there are any."""
+    if node.op != "GlobalAveragePool":
+        return reduced_axes(node, site, kept=False)
     rank = node.operands[0].type.rank
-    if node.op == "GlobalAveragePool":
-        return tuple(range(1, rank - 1)) if text_attribute(node, "layout", "") == "NHWC" and rank > 2 else None
-    axes = integer_operand(node, 1, site)
-    return tuple(sorted(a % rank for a in axes)) if axes else None
+    return tuple(range(1, rank - 1)) if text_attribute(node, "layout", "") == "NHWC" and rank > 2 else None
 
 
 def _parts(lines: int, cores: int) -> int:

@@ -68,10 +68,10 @@ def integer_operand(node: Node, position: int, site: Site) -> tuple[int, ...] | 
     return None if array is None or array.dtype.kind not in "iu" else tuple(int(i) for i in array.reshape(-1))
 
 
-def reduced_axes(node: Node, site: Site) -> tuple[int, ...] | None:
-    """The axes of a ``Reduce*`` node as numbers >= 0, when they are constant and kept as extent 1."""
+def reduced_axes(node: Node, site: Site, *, kept: bool = True) -> tuple[int, ...] | None:
+    """The axes of a ``Reduce*`` node as numbers >= 0 in order, when they are constant and, if asked, ``kept`` as extent 1."""
     axes = integer_operand(node, 1, site)
-    if axes is None or node.attributes.get("keepdims", 1) != 1:
+    if axes is None or (kept and node.attributes.get("keepdims", 1) != 1):
         return None
     rank = node.operands[0].type.rank
     return tuple(sorted(a % rank for a in axes)) if axes else None

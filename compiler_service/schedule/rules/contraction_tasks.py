@@ -25,6 +25,7 @@ _TASK_CYCLES = 150.0
 _FORK_CYCLES = 8000.0
 """To hand out tasks and wait for the last: the pool's two messages between caches, and data that another core wrote."""
 _FLOAT = 4
+"""Bytes of a result."""
 _TASKS_PER_CORE = 12
 """More are not considered, unless the data of fewer does not fit the cache."""
 
