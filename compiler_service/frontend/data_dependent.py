@@ -173,8 +173,8 @@ def _slice_handler(node: SourceNode, frame: Frame, builder: Builder, importer: O
     steps = elements[4] if len(elements) > 4 else None
     backward = steps is not None and any(isinstance(s, int) and s < 0 for s in steps.reshape(-1).tolist())
     open_bounds = any(e is None for e in elements[1:3])
-    data = bindings[1]
-    fits = isinstance(data, Value) and isinstance(data.shape[0], int)
+    starts = bindings[1]
+    fits = isinstance(starts, Value) and starts.type.rank == 1 and isinstance(starts.shape[0], int)
     if fits and (open_axes or (backward and open_bounds)):
         expanded(slice_)(node, frame, builder, importer)
     else:

@@ -9,7 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from shared_ir.errors import Blame, ErrorCode, IngotError
-from tests.compiler_service.frontend.onnx_models import BOOL, constant, graph, load, model, node, tensor
+from tests.compiler_service.frontend.onnx_models import BOOL, INT64, constant, graph, load, model, node, tensor
 
 X = tensor("x", ["n", 4])
 
@@ -74,6 +74,24 @@ def test_damaged_models_are_refused_or_imported(changes: list[tuple[int, int]]) 
     for position, byte in changes:
         data[position] = byte
     _only_typed_errors(bytes(data))
+
+
+def _sliced(*inputs: str) -> bytes:
+    constants = [constant("scalar", 1, np.int64), constant("one", [1]), constant("two", [2])]
+    built = model([node("Slice", inputs, ["y"])], [X, tensor("free", [1], INT64)], ["y"], constants)
+    return built.SerializeToString()
+
+
+@pytest.mark.parametrize("inputs", [("x",), ("x", "scalar", "two", "free")], ids=len)
+def test_a_slice_with_operands_that_do_not_fit_is_a_fault_of_the_model(inputs: tuple[str, ...]) -> None:
+    with pytest.raises(IngotError) as caught:
+        load(_sliced(*inputs))
+    assert caught.value.blame is Blame.USER
+
+
+def test_a_slice_from_a_scalar_is_one_from_a_list_of_it() -> None:
+    scalar, listed = (load(_sliced("x", start, "two")).graph.outputs[0].type for start in ("scalar", "one"))
+    assert scalar == listed
 
 
 _FIELDS = st.one_of(st.integers(-(2**63), 2**63 - 1), st.integers(-3, 5))
