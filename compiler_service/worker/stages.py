@@ -34,6 +34,12 @@ MAX_DELIVERIES = 2
 
 logger = logging.getLogger(__name__)
 
+Conclusion = Callable[[], None]
+"""Says that a stage has done its work, to those who wait for it."""
+
+Body = Callable[[JobRecord, int, Heartbeat], Conclusion]
+"""The work of one stage."""
+
 
 class Outcome(enum.Enum):
     """What the task does next."""
@@ -102,9 +108,10 @@ class StageWorker:
             self._fail(record, number, _lost_too_often(stage))
             return Outcome.STOP
         self._mark_running(record, number, stage)
-        started = time.monotonic()
         try:
-            self._body(stage)(record, number, heartbeat)
+            with self._timed(record, stage):
+                conclude = self._body(stage)(record, number, heartbeat)
+            conclude()
             outcome = Outcome.CONTINUE
         except StoppedError:
             outcome = self._stopped(record, number, stage, heartbeat)
@@ -115,13 +122,21 @@ class StageWorker:
             logger.exception("stage %s of job %s failed", stage, record.id)
             self._fail(record, number, _internal(error))
             outcome = Outcome.STOP
-        seconds = time.monotonic() - started
-        self._store.add_seconds(record.id, stage, seconds)
-        self._counters.stage_finished(stage, seconds)
         self._mark_idle(record, number)
         return outcome
 
-    def _body(self, stage: Stage) -> Callable[[JobRecord, int, Heartbeat], None]:
+    @contextmanager
+    def _timed(self, record: JobRecord, stage: Stage) -> Iterator[None]:
+        """Count the seconds of a stage before anyone is told how it ended: a job that has finished is complete."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            seconds = time.monotonic() - started
+            self._store.add_seconds(record.id, stage, seconds)
+            self._counters.stage_finished(stage, seconds)
+
+    def _body(self, stage: Stage) -> Body:
         return {
             Stage.INGEST: self._ingest,
             Stage.TUNE: self._tune,
@@ -130,7 +145,7 @@ class StageWorker:
             Stage.PUBLISH: self._publish,
         }[stage]
 
-    def _ingest(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+    def _ingest(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
         """Import the model: what cannot be compiled is known before compile time is spent."""
         with self._directory(record) as work:
             answer = self._process("check", record, None, work, heartbeat)
@@ -138,30 +153,32 @@ class StageWorker:
         if issues:
             more = f" (and {len(issues) - 1} more: CheckModel lists all)" if len(issues) > 1 else ""
             raise replace(issues[0], message=issues[0].message + more)
-        self._service.start_targets(self._store.get(record.id))
+        return lambda: self._service.start_targets(self._store.get(record.id))
 
-    def _tune(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+    def _tune(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
         if not record.options.get("tune"):
-            return
+            return _nothing
         target = record.targets[number]
         spec = target_from_dict(target.spec)
         with self._directory(record) as work:
             (work / RECORDS).write_bytes(self._tuning.load(record.source, spec))
             self._process("tune", record, target, work, heartbeat)
             self._tuning.save(record.source, spec, (work / RECORDS).read_bytes())
+        return _nothing
 
-    def _build(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+    def _build(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
         target = record.targets[number]
         if self._compiled(record, number) is not None:
-            return
+            return _nothing
         with self._directory(record) as work:
             (work / RECORDS).write_bytes(self._tuning.load(record.source, target_from_dict(target.spec)))
             self._process("build", record, target, work, heartbeat)
             artifact = read_artifact(work / ARTIFACT)
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
+        return _nothing
 
-    def _verify(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+    def _verify(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
         key = self._compiled(record, number)
         if key is None:
             raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
@@ -172,19 +189,18 @@ class StageWorker:
                 answer = self._process("verify", record, record.targets[number], work, heartbeat)
             report = dict(artifact.report) | {"verification": answer["report"]}
             self._repository.put_artifact(replace(artifact, report=report))
-        self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
+        return lambda: self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
 
-    def _publish(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> None:
+    def _publish(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
         failed = next((target for target in record.targets if target.state is not JobState.SUCCEEDED), None)
         if failed is not None:
             error = failed.error or IngotError(ErrorCode.INTERNAL, "a target did not finish")
             if len(record.targets) > 1:
                 error = replace(error, message=f"target {failed.target!r}: {error.message}")
-            self._service.finish_job(record.id, failed.state, error=error)
-            return
+            return lambda: self._service.finish_job(record.id, failed.state, error=error)
         keys = [target.artifact_key for target in record.targets]
         version = self._repository.publish(record.name, keys, record.id, record.labels)
-        self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
+        return lambda: self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
 
     # ---- parts
 
@@ -253,6 +269,10 @@ class StageWorker:
         self._work.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=f"{record.id}-", dir=self._work, ignore_cleanup_errors=True) as path:
             yield Path(path)
+
+
+def _nothing() -> None:
+    """The conclusion of a stage that only the next one looks at."""
 
 
 def _lost_too_often(stage: Stage) -> IngotError:

@@ -1,0 +1,86 @@
+"""The worker's stages called one by one: what those who watch a job are told, and when."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from services.installation import ROOT
+from services.redis_server import redis_server
+from services.toy_compiler import STAGE_COMMAND, ToyCompiler
+
+from compiler_service.jobs.records import JobRecord, JobState, Source, Stage
+from compiler_service.jobs.service import Submission
+from compiler_service.settings import Settings
+from compiler_service.sources import Upload
+from compiler_service.wiring import make_parts
+from compiler_service.worker.run import make_stage_worker
+from compiler_service.worker.stages import Outcome
+from shared_ir.digest import sha256_hex
+
+pytestmark = pytest.mark.services
+
+
+class Line:
+    """A queue that the test works off itself."""
+
+    def __init__(self) -> None:
+        self.tasks: deque[tuple[Sequence[Stage], str, int]] = deque()
+
+    def send(self, stages: Sequence[Stage], job: str, target: int) -> None:
+        self.tasks.append((stages, job, target))
+
+
+def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
+    """Compile, with two targets; the job as it stood each time that it or a target changed state."""
+    with redis_server() as url:
+        settings = Settings(home=home, redis_url=url)
+        line = Line()
+        seen: list[JobRecord] = []
+        parts = make_parts(settings, ToyCompiler(), line, STAGE_COMMAND)
+        data = json.dumps(model).encode()
+        parts.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
+        store = parts.service.store
+        announce = store.add_event
+
+        def add_event(job: str, event: Any) -> None:
+            announce(job, event)
+            seen.append(store.get(job))
+
+        store.add_event = add_event  # type: ignore[method-assign]
+        worker = make_stage_worker(parts, settings, threading.Event())
+        parts.service.submit(Submission("m", Source(sha256_hex(data)), ("x86-64-v3", "x86-64-v4"), {}))
+        while line.tasks:
+            stages, job, number = line.tasks.popleft()
+            for stage in stages:
+                if worker.run(stage, job, number) is not Outcome.CONTINUE:
+                    break
+        return seen
+
+
+@pytest.mark.parametrize(
+    ("model", "state", "stages"),
+    [
+        ({"name": "good"}, JobState.SUCCEEDED, {"ingest", "tune", "build", "verify", "publish"}),
+        ({"name": "bad", "do": "error"}, JobState.FAILED, {"ingest", "tune", "build", "publish"}),
+        ({"name": "none", "issues": ["Foo is not supported"]}, JobState.FAILED, {"ingest"}),
+    ],
+)
+def test_a_finished_job_has_the_seconds_of_all_its_stages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Mapping[str, Any], state: JobState, stages: set[str]
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    seen = history(tmp_path, model)
+    assert seen[-1].state is state
+    finished = [record for record in seen if record.state.finished]
+    assert [set(record.stage_seconds) for record in finished] == [stages] * len(finished)
+    for record in seen:
+        for target in record.targets:
+            if target.state is JobState.SUCCEEDED:
+                assert "verify" in record.stage_seconds
