@@ -23,13 +23,14 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
         if isinstance(step, Winograd):
             weight = tensors[step.weight]
             channels, kernel = (int(str(weight.shape[axis])) for axis in step.axes[1:3])
+            transforms = step.chunk > 0
             found.append(
                 {
                     "kernel": built.kernel.name,
                     "nodes": list(definition.nodes),
                     "algorithm": f"winograd F({step.tile}x{step.tile}, {kernel}x{kernel})",
-                    "error_bound": error_bound(step.tile, kernel, channels),
-                    "error_typical": measured_error(step.tile, kernel, channels),
+                    "error_bound": error_bound(step.tile, kernel, channels, transforms_weights=transforms),
+                    "error_typical": measured_error(step.tile, kernel, channels, transforms_weights=transforms),
                 }
             )
     return tuple(found)

@@ -156,9 +156,12 @@ def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
 def _fetch_next(state: State, step: FetchNext, argument: Tensor) -> State:
     stage = state.stage(step.stage)
     stage.loop(step.loop)
-    if not any(load.tensor is argument for load in loads(stage.body)):
-        raise misfit(f"{stage.name} does not read {step.tensor}")
-    found = Further(argument, step.axis, step.distance)
+    reader = state.stage(step.reader) if step.reader else stage
+    if not any(load.tensor is argument for load in loads(reader.body)):
+        raise misfit(f"{reader.name} does not read {step.tensor}")
+    if step.sweeps and argument not in state.packs:
+        raise misfit(f"{step.tensor} must be packed before it is asked for in parts", "a step pack")
+    found = Further(argument, step.axis, step.distance, reader.name, step.sweeps)
     return replace(state, prefetches={**state.prefetches, (step.stage, step.loop): found})
 
 

@@ -20,6 +20,7 @@ from compiler_service.loop_ir.ir import (
     Function,
     If,
     Let,
+    Prefetch,
     Scope,
     Statement,
     Store,
@@ -33,7 +34,7 @@ from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_r
 from compiler_service.schedule.ranges import Range, Ranges, Regions, whole
 from compiler_service.schedule.room import Room
 from compiler_service.schedule.stagger import Turn, lags, staggered
-from compiler_service.schedule.state import Loop, LoopKind, Stage, State
+from compiler_service.schedule.state import Ahead, Further, Loop, LoopKind, Stage, State
 from compiler_service.schedule.statements import block, guard
 from compiler_service.schedule.steps import ROOT, Schedule
 from compiler_service.schedule.values import Local, Locals, Values, memory_order
@@ -332,13 +333,20 @@ class _Lowering:
             body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
             ahead = self._state.prefetches.get((stage.name, loop.name))
             if ahead is not None:
-                body = block(self._values.prefetch(stage, ahead, opened), body)
+                body = block(*self._prefetches(stage, ahead, opened), body)
             return body if left is None else Let(left[0], left[1], body)
 
         cover = list(self._cover(stage, loop, rest, here.extent))
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))
+
+    def _prefetches(self, stage: Stage, ahead: Ahead | Further, ranges: Ranges) -> Iterator[Prefetch]:
+        if isinstance(ahead, Ahead):
+            return self._values.next_tile(stage, ahead, ranges)
+        reader = self._state.stage(ahead.reader)
+        there = ranges if reader is stage else self._regions.needed(reader, stage, ranges)
+        return self._values.further(reader, ahead, there, ranges)
 
     def _read(self, stage: Stage, axis: str, ranges: Ranges) -> Range:
         """Where ``axis`` stands, without its last element where that is known not to be read."""

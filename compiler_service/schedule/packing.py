@@ -79,8 +79,10 @@ def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation
 
 def weight_transform(
     step: Winograd | Diagonals | DotBytes | Fold, weight: Tensor
-) -> LinearTransform | Turned | Words | Laid:
-    """The transform of the weights ``[oc, c, kh, kw]``, or of a matrix, by ``step``."""
+) -> LinearTransform | Turned | Words | Laid | None:
+    """The transform of the weights ``[oc, c, kh, kw]``, or of a matrix, by ``step``; None where the kernel does it."""
+    if isinstance(step, Winograd) and step.chunk:
+        return None
     if isinstance(step, DotBytes):
         return Words(step.axis)
     if isinstance(step, Fold):

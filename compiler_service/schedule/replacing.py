@@ -30,11 +30,16 @@ def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) ->
     conv = convolution_of(stage)
     if conv is None or conv.weight.tensor is not weight or conv.weight_axes != step.axes:
         raise misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
-    made = winograd_stages(conv, step.tile)
+    depth = conv.data.tensor.shape[-1]
+    if step.chunk and (not isinstance(depth, int) or depth % step.chunk):
+        raise misfit(f"{stage.name} has no whole chunks of channels", f"a divisor of {depth}", str(step.chunk))
+    made = winograd_stages(conv, step.tile, step.chunk)
     tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)
-    done = _replaced(state, stage, tensors)
+    weights = () if made.weight_rows is None else (made.weight_rows, made.weight)
+    done = _replaced(state, stage, (*weights, *tensors))
     product = replace(done.stages[made.product.name], unread=made.unread)
-    return replace(done.with_stage(product), transformed={**state.transformed, weight: made.weight})
+    transformed = {} if weights else {weight: made.weight}
+    return replace(done.with_stage(product), transformed={**state.transformed, **transformed})
 
 
 def with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:

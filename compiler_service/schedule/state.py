@@ -98,11 +98,13 @@ class Ahead:
 
 @dataclass(frozen=True)
 class Further:
-    """The argument that is asked for where ``axis`` is ``distance`` further (see FetchNext)."""
+    """The argument that is asked for where ``axis`` of the stage ``reader`` is ``distance`` further (see FetchNext)."""
 
     tensor: Tensor
     axis: str
     distance: int
+    reader: str
+    sweeps: tuple[tuple[str, int, int], ...]
 
 
 @dataclass(frozen=True)

@@ -180,14 +180,20 @@ class Prefetch:
 
 @dataclass(frozen=True, slots=True)
 class FetchNext:
-    """At each turn of ``loop``, ask memory for what ``stage`` will read of the argument ``tensor`` when ``axis`` is ``distance``
-    further; it may lie behind the end of the argument."""
+    """At each turn of ``loop``, ask memory for what will be read of the argument ``tensor`` when ``axis`` is ``distance``
+    further; it may lie behind the end of the argument.
+
+    ``stage`` reads it itself, or ``reader`` does, which is computed inside for the same ``axis``. ``sweeps``: see
+    :class:`Prefetch`; each asks for an equal part of what ``reader`` reads of the packed ``tensor`` in one step of ``axis``.
+    """
 
     stage: str
     loop: str
     tensor: str
     axis: str
     distance: int
+    reader: str = ""
+    sweeps: tuple[tuple[str, int, int], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -197,13 +203,15 @@ class Winograd:
     before: ``stage[oh, ow, oc] = sum data[oh + kh, ow + kw, c] * weight[..]``
     after:  the stages of :class:`compiler_service.tensor_expr.winograd.WinogradStages`; the constant ``weight``, whose axes
             oc, c, kh, kw are at the positions ``axes``, is transformed at compile time to ``[p, q, oc, c]``, which a
-            later ``Pack`` of it lays out.
+            later ``Pack`` of it lays out. Where ``chunk`` is not 0, the kernel transforms it on the way, and sums so many
+            channels at a time.
     """
 
     stage: str
     weight: str
     axes: tuple[int, int, int, int]
     tile: int
+    chunk: int = 0
 
 
 @dataclass(frozen=True, slots=True)

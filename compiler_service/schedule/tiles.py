@@ -62,10 +62,10 @@ def tile_cost(rows: int, height: int, columns: int, width: int, lane: int) -> fl
     )
 
 
-def tile_cycles(height: int, vectors: int) -> float:
-    """Cycles of one reduction step of a register tile."""
+def tile_cycles(height: int, vectors: int, others: int = 0) -> float:
+    """Cycles of one reduction step of a register tile, which reads memory ``others`` times for other reasons."""
     multiply = height * vectors / 2
-    load = (height + vectors) / 2
+    load = (height + vectors + others) / 2
     latency = FMA_LATENCY if height * vectors < 2 * FMA_LATENCY else 0
     return max(multiply, load, latency)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from compiler_service.loop_ir.ir import Buffer, BufferLoad, Prefetch
@@ -18,6 +18,9 @@ from shared_ir.dim import dim_symbols
 from shared_ir.expr import Binary, Expr, lift, logical_and, transform, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
+
+_LINE = 64
+"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True)
@@ -105,21 +108,34 @@ class Values:
             mask = None  # tiles are padded to whole vectors
         return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m, simplify) for a, d, m in pack.order), mask)
 
-    def prefetch(self, stage: Stage, ahead: Ahead | Further, ranges: Ranges) -> Prefetch:
-        """Asks for what the loops that are open will read later."""
-        load = next(e for e in walk(stage.body) if isinstance(e, Load) and e.tensor is ahead.tensor)
-        if isinstance(ahead, Ahead):
-            return self._next_tile(stage, load, ahead, ranges)
+    def further(self, reader: Stage, ahead: Further, ranges: Ranges, outside: Ranges) -> Iterator[Prefetch]:
+        """Asks for what ``reader``, standing at ``ranges``, will read some steps of an axis later, or for one part of it for each
+        sweep that those who stand ``outside`` make."""
         there = replace(ranges[ahead.axis], base=ranges[ahead.axis].base + ahead.distance)
-        indices = tuple(self._simplify(at_base(i, {**ranges, ahead.axis: there})) for i in load.indices)
-        return Prefetch(self.arguments[ahead.tensor], indices)
+        load, buffer = _load_of(reader, ahead.tensor), self.arguments[ahead.tensor]
+        places = [at_base(i, {**ranges, ahead.axis: there}) for i in load.indices]
+        if not ahead.sweeps:
+            yield Prefetch(buffer, tuple(map(self._simplify, places)))
+            return
+        pack = self._state.packs[ahead.tensor]
+        indices = [self._packed_index(places[a], d, m, self._simplify) for a, d, m in pack.order]
+        moving = axis_var(ahead.axis)
+        first = next(i for i, (a, _, _) in enumerate(pack.order) if moving in variables(load.indices[a]))
+        size = math.prod(size for size in buffer.shape[first + 1 :] if isinstance(size, int))
+        sweep, sweeps = _sweep(ahead.sweeps, outside)
+        part = -(-size // sweeps)
+        between = [lift(0)] * (len(indices) - first - 2)
+        line = _LINE // ahead.tensor.dtype.itemsize
+        for more in range(0, part, line):
+            yield Prefetch(buffer, (*indices[: first + 1], *between, self._simplify(sweep * part + more)), level=2)
 
-    def _next_tile(self, stage: Stage, load: Load, ahead: Ahead, ranges: Ranges) -> Prefetch:
+    def next_tile(self, stage: Stage, ahead: Ahead, ranges: Ranges) -> Iterator[Prefetch]:
         """Asks for a part of the next tile of a packed constant: its turn of the reduction, its sweep over the present tile.
 
         With a tile of ``s`` steps of ``t`` elements that is swept ``n`` times, step ``k`` of sweep ``q`` asks for element
         ``(q * s + k) * ceil(t / n)`` of the tile after it.
         """
+        load = _load_of(stage, ahead.tensor)
         pack, buffer = self._state.packs[ahead.tensor], self.arguments[ahead.tensor]
         indices = [self._packed_index(at_base(load.indices[a], ranges), d, m, self._simplify) for a, d, m in pack.order]
         assert stage.reduction is not None
@@ -130,16 +146,12 @@ class Values:
         steps = math.prod(sizes[first:-1])
         for index, size in list(zip(indices, sizes, strict=True))[first:-1]:
             step = step * size + index
-        sweep: Expr = lift(0)
-        sweeps = 1
-        for axis, extent, covered in ahead.sweeps:
-            count = -(-extent // covered)
-            sweep, sweeps = sweep * count + ranges[axis].base % extent // covered, sweeps * count
+        sweep, sweeps = _sweep(ahead.sweeps, ranges)
         part = -(-sizes[-1] // sweeps)
         place = self._simplify((sweep * steps + step) * part)
         between = [lift(0)] * (len(indices) - first - 1)
         next_tile = (*indices[: first - 1], self._simplify(indices[first - 1] + 1), *between, place)
-        return Prefetch(buffer, next_tile, level=2)  # the first level has no room for what comes a tile later
+        yield Prefetch(buffer, next_tile, level=2)  # the first level has no room for what comes a tile later
 
     def _packed_index(self, index: Expr, divisor: int, modulus: int, simplify: Simplifier) -> Expr:
         index = index // divisor
@@ -160,6 +172,20 @@ class Values:
             if valid is not None and moves_with(indices, valid):
                 result = valid if result is None else logical_and(result, valid)
         return result
+
+
+def _load_of(stage: Stage, tensor: Tensor) -> Load:
+    return next(e for e in walk(stage.body) if isinstance(e, Load) and e.tensor is tensor)
+
+
+def _sweep(sweeps: Sequence[tuple[str, int, int]], ranges: Ranges) -> tuple[Expr, int]:
+    """(number of the sweep that a stage at ``ranges`` makes, how many it makes)"""
+    sweep: Expr = lift(0)
+    total = 1
+    for axis, extent, covered in sweeps:
+        count = -(-extent // covered)
+        sweep, total = sweep * count + ranges[axis].base % extent // covered, total * count
+    return sweep, total
 
 
 def moves_with(indices: Sequence[Expr], wanted: Expr) -> bool:

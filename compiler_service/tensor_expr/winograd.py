@@ -13,7 +13,7 @@ Convolution for Deep Neural Networks", 2020).
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
 from math import prod
@@ -55,6 +55,13 @@ class Filtering:
     @property
     def size(self) -> int:
         return self.tile + self.kernel - 1
+
+    def with_plain_weights(self) -> Filtering:
+        """The same with the denominators of G in BT: its rows start with 1, fewer multiplications transform weights."""
+        scales = [next(c for c in row if c) for row in self.weight]
+        weight = tuple(tuple(c / scale for c in row) for row, scale in zip(self.weight, scales, strict=True))
+        data = tuple(tuple(c * scale for c in row) for row, scale in zip(self.data, scales, strict=True))
+        return replace(self, weight=weight, data=data)
 
 
 @cache
@@ -135,17 +142,21 @@ class WinogradStages:
     ``th`` and ``tw`` count tiles, ``p`` and ``q`` run over their rows and columns.
 
     Attributes:
-        weight: ``[p, q, oc, c]``, a function of the constant weights.
+        weight_rows: half of the transform of the weights ``[c, p, b, oc]``; None where they come transformed.
+        weight: all of it ``[c, p, q, oc]``; where they come transformed, the argument ``[p, q, oc, c]``.
         data: the data with zeros so that every tile is whole ``[outer.., h, w, c]``.
         rows: half of the transform of the data ``[outer.., p, b, th, tw, c]``.
-        transformed: all of it ``[outer.., p, q, th, tw, c]``.
-        accumulated, product: ``[outer.., p, q, th, tw, oc]``.
+        transformed: all of it ``[outer.., p, q, th, tw, c]``; in chunks ``n`` of channels ``[outer.., n, p, q, th, tw, c]``.
+        accumulated: sums over channels of the data ``[outer.., p, q, th, tw, oc]``; over those of a chunk
+            ``[outer.., p, q, th, tw, n, oc]``.
+        product: ``[outer.., p, q, th, tw, oc]``.
         columns: half of the transform back ``[outer.., i, q, th, tw, oc]``.
         output: what the convolution computes ``[outer.., oh, ow, oc]``.
         unread: axes of ``product`` whose last tile hangs over the end, each with that of its points: the point at infinity adds
             to the last output of a tile alone.
     """
 
+    weight_rows: Tensor | None
     weight: Tensor
     data: Tensor
     rows: Tensor
@@ -157,10 +168,12 @@ class WinogradStages:
     unread: tuple[tuple[str, str], ...]
 
 
-def winograd_stages(conv: Convolution, tile: int) -> WinogradStages:
-    """``conv`` by F(tile x tile)."""
+def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradStages:
+    """``conv`` by F(tile x tile). Where ``chunk`` is not 0 its weights are transformed here, and so many channels of the data, a
+    divisor of their number, are summed at a time; else its weights come transformed."""
     name, shape = conv.tensor.name, conv.tensor.shape
     f = filtering(tile, conv.kernel)
+    f = f.with_plain_weights() if chunk else f
     *outer, height, width, channels = shape
     tiles = [as_dim(ceil_div(lift(n), tile)) for n in (height, width)]
     data = _whole_tiles(conv, f, tiles)
@@ -187,24 +200,98 @@ def winograd_stages(conv: Convolution, tile: int) -> WinogradStages:
         return _combination(f.output, w % tile, terms)
 
     rows = stage("rows", size, depth, ("p", "b", "c"), rows_body)
-    transformed = stage("data.transformed", size, depth, ("p", "q", "c"), transformed_body)
-    weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, depth), data.dtype)
-    accumulated = reduce(
-        ReduceOp.SUM,
-        (*outer, size, size, *tiles, channels),
-        (depth,),
-        lambda *i: transformed[(*i[:-2], i[-1])] * weight[(*i[rank : rank + 2], i[-2], i[-1])],
-        name=f"{name}.accumulated",
-        axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
-        reduced=("c",),
-    )
-    product = stage("product", size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
+    if chunk:
+        transformed = _transformed_chunks(conv, f, rows, chunk)
+        weight_rows, weight = _transformed_weights(conv, f)
+        accumulated, product = _summed_chunks(conv, transformed, weight)
+    else:
+        transformed = stage("data.transformed", size, depth, ("p", "q", "c"), transformed_body)
+        weight_rows = None
+        weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, depth), data.dtype)
+        accumulated = reduce(
+            ReduceOp.SUM,
+            (*outer, size, size, *tiles, channels),
+            (depth,),
+            lambda *i: transformed[(*i[:-2], i[-1])] * weight[(*i[rank : rank + 2], i[-2], i[-1])],
+            name=f"{name}.accumulated",
+            axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
+            reduced=("c",),
+        )
+        product = stage("product", size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
     columns = stage("columns", tile, channels, ("i", "q", "oc"), columns_body)
     axis_names = tuple(a.name for a in _axes_of(conv.tensor))
     output = compute(shape, output_body, name=name, axes=axis_names)
     sizes = zip((("th", "p"), ("tw", "q")), (height, width), strict=True)
     unread = tuple(pair for pair, extent in sizes if isinstance(extent, int) and extent % tile)
-    return WinogradStages(weight, data, rows, transformed, accumulated, product, columns, output, unread)
+    return WinogradStages(weight_rows, weight, data, rows, transformed, accumulated, product, columns, output, unread)
+
+
+def _transformed_weights(conv: Convolution, f: Filtering) -> tuple[Tensor, Tensor]:
+    """(half of the transform, all of it), output channels innermost."""
+    source, name = conv.weight.tensor, f"{conv.tensor.name}.weight"
+    channels, depth = (source.shape[a] for a in conv.weight_axes[:2])
+
+    def original(oc: Expr, c: Expr, kh: Expr, kw: Expr) -> Expr:
+        place = dict(zip(conv.weight_axes, (oc, c, kh, kw), strict=True))
+        return source[tuple(place[a] for a in range(source.rank))]
+
+    def rows_body(*i: Expr) -> Expr:
+        c, p, b, oc = i
+        return _combination(f.weight, p, [original(oc, c, lift(a), b) for a in range(f.kernel)])
+
+    def whole_body(*i: Expr) -> Expr:
+        c, p, q, oc = i
+        return _combination(f.weight, q, [rows[c, p, lift(b), oc] for b in range(f.kernel)])
+
+    rows = compute((depth, f.size, f.kernel, channels), rows_body, name=f"{name}.rows", axes=("c", "p", "b", "oc"))
+    whole = (depth, f.size, f.size, channels)
+    return rows, compute(whole, whole_body, name=f"{name}.transformed", axes=("c", "p", "q", "oc"))
+
+
+def _transformed_chunks(conv: Convolution, f: Filtering, rows: Tensor, chunk: int) -> Tensor:
+    """The transformed data, the channels of a chunk together: all that is multiplied at a time lies in order."""
+    rank = len(conv.outer)
+
+    def body(*i: Expr) -> Expr:
+        outer, (n, p, q, th, tw, c) = i[:rank], i[rank:]
+        return _combination(f.data, q, [rows[(*outer, p, b, th, tw, n * chunk + c)] for b in range(f.size)])
+
+    *outer, points, _, down, across, depth = rows.shape
+    shape = (*outer, as_dim(lift(depth) // chunk), points, points, down, across, chunk)
+    axes = (*conv.outer, "n", "p", "q", "th", "tw", "c")
+    return compute(shape, body, name=f"{conv.tensor.name}.data.transformed", axes=axes)
+
+
+def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
+    """(sums over the chunks of the transformed data, their total)"""
+    rank, channels = len(conv.outer), weight.shape[-1]
+    *outer, chunk = (*data.shape[:rank], *data.shape[rank + 1 :])
+    count = data.shape[rank]
+
+    def part_body(*i: Expr) -> Expr:
+        *place, n, oc, c = i
+        return data[(*place[:rank], n, *place[rank:], c)] * weight[(n * chunk + c, *place[rank : rank + 2], oc)]
+
+    axes = (*conv.outer, "p", "q", "th", "tw")
+    part = reduce(
+        ReduceOp.SUM,
+        (*outer, count, channels),
+        (chunk,),
+        part_body,
+        name=f"{conv.tensor.name}.accumulated",
+        axes=(*axes, "n", "oc"),
+        reduced=("c",),
+    )
+    total = reduce(
+        ReduceOp.SUM,
+        (*outer, channels),
+        (count,),
+        lambda *i: part[(*i[:-2], i[-1], i[-2])],
+        name=f"{conv.tensor.name}.product",
+        axes=(*axes, "oc"),
+        reduced=("n",),
+    )
+    return part, total
 
 
 def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tensor:
@@ -237,8 +324,9 @@ def _combination(matrix: Matrix, row: Expr, terms: Sequence[Expr]) -> Expr:
 
 
 def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
-    """The sum of the terms with a coefficient other than 0, one of coefficient 1 first."""
-    own = [(c, t) for c, t in zip(coefficients, terms, strict=True) if c]
+    """The sum of the terms with a coefficient other than 0, those of coefficient 1 first, even powers before odd ones: the sums
+    for a point and its negative begin alike."""
+    own = [(c, t) for pair in (0, 1) for c, t in list(zip(coefficients, terms, strict=True))[pair::2] if c]
     own.sort(key=lambda pair: pair[0] != 1)
     total: Expr | None = None
     for coefficient, term in own:
@@ -255,12 +343,12 @@ def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
 # -- rounding errors
 
 
-def error_bound(tile: int, kernel: int, channels: int) -> float:
+def error_bound(tile: int, kernel: int, channels: int, *, transforms_weights: bool = False) -> float:
     """Largest error of an output in float32, relative to ``max|data| * sum|weight|`` over the ``channels * kernel**2`` weights of
     an output channel. It holds for all data and weights, and is seldom approached.
 
-    Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1); the
-    transforms enlarge its terms by the product of the absolute matrices.
+    Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), more where
+    the kernel itself transforms the weights; the transforms enlarge its terms by the product of the absolute matrices.
     """
     f = filtering(tile, kernel)
     output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
@@ -272,21 +360,22 @@ def error_bound(tile: int, kernel: int, channels: int) -> float:
         for a in range(kernel)
         for b in range(kernel)
     )
-    steps = 2 * (f.size + f.size) + channels + 2
+    steps = 2 * (f.size + f.size) + channels + (2 * kernel if transforms_weights else 2)
     return float(growth * steps * _UNIT / (1 - steps * _UNIT))
 
 
-def measured_error(tile: int, kernel: int, channels: int) -> float:
+def measured_error(tile: int, kernel: int, channels: int, *, transforms_weights: bool = False) -> float:
     """Error of a few tiles of normally distributed data and weights in float32, relative to the largest output."""
     f = filtering(tile, kernel)
+    f = f.with_plain_weights() if transforms_weights else f
     random = np.random.default_rng(0)
     data = random.standard_normal((_SAMPLES, channels, f.size, f.size)).astype(np.float32)
     weight = random.standard_normal((_SAMPLES, channels, kernel, kernel)).astype(np.float32)
 
     def filtered(dtype: type[np.floating[Any]]) -> np.ndarray:
         back, forth = np.array(f.output, dtype), np.array(f.data, dtype)
-        exact = np.array(f.weight, np.float64)
-        own = (exact @ weight.astype(np.float64) @ exact.T).astype(dtype)
+        exact = np.array(f.weight, dtype if transforms_weights else np.float64)
+        own = (exact @ weight.astype(exact.dtype) @ exact.T).astype(dtype)
         other = forth @ data.astype(dtype) @ forth.T
         product = other.transpose(2, 3, 0, 1) @ own.transpose(2, 3, 1, 0)  # [p, q, tile, channel]
         return np.asarray(back @ product.transpose(2, 3, 0, 1) @ back.T)

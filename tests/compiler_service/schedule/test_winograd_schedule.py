@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -10,7 +11,16 @@ import pytest
 from compiler_service.codegen.host import host_target
 from compiler_service.codegen.jit import JitKernel
 from compiler_service.loop_ir import passes
-from compiler_service.loop_ir.ir import Allocate, Broadcast, For, Statement, Store, substatements, walk_statements
+from compiler_service.loop_ir.ir import (
+    Allocate,
+    Broadcast,
+    For,
+    Prefetch,
+    Statement,
+    Store,
+    substatements,
+    walk_statements,
+)
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import Preparation, preparation_of
@@ -23,6 +33,9 @@ from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
+from shared_ir.expr import Var, lift, substitute
+from shared_ir.simplify import simplify
+from shared_ir.target import Target
 from tests.compiler_service.schedule.kernels import (
     AVX2,
     AVX512,
@@ -53,6 +66,19 @@ CASES = {
     "channels": ((4, 5, 4, 40), Blocking(tile=2, rows=2, columns=0, channels=32, down=2, across=2, vectors=1)),
     "columns": ((5, 9, 4, 17), Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2)),
     "tile2": ((5, 3, 17, 17), Blocking(tile=2, rows=2, columns=0, channels=0, down=2, across=1, vectors=2)),
+    "weights": ((7, 6, 32, 48), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16)),
+    "weights, parts": (
+        (3, 8, 16, 64),
+        Blocking(4, rows=1, columns=0, channels=32, down=1, across=2, vectors=1, chunk=16),
+    ),
+    "weights, one tile": (
+        (4, 3, 48, 32),
+        Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1, chunk=16),
+    ),
+    "weights, tile2": (
+        (4, 3, 16, 32),
+        Blocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
+    ),
 }
 
 
@@ -77,6 +103,11 @@ HANGING = {
     ),
     "one tile": ((3, 2, 4, 16), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1), 25),
     "none": ((8, 8, 4, 16), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 12 * 12),
+    "weights": (
+        (7, 7, 32, 32),
+        Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
+        11 * 12,
+    ),
 }
 
 
@@ -188,10 +219,64 @@ def test_the_planes_of_a_tile_do_not_share_few_sets_of_the_cache(size: tuple[int
     schedule = default_schedule(output, constants, AVX512, winograd=True)
     function = lower("kernel", output, arguments_of(output), [], schedule, AVX512)
     allocated = (s.buffer for s in walk_statements(function.body) if isinstance(s, Allocate))
-    p, q, *plane = next(b.shape for b in allocated if b.name.endswith("data.transformed"))
-    distance = np.prod(np.array(plane, np.int64)) * 4
+    *_, p, q, th, tw, c = next(b.shape for b in allocated if b.name.endswith("data.transformed"))
+    distance = np.prod(np.array([th, tw, c], np.int64)) * 4
     sets = np.bincount(np.arange(int(str(p)) * int(str(q))) * distance // 64 % 64)
     assert sets.max() <= 9
+
+
+@pytest.mark.parametrize("images", [1, 3])
+@pytest.mark.parametrize(
+    ("case", "target", "chunk"),
+    [
+        ((7, 512), AVX512, 16),
+        ((7, 512), NEON, 0),  # multiplies for so long that larger weights arrive in time
+        ((7, 512), AVX2, 0),  # has no registers for a row of points of all tiles
+        ((14, 256), AVX512, 0),  # nor has any for 16 tiles
+        ((7, 40), AVX512, 0),  # no whole chunks
+    ],
+)
+def test_few_tiles_transform_the_weights_on_the_way(
+    case: tuple[int, int], target: Target, chunk: int, images: int
+) -> None:
+    pixels, channels = case
+    output, constants = kernel(convolution(images, pixels, pixels, channels, channels, 3, 1, 1))
+    schedule = default_schedule(output, constants, target, winograd=True)
+    assert max((s.chunk for s in schedule if isinstance(s, Winograd)), default=0) == chunk
+    assert from_json(to_json(schedule)) == schedule
+
+
+def test_weights_that_the_kernel_transforms_keep_their_size() -> None:
+    output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1))
+    schedule = schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
+    (weight,) = constants
+    prepared = preparation_of(schedule, stage_names(output)[weight], weight)
+    assert prepared.transform is None
+    assert prepared.shape(weight.shape) == (4, 64, 3, 3, 16)
+
+
+def test_the_next_chunk_of_weights_is_asked_for_line_by_line() -> None:
+    """Each step of a row of points asks for a part of what the same step of the next chunk reads."""
+    output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1))
+    schedule = schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
+    function = lower("kernel", output, arguments_of(output), [], schedule, AVX512)
+    asked = list(prefetched(function.body, {}))
+    tile = [at for at in asked if at[:2] == (1, 20)]  # of output channels 16 to 31, channel 20
+    assert {at[-1] // 16 for at in tile} == set(range(9))
+    assert len(tile) == 12  # six rows of points ask for one line and a half each
+
+
+def prefetched(statement: Statement, env: dict[str, int]) -> Iterator[tuple[int, ...]]:
+    """The elements that ``statement`` asks memory for."""
+    if isinstance(statement, For):
+        for i in range(int(getattr(statement.extent, "value", 0))):
+            yield from prefetched(statement.body, {**env, statement.var.name: i})
+    elif isinstance(statement, Prefetch):
+        known = {Var(name): lift(value) for name, value in env.items()}
+        yield tuple(int(getattr(simplify(substitute(i, known)), "value", -1)) for i in statement.indices)
+    else:
+        for inner in substatements(statement):
+            yield from prefetched(inner, env)
 
 
 def test_constants_are_laid_out_by_several_digits_of_one_axis() -> None:

@@ -17,15 +17,28 @@ def test_filtering_is_exact_correlation(tile: int, kernel: int) -> None:
     assert list(back @ ((scale @ weight) * (forth @ data))) == list(np.correlate(data, weight, "valid"))
 
 
+@pytest.mark.parametrize(("tile", "terms"), [(2, 4), (4, 8)])
+def test_plain_weights_are_exact_correlation_too(tile: int, terms: int) -> None:
+    """Every row of G starts with 1: no more than additions and multiply-adds."""
+    f = filtering(tile, 3).with_plain_weights()
+    assert [next(c for c in row if c) for row in f.weight] == [1] * f.size
+    assert sum(1 for row in f.weight for c in row if c) - f.size == terms
+    data, weight = np.arange(f.size) ** 2 - 7, np.array([3, -5, 2])
+    back, scale, forth = (np.array(m, object) for m in (f.output, f.weight, f.data))
+    assert list(back @ ((scale @ weight) * (forth @ data))) == list(np.correlate(data, weight, "valid"))
+
+
 def test_too_few_points() -> None:
     with pytest.raises(ValueError, match="needs 7 points"):
         filtering(6, 3)
 
 
+@pytest.mark.parametrize("transforms_weights", [False, True])
 @pytest.mark.parametrize("tile", [2, 4])
-def test_the_bound_is_above_what_is_measured(tile: int) -> None:
+def test_the_bound_is_above_what_is_measured(tile: int, transforms_weights: bool) -> None:
     for channels in (32, 256):
-        typical, bound = measured_error(tile, 3, channels), error_bound(tile, 3, channels)
+        typical = measured_error(tile, 3, channels, transforms_weights=transforms_weights)
+        bound = error_bound(tile, 3, channels, transforms_weights=transforms_weights)
         assert 1e-8 < typical < 1e-5
         assert typical < bound < 1e-2
     assert measured_error(2, 3, 64) < measured_error(4, 3, 64)

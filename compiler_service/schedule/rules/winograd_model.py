@@ -1,0 +1,252 @@
+"""Whether a convolution is cheaper by Winograd's filtering, and in what blocks: cycles and bytes counted beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate
+from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, tile_cycles
+from compiler_service.tensor_expr.winograd import Convolution, Filtering, Matrix, filtering
+from shared_ir.dtype import DType
+from shared_ir.target import Target
+
+FLOAT = 4
+"""Bytes of an element."""
+_CORES_OF_MEMORY = 2
+"""So many cores that read at once have all that the memory gives."""
+_BLOCK_SLACK = 1.1
+"""Register blocks may take so much longer than the cheapest: fewer sweeps over the tiles hide more of the weights' arrival."""
+_FEWEST_COLUMNS = 7
+"""A task covers at least so many tiles of a row of tiles, or all of them."""
+_UNKNOWN = (20, 48, 112)
+"""What extents that the run defines are taken for."""
+_GAIN = 0.9
+"""A blocking must promise to take less than this part of the direct method's time: rounding errors are larger."""
+_CHUNK = 16
+"""Channels that are summed at a time where the kernel transforms the weights: a line of the transformed data, and no more
+weights than the first-level cache keeps while a row of points after the other reads them."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """F(tile x tile); a task covers ``rows`` x ``columns`` tiles (0 columns: all) and ``channels`` output channels (0: all).
+
+    ``down`` x ``across`` tiles x ``vectors`` registers accumulate. Where ``chunk`` is not 0 the kernel transforms the weights: then
+    all tiles of a task and a row of their points accumulate, over ``chunk`` channels of the data.
+    """
+
+    tile: int
+    rows: int
+    columns: int
+    channels: int
+    down: int
+    across: int
+    vectors: int
+    chunk: int = 0
+
+
+def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
+    """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
+    models = [_Model(conv, target, size) for size in _UNKNOWN]
+    model = models[0]
+    if model.channels < model.width or model.depth < model.width:
+        return None
+    if model.is_static:
+        models = models[:1]
+
+    def cost(b: Blocking) -> float:
+        return sum(m.cost(b) / m.direct() for m in models) / len(models)
+
+    best = min(((cost(b), b) for b in model.candidates()), key=lambda found: found[0])
+    return model.with_fewest_reads(best[1]) if best[0] < _GAIN else None
+
+
+class _Model:
+    """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
+
+    Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
+    time, while the first sweep over the tiles of a task multiplies them. Extents that the run defines count as ``unknown``.
+    """
+
+    def __init__(self, conv: Convolution, target: Target, unknown: int) -> None:
+        height, width, channels = conv.tensor.shape[-3:]
+        depth = conv.data.tensor.shape[-1]
+        self.rows, self.columns, self.channels, self.depth = (
+            d if isinstance(d, int) else unknown for d in (height, width, channels, depth)
+        )
+        self.is_static = isinstance(height, int) and isinstance(width, int)
+        self.kernel, self.width = conv.kernel, lanes(target, DType.FLOAT32)
+        self._target = target
+        self._images = math.prod(d for d in conv.tensor.shape[:-3] if isinstance(d, int))
+
+    def candidates(self) -> Iterator[Blocking]:
+        for tile in (4, 2):
+            down, across = -(-self.rows // tile), -(-self.columns // tile)
+            for rows, columns in self._task_tiles(down, across):
+                parts = {self._target.cores, 1} if rows == down and columns == across else {1}
+                for part in sorted(parts):
+                    channels = self.channels // part
+                    chunk = 0 if columns == across and self.is_static else columns
+                    for block in _register_blocks(rows, columns, channels, self._target):
+                        whole = channels * part == self.channels and channels % (block[2] * self.width) == 0
+                        if part == 1:
+                            yield Blocking(tile, rows, chunk, 0, *block)
+                        elif whole and channels > self.width:
+                            yield Blocking(tile, rows, chunk, channels, *block)
+            yield from self._with_weights(tile, down, across)
+
+    def _with_weights(self, tile: int, down: int, across: int) -> Iterator[Blocking]:
+        """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
+        size = tile + self.kernel - 1
+        registers = size * down * across + size + 2
+        if not self.is_static or self.depth % _CHUNK or registers > self._target.vector_registers:
+            return
+        for part in sorted({1, self._target.cores}):
+            if self.channels % (part * self.width) == 0 and self.channels > part * self.width:
+                channels = self.channels // part if part > 1 else 0
+                yield Blocking(tile, down, 0, channels, down, across, 1, _CHUNK)
+
+    def with_fewest_reads(self, b: Blocking) -> Blocking:
+        """``b`` with the register block that is the cheapest when the request for weights ahead, one in each step, counts as a read
+        too: of blocks that multiply alike, the one of more vectors reads less data (3 to 8 % of a convolution's time)."""
+        if b.chunk:
+            return b
+        columns, channels = b.columns or -(-self.columns // b.tile), b.channels or self.channels
+        blocks = _register_blocks(b.rows, columns, channels, self._target)
+        found = [replace(b, down=down, across=across, vectors=vectors) for down, across, vectors in blocks]
+        return min(found, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
+
+    def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
+        """(rows, columns) of tiles that a task may cover."""
+        if not self.is_static:
+            yield from ((rows, columns) for rows in (1, 2, 4) for columns in (4, 7, 8, 14))
+            return
+        for columns in range(1, across + 1):
+            if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
+                yield from ((rows, columns) for rows in range(1, down + 1))
+
+    def direct(self) -> float:
+        height, vectors = register_tile(self.columns, self.channels, self._target, DType.FLOAT32)
+        product = tile_cost(self.columns, height, self.channels, vectors * self.width, self.width)
+        steps = self.kernel**2 * self.depth
+        sweeps = self.rows * -(-self.columns // height)
+        size = steps * self.channels * FLOAT
+        total = self._images * self.rows * product * steps
+        return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
+
+    def cost(self, b: Blocking) -> float:
+        f = filtering(b.tile, self.kernel)
+        columns = b.columns or -(-self.columns // b.tile)
+        tiles = b.rows * columns
+        channels = b.channels or self.channels
+        product = self._product_of_chunks(b, f) * channels if b.chunk else self._product(b, f.size, columns, channels)
+        lines = (b.rows * b.tile + self.kernel - 1) * (columns * b.tile + self.kernel - 1)
+        vectors_in, vectors_out = -(-self.depth // self.width), -(-channels // self.width)
+        forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size))
+        back = vectors_out * tiles * _transform(f.output, f.size)
+        parts = self.channels // channels
+        tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
+        kept = f.size**2 * tiles * (self.depth + (self.width if b.chunk else channels)) * FLOAT
+        spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
+        sweeps = -(-b.rows // b.down) * -(-columns // b.across)
+        size = (self.kernel if b.chunk else f.size) ** 2 * self.depth * self.channels * FLOAT
+        return self._both(
+            tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
+        )
+
+    def _product(self, b: Blocking, size: int, columns: int, channels: int) -> float:
+        """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
+        hangs = [self._hangs(*edge, b.tile) for edge in ((self.rows, b.rows), (self.columns, columns))]
+        return self.depth * sum(
+            n * m * _block_cost(replace(b, rows=b.rows - down), columns - across, channels, self.width)
+            for n, down in ((size - 1, 0), (1, hangs[0]))
+            for m, across in ((size - 1, 0), (1, hangs[1]))
+        )
+
+    def _hangs(self, extent: int, tiles: int, tile: int) -> bool:
+        return self.is_static and extent % tile != 0 and tiles * tile >= extent
+
+    def _product_of_chunks(self, b: Blocking, f: Filtering) -> float:
+        """Cycles of the products of a task, for each output channel, with the transform of their weights."""
+        read = f.size * b.rows - self._hangs(self.rows, b.rows, b.tile)
+        products = f.size * b.across * read
+        transform = (self.kernel + f.size) * _terms(f.weight)
+        added = f.size**2 * b.rows * b.across / b.chunk
+        return self.depth / self.width * ((products + transform) / 2 + added)
+
+    def _both(self, product: float, rest: float, weights: _Weights) -> float:
+        """Cycles of one thread, and those of all cores while ``cores`` of them work and share the memory."""
+        cores = self._target.cores
+        return self._alone(product, rest, weights, 1) + cores * self._alone(product, rest, weights, cores)
+
+    def _alone(self, product: float, rest: float, weights: _Weights, cores: int) -> float:
+        """Cycles of the core that has the most to do."""
+        tasks = weights.parts * weights.times
+        share = -(-tasks // cores) / tasks
+        first = product * share / weights.sweeps
+        return max(first, self._arrival(weights, share, cores)) + (product - product / weights.sweeps + rest) * share
+
+    def _arrival(self, weights: _Weights, share: float, cores: int) -> float:
+        """Cycles in which a core's weights arrive, the first time from memory."""
+        size, target = weights.size, self._target
+        again = arrival_rate(size, target)
+        own = max(share, 1 / weights.parts)
+        once = size / target.memory_bytes * max(own, 1 / min(cores, _CORES_OF_MEMORY))
+        return once + size * max(0.0, weights.times * share - own) / again
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """``size`` bytes of weights, of which a task reads one of ``parts``; each part is read ``times`` times.
+
+    ``sweeps`` over its tiles multiply what a task reads, the first as it arrives.
+    """
+
+    size: int
+    parts: int
+    times: int
+    sweeps: int
+
+
+def _register_blocks(rows: int, columns: int, channels: int, target: Target) -> Iterator[tuple[int, int, int]]:
+    """(down, across, vectors) of accumulator blocks for ``rows`` x ``columns`` tiles: the best for each number of vectors."""
+    width = lanes(target, DType.FLOAT32)
+    found = []
+    for vectors in (v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-channels // width))):
+        best = (math.inf, 0, (1, 1, 1))
+        tiles = (target.vector_registers - vectors - 1) // vectors
+        for down in range(1, min(rows, tiles) + 1):
+            for across in range(1, min(columns, tiles // down) + 1):
+                b = Blocking(0, rows, columns, 0, down, across, vectors)
+                own = (_block_cost(b, columns, channels, width), -down * across * vectors, (down, across, vectors))
+                best = min(best, own)
+        found.append(best)
+    found.sort()
+    yield from (block for cost, _, block in found if cost <= found[0][0] * _BLOCK_SLACK)
+
+
+def _block_cost(b: Blocking, columns: int, channels: int, width: int, others: int = 0) -> float:
+    """Cycles of one reduction step over the tiles of a task, tails included, with ``others`` reads besides data and weights."""
+    heights = ((b.rows // b.down, b.down), (1, b.rows % b.down))
+    widths = ((columns // b.across, b.across), (1, columns % b.across))
+    wide = b.vectors * width
+    vectors = ((channels // wide, b.vectors), (1, -(-(channels % wide) // width)))
+    return sum(
+        n * m * k * tile_cycles(h * w, v, others)
+        for n, h in heights
+        for m, w in widths
+        for k, v in vectors
+        if n * m * k * h * w * v
+    )
+
+
+def _transform(matrix: Matrix, size: int) -> float:
+    """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up."""
+    return (size + len(matrix)) * _terms(matrix) + size * size
+
+
+def _terms(matrix: Matrix) -> int:
+    """Additions that multiply a vector by ``matrix``."""
+    return sum(1 for row in matrix for c in row if c) - len(matrix)
