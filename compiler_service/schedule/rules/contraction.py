@@ -99,8 +99,9 @@ class _Plan:
     """The steps for one matched contraction.
 
     Loops of the output, outermost first: tasks (batch axes, window chunk, row chunk, column chunk or group), column tile, window,
-    row tile, axes that choose other weights for the same data, and the register tile itself. Accumulators are computed inside
-    the innermost loop outside the register tile.
+    row tile, axes that choose other weights for the same data, and the register tile itself; the column tile after the
+    row tile where rows are finished one after the other. Accumulators are computed inside the innermost loop outside the
+    register tile.
     """
 
     def __init__(
@@ -172,9 +173,10 @@ class _Plan:
         b, out, columns = self._blocking, self._output.name, self._columns.name
         names: list[str] = []
         steps: list[Step] = []
+        tiles: list[str] = []
         if f"{columns}.{b.tile}" not in tasks:
             steps.append(Split(out, columns, b.tile))
-            names.append(f"{columns}.{b.tile}")
+            tiles.append(f"{columns}.{b.tile}")
         if self._window is not None and b.window_chunk != 1:
             names.append(self._window.name)
         if self._rows is not None and b.height > 1:
@@ -186,7 +188,7 @@ class _Plan:
         names += [a.name for a in self._layout.inner]
         if self._is_wide:
             steps.append(Split(out, columns, self._width))
-        return tuple(names), steps
+        return (*names, *tiles) if self._sizes.finishes_rows(b) else (*tiles, *names), steps
 
     def _tile_loops(self, stage: Stage) -> tuple[str, ...]:
         """Loops of the register tile in ``stage`` (the output or the reduction: rows and columns have their own names)."""
@@ -254,6 +256,8 @@ class _Plan:
             order = packed_order(weight, match.columns, self._blocking.tile)
             if order is None:
                 return []
+            if self._sizes.finishes_rows(self._blocking):
+                return [*packing(self._argument.name, order, near_distance(self._sizes.weight_bytes, self._target))]
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
             sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
             assert match.stage.reduction is not None

@@ -12,7 +12,7 @@ from compiler_service.loop_ir.text import expression_text
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.contraction_tasks import Division, Tile, Work, best_division
-from compiler_service.schedule.steps import Pack, Parallel, Schedule, from_json, to_json
+from compiler_service.schedule.steps import Pack, Parallel, Reorder, Schedule, from_json, to_json
 from compiler_service.schedule.steps import Prefetch as PrefetchStep
 from compiler_service.schedule.tiles import register_tiles
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -123,6 +123,38 @@ def test_nothing_near_is_asked_for_in_vain(depth: int, target: Target) -> None:
     _, schedule = with_weights(24, depth, 4096, target)
     assert any(isinstance(s, PrefetchStep) for s in schedule)
     assert [s.prefetch for s in schedule if isinstance(s, Pack)] == [0]
+
+
+def loops_of(schedule: Schedule) -> list[str]:
+    return list(next(s.loops for s in schedule if isinstance(s, Reorder)))
+
+
+@pytest.mark.parametrize(
+    ("rows", "depth", "columns", "finished"),
+    [
+        (3136, 64, 256, True),
+        (196, 64, 256, False),  # the second-level cache keeps this output
+        (3136, 1024, 256, False),  # and does not keep these weights
+    ],
+)
+def test_rows_of_large_outputs_are_finished_one_after_the_other(
+    rows: int, depth: int, columns: int, finished: bool
+) -> None:
+    _, schedule = with_weights(rows, depth, columns)
+    tiles = ["m.6", "n.64"]
+    assert loops_of(schedule)[1:3] == (tiles if finished else tiles[::-1])
+
+
+def test_finished_rows_compute_the_product() -> None:
+    target = replace(AVX512, l1=1024, l2=65536)  # with which a small output is a large one
+    output, schedule = with_weights(145, 24, 96, target)
+    assert loops_of(schedule)[:2] == ["m.5", "n.64"]
+    assert not any(isinstance(s, PrefetchStep) for s in schedule)
+    feeds = random_feeds(output, {})
+    (wanted,) = evaluate([output], feeds, {})
+    for after_passes in (False, True):
+        got = interpreted(output, feeds, {}, target, schedule, after_passes=after_passes)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
 
 
 def test_a_prefetch_changes_nothing() -> None:
