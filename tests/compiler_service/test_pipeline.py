@@ -18,6 +18,7 @@ from shared_ir.artifact import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan_json import write_plan
 from shared_ir.target import parse_target
+from tests.cases import every
 
 
 def image_model() -> bytes:
@@ -139,7 +140,7 @@ def reference(model: str, x: np.ndarray) -> np.ndarray:
     return np.asarray(result)
 
 
-@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("model", every(MODELS, quick={"text"}))
 @pytest.mark.parametrize("level", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2)), 3])
 def test_every_level_matches_onnx_runtime_at_every_size(model: str, level: int) -> None:
     with load_model(compiled(model, opt_level=level), threads=1) as loaded:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection, Iterable
 from typing import Any
 
 import numpy as np
@@ -11,15 +10,11 @@ import onnx
 import pytest
 from onnx import helper
 
+from tests.cases import every
 from tests.conformance.compiled import check_against_onnx_runtime, one_node, run_compiled, run_onnx_runtime
 
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(33, 5)).astype(np.float32)
-
-
-def every(cases: Iterable[tuple[Any, ...]], *, quick: Collection[tuple[Any, ...]]) -> list[Any]:
-    """All ``cases``, those that are not among the ``quick`` ones marked slow: the quick ones have every value of every part."""
-    return [case if case in quick else pytest.param(*case, marks=pytest.mark.slow) for case in cases]
 
 
 def check(op: str, feeds: dict[str, np.ndarray], outputs: int = 1, opset: int = 3, **attributes: Any) -> None:
@@ -57,7 +52,7 @@ def test_feature_vectorizer() -> None:
     check("FeatureVectorizer", {"a": X, "b": X[:, :2].copy()}, inputdimensions=[5, 2])
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("transform", every(["NONE", "LOGISTIC", "SOFTMAX"], quick={"SOFTMAX"}))
 def test_linear_models(transform: str) -> None:
     coefficients, intercepts = RNG.normal(size=15).tolist(), [0.1, -0.2, 0.3]
     check("LinearRegressor", {"x": X}, coefficients=coefficients, intercepts=intercepts, targets=3)
@@ -132,7 +127,7 @@ def test_tree_ensemble_regressor(mode: str, aggregate: str) -> None:
     check("TreeEnsembleRegressor", {"x": x}, n_targets=2, aggregate_function=aggregate, **attributes)
 
 
-@pytest.mark.parametrize("transform", ["NONE", "LOGISTIC", "SOFTMAX"])
+@pytest.mark.parametrize("transform", every(["NONE", "LOGISTIC", "SOFTMAX"], quick={"SOFTMAX"}))
 def test_tree_ensemble_classifier(transform: str) -> None:
     attributes = {**forest(5, 3, "LEQ"), **leaf_weights("class", 5, 3, [0, 1, 2], positive=True)}
     check(

@@ -15,12 +15,14 @@ import pytest
 
 from ingot.conformance import load_cases, run_case
 from ingot.conformance_known import KNOWN
+from tests.cases import every
 
 QUICK = [line.split() for line in (Path(__file__).parent / "quick_cases.txt").read_text().splitlines()]
-"""Cases of all families but pools (:mod:`test_pooling`): the module of onnx that makes it, and its name after ``test_``."""
+"""Cases of all families but pools (:mod:`test_pooling`), every other one quick: the module of onnx that makes it, and its name
+after ``test_``."""
 
 
-@pytest.mark.parametrize(("module", "name"), QUICK)
+@pytest.mark.parametrize(("module", "name"), every(map(tuple, QUICK), quick=[tuple(case) for case in QUICK[::2]]))
 def test_a_case_of_every_family(module: str, name: str) -> None:
     """NOTE: a module makes its cases when it is imported; those of all modules take seconds, most of them for large pools."""
     with warnings.catch_warnings(action="ignore"):

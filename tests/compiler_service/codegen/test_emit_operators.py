@@ -17,6 +17,7 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Cast, Unary, UnaryOp
 from shared_ir.target import Target, parse_target
+from tests.cases import every
 
 Array = np.ndarray[Any, Any]
 
@@ -112,7 +113,7 @@ def tolerance(op: UnaryOp | BinaryOp, dtype: DType) -> float:
     return 6.0  # ours 4, numpy's 2
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize("lanes", every([1, 4, 16], quick={1, 16}))
 @pytest.mark.parametrize("dtype", TYPES)
 def test_operators_agree_with_numpy(dtype: DType, lanes: int, host: Target) -> None:
     check_operators(dtype, lanes, host)
@@ -158,7 +159,7 @@ def expected_binary(op: BinaryOp, x: Array, y: Array) -> Array:
     return BINARY[op](x, y)
 
 
-@pytest.mark.parametrize("lanes", [1, 4, 16])
+@pytest.mark.parametrize("lanes", every([1, 4, 16], quick={1, 16}))
 @pytest.mark.parametrize("source", TYPES)
 def test_casts_agree_with_numpy(source: DType, lanes: int, host: Target) -> None:
     check_casts(source, lanes, host)

@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from compiler_service.codegen.host import host_target
 from compiler_service.frontend.source import ModelSource
 from compiler_service.pipeline import CompileOptions, compile_model
+from tests.cases import every
 from tests.conformance.compiled import check_against_onnx_runtime, run_compiled, run_onnx_runtime
 
 RNG = np.random.default_rng(5)
@@ -51,7 +52,9 @@ def test_sums_beyond_the_digits_of_a_float_are_exact(level: int, depth: int, is_
     np.testing.assert_array_equal(found, a.astype(np.int32) @ (b.astype(np.int32) - 1))
 
 
-@pytest.mark.parametrize(("kernel", "group", "stride"), [(3, 1, 1), (3, 1, 2), (1, 1, 1), (3, 4, 1)])
+@pytest.mark.parametrize(
+    ("kernel", "group", "stride"), every([(3, 1, 1), (3, 1, 2), (1, 1, 1), (3, 4, 1)], quick={(3, 1, 2), (3, 4, 1)})
+)
 def test_convolutions(kernel: int, group: int, stride: int) -> None:
     x, w = bytes_(2, 8, 9, 9), bytes_(12, 8 // group, kernel, kernel)
     constants = {"x1": w, "x2": np.array(128, np.uint8), "x3": np.array(77, np.uint8)}
@@ -119,7 +122,7 @@ def dequantized(nodes: list[onnx.NodeProto], x: np.ndarray, **constants: np.ndar
 
 
 @pytest.mark.parametrize("kind", [np.uint8, np.int8])
-@pytest.mark.parametrize(("channels", "stride"), [(8, 1), (8, 2), (3, 2)])
+@pytest.mark.parametrize(("channels", "stride"), every([(8, 1), (8, 2), (3, 2)], quick={(8, 1), (3, 2)}))
 def test_dequantized_convolutions_are_as_exact_as_integers(kind: type, channels: int, stride: int) -> None:
     x, w = bytes_(1, channels, 9, 9, dtype=kind), bytes_(20, channels, 3, 3, dtype=np.int8)
     zero, steps = np.array(3, kind), RNG.uniform(0.001, 0.01, 20).astype(np.float32)

@@ -10,6 +10,7 @@ from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.expr import maximum
+from tests.cases import every
 from tests.compiler_service.schedule.kernels import ONE_QUICK_TARGET, TARGETS, arguments_of, check, with_strides
 from tests.compiler_service.schedule.test_attention_nest import attention
 from tests.compiler_service.schedule.test_default_schedules import (
@@ -59,7 +60,7 @@ KERNELS = {
 
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
-@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("kernel", every(KERNELS, quick={"elementwise", "transpose", "rows", "pointwise", "depthwise"}))
 @pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=("packed", "unpacked"))
 def test_rules_read_and_write_through_strides(kernel: str, target: str, packed: bool) -> None:
     output, _ = coalesce(with_strides(KERNELS[kernel], frozenset("w" if packed else "")))

@@ -36,6 +36,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Var, lift, substitute
 from shared_ir.simplify import simplify
 from shared_ir.target import Target
+from tests.cases import every
 from tests.compiler_service.schedule.kernels import (
     AVX2,
     AVX512,
@@ -82,7 +83,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", every(CASES, quick={"ragged", "columns", "weights"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_computes_the_convolution(target: str, case: str) -> None:
     (h, w, c, oc), blocking = CASES[case]
@@ -111,7 +112,7 @@ HANGING = {
 }
 
 
-@pytest.mark.parametrize("case", HANGING)
+@pytest.mark.parametrize("case", every(HANGING, quick={"both", "weights"}))
 def test_tiles_that_hang_over_the_end_do_without_the_point_at_infinity(case: str) -> None:
     (h, w, c, oc), blocking, products = HANGING[case]
     output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1))
