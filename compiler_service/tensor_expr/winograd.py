@@ -146,9 +146,9 @@ class WinogradStages:
         weight: all of it ``[c, p, q, oc]``; where they come transformed, the argument ``[p, q, oc, c]``.
         data: the data with zeros so that every tile is whole ``[outer.., h, w, c]``.
         rows: half of the transform of the data ``[outer.., p, b, th, tw, c]``.
-        transformed: all of it ``[outer.., p, q, th, tw, c]``; in chunks ``n`` of channels ``[outer.., n, p, q, th, tw, c]``.
+        transformed: all of it ``[outer.., p, q, th, tw, c]``; in chunks of channels ``[outer.., chunk, p, q, th, tw, c]``.
         accumulated: sums over channels of the data ``[outer.., p, q, th, tw, oc]``; over those of a chunk
-            ``[outer.., p, q, th, tw, n, oc]``.
+            ``[outer.., p, q, th, tw, chunk, oc]``.
         product: ``[outer.., p, q, th, tw, oc]``.
         columns: half of the transform back ``[outer.., i, q, th, tw, oc]``.
         output: what the convolution computes ``[outer.., oh, ow, oc]``.
@@ -258,7 +258,7 @@ def _transformed_chunks(conv: Convolution, f: Filtering, rows: Tensor, chunk: in
 
     *outer, points, _, down, across, depth = rows.shape
     shape = (*outer, as_dim(lift(depth) // chunk), points, points, down, across, chunk)
-    axes = (*conv.outer, "n", "p", "q", "th", "tw", "c")
+    axes = (*conv.outer, "chunk", "p", "q", "th", "tw", "c")
     return compute(shape, body, name=f"{conv.tensor.name}.data.transformed", axes=axes)
 
 
@@ -279,7 +279,7 @@ def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Ten
         (chunk,),
         part_body,
         name=f"{conv.tensor.name}.accumulated",
-        axes=(*axes, "n", "oc"),
+        axes=(*axes, "chunk", "oc"),
         reduced=("c",),
     )
     total = reduce(
@@ -289,7 +289,7 @@ def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Ten
         lambda *i: part[(*i[:-2], i[-1], i[-2])],
         name=f"{conv.tensor.name}.product",
         axes=(*axes, "oc"),
-        reduced=("n",),
+        reduced=("chunk",),
     )
     return part, total
 

@@ -115,7 +115,11 @@ class _Model:
             return b
         columns, channels = b.columns or -(-self.columns // b.tile), b.channels or self.channels
         blocks = _register_blocks(b.rows, columns, channels, self._target)
-        found = [replace(b, down=down, across=across, vectors=vectors) for down, across, vectors in blocks]
+        found = [
+            replace(b, down=down, across=across, vectors=vectors)
+            for down, across, vectors in blocks
+            if b.channels % (vectors * self.width) == 0  # a task has whole tiles of the weights
+        ]
         return min(found, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:

@@ -135,9 +135,10 @@ def _sums(statement: Statement, times: int) -> int:
     return times * own + sum(_sums(inner, times) for inner in substatements(statement))
 
 
-def test_filtering_of_a_batch() -> None:
-    output, constants = kernel(convolution(symbol("n"), 6, 6, 4, 32, 3, 1, 1))
-    schedule = schedule_of(output, constants, "avx512", CASES["rows"][1])
+@pytest.mark.parametrize(("case", "channels"), [("rows", 4), ("weights", 32)])
+def test_filtering_of_a_batch(case: str, channels: int) -> None:
+    output, constants = kernel(convolution(symbol("n"), 6, 6, channels, 32, 3, 1, 1))
+    schedule = schedule_of(output, constants, "avx512", CASES[case][1])
     feeds = random_feeds(output, {"n": 2})
     got = interpreted(output, feeds, {"n": 2}, AVX512, schedule, after_passes=True)
     (wanted,) = evaluate([output], feeds, {"n": 2})
