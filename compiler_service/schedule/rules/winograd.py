@@ -177,9 +177,8 @@ class _Plan:
         outer = [a.name for a in self._state.stage(stage).compute.axes[:-5]]
         tile = b.vectors * self._width
         wide = (f"oc.{self._width}",) if b.vectors > 1 else ()
-        tiled = [(name, size) for name, size in (("th", b.down), ("tw", b.across)) if size > 1]
+        tiled, blocks = self._tiles()
         unrolled = (*(name for name, _ in tiled), *wide)
-        blocks = ["th" if b.down == 1 else f"th.{b.down}", "tw" if b.across == 1 else f"tw.{b.across}"]
         unread = self._state.stage(stage).unread
         apart = {point: f"{point}.{self._points - 1}" for _, point in unread}
         points = [name for point in ("p", "q") for name in (apart.get(point), point) if name is not None]
@@ -201,6 +200,11 @@ class _Plan:
             *self._weights(inner, tile),
         )
 
+    def _tiles(self) -> tuple[list[tuple[str, int]], list[str]]:
+        """The axes of which several tiles accumulate together, with how many, and the loops over such blocks of tiles."""
+        sizes = (("th", self._blocking.down), ("tw", self._blocking.across))
+        return [pair for pair in sizes if pair[1] > 1], [f"{name}.{n}" if n > 1 else name for name, n in sizes]
+
     def _weights(self, stage: str, tile: int) -> Schedule:
         b = self._blocking
         parts = b.channels // tile if b.channels % tile == 0 else 0
@@ -215,13 +219,11 @@ class _Plan:
 
     def _product_of_chunks(self) -> Schedule:
         """For each chunk of channels and each row of points: all tiles accumulate, as the weights are transformed."""
-        b = self._blocking
         made = ("product", "accumulated", "weight.transformed", "weight.rows")
         stage, inner, weight, rows = (f"{self._name}.{s}" for s in made)
         outer = [a.name for a in self._state.stage(stage).compute.axes[:-5]]
-        tiled = [(name, size) for name, size in (("th", b.down), ("tw", b.across)) if size > 1]
+        tiled, blocks = self._tiles()
         unrolled = ("q", *(name for name, _ in tiled))
-        blocks = [f"{name}.{size}" if size > 1 else name for name, size in (("th", b.down), ("tw", b.across))]
         alone = [name for name in ("th", "tw") if name not in unrolled]
         last = self._points - 1
         apart = any(point == "p" for _, point in self._state.stage(stage).unread)
