@@ -76,7 +76,9 @@ def closest(report: Report, count: int) -> tuple[str, ...]:
 def measure_rooflines(
     models: Sequence[Path], peaks: Peaks, shapes: dict[str, tuple[int, ...]], folder: Path, say: Say
 ) -> tuple[Roofline, ...]:
-    """One per model that Ingot compiles, each with its plot in ``folder``."""
+    """One per model that Ingot compiles, each with its plot in ``folder``, where those of earlier runs go."""
+    for plot in folder.glob("roofline-*.png"):
+        plot.unlink()
     found = []
     for path in models:
         say(f"{path.stem}: roofline")

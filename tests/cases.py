@@ -9,7 +9,7 @@ import pytest
 
 
 def every(cases: Iterable[Any], *, quick: Collection[Any]) -> list[Any]:
-    """All ``cases``, those that are not among the ``quick`` ones marked slow: the quick ones have every value of every part."""
+    """All ``cases``, those that are not among the ``quick`` ones marked slow. Of several parts the quick ones have every value."""
     return [case if case in quick else _slow(case) for case in cases]
 
 

@@ -8,14 +8,15 @@ from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.faults import fault
 from compiler_service.schedule.ranges import Ranges
 from compiler_service.schedule.state import LoopKind, Stage, State
+from compiler_service.schedule.tiles import CACHE_LINE
 from compiler_service.tensor_expr.tensor import axis_var, loads
 from shared_ir.dim import Dim
 from shared_ir.expr import Expr, substitute, variables
 from shared_ir.simplify import Simplifier
 from shared_ir.target import Target
 
-_LINE, _SETS, _WAYS = 64, 64, 4
-"""Bytes of a line of the first-level cache, how many sets it has, and how many lines of a set are there for certain."""
+_SETS, _WAYS = 64, 4
+"""How many sets the first-level cache has, and how many lines of a set are there for certain."""
 _MOST_APART = 3
 
 
@@ -33,7 +34,7 @@ class Room:
         """``extents`` with so many more elements in the last that vectors written side by side lie in different sets of the
         first-level cache: planes a multiple of a page apart would fill one set over and over."""
         *outer, last = extents
-        line = _LINE // stage.tensor.dtype.itemsize
+        line = CACHE_LINE // stage.tensor.dtype.itemsize
         unrolled = {o.axis for o in stage.loops if o.kind is LoopKind.UNROLLED and o.step == 1}
         if last % line or not unrolled:
             return extents

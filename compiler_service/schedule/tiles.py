@@ -10,6 +10,8 @@ from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
+CACHE_LINE = 64
+"""Bytes that one request brings."""
 MOST_UNROLLED = 160
 """Multiply-adds of one unrolled tile of a window."""
 FMA_LATENCY = 4

@@ -12,15 +12,13 @@ from compiler_service.schedule.interior import inside
 from compiler_service.schedule.packing import packed_shape
 from compiler_service.schedule.ranges import Ranges, at_base
 from compiler_service.schedule.state import Ahead, Further, LoopKind, Stage, State
+from compiler_service.schedule.tiles import CACHE_LINE
 from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
 from shared_ir.expr import Binary, Expr, lift, logical_and, transform, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
-
-_LINE = 64
-"""Bytes of a cache line."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +123,7 @@ class Values:
         sweep, sweeps = _sweep(ahead.sweeps, outside)
         part = -(-size // sweeps)
         between = [lift(0)] * (len(indices) - first - 2)
-        line = _LINE // ahead.tensor.dtype.itemsize
+        line = CACHE_LINE // ahead.tensor.dtype.itemsize
         for more in range(0, part, line):
             yield Prefetch(buffer, (*indices[: first + 1], *between, self._simplify(sweep * part + more)), level=2)
 

@@ -201,7 +201,7 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
 
     rows = stage("rows", size, depth, ("p", "b", "c"), rows_body)
     if chunk:
-        transformed = _transformed_chunks(conv, f, rows, chunk)
+        transformed = _in_chunks(conv, transformed_body, rows.shape, chunk)
         weight_rows, weight = _transformed_weights(conv, f)
         accumulated, product = _summed_chunks(conv, transformed, weight)
     else:
@@ -248,18 +248,18 @@ def _transformed_weights(conv: Convolution, f: Filtering) -> tuple[Tensor, Tenso
     return rows, compute(whole, whole_body, name=f"{name}.transformed", axes=("c", "p", "q", "oc"))
 
 
-def _transformed_chunks(conv: Convolution, f: Filtering, rows: Tensor, chunk: int) -> Tensor:
-    """The transformed data, the channels of a chunk together: all that is multiplied at a time lies in order."""
+def _in_chunks(conv: Convolution, whole: Callable[..., Expr], shape: Sequence[Dim], chunk: int) -> Tensor:
+    """The transformed data ``whole`` of ``shape``, the channels of a chunk together: what is multiplied at a time lies in order."""
     rank = len(conv.outer)
 
     def body(*i: Expr) -> Expr:
-        outer, (n, p, q, th, tw, c) = i[:rank], i[rank:]
-        return _combination(f.data, q, [rows[(*outer, p, b, th, tw, n * chunk + c)] for b in range(f.size)])
+        *place, c = i
+        return whole(*place[:rank], *place[rank + 1 :], place[rank] * chunk + c)
 
-    *outer, points, _, down, across, depth = rows.shape
-    shape = (*outer, as_dim(lift(depth) // chunk), points, points, down, across, chunk)
+    *others, depth = shape
+    own = (*others[:rank], as_dim(lift(depth) // chunk), *others[rank:], chunk)
     axes = (*conv.outer, "chunk", "p", "q", "th", "tw", "c")
-    return compute(shape, body, name=f"{conv.tensor.name}.data.transformed", axes=axes)
+    return compute(own, body, name=f"{conv.tensor.name}.data.transformed", axes=axes)
 
 
 def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -326,7 +326,8 @@ def _combination(matrix: Matrix, row: Expr, terms: Sequence[Expr]) -> Expr:
 def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
     """The sum of the terms with a coefficient other than 0, those of coefficient 1 first, even powers before odd ones: the sums
     for a point and its negative begin alike."""
-    own = [(c, t) for pair in (0, 1) for c, t in list(zip(coefficients, terms, strict=True))[pair::2] if c]
+    powers = list(zip(coefficients, terms, strict=True))
+    own = [(c, t) for c, t in (*powers[::2], *powers[1::2]) if c]
     own.sort(key=lambda pair: pair[0] != 1)
     total: Expr | None = None
     for coefficient, term in own:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from bench.bounds import bounds
@@ -10,7 +12,7 @@ from tests.bench.test_bench_report import MACHINE, model, report
 
 pytest.importorskip("matplotlib", reason="plots need the extra `bench`")
 
-from bench.results import closest, page
+from bench.results import closest, measure_rooflines, page
 from bench.roofline import Roofline
 
 
@@ -30,3 +32,10 @@ def test_the_models_that_need_a_look() -> None:
         model("d", ingot="broken", onnxruntime=1.0),
     )
     assert closest(found, 2) == ("b", "c")
+
+
+def test_plots_of_earlier_runs_go(tmp_path: Path) -> None:
+    for name in ("roofline-old.png", "peers-1.json"):
+        (tmp_path / name).write_bytes(b"")
+    assert measure_rooflines([], PEAKS, {}, tmp_path, print) == ()
+    assert [p.name for p in tmp_path.iterdir()] == ["peers-1.json"]

@@ -37,12 +37,10 @@ from compiler_service.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.schedule.tiles import lanes, vector_loops
+from compiler_service.schedule.tiles import CACHE_LINE, lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Placeholder
 from shared_ir.target import Target
 
-_LINE = 64
-"""Bytes that one prefetch brings."""
 _UNROLLED_REDUCTION = 4
 """A reduction axis of at most this extent is unrolled."""
 _UNROLLED_COLUMNS = 8
@@ -285,7 +283,7 @@ class _Plan:
                 return ()
             found.append((own, min(extent, axis.extent) if isinstance(axis.extent, int) else extent, covered))
         sweeps = math.prod(-(-extent // covered) for _, extent, covered in found)
-        few = b.tile * match.weight.dtype.itemsize > sweeps * _LINE
+        few = b.tile * match.weight.dtype.itemsize > sweeps * CACHE_LINE
         return () if few or self._layout.inner or match.groups else tuple(found)
 
     def _moved_weight(self, stage: Stage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:

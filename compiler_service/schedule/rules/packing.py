@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.schedule.steps import Pack, Prefetch, Schedule
+from compiler_service.schedule.tiles import CACHE_LINE
 from compiler_service.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
 from shared_ir.target import Target
@@ -13,8 +14,6 @@ _PREFETCH = 8192
 """Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
 _NEAR = 1024
 """Bytes ahead that the second cache level is asked for; from 512 to 2048 all are alike."""
-_LINE_BITS = 512
-"""Of a cache line."""
 
 
 def prefetch_distance(size: int, target: Target) -> int:
@@ -31,7 +30,7 @@ def near_distance(tile: int, target: Target) -> int:
     What the second level keeps arrives late on some cores if only loads ask for it (a Xeon: 3 to 7 % of a product's time). One
     request a vector is one a line where a vector fills it; elsewhere most would be in vain.
     """
-    return _NEAR if tile > target.l1 // 2 and target.vector_bits == _LINE_BITS else 0
+    return _NEAR if tile > target.l1 // 2 and target.vector_bits == 8 * CACHE_LINE else 0
 
 
 def packing(

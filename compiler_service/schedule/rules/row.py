@@ -37,7 +37,7 @@ from compiler_service.schedule.steps import (
     Step,
 )
 from compiler_service.schedule.tasks import TaskLoops, count, stage_cycles, task_loops
-from compiler_service.schedule.tiles import lanes, vector_loops
+from compiler_service.schedule.tiles import CACHE_LINE, lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.dim import Dim
 from shared_ir.target import Target
@@ -48,7 +48,6 @@ _VECTORS_TOGETHER = 32
 """Rows go together until they have so many vectors."""
 _CACHE_SHARE = 0.5
 """Of the first-level cache, for the rows that go together."""
-_CACHE_LINE = 64
 _MOST_TURNS = 64
 """Rows that take turns in one loop."""
 _IN_REGISTERS = 16
@@ -135,7 +134,7 @@ def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]
 def _fetched(output: Stage, row: str, inner: tuple[str, ...], distance: int, target: Target) -> Schedule:
     """Rows are asked for while those before them are written: the first sweep over them would else wait for the second-level
     cache, which does nothing during the others."""
-    if len(inner) < 2 or lanes(target, output.tensor.dtype) * output.tensor.dtype.itemsize != _CACHE_LINE:
+    if len(inner) < 2 or lanes(target, output.tensor.dtype) * output.tensor.dtype.itemsize != CACHE_LINE:
         return ()
     own = dict.fromkeys(ld.tensor for ld in loads(output.body) if any(depends(i, row) for i in ld.indices))
     found = tuple(t for t in own if isinstance(t.op, Placeholder) and t.dtype is output.tensor.dtype)

@@ -77,11 +77,8 @@ class _Plan:
         self._points = filtering(blocking.tile, conv.kernel).size
         channels = (conv.tensor.shape[-1], conv.data.tensor.shape[-1])
         self._depth = channels[1] if isinstance(channels[1], int) else 0
-        size = (
-            (conv.kernel if blocking.chunk else self._points) ** 2
-            * math.prod(d for d in channels if isinstance(d, int))
-            * FLOAT
-        )
+        side = conv.kernel if blocking.chunk else self._points
+        size = side**2 * math.prod(d for d in channels if isinstance(d, int)) * FLOAT
         self._prefetch = prefetch_distance(size, target)
         width = conv.tensor.shape[-2]
         self._columns = width if isinstance(width, int) else 0
