@@ -90,6 +90,10 @@ class Survey:
             offset, extent, root = as_dim(offset + home.offset), max(extent, home.extent), home.parent
         return Home(root, offset, extent)
 
+    def size(self, value: Value) -> Dim:
+        """Bytes of ``value`` with the gaps in it."""
+        return byte_size(value.type, self.strides.get(value))
+
     # -- the walk
 
     def graph(self, graph: Graph) -> None:

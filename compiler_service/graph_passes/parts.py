@@ -2,6 +2,8 @@
 
 A group with the attribute ``parts`` is a concatenation whose operands lie in the memory of its result, each in its place. Along an
 axis that others precede (channels, where they come last) such a place has gaps: its strides are those of the whole.
+
+A group with the attribute ``padding`` leaves so many elements free after each row of its result.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from dataclasses import dataclass
 
 from compiler_service.graph_passes.aliases import is_joined, is_view, memory_roots
 from compiler_service.graph_passes.attributes import int_attribute
-from compiler_service.tensor_expr.strides import Strides, reshaped, row_major, with_gaps
+from compiler_service.tensor_expr.strides import Strides, padded, reshaped, row_major, with_gaps
 from shared_ir.dim import Dim, product
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import lift
@@ -41,7 +43,7 @@ def find_parts(graph: Graph) -> Mapping[Value, Part]:
     found: dict[Value, Part] = {}
     for node in reversed(joined):
         (whole,) = node.results
-        strides = found[whole].strides if whole in found else row_major(whole.shape)
+        strides = found[whole].strides if whole in found else own_strides(node)
         for operand, offset in zip(node.operands, offsets(node.operands, _axis(node), strides), strict=True):
             root = roots[operand]
             own = reshaped(operand.shape, strides, root.shape)
@@ -67,12 +69,20 @@ def _axis(joined: Node) -> int:
     return int_attribute(concat, "axis") % joined.results[0].type.rank
 
 
+def own_strides(group: Node) -> Strides:
+    """The strides of the result of ``group`` where it is no part of a larger one."""
+    (result,) = group.results
+    padding = int_attribute(group, "padding")
+    return padded(result.shape, padding) if padding else row_major(result.shape)
+
+
 def find_strides(graph: Graph) -> Mapping[Value, Strides]:
     """The strides of every value of ``graph`` that has gaps in memory, views included."""
-    parts = find_parts(graph)
-    found = {v: p.strides for v, p in parts.items()}
-    for node in graph.nodes if parts else ():
-        if is_view(node) and node.operands[0] in found:
+    found = {v: p.strides for v, p in find_parts(graph).items()}
+    for node in graph.nodes:
+        if int_attribute(node, "padding"):
+            found[node.results[0]] = own_strides(node)
+        elif is_view(node) and node.operands[0] in found:
             strides = seen_through(node, found[node.operands[0]])
             if strides is not None:
                 found[node.results[0]] = strides

@@ -16,6 +16,7 @@ from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.lower_loops import LowerLoops
 from compiler_service.graph_passes.multiply_bytes import MultiplyBytes
+from compiler_service.graph_passes.pad_rows import PadRows
 from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
@@ -40,6 +41,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             Fuse,
             SeparateOutputs,
             PlaceParts,
+            PadRows,
         )
     }
 )
@@ -75,5 +77,6 @@ def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 
         Fuse(merge=opt_level >= 3),
         SeparateOutputs(),
         PlaceParts(),
+        PadRows(),
     )
     return Pipeline(tuple(p for p in passes if p.level <= opt_level))

@@ -110,7 +110,7 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
         )
         for counter, loop in found.loops.items()
     }
-    unshared = as_dim(sum((byte_size(v.type) for v in arena), start=0))
+    unshared = as_dim(sum((found.size(v) for v in arena), start=0))
     return MemoryPlan(MappingProxyType(buffers), arena_size, unshared, MappingProxyType(loops), slots)
 
 
@@ -179,15 +179,15 @@ def _place_in_arena(
     blocks: dict[Value, list[Value]] = {}
     for value, leader in leaders.items():
         blocks.setdefault(leader, []).append(value)
-    packing = pack([_block(vs, spans) for vs in blocks.values()])
+    packing = pack([_block(vs, found, spans) for vs in blocks.values()])
     for values, offset in zip(blocks.values(), packing.offsets, strict=True):
-        owned.update((v, Placement(Storage.ARENA, byte_size(v.type), offset)) for v in values)
+        owned.update((v, Placement(Storage.ARENA, found.size(v), offset)) for v in values)
     return packing.size
 
 
-def _block(values: list[Value], spans: Mapping[Value, tuple[int, int]]) -> Block:
+def _block(values: list[Value], found: Survey, spans: Mapping[Value, tuple[int, int]]) -> Block:
     own = [spans[v] for v in values]
-    return Block(byte_size(values[0].type), min(s for s, _ in own), max(e for _, e in own))
+    return Block(found.size(values[0]), min(s for s, _ in own), max(e for _, e in own))
 
 
 def _merge_in_place(
@@ -207,7 +207,8 @@ def _merge_in_place(
             dies = (source in alone or source in found.wholes) and source in spans and spans[source][1] == step
             mates = [v for v in node.operands if found.home(found.roots[v]).parent == source]
             others = [v for v in mates if found.roots[v] != source or v not in overwritable]
-            if dies and not others and byte_size(source.type) == byte_size(target.type):
+            alike = found.strides.get(operand) == found.strides.get(target)
+            if dies and not others and alike and found.size(source) == found.size(target):
                 leaders[target] = leaders[source]
                 break
     return leaders
@@ -228,7 +229,7 @@ def _place_in_slots(
         if slot == len(ends):
             ends.append(end)
         ends[slot] = end
-        owned[owner] = Placement(Storage.SLOT, byte_size(owner.type), index=slot)
+        owned[owner] = Placement(Storage.SLOT, found.size(owner), index=slot)
     return len(ends)
 
 

@@ -20,6 +20,12 @@ def row_major(shape: Sequence[Dim]) -> Strides:
     return tuple(product(shape[axis:]) for axis in range(1, len(shape) + 1))
 
 
+def padded(shape: Sequence[Dim], padding: int) -> Strides:
+    """The strides of a tensor with ``padding`` elements of nobody's after each row of its last axis."""
+    *outer, last = shape
+    return row_major((*outer, last + padding))
+
+
 def with_gaps(shape: Sequence[Dim], strides: Strides | None) -> Strides | None:
     """``strides``, or ``None`` where a tensor of this shape has no gaps; axes of extent 1 do not count."""
     if strides is None:
@@ -75,4 +81,4 @@ def _run(old: Sequence[tuple[Dim, Dim]], wanted: Sequence[Dim]) -> tuple[int, in
     return 0, 0
 
 
-__all__ = ["Strides", "merges", "reshaped", "row_major", "span", "with_gaps"]
+__all__ = ["Strides", "merges", "padded", "reshaped", "row_major", "span", "with_gaps"]
