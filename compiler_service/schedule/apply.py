@@ -148,9 +148,20 @@ def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
     if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
         raise misfit(f"{stage.name} can ask for data in a loop of its reduction only", received=step.loop)
     tensor = state.transformed.get(argument, argument)
-    if tensor not in state.packs:
-        raise misfit(f"{step.tensor} must be packed before it is asked for ahead", "a step pack")
-    return replace(state, prefetches={**state.prefetches, (step.stage, step.loop): Ahead(tensor, step.sweeps)})
+    load = next((e for e in loads(stage.body) if e.tensor is tensor), None)
+    if load is None:
+        raise misfit(f"{stage.name} does not read {step.tensor}")
+    if tensor not in state.packs and not stage.reads_rows(load):
+        raise misfit(
+            f"{step.tensor} is not read along rows that follow each other", "rows of the reduction, or a step pack"
+        )
+    return _asking(state, step, Ahead(tensor, step.sweeps))
+
+
+def _asking(state: State, step: Prefetch | FetchNext, found: Ahead | Further) -> State:
+    """``state`` where the loop of ``step`` asks for what is ``found`` as well."""
+    loop = (step.stage, step.loop)
+    return replace(state, prefetches={**state.prefetches, loop: (*state.prefetches.get(loop, ()), found)})
 
 
 def _fetch_next(state: State, step: FetchNext, argument: Tensor) -> State:
@@ -162,7 +173,7 @@ def _fetch_next(state: State, step: FetchNext, argument: Tensor) -> State:
     if step.sweeps and argument not in state.packs:
         raise misfit(f"{step.tensor} must be packed before it is asked for in parts", "a step pack")
     found = Further(argument, step.axis, step.distance, reader.name, step.sweeps)
-    return replace(state, prefetches={**state.prefetches, (step.stage, step.loop): found})
+    return _asking(state, step, found)
 
 
 def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:

@@ -331,8 +331,7 @@ class _Lowering:
                 return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
 
             body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
-            ahead = self._state.prefetches.get((stage.name, loop.name))
-            if ahead is not None:
+            for ahead in self._state.prefetches.get((stage.name, loop.name), ()):
                 body = block(*self._prefetches(stage, ahead, opened), body)
             return body if left is None else Let(left[0], left[1], body)
 

@@ -81,6 +81,15 @@ class Stage:
     def reduction(self) -> Reduction | None:
         return self.compute.reduction
 
+    def reads_rows(self, load: Load) -> bool:
+        """Whether the stage sums over whole rows, of known length, of what ``load`` reads, and another of its axes counts them."""
+        if self.reduction is None or len(load.indices) < 2:
+            return False
+        *_, row, element = load.indices
+        summed, last = self.reduction.axes, load.tensor.shape[-1]
+        sized = len(summed) == 1 and isinstance(summed[0].extent, int) and isinstance(last, int)
+        return sized and element == summed[0].var and row in {a.var for a in self.compute.axes}
+
     def loop(self, name: str) -> Loop:
         for candidate in self.loops:
             if candidate.name == name:
@@ -90,7 +99,7 @@ class Stage:
 
 @dataclass(frozen=True)
 class Ahead:
-    """The packed constant whose next tile is asked for, and along which axes the present one is read again (see Prefetch)."""
+    """The argument whose next tile is asked for, and along which axes the present one is read again (see Prefetch)."""
 
     tensor: Tensor
     sweeps: tuple[tuple[str, int, int], ...]
@@ -121,7 +130,7 @@ class State:
 
     stages: Mapping[str, Stage]
     packs: Mapping[Tensor, Pack]
-    prefetches: Mapping[tuple[str, str], Ahead | Further]
+    prefetches: Mapping[tuple[str, str], tuple[Ahead | Further, ...]]
     transformed: Mapping[Tensor, Tensor]
     attend: Attend | None = None
     strides: Strides | None = None

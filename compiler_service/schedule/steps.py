@@ -166,10 +166,12 @@ class Pack:
 
 @dataclass(frozen=True, slots=True)
 class Prefetch:
-    """While ``stage`` reads a tile of the packed constant ``tensor``, ask memory for the next one, at each turn of ``loop``.
+    """While ``stage`` reads a tile of the argument ``tensor``, ask memory for what follows it there, at each turn of ``loop``.
 
-    ``sweeps`` are the axes of ``stage`` along which the same tile is read again, outermost first: (axis, extent within a task,
-    what one turn covers). Each sweep asks for an equal part of the next tile, so that it arrives evenly over all of them.
+    A tile of a packed constant is all that the reduction reads of it; of other arguments it is the rows that the register tile
+    covers. What follows may lie behind the end of the argument. ``sweeps`` are the axes of ``stage``
+    along which the same tile is read again, outermost first: (axis, extent within a task, what one turn covers). Each sweep
+    asks for an equal part of what follows, so that it arrives evenly over all of them.
     """
 
     stage: str

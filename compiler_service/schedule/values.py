@@ -14,6 +14,7 @@ from compiler_service.schedule.ranges import Ranges, at_base
 from compiler_service.schedule.state import Ahead, Further, LoopKind, Stage, State
 from compiler_service.schedule.tiles import CACHE_LINE
 from compiler_service.schedule.tiles import lanes as lanes_of
+from compiler_service.tensor_expr.strides import row_major
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
 from shared_ir.expr import Binary, Expr, lift, logical_and, transform, variables, walk
@@ -31,6 +32,17 @@ class Local:
 
 
 Locals = Mapping[Tensor, Local]
+
+
+@dataclass(frozen=True)
+class _Tile:
+    """What a stage sweeps over of an argument: ``size`` elements in ``steps`` steps, of which it is at number ``step``;
+    ``following`` are the indices, all but the last, of what comes after it."""
+
+    following: tuple[Expr, ...]
+    size: int
+    step: Expr
+    steps: int
 
 
 def memory_order(stage: Stage) -> tuple[int, ...]:
@@ -128,28 +140,48 @@ class Values:
             yield Prefetch(buffer, (*indices[: first + 1], *between, self._simplify(sweep * part + more)), level=2)
 
     def next_tile(self, stage: Stage, ahead: Ahead, ranges: Ranges) -> Iterator[Prefetch]:
-        """Asks for a part of the next tile of a packed constant: its turn of the reduction, its sweep over the present tile.
+        """Asks for a part of what follows the present tile: its turn of the reduction, its sweep over the present tile.
 
-        With a tile of ``s`` steps of ``t`` elements that is swept ``n`` times, step ``k`` of sweep ``q`` asks for element
-        ``(q * s + k) * ceil(t / n)`` of the tile after it.
+        With a tile of ``t`` elements that is swept ``n`` times in ``s`` steps, step ``k`` of sweep ``q`` asks for element
+        ``(q * s + k) * ceil(t / (n * s))`` of what follows it. What the first level has no room for waits in the second.
         """
-        load = _load_of(stage, ahead.tensor)
-        pack, buffer = self._state.packs[ahead.tensor], self.arguments[ahead.tensor]
-        indices = [self._packed_index(at_base(load.indices[a], ranges), d, m, self._simplify) for a, d, m in pack.order]
+        load, packed = _load_of(stage, ahead.tensor), ahead.tensor in self._state.packs
+        found = (self._packed_tile if packed else self._rows)(stage, load, ranges)
+        if found is None:
+            return
+        sweep, sweeps = _sweep(ahead.sweeps, ranges)
+        part = -(-found.size // (sweeps * found.steps))
+        place = self._simplify((sweep * found.steps + found.step) * part)
+        level = 1 if found.size * load.dtype.itemsize <= self._target.l1 // 2 else 2
+        for more in range(0, part, CACHE_LINE // load.dtype.itemsize):
+            yield Prefetch(self.arguments[ahead.tensor], (*found.following, self._simplify(place + more)), level=level)
+
+    def _packed_tile(self, stage: Stage, load: Load, ranges: Ranges) -> _Tile:
+        """All that the reduction reads of a packed constant."""
         assert stage.reduction is not None
+        order = self._state.packs[load.tensor].order
+        indices = [self._packed_index(at_base(load.indices[a], ranges), d, m, self._simplify) for a, d, m in order]
         moving = {axis.var for axis in stage.reduction.axes}
-        first = next(i for i, (a, _, _) in enumerate(pack.order) if variables(load.indices[a]) & moving)
-        sizes = [size for size in buffer.shape if isinstance(size, int)]  # constants have no other
+        first = next(i for i, (a, _, _) in enumerate(order) if variables(load.indices[a]) & moving)
+        sizes = [size for size in self.arguments[load.tensor].shape if isinstance(size, int)]  # constants have no other
         step: Expr = lift(0)
-        steps = math.prod(sizes[first:-1])
         for index, size in list(zip(indices, sizes, strict=True))[first:-1]:
             step = step * size + index
-        sweep, sweeps = _sweep(ahead.sweeps, ranges)
-        part = -(-sizes[-1] // sweeps)
-        place = self._simplify((sweep * steps + step) * part)
+        following = (*indices[: first - 1], self._simplify(indices[first - 1] + 1))
         between = [lift(0)] * (len(indices) - first - 1)
-        next_tile = (*indices[: first - 1], self._simplify(indices[first - 1] + 1), *between, place)
-        yield Prefetch(buffer, next_tile, level=2)  # the first level has no room for what comes a tile later
+        return _Tile((*following, *between), math.prod(sizes[first:]), step, math.prod(sizes[first:-1]))
+
+    def _rows(self, stage: Stage, load: Load, ranges: Ranges) -> _Tile | None:
+        """The rows that the register tile covers, with the gaps between them; None where only the run knows how many these are."""
+        assert stage.reduction is not None
+        *before, row, _ = (at_base(i, ranges) for i in load.indices)
+        (covered,) = (r.extent for name, r in ranges.items() if load.indices[-2] == axis_var(name))
+        (axis,) = stage.reduction.axes
+        stride = (load.tensor.strides or row_major(load.tensor.shape))[-2]
+        if not (isinstance(covered, int) and isinstance(stride, int) and isinstance(axis.extent, int)):
+            return None
+        following = tuple(self._simplify(i) for i in (*before, row + covered))
+        return _Tile(following, covered * stride, ranges[axis.name].base, axis.extent)
 
     def _packed_index(self, index: Expr, divisor: int, modulus: int, simplify: Simplifier) -> Expr:
         index = index // divisor

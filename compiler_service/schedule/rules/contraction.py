@@ -38,7 +38,7 @@ from compiler_service.schedule.steps import (
     Vectorize,
 )
 from compiler_service.schedule.tiles import CACHE_LINE, lanes, vector_loops
-from compiler_service.tensor_expr.tensor import Placeholder
+from compiler_service.tensor_expr.tensor import Placeholder, axis_var
 from shared_ir.target import Target
 
 _UNROLLED_REDUCTION = 4
@@ -149,6 +149,7 @@ class _Plan:
         steps += self._accumulate()
         steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1)])
         steps += self._place_weight(tasks, blocks)
+        steps += self._ask_for_rows()
         return tuple(steps)
 
     def _task_loops(self) -> tuple[tuple[str, ...], list[Step]]:
@@ -266,6 +267,27 @@ class _Plan:
         if _is_contiguous(match) or not isinstance(weight.tensor.op, Placeholder):
             return []
         return self._transposed_weight(tasks, blocks)
+
+    def _ask_for_rows(self) -> list[Step]:
+        """The rows of the next register tile are asked for during the products of this one, where the second-level cache is not
+        taken to hold the data: hardware prefetchers follow few rows at once, and each only up to the end of its page."""
+        match, b, summed = self._match, self._blocking, self._match.stage.reduction
+        data, columns = match.data, b.column_chunk or self._columns.extent
+        size = math.prod(d if isinstance(d, int) else 0 for d in data.tensor.shape) * data.dtype.itemsize
+        rows = match.rows is not None and match.stage.reads_rows(data) and data.indices[-2] == axis_var(match.rows)
+        argument = isinstance(data.tensor.op, Placeholder) and not match.groups
+        if not (rows and argument and b.height > 1 and 2 * size > self._target.l2 and isinstance(columns, int)):
+            return []
+        assert summed is not None
+        swept = self._sizes.finishes_rows(b)
+        return [
+            Prefetch(
+                match.stage.name,
+                summed.axes[0].name,
+                data.tensor.name,
+                ((match.columns, columns, b.tile),) if swept else (),
+            )
+        ]
 
     def _sweeps(self) -> tuple[tuple[str, int, int], ...]:
         """How often a tile of the weights is read by one task; empty where only the run knows, or so seldom that a line asked

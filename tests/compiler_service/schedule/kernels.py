@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.lib.stride_tricks import as_strided
 
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.interpret import run as interpret
+from compiler_service.loop_ir.ir import For, Function, If, Let, Prefetch, Statement, substatements
 from compiler_service.loop_ir.verify import verify
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import preparation_of
@@ -23,7 +24,8 @@ from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor, topol
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import Dim, dim_symbols
 from shared_ir.dim import evaluate as evaluate_dim
-from shared_ir.expr import Expr, transform
+from shared_ir.expr import Const, Expr, Var, lift, substitute, transform
+from shared_ir.simplify import simplify
 from shared_ir.target import Target
 
 AVX512 = Target("llvm", "x86_64-linux-gnu", "skylake-avx512", (), 512, 32, True, 32768, 1 << 20, 0, 2)
@@ -131,3 +133,33 @@ def check(
     got = interpreted(output, feeds, symbols, target, schedule, after_passes=after_passes)
     (wanted,) = evaluate([output], feeds, symbols)
     np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
+
+
+def prefetched(statement: Statement, env: Mapping[str, int]) -> Iterator[tuple[int, ...]]:
+    """The elements that ``statement`` asks memory for; all its sizes are known."""
+    match statement:
+        case For(var=var, extent=extent, body=body):
+            for i in range(_number(extent, env)):
+                yield from prefetched(body, {**env, var.name: i})
+        case Let(var=var, value=value, body=body):
+            yield from prefetched(body, {**env, var.name: _number(value, env)})
+        case If(cond=cond, then=then, otherwise=otherwise):
+            chosen = then if _number(cond, env) else otherwise
+            yield from () if chosen is None else prefetched(chosen, env)
+        case Prefetch(indices=indices):
+            yield tuple(_number(i, env) for i in indices)
+        case _:
+            for inner in substatements(statement):
+                yield from prefetched(inner, env)
+
+
+def prefetched_by(function: Function) -> Iterator[tuple[int, ...]]:
+    """The elements that all tasks of ``function`` ask memory for."""
+    for task in range(int(str(function.tasks))):
+        yield from prefetched(function.body, {function.task.name: task})
+
+
+def _number(expr: Expr, env: Mapping[str, int]) -> int:
+    found = simplify(substitute(expr, {Var(name): lift(value) for name, value in env.items()}))
+    assert isinstance(found, Const), found
+    return int(found.value)

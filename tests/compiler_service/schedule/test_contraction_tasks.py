@@ -12,21 +12,22 @@ from compiler_service.loop_ir.text import expression_text
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.contraction_tasks import Division, Tile, Work, best_division
-from compiler_service.schedule.steps import Pack, Parallel, Reorder, Schedule, from_json, to_json
+from compiler_service.schedule.steps import Pack, Parallel, Reorder, Schedule, Split, from_json, to_json
 from compiler_service.schedule.steps import Prefetch as PrefetchStep
 from compiler_service.schedule.tiles import register_tiles
 from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.target import Target
-from tests.compiler_service.schedule.kernels import AVX512, arguments_of, interpreted, random_feeds
+from tests.compiler_service.schedule.kernels import AVX512, arguments_of, interpreted, prefetched_by, random_feeds
 
 F32 = DType.FLOAT32
 
 
-def product(rows: int, depth: int, columns: int) -> Tensor:
-    x, w = placeholder("x", (rows, depth), F32), placeholder("w", (depth, columns), F32)
+def product(rows: int, depth: int, columns: int, strides: Strides | None = None) -> Tensor:
+    x, w = placeholder("x", (rows, depth), F32, strides=strides), placeholder("w", (depth, columns), F32)
     return reduce(
         ReduceOp.SUM, (rows, columns), (depth,), lambda m, n, k: x[m, k] * w[k, n], name="mm", axes="mn", reduced="k"
     )
@@ -83,8 +84,10 @@ def test_no_row_waits_for_weights_from_the_second_level() -> None:
     assert tile.width // 16 <= min(tile.height, given.rows % tile.height or tile.height)
 
 
-def with_weights(rows: int, depth: int, columns: int, target: Target = AVX512) -> tuple[Tensor, Schedule]:
-    output = product(rows, depth, columns)
+def with_weights(
+    rows: int, depth: int, columns: int, target: Target = AVX512, strides: Strides | None = None
+) -> tuple[Tensor, Schedule]:
+    output = product(rows, depth, columns, strides)
     constants = frozenset(t for t in arguments_of(output) if t.name == "w")
     return output, default_schedule(output, constants, target)
 
@@ -166,6 +169,52 @@ def test_a_prefetch_changes_nothing() -> None:
     for after_passes in (False, True):
         got = interpreted(output, feeds, {}, target, schedule, after_passes=after_passes)
         np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
+
+
+SMALL = replace(AVX512, l1=1024, l2=40960)
+"""Small data is large for it."""
+
+
+@pytest.mark.parametrize("strides", [None, (32, 1)], ids=["rows without gaps", "padded rows"])
+@pytest.mark.parametrize("columns", [32, 96], ids=["one sweep", "several sweeps"])
+def test_every_line_of_large_data_is_asked_for_a_register_tile_ahead(columns: int, strides: Strides | None) -> None:
+    output, schedule = with_weights(301, 24, columns, SMALL, strides)
+    assert from_json(to_json(schedule)) == schedule
+    (step,) = (s for s in schedule if isinstance(s, PrefetchStep) and s.tensor == "x")
+    assert bool(step.sweeps) == (columns > 64)
+    height = next(s.factor for s in schedule if isinstance(s, Split) and s.axis == "m" and s.factor < 16)
+    function = lower("kernel", output, list(arguments_of(output)), [], schedule, SMALL)
+    stride = 24 if strides is None else 32
+    places = [at for at in prefetched_by(function) if len(at) == 2]  # the others are of the weights
+    asked = {(row * stride + element) // 16 for row, element in places}
+    tiles = ((start * stride, min(301, start + height) * stride) for start in range(height, 301, height))
+    wanted = {line for start, end in tiles for line in range(-(-start // 16), end // 16)}
+    assert wanted <= asked  # lines that two tiles share may come with either
+    assert max(asked) <= (301 + height) * stride // 16  # a tile behind the end
+
+
+def test_rows_that_are_asked_for_compute_the_product() -> None:
+    output, schedule = with_weights(301, 24, 96, SMALL, (32, 1))
+    feeds = random_feeds(output, {})
+    (wanted,) = evaluate([output], feeds, {})
+    for after_passes in (False, True):
+        got = interpreted(output, feeds, {}, SMALL, schedule, after_passes=after_passes)
+        np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-3)
+
+
+@pytest.mark.parametrize(("rows", "asked"), [(3136, True), (196, False)])
+def test_data_that_the_second_level_keeps_is_not_asked_for(rows: int, asked: bool) -> None:
+    _, schedule = with_weights(rows, 384, 96)
+    assert any(isinstance(s, PrefetchStep) and s.tensor == "x" for s in schedule) is asked
+
+
+def test_only_rows_of_the_reduction_are_asked_for() -> None:
+    output, schedule = with_weights(301, 24, 96, SMALL)
+    (step,) = (s for s in schedule if isinstance(s, PrefetchStep) and s.tensor == "x")
+    for wrong in (replace(step, tensor="w"), replace(step, loop="m"), replace(step, tensor="mm")):
+        steps = tuple(wrong if s is step else s for s in schedule if not isinstance(s, Pack))
+        with pytest.raises(IngotError):
+            lower("kernel", output, list(arguments_of(output)), [], steps, SMALL)
 
 
 def test_a_prefetch_needs_a_packed_constant_and_a_reduction() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
 import numpy as np
@@ -15,7 +14,6 @@ from compiler_service.loop_ir.ir import (
     Allocate,
     Broadcast,
     For,
-    Prefetch,
     Statement,
     Store,
     substatements,
@@ -33,8 +31,6 @@ from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
-from shared_ir.expr import Var, lift, substitute
-from shared_ir.simplify import simplify
 from shared_ir.target import Target
 from tests.cases import every
 from tests.compiler_service.schedule.kernels import (
@@ -45,6 +41,7 @@ from tests.compiler_service.schedule.kernels import (
     TARGETS,
     arguments_of,
     interpreted,
+    prefetched_by,
     random_feeds,
 )
 from tests.compiler_service.schedule.test_default_schedules import convolution
@@ -262,23 +259,10 @@ def test_the_next_chunk_of_weights_is_asked_for_line_by_line() -> None:
     output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1))
     schedule = schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
     function = lower("kernel", output, arguments_of(output), [], schedule, AVX512)
-    asked = list(prefetched(function.body, {}))
+    asked = list(prefetched_by(function))
     tile = [at for at in asked if at[:2] == (1, 20)]  # of output channels 16 to 31, channel 20
     assert {at[-1] // 16 for at in tile} == set(range(9))
     assert len(tile) == 12  # six rows of points ask for one line and a half each
-
-
-def prefetched(statement: Statement, env: dict[str, int]) -> Iterator[tuple[int, ...]]:
-    """The elements that ``statement`` asks memory for."""
-    if isinstance(statement, For):
-        for i in range(int(getattr(statement.extent, "value", 0))):
-            yield from prefetched(statement.body, {**env, statement.var.name: i})
-    elif isinstance(statement, Prefetch):
-        known = {Var(name): lift(value) for name, value in env.items()}
-        yield tuple(int(getattr(simplify(substitute(i, known)), "value", -1)) for i in statement.indices)
-    else:
-        for inner in substatements(statement):
-            yield from prefetched(inner, env)
 
 
 def test_constants_are_laid_out_by_several_digits_of_one_axis() -> None:
