@@ -23,7 +23,7 @@ _KEYS_IN_L1 = 0.7
 _MOST_KEYS = 128
 """More would not make it cheaper to take up and put down the sums so far."""
 _FEWEST_KEYS = 32
-_MOST_ROWS = 256
+_MOST_ROWS = 640
 _UNKNOWN_ROWS = 96
 _ROWS_TO_BEGIN = 4
 """Rows whose products take as long as it takes to arrange a block of keys."""
