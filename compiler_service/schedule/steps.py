@@ -169,9 +169,9 @@ class Prefetch:
     """While ``stage`` reads a tile of the argument ``tensor``, ask memory for what follows it there, at each turn of ``loop``.
 
     A tile of a packed constant is all that the reduction reads of it; of other arguments it is the rows that the register tile
-    covers. What follows may lie behind the end of the argument. ``sweeps`` are the axes of ``stage``
-    along which the same tile is read again, outermost first: (axis, extent within a task, what one turn covers). Each sweep
-    asks for an equal part of what follows, so that it arrives evenly over all of them.
+    covers. What follows may lie behind the end of the argument. ``sweeps`` are the axes of ``stage`` along which the same tile is
+    read again, outermost first: (axis, extent within a task, what one turn covers). Each sweep asks for an equal part of what
+    follows, so that it arrives evenly over all of them.
     """
 
     stage: str

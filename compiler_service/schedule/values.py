@@ -143,7 +143,8 @@ class Values:
         """Asks for a part of what follows the present tile: its turn of the reduction, its sweep over the present tile.
 
         With a tile of ``t`` elements that is swept ``n`` times in ``s`` steps, step ``k`` of sweep ``q`` asks for element
-        ``(q * s + k) * ceil(t / (n * s))`` of what follows it. What the first level has no room for waits in the second.
+        ``(q * s + k) * ceil(t / (n * s))`` of what follows it. Weights wait in the second level: the first is full of the present
+        tile, or passes it through.
         """
         load, packed = _load_of(stage, ahead.tensor), ahead.tensor in self._state.packs
         found = (self._packed_tile if packed else self._rows)(stage, load, ranges)
@@ -152,7 +153,7 @@ class Values:
         sweep, sweeps = _sweep(ahead.sweeps, ranges)
         part = -(-found.size // (sweeps * found.steps))
         place = self._simplify((sweep * found.steps + found.step) * part)
-        level = 1 if found.size * load.dtype.itemsize <= self._target.l1 // 2 else 2
+        level = 2 if packed or found.size * load.dtype.itemsize > self._target.l1 // 2 else 1
         for more in range(0, part, CACHE_LINE // load.dtype.itemsize):
             yield Prefetch(self.arguments[ahead.tensor], (*found.following, self._simplify(place + more)), level=level)
 
