@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     models, shapes = find_models(options.models), dict(options.shape)
     machine = describe_machine()
     folder = options.out.parent / "results"
-    folder.mkdir(exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
 
     def say(text: str) -> None:
         console.print(text, style="dim", soft_wrap=True)

@@ -38,11 +38,12 @@ def test_known_cases_exist() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_the_whole_suite(tmp_path: Path) -> None:
     """In a process of its own, since every case runs in a child of it."""
     out = tmp_path / "conformance.json"
     run = subprocess.run(
-        [sys.executable, "-m", "ingot.conformance", "--out", str(out)], capture_output=True, text=True, timeout=900
+        [sys.executable, "-m", "ingot.conformance", "--out", str(out)], capture_output=True, text=True, timeout=1080
     )
     results = json.loads(out.read_text())["results"]
     unexpected = [line for line in run.stdout.splitlines() if line.startswith("unexpected: ")]
