@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from compiler_service.graph_passes.aliases import is_joined, is_view
+from compiler_service.graph_passes.aliases import is_joined, is_view, runs_no_kernel
 from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.fold_batch_norm import CONTRACTIONS
 from compiler_service.graph_passes.parts import find_parts, seen_through
@@ -49,7 +49,7 @@ class PadRows(Pass):
         return graph if all(a is b for a, b in zip(nodes, graph.nodes, strict=True)) else graph.with_(nodes=nodes)
 
     def _gains(self, graph: Graph, node: Node) -> bool:
-        if node.op != GROUP_OP or is_view(node) or is_joined(node) or len(node.results) != 1:
+        if node.op != GROUP_OP or runs_no_kernel(node) or len(node.results) != 1:
             return False
         (value,) = node.results
         if not self._collides(value):

@@ -21,7 +21,7 @@ from shared_ir.graph import GROUP_OP, Graph, Node, Value, fresh_names
 @dataclass(frozen=True)
 class PlaceParts(Pass):
     """A concatenation runs no kernel where kernels of ours write its operands into their places in its memory, one after the
-    other; the operands of which that cannot be said are copied there. Runs last, on the outermost graph.
+    other; the operands of which that cannot be said are copied there. Runs when kernels and outputs are settled, on the outermost graph.
 
     The largest concatenation is arranged first: one of operands that lie side by side in a larger one is a view of it (the
     growing prefixes of a dense block). A group that computes on the way to a concatenation, or from it, is cut around it, where

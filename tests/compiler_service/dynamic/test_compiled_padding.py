@@ -1,4 +1,4 @@
-"""Data with a line of padding after each row: perceptrons, attention and convolutions of many channels; against ONNX Runtime."""
+"""Data with a line of padding after each row: perceptrons and convolutions of many channels; against ONNX Runtime."""
 
 from __future__ import annotations
 

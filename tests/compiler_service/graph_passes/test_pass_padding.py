@@ -42,7 +42,8 @@ def strides(text: str, item: PadRows = SHORT) -> dict[str, tuple[object, ...]]:
 
 
 def assert_same_in_memory(before: Graph, after: Graph, sizes: dict[str, int]) -> None:
-    inputs, wanted = feeds(before, sizes), run_graph(before, feeds(before, sizes))
+    inputs = feeds(before, sizes)
+    wanted = run_graph(before, inputs)
     for found, expected in zip(run_in_memory(after, plan_memory(after), inputs, sizes), wanted, strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-5, atol=1e-5)
 
