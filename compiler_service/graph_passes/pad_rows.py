@@ -13,12 +13,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
-from compiler_service.graph_passes.aliases import is_joined, is_view, runs_no_kernel
+from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.fold_batch_norm import CONTRACTIONS
-from compiler_service.graph_passes.parts import find_parts, seen_through
+from compiler_service.graph_passes.parts import find_parts, readers
 from compiler_service.graph_passes.pass_manager import Pass
-from compiler_service.tensor_expr.strides import Strides, padded
+from compiler_service.tensor_expr.strides import padded
 from shared_ir.graph import GROUP_OP, Graph, Node, Value
 
 
@@ -54,8 +54,8 @@ class PadRows(Pass):
         (value,) = node.results
         if not self._collides(value):
             return False
-        readers = _readers(graph, value, padded(value.shape, self._elements(value)))
-        return readers is not None and any(_contracts(n) for n in readers)
+        found = readers(graph, value, padded(value.shape, self._elements(value)))
+        return found is not None and any(_contracts(n) for n in found)
 
     def _collides(self, value: Value) -> bool:
         if value.type.rank < 2 or all(d == 1 for d in value.shape[:-1]):
@@ -68,25 +68,6 @@ class PadRows(Pass):
 
     def _padded(self, node: Node) -> Node:
         return replace(node, attributes={**node.attributes, "padding": self._elements(node.results[0])})
-
-
-def _readers(graph: Graph, value: Value, strides: Strides) -> tuple[Node, ...] | None:
-    """The kernels that read ``value``, through views too; None where something reads it that knows no such strides."""
-    if value in graph.outputs:
-        return None
-    found: list[Node] = []
-    for node in graph.consumers.get(value, ()):
-        if node.op != GROUP_OP or is_joined(node):
-            return None
-        if not is_view(node):
-            found.append(node)
-            continue
-        through = seen_through(node, strides) if len(node.operands) == 1 else None
-        further = None if through is None else _readers(graph, node.results[0], through)
-        if further is None:
-            return None
-        found += further
-    return tuple(found)
 
 
 def _contracts(group: Node) -> bool:

@@ -17,7 +17,7 @@ from compiler_service.tensor_expr.strides import Strides, padded, reshaped, row_
 from shared_ir.dim import Dim, product
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import lift
-from shared_ir.graph import Graph, Node, Value
+from shared_ir.graph import GROUP_OP, Graph, Node, Value
 from shared_ir.simplify import simplify
 
 
@@ -95,6 +95,27 @@ def seen_through(view: Node, strides: Strides) -> Strides | None:
     if len(view.operands) > 1:  # parts side by side
         return strides
     return reshaped(source.shape, strides, result.shape)
+
+
+def readers(graph: Graph, value: Value, strides: Strides) -> tuple[Node, ...] | None:
+    """The groups that read ``value``, through views too, if its elements lie ``strides`` apart; None where something reads it that
+    knows no strides, or through a view that none express. Without gaps anything may read it."""
+    consumers = graph.consumers.get(value, ())
+    if with_gaps(value.shape, strides) is None:
+        return tuple(n for n in consumers if n.op == GROUP_OP)
+    if value in graph.outputs or any(n.op != GROUP_OP for n in consumers):
+        return None
+    found: list[Node] = []
+    for node in consumers:
+        if not is_view(node):
+            found.append(node)
+            continue
+        through = seen_through(node, strides)
+        further = None if through is None else readers(graph, node.results[0], through)
+        if further is None:
+            return None
+        found += further
+    return tuple(found)
 
 
 def side_by_side(operands: Sequence[Value], parts: Mapping[Value, Part], axis: int) -> bool:

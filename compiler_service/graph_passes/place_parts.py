@@ -6,10 +6,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from compiler_service.graph_passes.aliases import is_view, memory_roots
+from compiler_service.graph_passes.aliases import memory_roots
 from compiler_service.graph_passes.concatenations import Concatenation
 from compiler_service.graph_passes.layout_state import elements
-from compiler_service.graph_passes.parts import Part, find_parts, offsets, seen_through, side_by_side
+from compiler_service.graph_passes.parts import Part, find_parts, offsets, readers, side_by_side
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.separate_outputs import copy_group
 from compiler_service.graph_passes.symbols import input_symbols
@@ -144,19 +144,7 @@ class _Places:
 
     def _is_readable(self, value: Value, strides: Strides, is_inside: bool) -> bool:
         """Whether all that read ``value`` can do so through ``strides``: kernels do, and views whose strides are known."""
-        if is_inside or with_gaps(value.shape, strides) is None:
-            return True
-        return value not in self.graph.outputs and all(
-            self._reads(node, value, strides) for node in self.graph.consumers.get(value, ())
-        )
-
-    def _reads(self, node: Node, value: Value, strides: Strides) -> bool:
-        if node.op != GROUP_OP:
-            return False
-        if not is_view(node):
-            return True
-        through = seen_through(node, strides)
-        return through is not None and self._is_readable(node.results[0], through, False)
+        return is_inside or readers(self.graph, value, strides) is not None
 
     # -- what is gained
 
