@@ -30,9 +30,9 @@ def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) ->
     conv = convolution_of(stage)
     if conv is None or conv.weight.tensor is not weight or conv.weight_axes != step.axes:
         raise misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
-    depth = conv.data.tensor.shape[-1]
-    if step.chunk and (not isinstance(depth, int) or depth % step.chunk):
-        raise misfit(f"{stage.name} has no whole chunks of channels", f"a divisor of {depth}", str(step.chunk))
+    if step.chunk and (conv.is_grouped or conv.depth % step.chunk):
+        expected = f"a divisor of {conv.depth} channels of one group"
+        raise misfit(f"{stage.name} has no whole chunks of channels", expected, str(step.chunk))
     made = winograd_stages(conv, step.tile, step.chunk)
     tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)
     weights = () if made.weight_rows is None else (made.weight_rows, made.weight)

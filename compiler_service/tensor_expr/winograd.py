@@ -12,7 +12,7 @@ Convolution for Deep Neural Networks", 2020).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import cache
@@ -90,10 +90,12 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 @dataclass(frozen=True)
 class Convolution:
-    """``sum over kh, kw, c of data[outer.., oh + kh, ow + kw, c] * weight[..]``, stride and dilation 1, one group.
+    """``sum over kh, kw, c of data[outer.., oh + kh, ow + kw, channel(oc, c)] * weight[..]``, stride and dilation 1.
 
     Attributes:
         outer: axes of the output before ``oh, ow, oc``.
+        depth: channels of the data that an output sums, the extent of ``c``.
+        group: outputs that sum the same channels; all of them where the convolution is not grouped.
         weight_axes: positions of oc, c, kh, kw among the weight's axes.
     """
 
@@ -102,7 +104,17 @@ class Convolution:
     weight: Load
     outer: tuple[str, ...]
     kernel: int
+    depth: int
+    group: int
     weight_axes: tuple[int, int, int, int]
+
+    @property
+    def is_grouped(self) -> bool:
+        return self.group != self.tensor.shape[-1]
+
+    def channel(self, oc: Expr, c: Expr) -> Expr:
+        """Where the data has the channel ``c`` of those that the output ``oc`` sums."""
+        return oc // self.group * self.depth + c if self.is_grouped else c
 
 
 def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution | None:
@@ -117,17 +129,27 @@ def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution |
     if not static or kh.extent != kw.extent or kh.extent == 1 or len(data.indices) < 3:
         return None
     *batch, ih, iw, ic = data.indices
-    wanted = (simplify(oh.var + kh.var), simplify(ow.var + kw.var), c.var)
-    if (simplify(ih), simplify(iw), simplify(ic)) != wanted:
-        return None
     inner = {a.var for a in (oh, ow, oc, kh, kw, c)}
     order = [oc.var, c.var, kh.var, kw.var]
     if any(variables(i) & inner for i in batch) or sorted(map(str, weight.indices)) != sorted(map(str, order)):
         return None
-    positions = [weight.indices.index(v) for v in order]
-    assert isinstance(kh.extent, int)
-    first, second, third, fourth = positions
-    return Convolution(tensor, data, weight, tuple(a.name for a in outer), kh.extent, (first, second, third, fourth))
+    first, second, third, fourth = (weight.indices.index(v) for v in order)
+    kernel, depth, outputs = (int(str(a.extent)) for a in (kh, c, oc))
+    names, axes = tuple(a.name for a in outer), (first, second, third, fourth)
+    for group in _outputs_of_group(data.tensor.shape[-1], depth, outputs):
+        found = Convolution(tensor, data, weight, names, kernel, depth, group, axes)
+        wanted = (oh.var + kh.var, ow.var + kw.var, found.channel(oc.var, c.var))
+        if all(simplify(i) == simplify(w) for i, w in zip((ih, iw, ic), wanted, strict=True)):
+            return found
+    return None
+
+
+def _outputs_of_group(channels: Dim, depth: int, outputs: int) -> Iterator[int]:
+    """How many outputs a group may have where each sums ``depth`` of ``channels``: all of them, or those of whole groups."""
+    yield outputs
+    groups = channels // depth if isinstance(channels, int) and channels % depth == 0 else 1
+    if outputs % groups == 0:
+        yield outputs // groups
 
 
 def _axes_of(tensor: Tensor) -> tuple[Axis, ...]:
@@ -177,8 +199,7 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
     *outer, height, width, channels = shape
     tiles = [as_dim(ceil_div(lift(n), tile)) for n in (height, width)]
     data = _whole_tiles(conv, f, tiles)
-    depth, oc = data.shape[-1], conv.weight.tensor.shape[conv.weight_axes[0]]
-    size, rank = f.size, len(outer)
+    oc, size, rank = conv.weight.tensor.shape[conv.weight_axes[0]], f.size, len(outer)
 
     def stage(suffix: str, first: int, last: Dim, names: Sequence[str], body: Callable[..., Expr]) -> Tensor:
         own, axes = (*outer, first, size, *tiles, last), (*conv.outer, *names[:2], "th", "tw", names[2])
@@ -199,20 +220,20 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
         terms = [columns[(*i[:rank], h % tile, q, h // tile, w // tile, o)] for q in range(size)]
         return _combination(f.output, w % tile, terms)
 
-    rows = stage("rows", size, depth, ("p", "b", "c"), rows_body)
+    rows = stage("rows", size, data.shape[-1], ("p", "b", "c"), rows_body)
     if chunk:
         transformed = _in_chunks(conv, transformed_body, rows.shape, chunk)
         weight_rows, weight = _transformed_weights(conv, f)
         accumulated, product = _summed_chunks(conv, transformed, weight)
     else:
-        transformed = stage("data.transformed", size, depth, ("p", "q", "c"), transformed_body)
+        transformed = stage("data.transformed", size, data.shape[-1], ("p", "q", "c"), transformed_body)
         weight_rows = None
-        weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, depth), data.dtype)
+        weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, conv.depth), data.dtype)
         accumulated = reduce(
             ReduceOp.SUM,
             (*outer, size, size, *tiles, channels),
-            (depth,),
-            lambda *i: transformed[(*i[:-2], i[-1])] * weight[(*i[rank : rank + 2], i[-2], i[-1])],
+            (conv.depth,),
+            lambda *i: transformed[(*i[:-2], conv.channel(*i[-2:]))] * weight[(*i[rank : rank + 2], *i[-2:])],
             name=f"{name}.accumulated",
             axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
             reduced=("c",),

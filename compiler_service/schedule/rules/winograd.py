@@ -11,11 +11,9 @@ the registers.
 
 from __future__ import annotations
 
-import math
-
 from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
 from compiler_service.schedule.rules.packing import near_distance, packing, prefetch_distance
-from compiler_service.schedule.rules.winograd_model import FLOAT, Blocking, choose_blocking
+from compiler_service.schedule.rules.winograd_model import FLOAT, Blocking, choose_blocking, vector_width
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
@@ -31,7 +29,7 @@ from compiler_service.schedule.steps import (
     Vectorize,
     Winograd,
 )
-from compiler_service.schedule.tiles import lanes, vector_loops
+from compiler_service.schedule.tiles import vector_loops
 from compiler_service.tensor_expr.tensor import Placeholder
 from compiler_service.tensor_expr.winograd import Convolution, filtering
 from shared_ir.dtype import DType
@@ -48,16 +46,16 @@ def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None 
     if len(found) != 1:
         return None
     conv = convolution_of(found[0])
-    if conv is None or not _applies(kernel, conv) or not ends_in_place(kernel, conv.tensor):
+    if conv is None or not _applies(kernel, conv, target) or not ends_in_place(kernel, conv.tensor):
         return None
     blocking = blocking or choose_blocking(conv, target)
     return None if blocking is None else _Plan(kernel, conv, found[0].name, target, blocking).steps()
 
 
-def _applies(kernel: KernelView, conv: Convolution) -> bool:
+def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
     weight = conv.weight.tensor
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
-    return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32
+    return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32 and vector_width(conv, target) > 0
 
 
 class _Plan:
@@ -73,12 +71,12 @@ class _Plan:
         keep = frozenset(f"{name}.{s}" for s in (*made, *weights))
         self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
         self._state = kernel.after(self._before)
-        self._width = lanes(target, DType.FLOAT32)
+        self._width = vector_width(conv, target)
         self._points = filtering(blocking.tile, conv.kernel).size
-        channels = (conv.tensor.shape[-1], conv.data.tensor.shape[-1])
-        self._depth = channels[1] if isinstance(channels[1], int) else 0
-        side = conv.kernel if blocking.chunk else self._points
-        size = side**2 * math.prod(d for d in channels if isinstance(d, int)) * FLOAT
+        self._depth = conv.depth
+        side, channels = conv.kernel if blocking.chunk else self._points, conv.tensor.shape[-1]
+        assert isinstance(channels, int)
+        size = side**2 * channels * conv.depth * FLOAT
         self._prefetch = prefetch_distance(size, target)
         width = conv.tensor.shape[-2]
         self._columns = width if isinstance(width, int) else 0

@@ -51,7 +51,7 @@ def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
     """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
     models = [_Model(conv, target, size) for size in _UNKNOWN]
     model = models[0]
-    if model.channels < model.width or model.depth < model.width:
+    if model.group < model.width or model.depth < model.width:
         return None
     if model.is_static:
         models = models[:1]
@@ -63,6 +63,15 @@ def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
     return model.with_fewest_reads(best[1]) if best[0] < _GAIN else None
 
 
+def vector_width(conv: Convolution, target: Target) -> int:
+    """Elements of a vector, which crosses no groups: half of a register where whole ones do not fit; 0 for narrower groups, of
+    which vectors hold several (:mod:`compiler_service.schedule.rules.grouped`), and where neither fits."""
+    width = lanes(target, DType.FLOAT32)
+    if not conv.is_grouped or conv.group % width == 0:
+        return width
+    return width // 2 if conv.group > width and conv.group % (width // 2) == 0 else 0
+
+
 class _Model:
     """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
 
@@ -72,12 +81,12 @@ class _Model:
 
     def __init__(self, conv: Convolution, target: Target, unknown: int) -> None:
         height, width, channels = conv.tensor.shape[-3:]
-        depth = conv.data.tensor.shape[-1]
-        self.rows, self.columns, self.channels, self.depth = (
-            d if isinstance(d, int) else unknown for d in (height, width, channels, depth)
+        self.rows, self.columns, self.channels = (
+            d if isinstance(d, int) else unknown for d in (height, width, channels)
         )
+        self.depth, self.group, self.is_grouped = conv.depth, conv.group, conv.is_grouped
         self.is_static = isinstance(height, int) and isinstance(width, int)
-        self.kernel, self.width = conv.kernel, lanes(target, DType.FLOAT32)
+        self.kernel, self.width = conv.kernel, vector_width(conv, target)
         self._target = target
         self._images = math.prod(d for d in conv.tensor.shape[:-3] if isinstance(d, int))
 
@@ -85,23 +94,34 @@ class _Model:
         for tile in (4, 2):
             down, across = -(-self.rows // tile), -(-self.columns // tile)
             for rows, columns in self._task_tiles(down, across):
-                parts = {self._target.cores, 1} if rows == down and columns == across else {1}
-                for part in sorted(parts):
+                chunk = 0 if columns == across and self.is_static else columns
+                for part in self._parts(rows == down and columns == across):
                     channels = self.channels // part
-                    chunk = 0 if columns == across and self.is_static else columns
-                    for block in _register_blocks(rows, columns, channels, self._target):
-                        whole = channels * part == self.channels and channels % (block[2] * self.width) == 0
-                        if part == 1:
-                            yield Blocking(tile, rows, chunk, 0, *block)
-                        elif whole and channels > self.width:
-                            yield Blocking(tile, rows, chunk, channels, *block)
+                    whole = channels if part > 1 else 0
+                    for block in self._blocks(rows, columns, channels):
+                        if whole % (block[2] * self.width) == 0:  # a task has whole tiles of the weights
+                            yield Blocking(tile, rows, chunk, whole, *block)
             yield from self._with_weights(tile, down, across)
+
+    def _parts(self, is_image: bool) -> list[int]:
+        """In how many parts tasks may divide the output channels: whole groups, or where a task covers an image one for each core."""
+        groups = self.channels // self.group
+        whole = [n for n in range(2, groups + 1) if groups % n == 0]
+        own = whole if self.is_grouped else [self._target.cores] if is_image else []
+        return [1, *(n for n in own if n > 1 and self.channels % n == 0 and self.channels > n * self.width)]
+
+    def _blocks(self, rows: int, columns: int, channels: int) -> list[tuple[int, int, int]]:
+        """Register blocks for a task of ``channels``; none crosses groups."""
+        if not self.is_grouped:
+            return list(_register_blocks(rows, columns, channels, self._target, self.width))
+        found = _register_blocks(rows, columns, self.group, self._target, self.width)
+        return [b for b in found if self.group % (b[2] * self.width) == 0]
 
     def _with_weights(self, tile: int, down: int, across: int) -> Iterator[Blocking]:
         """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
         size = tile + self.kernel - 1
         registers = size * down * across + size + 2
-        if not self.is_static or self.depth % _CHUNK or registers > self._target.vector_registers:
+        if not self.is_static or self.is_grouped or self.depth % _CHUNK or registers > self._target.vector_registers:
             return
         for part in sorted({1, self._target.cores}):
             if self.channels % (part * self.width) == 0 and self.channels > part * self.width:
@@ -114,7 +134,7 @@ class _Model:
         if b.chunk:
             return b
         columns, channels = b.columns or -(-self.columns // b.tile), b.channels or self.channels
-        blocks = _register_blocks(b.rows, columns, channels, self._target)
+        blocks = self._blocks(b.rows, columns, channels)
         found = [
             replace(b, down=down, across=across, vectors=vectors)
             for down, across, vectors in blocks
@@ -132,8 +152,9 @@ class _Model:
                 yield from ((rows, columns) for rows in range(1, down + 1))
 
     def direct(self) -> float:
-        height, vectors = register_tile(self.columns, self.channels, self._target, DType.FLOAT32)
-        product = tile_cost(self.columns, height, self.channels, vectors * self.width, self.width)
+        height, vectors = register_tile(self.columns, self.group, self._target, DType.FLOAT32)
+        width = lanes(self._target, DType.FLOAT32)
+        product = tile_cost(self.columns, height, self.group, vectors * width, width) * (self.channels // self.group)
         steps = self.kernel**2 * self.depth
         sweeps = self.rows * -(-self.columns // height)
         size = steps * self.channels * FLOAT
@@ -147,12 +168,13 @@ class _Model:
         channels = b.channels or self.channels
         product = self._product_of_chunks(b, f) * channels if b.chunk else self._product(b, f.size, columns, channels)
         lines = (b.rows * b.tile + self.kernel - 1) * (columns * b.tile + self.kernel - 1)
-        vectors_in, vectors_out = -(-self.depth // self.width), -(-channels // self.width)
+        depth = self.depth * (channels // self.group) if self.is_grouped else self.depth
+        vectors_in, vectors_out = -(-depth // self.width), -(-channels // self.width)
         forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size))
         back = vectors_out * tiles * _transform(f.output, f.size)
         parts = self.channels // channels
         tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
-        kept = f.size**2 * tiles * (self.depth + (self.width if b.chunk else channels)) * FLOAT
+        kept = f.size**2 * tiles * (depth + (self.width if b.chunk else channels)) * FLOAT
         spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
         size = (self.kernel if b.chunk else f.size) ** 2 * self.depth * self.channels * FLOAT
@@ -214,9 +236,10 @@ class _Weights:
     sweeps: int
 
 
-def _register_blocks(rows: int, columns: int, channels: int, target: Target) -> Iterator[tuple[int, int, int]]:
+def _register_blocks(
+    rows: int, columns: int, channels: int, target: Target, width: int
+) -> Iterator[tuple[int, int, int]]:
     """(down, across, vectors) of accumulator blocks for ``rows`` x ``columns`` tiles: the best for each number of vectors."""
-    width = lanes(target, DType.FLOAT32)
     found = []
     for vectors in (v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-channels // width))):
         best = (math.inf, 0, (1, 1, 1))

@@ -25,12 +25,13 @@ from compiler_service.schedule.packing import Preparation, preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.winograd import Blocking, winograd_plan
 from compiler_service.schedule.state import stage_names
-from compiler_service.schedule.steps import Schedule, Winograd, from_json, to_json
+from compiler_service.schedule.steps import Schedule, Split, Winograd, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
 from shared_ir.target import Target
 from tests.cases import every
 from tests.compiler_service.schedule.kernels import (
@@ -90,6 +91,59 @@ def test_filtering_computes_the_convolution(target: str, case: str) -> None:
     got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
     (wanted,) = evaluate([output], feeds, {})
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+GROUPED = {
+    "all in a task": ((7, 6, 48, 48, 3), Blocking(4, rows=1, columns=0, channels=0, down=1, across=2, vectors=1), 48),
+    "parts": ((5, 9, 96, 64, 2), Blocking(4, rows=2, columns=0, channels=32, down=2, across=1, vectors=2), 48),
+    "narrower than two vectors": (
+        (6, 6, 72, 72, 3),
+        Blocking(2, rows=3, columns=0, channels=24, down=1, across=3, vectors=3),
+        24,
+    ),
+    "columns": ((6, 9, 32, 64, 2), Blocking(2, rows=1, columns=2, channels=32, down=1, across=2, vectors=1), 16),
+}
+
+
+@pytest.mark.parametrize("case", every(GROUPED, quick={"parts", "narrower than two vectors"}))
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+def test_groups_are_filtered_each_on_its_own(target: str, case: str) -> None:
+    """A task transforms the channels that its own outputs sum, and no others."""
+    (h, w, c, oc, groups), blocking, channels = GROUPED[case]
+    output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1, groups))
+    schedule = schedule_of(output, constants, target, blocking)
+    feeds = random_feeds(output, {})
+    got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    function = lower("kernel", output, arguments_of(output), [], schedule, TARGETS[target])
+    allocated = [s.buffer for s in walk_statements(function.body) if isinstance(s, Allocate)]
+    assert {b.shape[-1] for b in allocated if b.name.endswith(".data")} == {channels}
+
+
+@pytest.mark.parametrize(
+    ("case", "target", "width"),
+    [
+        ((28, 192, 4), AVX512, 16),
+        ((28, 144, 6), AVX512, 8),  # halves of a register, since no whole ones fit groups of 24
+        ((28, 144, 6), AVX2, 8),
+        ((28, 64, 8), AVX512, None),  # vectors hold several groups
+        ((28, 200, 10), AVX512, None),  # neither whole registers nor halves fit groups of 20
+    ],
+)
+def test_the_model_chooses_for_groups(case: tuple[int, int, int], target: Target, width: int | None) -> None:
+    pixels, channels, groups = case
+    output, constants = kernel(convolution(1, pixels, pixels, channels, channels, 3, 1, 1, groups))
+    schedule = default_schedule(output, constants, target, winograd=True)
+    assert any(isinstance(s, Winograd) for s in schedule) == (width is not None)
+    splits = [s.factor for s in schedule if isinstance(s, Split) and s.axis == "c"]
+    assert width is None or splits[-1] == width
+
+
+def test_kernels_do_not_transform_the_weights_of_groups() -> None:
+    output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1, 2))
+    with pytest.raises(IngotError, match="whole chunks"):
+        schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
 
 
 HANGING = {
@@ -156,11 +210,11 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("h", "channels"), [(56, 64), (14, 256)])
-def test_error_of_native_code(h: int, channels: int) -> None:
+@pytest.mark.parametrize(("h", "channels", "groups"), [(56, 64, 1), (14, 256, 1), (28, 192, 4), (28, 72, 3)])
+def test_error_of_native_code(h: int, channels: int, groups: int) -> None:
     """Within 1e-5 of the largest output, against float64."""
     target = host_target()
-    output, constants = kernel(convolution(1, h, h, channels, channels, 3, 1, 1))
+    output, constants = kernel(convolution(1, h, h, channels, channels, 3, 1, 1, groups))
     schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
     assert any(isinstance(step, Winograd) for step in schedule)
     arguments, names = arguments_of(output), stage_names(output)
@@ -169,16 +223,17 @@ def test_error_of_native_code(h: int, channels: int) -> None:
     result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
     native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
     native.close()
-    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments))
+    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments), groups=groups)
     assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
-def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray) -> np.ndarray:
+def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int) -> np.ndarray:
     """``relu(conv(pad(x), w) + r)`` in float64."""
     padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
     windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
-    total = np.tensordot(windows, w, axes=((2, 3, 4), (1, 2, 3)))
-    return np.asarray(np.maximum(total + r, 0.0))
+    pairs = zip(np.split(windows, groups, axis=2), np.split(w, groups), strict=True)
+    total = [np.tensordot(own, filters, axes=((2, 3, 4), (1, 2, 3))) for own, filters in pairs]
+    return np.asarray(np.maximum(np.concatenate(total, axis=2) + r, 0.0))
 
 
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
