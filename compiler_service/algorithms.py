@@ -23,14 +23,19 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
         if isinstance(step, Winograd):
             weight = tensors[step.weight]
             channels, kernel = (int(str(weight.shape[axis])) for axis in step.axes[1:3])
-            transforms = step.chunk > 0
+            of_method = (step.tile, kernel, channels, step.stride)
             found.append(
                 {
                     "kernel": built.kernel.name,
                     "nodes": list(definition.nodes),
-                    "algorithm": f"winograd F({step.tile}x{step.tile}, {kernel}x{kernel})",
-                    "error_bound": error_bound(step.tile, kernel, channels, transforms_weights=transforms),
-                    "error_typical": measured_error(step.tile, kernel, channels, transforms_weights=transforms),
+                    "algorithm": _name(step, kernel),
+                    "error_bound": error_bound(*of_method, transforms_weights=step.chunk > 0),
+                    "error_typical": measured_error(*of_method, transforms_weights=step.chunk > 0),
                 }
             )
     return tuple(found)
+
+
+def _name(step: Winograd, kernel: int) -> str:
+    stride = f" of stride {step.stride}" if step.stride > 1 else ""
+    return f"winograd F({step.tile}x{step.tile}, {kernel}x{kernel}){stride}"

@@ -93,7 +93,7 @@ def weight_transform(
         return Turned(group)
     kernel = weight.shape[step.axes[2]]
     assert isinstance(kernel, int)
-    matrix = filtering(step.tile, kernel).weight
+    matrix = filtering(step.tile, kernel, step.stride).weight
     return LinearTransform(step.axes[2:], step.axes[:2], tuple(tuple(float(x) for x in row) for row in matrix))
 
 

@@ -28,8 +28,9 @@ from shared_ir.expr import Expr, transform
 def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> State:
     """``stage`` by minimal filtering (see the step ``Winograd``)."""
     conv = convolution_of(stage)
-    if conv is None or conv.weight.tensor is not weight or conv.weight_axes != step.axes:
-        raise misfit(f"{stage.name} is not a convolution of stride 1 by {step.weight}")
+    fits = conv is not None and conv.weight.tensor is weight
+    if conv is None or not fits or (conv.weight_axes, conv.stride) != (step.axes, step.stride):
+        raise misfit(f"{stage.name} is not a convolution of stride {step.stride} by {step.weight}")
     if step.chunk and (conv.is_grouped or conv.depth % step.chunk):
         expected = f"a divisor of {conv.depth} channels of one group"
         raise misfit(f"{stage.name} has no whole chunks of channels", expected, str(step.chunk))

@@ -1,4 +1,4 @@
-"""Winograd's minimal filtering: a convolution of stride 1 as transforms around a product of matrices.
+"""Winograd's minimal filtering: a convolution as transforms around a product of matrices.
 
 F(m x m, r x r) computes tiles of m x m outputs from tiles of n x n inputs, n = m + r - 1, with n * n products in place of
 m * m * r * r (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015)::
@@ -8,6 +8,10 @@ m * m * r * r (Lavin and Gray, "Fast Algorithms for Convolutional Neural Network
 The matrices follow from n - 1 distinct points and infinity (Toom-Cook). The points 0, 1, -1, 1/2, -2 keep the rounding error of
 F(4x4, 3x3) about 5 times smaller than 0, +-1, +-2 (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
 Convolution for Deep Neural Networks", 2020).
+
+With a stride, the elements that a tap reads are one of its residues: each phase of the data, with the taps that read it, is a
+convolution of stride 1, and their sum is the result. F(m, 3) of stride 2 has m + 1 products for two taps of the even elements and m
+for that of the odd ones, in place of 3 m; its matrices are those of both phases side by side.
 """
 
 from __future__ import annotations
@@ -30,6 +34,7 @@ from shared_ir.simplify import simplify
 Matrix = tuple[tuple[Fraction, ...], ...]
 
 _POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
+_STRIDES = (1, 2)
 _SAMPLES = 16
 """Tiles and output channels to measure errors on."""
 _UNIT = 2.0**-24
@@ -38,7 +43,7 @@ _UNIT = 2.0**-24
 
 @dataclass(frozen=True)
 class Filtering:
-    """F(tile, kernel) along one axis.
+    """F(tile, kernel) of ``stride`` along one axis. The last point adds to the last output alone.
 
     Attributes:
         output: AT, ``tile`` x ``size``.
@@ -48,13 +53,15 @@ class Filtering:
 
     tile: int
     kernel: int
+    stride: int
     output: Matrix
     weight: Matrix
     data: Matrix
 
     @property
     def size(self) -> int:
-        return self.tile + self.kernel - 1
+        """Products, and elements of the data, for a tile of outputs."""
+        return (self.tile - 1) * self.stride + self.kernel
 
     def with_plain_weights(self) -> Filtering:
         """The same with the denominators of G in BT: its rows start with 1, fewer multiplications transform weights."""
@@ -65,8 +72,30 @@ class Filtering:
 
 
 @cache
-def filtering(tile: int, kernel: int) -> Filtering:
+def filtering(tile: int, kernel: int, stride: int = 1) -> Filtering:
     """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, and infinity."""
+    if kernel < stride:
+        raise ValueError(f"a stride of {stride} passes over data between windows of {kernel}")
+    size = (tile - 1) * stride + kernel
+    phases = [_dense(tile, len(range(phase, kernel, stride))) for phase in range(stride)]
+    output = tuple(tuple(c for p in phases for c in p.output[i]) for i in range(tile))
+    weight = tuple(_spread(row, n, stride, kernel) for n, p in enumerate(phases) for row in p.weight)
+    data = tuple(_spread(row, n, stride, size) for n, p in enumerate(phases) for row in p.data)
+    return Filtering(tile, kernel, stride, output, weight, data)
+
+
+def _spread(row: Sequence[Fraction], first: int, step: int, extent: int) -> tuple[Fraction, ...]:
+    """``row`` at every ``step``-th of ``extent`` places from ``first``, zeros between."""
+    found = [Fraction(0)] * extent
+    found[first::step] = row
+    return tuple(found)
+
+
+def _dense(tile: int, kernel: int) -> Filtering:
+    """F(tile, kernel) of stride 1."""
+    if kernel == 1:
+        unit = tuple(tuple(Fraction(i == j) for j in range(tile)) for i in range(tile))
+        return Filtering(tile, 1, 1, unit, ((Fraction(1),),) * tile, unit)
     size = tile + kernel - 1
     points = _POINTS[: size - 1]
     if len(points) != size - 1 or tile < 2:
@@ -76,7 +105,7 @@ def filtering(tile: int, kernel: int) -> Filtering:
     weight = tuple(tuple(p**k / scale for k in range(kernel)) for p, scale in zip(points, scales, strict=True))
     last = tuple(Fraction(k == kernel - 1) for k in range(kernel))
     data = tuple((*_polynomial([q for q in points if q != p]), Fraction(0)) for p in points)
-    return Filtering(tile, kernel, output, (*weight, last), (*data, _polynomial(points)))
+    return Filtering(tile, kernel, 1, output, (*weight, last), (*data, _polynomial(points)))
 
 
 def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
@@ -90,7 +119,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 @dataclass(frozen=True)
 class Convolution:
-    """``sum over kh, kw, c of data[outer.., oh + kh, ow + kw, channel(oc, c)] * weight[..]``, stride and dilation 1.
+    """``sum over kh, kw, c of data[outer.., oh * stride + kh, ow * stride + kw, channel(oc, c)] * weight[..]``, dilation 1.
 
     Attributes:
         outer: axes of the output before ``oh, ow, oc``.
@@ -104,6 +133,7 @@ class Convolution:
     weight: Load
     outer: tuple[str, ...]
     kernel: int
+    stride: int
     depth: int
     group: int
     weight_axes: tuple[int, int, int, int]
@@ -136,9 +166,10 @@ def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution |
     first, second, third, fourth = (weight.indices.index(v) for v in order)
     kernel, depth, outputs = (int(str(a.extent)) for a in (kh, c, oc))
     names, axes = tuple(a.name for a in outer), (first, second, third, fourth)
-    for group in _outputs_of_group(data.tensor.shape[-1], depth, outputs):
-        found = Convolution(tensor, data, weight, names, kernel, depth, group, axes)
-        wanted = (oh.var + kh.var, ow.var + kw.var, found.channel(oc.var, c.var))
+    groups = _outputs_of_group(data.tensor.shape[-1], depth, outputs)
+    for group, stride in ((group, stride) for group in groups for stride in _STRIDES):
+        found = Convolution(tensor, data, weight, names, kernel, stride, depth, group, axes)
+        wanted = (oh.var * stride + kh.var, ow.var * stride + kw.var, found.channel(oc.var, c.var))
         if all(simplify(i) == simplify(w) for i, w in zip((ih, iw, ic), wanted, strict=True)):
             return found
     return None
@@ -194,7 +225,7 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
     """``conv`` by F(tile x tile). Where ``chunk`` is not 0 its weights are transformed here, and so many channels of the data, a
     divisor of their number, are summed at a time; else its weights come transformed."""
     name, shape = conv.tensor.name, conv.tensor.shape
-    f = filtering(tile, conv.kernel)
+    f = filtering(tile, conv.kernel, conv.stride)
     f = f.with_plain_weights() if chunk else f
     *outer, height, width, channels = shape
     tiles = [as_dim(ceil_div(lift(n), tile)) for n in (height, width)]
@@ -207,7 +238,8 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
 
     def rows_body(*i: Expr) -> Expr:
         p, b, th, tw, c = i[rank:]
-        return _combination(f.data, p, [data[(*i[:rank], th * tile + a, tw * tile + b, c)] for a in range(size)])
+        first, column = th * (tile * conv.stride), tw * (tile * conv.stride) + b
+        return _combination(f.data, p, [data[(*i[:rank], first + a, column, c)] for a in range(size)])
 
     def transformed_body(*i: Expr) -> Expr:
         return _combination(f.data, i[rank + 1], [rows[(*i[: rank + 1], b, *i[rank + 2 :])] for b in range(size)])
@@ -318,7 +350,7 @@ def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Ten
 def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tensor:
     """The data of whole tiles: zeros where the last tiles hang over the end."""
     source = conv.data.tensor
-    shape = [as_dim(lift(n) * f.tile + f.kernel - 1) for n in tiles]
+    shape = [as_dim(lift(n) * (f.tile * f.stride) + f.kernel - f.stride) for n in tiles]
     rank = len(conv.outer)
     outer_axes = [a.var for a in _axes_of(conv.tensor)[:rank]]
 
@@ -365,14 +397,14 @@ def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
 # -- rounding errors
 
 
-def error_bound(tile: int, kernel: int, channels: int, *, transforms_weights: bool = False) -> float:
+def error_bound(tile: int, kernel: int, channels: int, stride: int = 1, *, transforms_weights: bool = False) -> float:
     """Largest error of an output in float32, relative to ``max|data| * sum|weight|`` over the ``channels * kernel**2`` weights of
     an output channel. It holds for all data and weights, and is seldom approached.
 
     Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), more where
     the kernel itself transforms the weights; the transforms enlarge its terms by the product of the absolute matrices.
     """
-    f = filtering(tile, kernel)
+    f = filtering(tile, kernel, stride)
     output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
     reach = data.sum(axis=1)
     growth = max(
@@ -386,9 +418,11 @@ def error_bound(tile: int, kernel: int, channels: int, *, transforms_weights: bo
     return float(growth * steps * _UNIT / (1 - steps * _UNIT))
 
 
-def measured_error(tile: int, kernel: int, channels: int, *, transforms_weights: bool = False) -> float:
+def measured_error(
+    tile: int, kernel: int, channels: int, stride: int = 1, *, transforms_weights: bool = False
+) -> float:
     """Error of a few tiles of normally distributed data and weights in float32, relative to the largest output."""
-    f = filtering(tile, kernel)
+    f = filtering(tile, kernel, stride)
     f = f.with_plain_weights() if transforms_weights else f
     random = np.random.default_rng(0)
     data = random.standard_normal((_SAMPLES, channels, f.size, f.size)).astype(np.float32)

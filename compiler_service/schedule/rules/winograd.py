@@ -1,4 +1,4 @@
-"""Convolutions of stride 1 by Winograd's filtering, where the model of the target says that it pays.
+"""Convolutions by Winograd's filtering, where the model of the target says that it pays.
 
 A task computes some rows of tiles from data to output: it copies the padded data it needs, transforms it, multiplies (p, q) by
 (p, q) with the register tile of every other product, and transforms back into the epilogue. Chunks of output channels keep the
@@ -65,14 +65,14 @@ class _Plan:
         self._kernel, self._name, self._target, self._blocking = kernel, name, target, blocking
         self._weight = conv.weight.tensor.name
         self._weight_axes = conv.weight_axes
-        before = (Winograd(name, self._weight, conv.weight_axes, blocking.tile, blocking.chunk),)
+        before = (Winograd(name, self._weight, conv.weight_axes, blocking.tile, blocking.chunk, conv.stride),)
         made = ("data", "rows", "data.transformed", "accumulated", "product", "columns")
         weights = ("weight.rows", "weight.transformed") if blocking.chunk else ()
         keep = frozenset(f"{name}.{s}" for s in (*made, *weights))
         self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
         self._state = kernel.after(self._before)
         self._width = vector_width(conv, target)
-        self._points = filtering(blocking.tile, conv.kernel).size
+        self._points = filtering(blocking.tile, conv.kernel, conv.stride).size
         self._depth = conv.depth
         side, channels = conv.kernel if blocking.chunk else self._points, conv.tensor.shape[-1]
         assert isinstance(channels, int)

@@ -18,12 +18,18 @@ _CORES_OF_MEMORY = 2
 """So many cores that read at once have all that the memory gives."""
 _BLOCK_SLACK = 1.1
 """Register blocks may take so much longer than the cheapest: fewer sweeps over the tiles hide more of the weights' arrival."""
+_ALIKE = 1.05
+"""Blockings cost alike when one takes at most so many times as long as the other."""
 _FEWEST_COLUMNS = 7
 """A task covers at least so many tiles of a row of tiles, or all of them."""
 _UNKNOWN = (20, 48, 112)
 """What extents that the run defines are taken for."""
-_GAIN = 0.9
-"""A blocking must promise to take less than this part of the direct method's time: rounding errors are larger."""
+_GAIN = {1: 0.9, 2: 0.86}
+"""A blocking must promise to take less than this part of the direct method's time, for each stride: rounding errors are larger. With
+a stride transforms are a larger part; of the layers measured, those that promised less gained at most 3 %."""
+_MOST_WEIGHTS = 1 << 24
+"""Bytes of transformed weights of a convolution with a stride, 2.8 (F(2x2)) or 9 times (F(4x4)) the original: memory brings them
+beside what other cores ask for (26 MB of a 7x7 layer: 6 % slower than the direct method, where the model promised a gain)."""
 _CHUNK = 16
 """Channels that are summed at a time where the kernel transforms the weights: a line of the transformed data, and no more
 weights than the first-level cache keeps while a row of points after the other reads them."""
@@ -59,8 +65,9 @@ def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
     def cost(b: Blocking) -> float:
         return sum(m.cost(b) / m.direct() for m in models) / len(models)
 
-    best = min(((cost(b), b) for b in model.candidates()), key=lambda found: found[0])
-    return model.with_fewest_reads(best[1]) if best[0] < _GAIN else None
+    found = [(cost(b), b) for b in model.candidates()]
+    least, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
+    return model.with_fewest_reads(best) if best is not None and least < _GAIN[conv.stride] else None
 
 
 def vector_width(conv: Convolution, target: Target) -> int:
@@ -86,12 +93,14 @@ class _Model:
         )
         self.depth, self.group, self.is_grouped = conv.depth, conv.group, conv.is_grouped
         self.is_static = isinstance(height, int) and isinstance(width, int)
-        self.kernel, self.width = conv.kernel, vector_width(conv, target)
+        self.kernel, self.stride, self.width = conv.kernel, conv.stride, vector_width(conv, target)
         self._target = target
         self._images = math.prod(d for d in conv.tensor.shape[:-3] if isinstance(d, int))
 
     def candidates(self) -> Iterator[Blocking]:
         for tile in (4, 2):
+            if self.stride > 1 and self._weights(tile) > _MOST_WEIGHTS:
+                continue
             down, across = -(-self.rows // tile), -(-self.columns // tile)
             for rows, columns in self._task_tiles(down, across):
                 chunk = 0 if columns == across and self.is_static else columns
@@ -102,6 +111,10 @@ class _Model:
                         if whole % (block[2] * self.width) == 0:  # a task has whole tiles of the weights
                             yield Blocking(tile, rows, chunk, whole, *block)
             yield from self._with_weights(tile, down, across)
+
+    def _weights(self, tile: int) -> int:
+        """Bytes of the transformed weights."""
+        return filtering(tile, self.kernel, self.stride).size ** 2 * self.depth * self.channels * FLOAT
 
     def _parts(self, is_image: bool) -> list[int]:
         """In how many parts tasks may divide the output channels: whole groups, or where a task covers an image one for each core."""
@@ -121,7 +134,13 @@ class _Model:
         """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
         size = tile + self.kernel - 1
         registers = size * down * across + size + 2
-        if not self.is_static or self.is_grouped or self.depth % _CHUNK or registers > self._target.vector_registers:
+        if (
+            not self.is_static
+            or self.is_grouped
+            or self.stride > 1
+            or self.depth % _CHUNK
+            or registers > self._target.vector_registers
+        ):
             return
         for part in sorted({1, self._target.cores}):
             if self.channels % (part * self.width) == 0 and self.channels > part * self.width:
@@ -130,7 +149,7 @@ class _Model:
 
     def with_fewest_reads(self, b: Blocking) -> Blocking:
         """``b`` with the register block that is the cheapest when the request for weights ahead, one in each step, counts as a read
-        too: of blocks that multiply alike, the one of more vectors reads less data (3 to 8 % of a convolution's time)."""
+        too: of blocks that cost alike, the one of more vectors reads less data (3 to 8 % of a convolution's time)."""
         if b.chunk:
             return b
         columns, channels = b.columns or -(-self.columns // b.tile), b.channels or self.channels
@@ -140,7 +159,8 @@ class _Model:
             for down, across, vectors in blocks
             if b.channels % (vectors * self.width) == 0  # a task has whole tiles of the weights
         ]
-        return min(found, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
+        alike = [other for other in found if self.cost(other) <= self.cost(b) * _ALIKE]
+        return min(alike, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
         """(rows, columns) of tiles that a task may cover."""
@@ -162,22 +182,24 @@ class _Model:
         return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
 
     def cost(self, b: Blocking) -> float:
-        f = filtering(b.tile, self.kernel)
+        f = filtering(b.tile, self.kernel, self.stride)
         columns = b.columns or -(-self.columns // b.tile)
         tiles = b.rows * columns
         channels = b.channels or self.channels
         product = self._product_of_chunks(b, f) * channels if b.chunk else self._product(b, f.size, columns, channels)
-        lines = (b.rows * b.tile + self.kernel - 1) * (columns * b.tile + self.kernel - 1)
+        more = self.kernel - self.stride
+        lines = math.prod(n * b.tile * self.stride + more for n in (b.rows, columns))
         depth = self.depth * (channels // self.group) if self.is_grouped else self.depth
         vectors_in, vectors_out = -(-depth // self.width), -(-channels // self.width)
-        forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size))
-        back = vectors_out * tiles * _transform(f.output, f.size)
+        registers = self._target.vector_registers
+        forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size, registers))
+        back = vectors_out * tiles * _transform(f.output, f.size, registers)
         parts = self.channels // channels
         tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
         kept = f.size**2 * tiles * (depth + (self.width if b.chunk else channels)) * FLOAT
         spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
-        size = (self.kernel if b.chunk else f.size) ** 2 * self.depth * self.channels * FLOAT
+        size = self.kernel**2 * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
         return self._both(
             tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
         )
@@ -269,9 +291,10 @@ def _block_cost(b: Blocking, columns: int, channels: int, width: int, others: in
     )
 
 
-def _transform(matrix: Matrix, size: int) -> float:
-    """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up."""
-    return (size + len(matrix)) * _terms(matrix) + size * size
+def _transform(matrix: Matrix, size: int, registers: int) -> float:
+    """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up. What has
+    been transformed along one axis and does not fit ``registers`` is written and read once more."""
+    return (size + len(matrix)) * _terms(matrix) + size * size + 2 * max(0, len(matrix) * size - registers)
 
 
 def _terms(matrix: Matrix) -> int:

@@ -140,6 +140,49 @@ def test_the_model_chooses_for_groups(case: tuple[int, int, int], target: Target
     assert width is None or splits[-1] == width
 
 
+STRIDED = {
+    "rows": ((16, 8, 4, 32), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2), 1),
+    "ragged": ((13, 15, 20, 20), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 1),
+    "tile2": ((10, 7, 17, 40), Blocking(2, rows=3, columns=0, channels=32, down=3, across=2, vectors=1), 1),
+    "columns": ((9, 18, 4, 17), Blocking(2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2), 1),
+    "groups": ((12, 12, 48, 48), Blocking(2, rows=3, columns=0, channels=24, down=1, across=3, vectors=3), 2),
+}
+
+
+@pytest.mark.parametrize("case", every(STRIDED, quick={"ragged", "groups"}))
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+def test_filtering_with_a_stride(target: str, case: str) -> None:
+    (h, w, c, oc), blocking, groups = STRIDED[case]
+    output, constants = kernel(convolution(1, h, w, c, oc, 3, 2, 1, groups))
+    schedule = schedule_of(output, constants, target, blocking)
+    assert from_json(to_json(schedule)) == schedule
+    feeds = random_feeds(output, {})
+    got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 8, "w": 15}, {"h": 17, "w": 26}])
+def test_filtering_with_a_stride_of_any_size(size: dict[str, int]) -> None:
+    output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 2, 1))
+    blocking = Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
+    schedule = schedule_of(output, constants, "avx512", blocking)
+    feeds = random_feeds(output, size)
+    got = interpreted(output, feeds, size, AVX512, schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, size)
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
+def test_a_step_of_another_stride_does_not_fit() -> None:
+    output, constants = kernel(convolution(1, 16, 16, 32, 32, 3, 2, 1))
+    blocking = Blocking(2, rows=2, columns=0, channels=0, down=1, across=2, vectors=1)
+    first, *rest = schedule_of(output, constants, "avx512", blocking)
+    assert isinstance(first, Winograd)
+    with pytest.raises(IngotError, match="stride 1"):
+        lower("kernel", output, arguments_of(output), [], (replace(first, stride=1), *rest), AVX512)
+
+
 def test_kernels_do_not_transform_the_weights_of_groups() -> None:
     output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1, 2))
     with pytest.raises(IngotError, match="whole chunks"):
@@ -210,11 +253,14 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("h", "channels", "groups"), [(56, 64, 1), (14, 256, 1), (28, 192, 4), (28, 72, 3)])
-def test_error_of_native_code(h: int, channels: int, groups: int) -> None:
+@pytest.mark.parametrize(
+    ("h", "channels", "groups", "stride"),
+    [(56, 64, 1, 1), (14, 256, 1, 1), (28, 192, 4, 1), (28, 72, 3, 1), (56, 64, 1, 2), (55, 128, 1, 2)],
+)
+def test_error_of_native_code(h: int, channels: int, groups: int, stride: int) -> None:
     """Within 1e-5 of the largest output, against float64."""
     target = host_target()
-    output, constants = kernel(convolution(1, h, h, channels, channels, 3, 1, 1, groups))
+    output, constants = kernel(convolution(1, h, h, channels, channels, 3, stride, 1, groups))
     schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
     assert any(isinstance(step, Winograd) for step in schedule)
     arguments, names = arguments_of(output), stage_names(output)
@@ -223,14 +269,14 @@ def test_error_of_native_code(h: int, channels: int, groups: int) -> None:
     result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
     native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
     native.close()
-    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments), groups=groups)
+    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments), groups=groups, stride=stride)
     assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
-def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int) -> np.ndarray:
+def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: int) -> np.ndarray:
     """``relu(conv(pad(x), w) + r)`` in float64."""
     padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))[::stride, ::stride]
     pairs = zip(np.split(windows, groups, axis=2), np.split(w, groups), strict=True)
     total = [np.tensordot(own, filters, axes=((2, 3, 4), (1, 2, 3))) for own, filters in pairs]
     return np.asarray(np.maximum(np.concatenate(total, axis=2) + r, 0.0))
@@ -242,7 +288,10 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int) -> np.nda
     [
         ((56, 56, 64, 64, 3, 1), 4),
         ((28, 28, 128, 128, 3, 1), 4),
-        ((56, 56, 64, 64, 3, 2), None),  # stride
+        ((56, 56, 128, 128, 3, 2), 4),
+        ((28, 28, 128, 256, 3, 2), 2),
+        ((56, 56, 64, 64, 3, 3), None),  # a stride of 3
+        ((14, 14, 512, 512, 3, 2), None),  # transformed weights of 26 MB
         ((56, 56, 64, 64, 5, 1), None),  # only 3x3
         ((56, 56, 3, 8, 3, 1), None),  # transforms cost more than they save
         ((1, 1, 256, 256, 3, 1), None),  # a tile would be mostly padding

@@ -8,13 +8,18 @@ import pytest
 from compiler_service.tensor_expr.winograd import error_bound, filtering, measured_error
 
 
-@pytest.mark.parametrize(("tile", "kernel"), [(2, 3), (3, 3), (4, 3), (2, 5), (3, 2)])
-def test_filtering_is_exact_correlation(tile: int, kernel: int) -> None:
-    f = filtering(tile, kernel)
+@pytest.mark.parametrize(
+    ("tile", "kernel", "stride"),
+    [(2, 3, 1), (3, 3, 1), (4, 3, 1), (2, 5, 1), (3, 2, 1), (2, 3, 2), (4, 3, 2), (3, 5, 2), (2, 3, 3), (2, 7, 3)],
+)
+def test_filtering_is_exact_correlation(tile: int, kernel: int, stride: int) -> None:
+    f = filtering(tile, kernel, stride)
     random = np.random.default_rng(1)
     data, weight = random.integers(-9, 9, f.size), random.integers(-9, 9, kernel)
     back, scale, forth = (np.array(m, object) for m in (f.output, f.weight, f.data))
-    assert list(back @ ((scale @ weight) * (forth @ data))) == list(np.correlate(data, weight, "valid"))
+    wanted = np.correlate(data, weight, "valid")[::stride]
+    assert list(back @ ((scale @ weight) * (forth @ data))) == list(wanted)
+    assert np.count_nonzero(back[:, -1]) == back[-1, -1] == 1  # the last point adds to the last output alone
 
 
 @pytest.mark.parametrize(("tile", "terms"), [(2, 4), (4, 8)])
@@ -31,14 +36,16 @@ def test_plain_weights_are_exact_correlation_too(tile: int, terms: int) -> None:
 def test_too_few_points() -> None:
     with pytest.raises(ValueError, match="needs 7 points"):
         filtering(6, 3)
+    with pytest.raises(ValueError, match="passes over data"):
+        filtering(2, 3, 4)
 
 
 @pytest.mark.parametrize("transforms_weights", [False, True])
-@pytest.mark.parametrize("tile", [2, 4])
-def test_the_bound_is_above_what_is_measured(tile: int, transforms_weights: bool) -> None:
+@pytest.mark.parametrize(("tile", "stride"), [(2, 1), (4, 1), (2, 2), (4, 2)])
+def test_the_bound_is_above_what_is_measured(tile: int, stride: int, transforms_weights: bool) -> None:
     for channels in (32, 256):
-        typical = measured_error(tile, 3, channels, transforms_weights=transforms_weights)
-        bound = error_bound(tile, 3, channels, transforms_weights=transforms_weights)
+        typical = measured_error(tile, 3, channels, stride, transforms_weights=transforms_weights)
+        bound = error_bound(tile, 3, channels, stride, transforms_weights=transforms_weights)
         assert 1e-8 < typical < 1e-5
         assert typical < bound < 1e-2
     assert measured_error(2, 3, 64) < measured_error(4, 3, 64)
