@@ -205,7 +205,7 @@ class WinogradStages:
         product: ``[outer.., p, q, th, tw, oc]``.
         columns: half of the transform back ``[outer.., i, q, th, tw, oc]``.
         output: what the convolution computes ``[outer.., oh, ow, oc]``.
-        unread: axes of ``product`` whose last tile hangs over the end, each with that of its points: the point at infinity adds
+        unread: axes of ``product`` whose last tile hangs over the end, each with that of its points: the last point (infinity) adds
             to the last output of a tile alone.
     """
 

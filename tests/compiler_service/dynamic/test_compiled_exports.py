@@ -75,6 +75,23 @@ def test_groups_of_an_odd_number_of_channels(columns: int) -> None:
     check_against_onnx_runtime(model, {"x": floats(2, 4, 6)})
 
 
+@pytest.mark.parametrize(("channels", "groups", "stride"), [(64, 2, 1), (72, 3, 1), (128, 1, 2), (96, 2, 2)])
+def test_convolutions_with_groups_and_strides_of_images_of_any_size(channels: int, groups: int, stride: int) -> None:
+    """Wide enough for Winograd's filtering, with pads that differ from side to side."""
+    own = f"group = {groups}, kernel_shape = [3, 3], strides = [{stride}, {stride}]"
+    model = parsed(
+        f"""images (float[n, {channels}, h, w] x) => (float[n, {channels}, p, q] y) {{
+            z = Conv<{own}, pads = [1, 1, 1, 1]>(x, k, b)
+            r = Relu(z)
+            y = Conv<{own}, pads = [0, 1, 1, 0]>(r, k)
+        }}""",
+        ("k", floats(channels, channels // groups, 3, 3) / channels),
+        ("b", floats(channels)),
+    )
+    for images, height, width in ((1, 13, 50), (2, 5, 7), (1, 28, 28)):
+        check_against_onnx_runtime(model, {"x": floats(images, channels, height, width)}, rtol=1e-3)
+
+
 def test_a_convolution_of_images_of_which_one_row_fills_the_cache() -> None:
     model = parsed(
         """wide (float[n, h, w, c] x) => (float[n, 8, p, q] y) {
