@@ -18,8 +18,9 @@ from shared_ir.target import Target
 
 _F32 = DType.FLOAT32
 _BYTES = _F32.itemsize
-_KEYS_IN_L1 = 0.7
-"""Part of the first cache level that the values of a block of keys may fill."""
+_KEYS_IN_L1 = 1.0
+"""Part of the first cache level that the values of a block of keys may fill: larger blocks take up and put down fewer sums, smaller
+ones leave room for scores (32 KiB of a Zen 4, 64 columns: 128 keys are 2 % faster than 80)."""
 _MOST_KEYS = 128
 """More would not make it cheaper to take up and put down the sums so far."""
 _FEWEST_KEYS = 32
@@ -81,7 +82,7 @@ def _step(attention: Attention, target: Target) -> Attend:
 
 
 def _keys(attention: Attention, target: Target, width: int) -> int:
-    """Keys of a block: values of all of them stay in the first cache level, beside a few rows; blocks are of like size."""
+    """Keys of a block: values of all of them fit the first cache level; blocks are of like size."""
     line = _extent(attention.columns) * _BYTES
     most = int(target.l1 * _KEYS_IN_L1) // max(1, line) // width * width
     most = max(_FEWEST_KEYS, min(_MOST_KEYS, most))
