@@ -28,8 +28,8 @@ from shared_ir.expr import Expr, transform
 def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> State:
     """``stage`` by minimal filtering (see the step ``Winograd``)."""
     conv = convolution_of(stage)
-    fits = conv is not None and conv.weight.tensor is weight
-    if conv is None or not fits or (conv.weight_axes, conv.stride) != (step.axes, step.stride):
+    asked = (step.axes, step.stride)
+    if conv is None or conv.weight.tensor is not weight or (conv.weight_axes, conv.stride) != asked:
         raise misfit(f"{stage.name} is not a convolution of stride {step.stride} by {step.weight}")
     if step.chunk and (conv.is_grouped or conv.depth % step.chunk):
         expected = f"a divisor of {conv.depth} channels of one group"

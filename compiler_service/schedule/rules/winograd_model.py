@@ -26,7 +26,8 @@ _UNKNOWN = (20, 48, 112)
 """What extents that the run defines are taken for."""
 _GAIN = {1: 0.9, 2: 0.86}
 """A blocking must promise to take less than this part of the direct method's time, for each stride: rounding errors are larger. With
-a stride transforms are a larger part; of the layers measured, those that promised less gained at most 3 %."""
+a stride transforms are a larger part: of two measured layers that promised less, one gained nothing, the other 24 % alone and nothing
+within its model."""
 _MOST_WEIGHTS = 1 << 24
 """Bytes of transformed weights of a convolution with a stride, 2.8 (F(2x2)) or 9 times (F(4x4)) the original: memory brings them
 beside what other cores ask for (26 MB of a 7x7 layer: 6 % slower than the direct method, where the model promised a gain)."""
@@ -104,35 +105,37 @@ class _Model:
             down, across = -(-self.rows // tile), -(-self.columns // tile)
             for rows, columns in self._task_tiles(down, across):
                 chunk = 0 if columns == across and self.is_static else columns
-                for part in self._parts(rows == down and columns == across):
-                    channels = self.channels // part
-                    whole = channels if part > 1 else 0
+                for channels in self._shares(rows == down and columns == across):
                     for block in self._blocks(rows, columns, channels):
-                        if whole % (block[2] * self.width) == 0:  # a task has whole tiles of the weights
-                            yield Blocking(tile, rows, chunk, whole, *block)
+                        yield Blocking(tile, rows, chunk, channels, *block)
             yield from self._with_weights(tile, down, across)
+
+    def _filtering(self, tile: int) -> Filtering:
+        return filtering(tile, self.kernel, self.stride)
 
     def _weights(self, tile: int) -> int:
         """Bytes of the transformed weights."""
-        return filtering(tile, self.kernel, self.stride).size ** 2 * self.depth * self.channels * FLOAT
+        return self._filtering(tile).size ** 2 * self.depth * self.channels * FLOAT
 
-    def _parts(self, is_image: bool) -> list[int]:
-        """In how many parts tasks may divide the output channels: whole groups, or where a task covers an image one for each core."""
-        groups = self.channels // self.group
-        whole = [n for n in range(2, groups + 1) if groups % n == 0]
-        own = whole if self.is_grouped else [self._target.cores] if is_image else []
-        return [1, *(n for n in own if n > 1 and self.channels % n == 0 and self.channels > n * self.width)]
+    def _shares(self, is_image: bool) -> list[int]:
+        """Output channels of a task, 0 for all: those of whole groups, or where a task covers an image one share for each core."""
+        parts = (
+            range(1, self.channels // self.group + 1) if self.is_grouped else [self._target.cores] if is_image else []
+        )
+        whole = self.group if self.is_grouped else 1
+        shares = (self.channels // n for n in parts if n > 1 and self.channels % (n * whole) == 0)
+        return [0, *(share for share in shares if share > self.width)]
 
     def _blocks(self, rows: int, columns: int, channels: int) -> list[tuple[int, int, int]]:
-        """Register blocks for a task of ``channels``; none crosses groups."""
-        if not self.is_grouped:
-            return list(_register_blocks(rows, columns, channels, self._target, self.width))
-        found = _register_blocks(rows, columns, self.group, self._target, self.width)
-        return [b for b in found if self.group % (b[2] * self.width) == 0]
+        """Register blocks for a task of ``channels`` (0: all), which has whole tiles of the weights; none crosses groups."""
+        extent = self.group if self.is_grouped else channels or self.channels
+        divided = self.group if self.is_grouped else channels
+        found = _register_blocks(rows, columns, extent, self._target, self.width)
+        return [b for b in found if divided % (b[2] * self.width) == 0]
 
     def _with_weights(self, tile: int, down: int, across: int) -> Iterator[Blocking]:
         """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
-        size = tile + self.kernel - 1
+        size = self._filtering(tile).size
         registers = size * down * across + size + 2
         if (
             not self.is_static
@@ -142,9 +145,9 @@ class _Model:
             or registers > self._target.vector_registers
         ):
             return
-        for part in sorted({1, self._target.cores}):
-            if self.channels % (part * self.width) == 0 and self.channels > part * self.width:
-                channels = self.channels // part if part > 1 else 0
+        for channels in self._shares(is_image=True):
+            own = channels or self.channels
+            if own % self.width == 0 and own > self.width:
                 yield Blocking(tile, down, 0, channels, down, across, 1, _CHUNK)
 
     def with_fewest_reads(self, b: Blocking) -> Blocking:
@@ -153,13 +156,10 @@ class _Model:
         if b.chunk:
             return b
         columns, channels = b.columns or -(-self.columns // b.tile), b.channels or self.channels
-        blocks = self._blocks(b.rows, columns, channels)
-        found = [
-            replace(b, down=down, across=across, vectors=vectors)
-            for down, across, vectors in blocks
-            if b.channels % (vectors * self.width) == 0  # a task has whole tiles of the weights
-        ]
-        alike = [other for other in found if self.cost(other) <= self.cost(b) * _ALIKE]
+        blocks = self._blocks(b.rows, columns, b.channels)
+        found = [replace(b, down=down, across=across, vectors=vectors) for down, across, vectors in blocks]
+        most = self.cost(b) * _ALIKE
+        alike = [other for other in found if self.cost(other) <= most]
         return min(alike, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
@@ -182,14 +182,14 @@ class _Model:
         return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
 
     def cost(self, b: Blocking) -> float:
-        f = filtering(b.tile, self.kernel, self.stride)
+        f = self._filtering(b.tile)
         columns = b.columns or -(-self.columns // b.tile)
         tiles = b.rows * columns
         channels = b.channels or self.channels
         product = self._product_of_chunks(b, f) * channels if b.chunk else self._product(b, f.size, columns, channels)
         more = self.kernel - self.stride
         lines = math.prod(n * b.tile * self.stride + more for n in (b.rows, columns))
-        depth = self.depth * (channels // self.group) if self.is_grouped else self.depth
+        depth = self.depth * max(1, channels // self.group)
         vectors_in, vectors_out = -(-depth // self.width), -(-channels // self.width)
         registers = self._target.vector_registers
         forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size, registers))
