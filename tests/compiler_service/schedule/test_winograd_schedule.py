@@ -59,6 +59,14 @@ def schedule_of(output: Tensor, constants: frozenset[Tensor], target: str, block
     return plan
 
 
+def assert_computes(output: Tensor, schedule: Schedule, target: Target, sizes: dict[str, int] | None = None) -> None:
+    """Lowered by ``schedule``, ``output`` is what its definition says, within the rounding of filtering."""
+    feeds = random_feeds(output, sizes or {})
+    got = interpreted(output, feeds, sizes or {}, target, schedule, after_passes=True)
+    (wanted,) = evaluate([output], feeds, sizes or {})
+    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+
+
 CASES = {
     "rows": ((8, 4, 16, 32), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
     "ragged": ((7, 9, 5, 20), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
@@ -87,10 +95,7 @@ def test_filtering_computes_the_convolution(target: str, case: str) -> None:
     (h, w, c, oc), blocking = CASES[case]
     output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1))
     schedule = schedule_of(output, constants, target, blocking)
-    feeds = random_feeds(output, {})
-    got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, {})
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, TARGETS[target])
 
 
 GROUPED = {
@@ -112,10 +117,7 @@ def test_groups_are_filtered_each_on_its_own(target: str, case: str) -> None:
     (h, w, c, oc, groups), blocking, channels = GROUPED[case]
     output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1, groups))
     schedule = schedule_of(output, constants, target, blocking)
-    feeds = random_feeds(output, {})
-    got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, {})
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, TARGETS[target])
     function = lower("kernel", output, arguments_of(output), [], schedule, TARGETS[target])
     allocated = [s.buffer for s in walk_statements(function.body) if isinstance(s, Allocate)]
     assert {b.shape[-1] for b in allocated if b.name.endswith(".data")} == {channels}
@@ -156,10 +158,7 @@ def test_filtering_with_a_stride(target: str, case: str) -> None:
     output, constants = kernel(convolution(1, h, w, c, oc, 3, 2, 1, groups))
     schedule = schedule_of(output, constants, target, blocking)
     assert from_json(to_json(schedule)) == schedule
-    feeds = random_feeds(output, {})
-    got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, {})
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, TARGETS[target])
 
 
 @pytest.mark.slow
@@ -168,10 +167,7 @@ def test_filtering_with_a_stride_of_any_size(size: dict[str, int]) -> None:
     output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 2, 1))
     blocking = Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
     schedule = schedule_of(output, constants, "avx512", blocking)
-    feeds = random_feeds(output, size)
-    got = interpreted(output, feeds, size, AVX512, schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, size)
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, AVX512, size)
 
 
 def test_a_step_of_another_stride_does_not_fit() -> None:
@@ -211,10 +207,7 @@ def test_tiles_that_hang_over_the_end_do_without_the_point_at_infinity(case: str
     (h, w, c, oc), blocking, products = HANGING[case]
     output, constants = kernel(convolution(1, h, w, c, oc, 3, 1, 1))
     schedule = schedule_of(output, constants, "avx512", blocking)
-    feeds = random_feeds(output, {})
-    got = interpreted(output, feeds, {}, AVX512, schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, {})
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, AVX512)
     function = passes.run(lower("kernel", output, arguments_of(output), [], schedule, AVX512))
     tasks = -(-h // (blocking.rows * blocking.tile))
     assert tasks * _sums(function.body, 1) == products * c * -(-oc // 16)
@@ -233,10 +226,7 @@ def _sums(statement: Statement, times: int) -> int:
 def test_filtering_of_a_batch(case: str, channels: int) -> None:
     output, constants = kernel(convolution(symbol("n"), 6, 6, channels, 32, 3, 1, 1))
     schedule = schedule_of(output, constants, "avx512", CASES[case][1])
-    feeds = random_feeds(output, {"n": 2})
-    got = interpreted(output, feeds, {"n": 2}, AVX512, schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, {"n": 2})
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, AVX512, {"n": 2})
 
 
 @pytest.mark.slow
@@ -246,10 +236,7 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
     output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 1, 1))
     blocking = Blocking(tile=4, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
     schedule = schedule_of(output, constants, target, blocking)
-    feeds = random_feeds(output, size)
-    got = interpreted(output, feeds, size, TARGETS[target], schedule, after_passes=True)
-    (wanted,) = evaluate([output], feeds, size)
-    np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
+    assert_computes(output, schedule, TARGETS[target], size)
 
 
 @pytest.mark.slow
