@@ -7,7 +7,7 @@ from typing import Any
 from compiler_service.kernels import BuiltKernel
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Winograd
-from compiler_service.tensor_expr.winograd import error_bound, measured_error
+from compiler_service.tensor_expr.filtering import error_bound, measured_error
 
 
 def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:

@@ -9,9 +9,9 @@ import numpy as np
 from compiler_service.schedule.steps import Diagonals, DotBytes, Fold, Pack, Schedule, Winograd
 from compiler_service.tensor_expr.byte_dots import WORD, Words
 from compiler_service.tensor_expr.diagonals import Turned
+from compiler_service.tensor_expr.filtering import filtering
 from compiler_service.tensor_expr.folded import Laid
 from compiler_service.tensor_expr.tensor import Tensor
-from compiler_service.tensor_expr.winograd import filtering
 from shared_ir.dim import Dim, as_dim
 from shared_ir.expr import ceil_div
 

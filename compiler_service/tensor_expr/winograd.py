@@ -1,120 +1,19 @@
-"""Winograd's minimal filtering: a convolution as transforms around a product of matrices.
-
-F(m x m, r x r) computes tiles of m x m outputs from tiles of n x n inputs, n = m + r - 1, with n * n products in place of
-m * m * r * r (Lavin and Gray, "Fast Algorithms for Convolutional Neural Networks", 2015)::
-
-    y = AT [(G w GT) * (BT d B)] A
-
-The matrices follow from n - 1 distinct points and infinity (Toom-Cook). The points 0, 1, -1, 1/2, -2 keep the rounding error of
-F(4x4, 3x3) about 5 times smaller than 0, +-1, +-2 (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
-Convolution for Deep Neural Networks", 2020).
-
-With a stride, the elements that a tap reads are one of its residues: each phase of the data, with the taps that read it, is a
-convolution of stride 1, and their sum is the result. F(m, 3) of stride 2 has m + 1 products for two taps of the even elements and m
-for that of the odd ones, in place of 3 m; its matrices are those of both phases side by side.
-"""
+"""Convolutions by Winograd's minimal filtering (:mod:`tensor_expr.filtering`): which ones, and the tensors that stand for them."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fractions import Fraction
-from functools import cache
-from math import prod
-from typing import Any
 
-import numpy as np
-
+from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Expr, ceil_div, equal, lift, logical_and, select, substitute, variables
 from shared_ir.simplify import simplify
 
-Matrix = tuple[tuple[Fraction, ...], ...]
-
-_POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
 _STRIDES = (1, 2)
-_SAMPLES = 16
-"""Tiles and output channels to measure errors on."""
-_UNIT = 2.0**-24
-"""Largest relative error of one rounding to float32."""
-
-
-@dataclass(frozen=True)
-class Filtering:
-    """F(tile, kernel) of ``stride`` along one axis. The last point adds to the last output alone.
-
-    Attributes:
-        output: AT, ``tile`` x ``size``.
-        weight: G, ``size`` x ``kernel``.
-        data: BT, ``size`` x ``size``.
-    """
-
-    tile: int
-    kernel: int
-    stride: int
-    output: Matrix
-    weight: Matrix
-    data: Matrix
-
-    @property
-    def size(self) -> int:
-        """Products, and elements of the data, for a tile of outputs."""
-        return (self.tile - 1) * self.stride + self.kernel
-
-    def with_plain_weights(self) -> Filtering:
-        """The same with the denominators of G in BT: its rows start with 1, fewer multiplications transform weights."""
-        scales = [next(c for c in row if c) for row in self.weight]
-        weight = tuple(tuple(c / scale for c in row) for row, scale in zip(self.weight, scales, strict=True))
-        data = tuple(tuple(c * scale for c in row) for row, scale in zip(self.data, scales, strict=True))
-        return replace(self, weight=weight, data=data)
-
-
-@cache
-def filtering(tile: int, kernel: int, stride: int = 1) -> Filtering:
-    """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, and infinity."""
-    if kernel < stride:
-        raise ValueError(f"a stride of {stride} passes over data between windows of {kernel}")
-    size = (tile - 1) * stride + kernel
-    phases = [_dense(tile, len(range(phase, kernel, stride))) for phase in range(stride)]
-    output = tuple(tuple(c for p in phases for c in p.output[i]) for i in range(tile))
-    weight = tuple(_spread(row, n, stride, kernel) for n, p in enumerate(phases) for row in p.weight)
-    data = tuple(_spread(row, n, stride, size) for n, p in enumerate(phases) for row in p.data)
-    return Filtering(tile, kernel, stride, output, weight, data)
-
-
-def _spread(row: Sequence[Fraction], first: int, step: int, extent: int) -> tuple[Fraction, ...]:
-    """``row`` at every ``step``-th of ``extent`` places from ``first``, zeros between."""
-    found = [Fraction(0)] * extent
-    found[first::step] = row
-    return tuple(found)
-
-
-def _dense(tile: int, kernel: int) -> Filtering:
-    """F(tile, kernel) of stride 1."""
-    if kernel == 1:
-        unit = tuple(tuple(Fraction(i == j) for j in range(tile)) for i in range(tile))
-        return Filtering(tile, 1, 1, unit, ((Fraction(1),),) * tile, unit)
-    size = tile + kernel - 1
-    points = _POINTS[: size - 1]
-    if len(points) != size - 1 or tile < 2:
-        raise ValueError(f"F({tile}, {kernel}) needs {size - 1} points, {len(_POINTS)} are known")
-    output = tuple((*(p**i for p in points), Fraction(i == tile - 1)) for i in range(tile))
-    scales = [prod((p - q for q in points if q != p), start=Fraction(1)) for p in points]
-    weight = tuple(tuple(p**k / scale for k in range(kernel)) for p, scale in zip(points, scales, strict=True))
-    last = tuple(Fraction(k == kernel - 1) for k in range(kernel))
-    data = tuple((*_polynomial([q for q in points if q != p]), Fraction(0)) for p in points)
-    return Filtering(tile, kernel, 1, output, (*weight, last), (*data, _polynomial(points)))
-
-
-def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
-    """Coefficients of ``prod(x - root)``, lowest power first."""
-    found = [Fraction(1)]
-    for root in roots:
-        shifted = [Fraction(0), *found]
-        found = [s - root * c for s, c in zip(shifted, [*found, Fraction(0)], strict=True)]
-    return tuple(found)
 
 
 @dataclass(frozen=True)
@@ -392,49 +291,3 @@ def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
             total = total + term * float(coefficient)
     assert total is not None
     return total
-
-
-# -- rounding errors
-
-
-def error_bound(tile: int, kernel: int, channels: int, stride: int = 1, *, transforms_weights: bool = False) -> float:
-    """Largest error of an output in float32, relative to ``max|data| * sum|weight|`` over the ``channels * kernel**2`` weights of
-    an output channel. It holds for all data and weights, and is seldom approached.
-
-    Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), more where
-    the kernel itself transforms the weights; the transforms enlarge its terms by the product of the absolute matrices.
-    """
-    f = filtering(tile, kernel, stride)
-    output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
-    reach = data.sum(axis=1)
-    growth = max(
-        np.einsum("i,j,i,j,i,j->", output[i], output[j], weight[:, a], weight[:, b], reach, reach)
-        for i in range(tile)
-        for j in range(tile)
-        for a in range(kernel)
-        for b in range(kernel)
-    )
-    steps = 2 * (f.size + f.size) + channels + (2 * kernel if transforms_weights else 2)
-    return float(growth * steps * _UNIT / (1 - steps * _UNIT))
-
-
-def measured_error(
-    tile: int, kernel: int, channels: int, stride: int = 1, *, transforms_weights: bool = False
-) -> float:
-    """Error of a few tiles of normally distributed data and weights in float32, relative to the largest output."""
-    f = filtering(tile, kernel, stride)
-    f = f.with_plain_weights() if transforms_weights else f
-    random = np.random.default_rng(0)
-    data = random.standard_normal((_SAMPLES, channels, f.size, f.size)).astype(np.float32)
-    weight = random.standard_normal((_SAMPLES, channels, kernel, kernel)).astype(np.float32)
-
-    def filtered(dtype: type[np.floating[Any]]) -> np.ndarray:
-        back, forth = np.array(f.output, dtype), np.array(f.data, dtype)
-        exact = np.array(f.weight, dtype if transforms_weights else np.float64)
-        own = (exact @ weight.astype(exact.dtype) @ exact.T).astype(dtype)
-        other = forth @ data.astype(dtype) @ forth.T
-        product = other.transpose(2, 3, 0, 1) @ own.transpose(2, 3, 1, 0)  # [p, q, tile, channel]
-        return np.asarray(back @ product.transpose(2, 3, 0, 1) @ back.T)
-
-    wanted = filtered(np.float64)
-    return float(np.abs(filtered(np.float32) - wanted).max() / np.abs(wanted).max())

@@ -30,8 +30,9 @@ from compiler_service.schedule.steps import (
     Winograd,
 )
 from compiler_service.schedule.tiles import vector_loops
+from compiler_service.tensor_expr.filtering import filtering
 from compiler_service.tensor_expr.tensor import Placeholder
-from compiler_service.tensor_expr.winograd import Convolution, filtering
+from compiler_service.tensor_expr.winograd import Convolution
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler_service.tensor_expr.winograd import error_bound, filtering, measured_error
+from compiler_service.tensor_expr.filtering import error_bound, filtering, measured_error
 
 
 @pytest.mark.parametrize(
