@@ -16,7 +16,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -47,6 +47,9 @@ class Bandwidth:
     def roof(self) -> float:
         return max(self.read, self.stream)
 
+    def or_higher(self, other: Bandwidth) -> Bandwidth:
+        return Bandwidth(max(self.read, other.read), max(self.stream, other.stream))
+
 
 @dataclass(frozen=True)
 class Peaks:
@@ -66,6 +69,11 @@ class Peaks:
     def level(self, size: float) -> str:
         """The fastest level that holds ``size`` bytes."""
         return next((name for name in LEVELS if name in self.capacity and size <= self.capacity[name]), LEVELS[-1])
+
+    def or_higher(self, other: Peaks) -> Peaks:
+        """The higher of each roof of two measurements of one machine: load and neighbours only ever lower one."""
+        bandwidth = {name: mine.or_higher(other.bandwidth[name]) for name, mine in self.bandwidth.items()}
+        return replace(self, flops=max(self.flops, other.flops), bandwidth=bandwidth)
 
 
 def measure_peaks(threads: int = 1) -> Peaks:

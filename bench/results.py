@@ -15,14 +15,13 @@ from rich.console import Console
 
 from bench.inputs import find_models, parse_shape
 from bench.machine import Machine, describe_machine
-from bench.measurement import Say, Settings
-from bench.peaks import Peaks, measure_peaks
+from bench.measurement import Settings
+from bench.peaks import Peaks
 from bench.peers import compare_models
 from bench.report import HEADER, Report, markdown_table, rows
 from bench.roofline import HEADER as ROOFLINE_HEADER
-from bench.roofline import Roofline, draw, measure_roofline, peaks_line
+from bench.roofline import Roofline, draw, measure_rooflines, peaks_line
 from bench.roofline import rows as roofline_rows
-from shared_ir.errors import IngotError
 from shared_ir.files import write_atomically
 
 _PAGE = Path(__file__).parent / "RESULTS.md"
@@ -59,8 +58,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         reports.append(report)
     names = (*options.roofline, *_ALWAYS, *closest(reports[0], _CLOSEST))
     chosen = [path for path in models if path.stem in names]
-    peaks = measure_peaks(1)
-    rooflines = measure_rooflines(chosen, peaks, shapes, folder, say)
+    peaks, rooflines = measure_rooflines(chosen, 1, shapes, say)
+    replace_plots(folder, rooflines, peaks)
     write_atomically(options.out, page(machine, reports, peaks, rooflines).encode())
     for report in reports:
         print(report.closing_line())
@@ -73,23 +72,12 @@ def closest(report: Report, count: int) -> tuple[str, ...]:
     return tuple(model for _, model in sorted(known)[:count])
 
 
-def measure_rooflines(
-    models: Sequence[Path], peaks: Peaks, shapes: dict[str, tuple[int, ...]], folder: Path, say: Say
-) -> tuple[Roofline, ...]:
-    """One per model that Ingot compiles, each with its plot in ``folder``, where those of earlier runs go."""
+def replace_plots(folder: Path, rooflines: Sequence[Roofline], peaks: Peaks) -> None:
+    """A plot of each roofline in ``folder``, in the place of those of earlier runs."""
     for plot in folder.glob("roofline-*.png"):
         plot.unlink()
-    found = []
-    for path in models:
-        say(f"{path.stem}: roofline")
-        try:
-            roofline = measure_roofline(path, peaks, shapes)
-        except IngotError as error:
-            say(f"{path.stem}: {error}")
-            continue
+    for roofline in rooflines:
         draw(roofline, peaks, folder / f"roofline-{roofline.model}.png")
-        found.append(roofline)
-    return tuple(found)
 
 
 def page(machine: Machine, reports: Sequence[Report], peaks: Peaks, rooflines: Sequence[Roofline]) -> str:

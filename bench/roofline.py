@@ -24,8 +24,11 @@ import ingot
 from bench.bounds import KernelBound, bounds, shares
 from bench.inputs import choose_shapes, find_models, make_inputs, parse_shape, read_inputs
 from bench.machine import describe_machine
+from bench.measurement import Say
 from bench.peaks import Peaks, measure_peaks
 from bench.plot import draw_roofline
+from runtime_service.executors.executor import LaunchProfile
+from shared_ir.errors import IngotError
 from shared_ir.files import write_atomically
 
 _REPEAT = 15
@@ -52,9 +55,32 @@ class Roofline:
         return f"{self.model}: {self.seconds * 1e3:.2f} ms, bound {least * 1e3:.2f} ms; " + "; ".join(parts)
 
 
-def measure_roofline(
-    path: Path, peaks: Peaks, shapes: dict[str, tuple[int, ...]], repeat: int = _REPEAT, warm: int = _WARM
-) -> Roofline:
+def measure_rooflines(
+    models: Sequence[Path],
+    threads: int,
+    shapes: dict[str, tuple[int, ...]],
+    say: Say,
+    repeat: int = _REPEAT,
+    warm: int = _WARM,
+) -> tuple[Peaks, tuple[Roofline, ...]]:
+    """The roofs of this machine and a roofline per model that Ingot compiles and runs; ``say`` hears of the others.
+
+    Roofs are measured before and after every model, so that a busy moment does not lower them.
+    """
+    peaks, profiles = measure_peaks(threads), {}
+    for path in models:
+        say(f"{path.stem}: roofline")
+        try:
+            profiles[path.stem] = profile_launches(path, threads, shapes, repeat, warm)
+        except IngotError as error:
+            say(f"{path.stem}: {error}")
+        peaks = peaks.or_higher(measure_peaks(threads))
+    return peaks, tuple(Roofline(name, bounds(profile, peaks)) for name, profile in profiles.items())
+
+
+def profile_launches(
+    path: Path, threads: int, shapes: dict[str, tuple[int, ...]], repeat: int = _REPEAT, warm: int = _WARM
+) -> tuple[LaunchProfile, ...]:
     """Compile, load, profile.
 
     Raises:
@@ -62,9 +88,8 @@ def measure_roofline(
     """
     specs = read_inputs(path)
     chosen = choose_shapes(path.stem, specs, shapes)
-    with ingot.load(ingot.compile(path, shapes=chosen), threads=peaks.threads) as model:
-        profile = model.profile(make_inputs(specs, chosen), repeat, warm)
-    return Roofline(path.stem, bounds(profile, peaks))
+    with ingot.load(ingot.compile(path, shapes=chosen), threads=threads) as model:
+        return tuple(model.profile(make_inputs(specs, chosen), repeat, warm))
 
 
 HEADER = ("kernel", "launches", "us", "%", "GFLOP/s", "GB/s", "bound", "reached", "lost us", "computes", "for")
@@ -114,13 +139,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     console = Console()
     for line in describe_machine().lines():
         console.print(line, highlight=False, soft_wrap=True)
-    peaks = measure_peaks(options.threads)
-    console.print(peaks_line(peaks), highlight=False, soft_wrap=True)
+
+    def say(text: str) -> None:
+        Console(stderr=True, highlight=False).print(text, style="dim", soft_wrap=True)
+
     models = find_models(options.models)
-    found = []
-    for path in models:
-        roofline = measure_roofline(path, peaks, dict(options.shape), options.repeat, options.warm)
-        found.append(roofline)
+    peaks, found = measure_rooflines(models, options.threads, dict(options.shape), say, options.repeat, options.warm)
+    console.print(peaks_line(peaks), highlight=False, soft_wrap=True)
+    for roofline in found:
         Console(width=max(console.width, 210)).print(screen_table(roofline, options.limit))
         if options.png is not None:
             draw_roofline(
@@ -129,7 +155,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if options.json is not None:
         data = {"peaks": asdict(peaks) | {"capacity": None}, "models": [asdict(r) for r in found]}
         write_atomically(options.json, (json.dumps(data, indent=1) + "\n").encode())
-    return 0
+    return int(len(found) < len(models))
 
 
 def draw(roofline: Roofline, peaks: Peaks, path: Path) -> None:

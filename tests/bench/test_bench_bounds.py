@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 
@@ -62,3 +63,9 @@ def test_peaks_of_this_machine_are_plausible() -> None:
     assert 1e9 < peaks.flops < 2e12
     assert peaks.bandwidth["L1"].roof > peaks.bandwidth["memory"].roof > 1e8
     assert peaks.level(1024) == "L1"
+
+
+def test_a_busy_moment_does_not_lower_a_roof() -> None:
+    busy = replace(PEAKS, flops=80e9, bandwidth={**PEAKS.bandwidth, "L1": Bandwidth(200e9, 310e9)})
+    expected = replace(PEAKS, bandwidth={**PEAKS.bandwidth, "L1": Bandwidth(400e9, 310e9)})
+    assert PEAKS.or_higher(busy) == busy.or_higher(PEAKS) == expected
