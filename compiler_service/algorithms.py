@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from compiler_service.kernels import BuiltKernel
@@ -22,7 +23,8 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
     for step in built.schedule:
         if isinstance(step, Winograd):
             weight = tensors[step.weight]
-            channels, kernel = (int(str(weight.shape[axis])) for axis in step.axes[1:3])
+            *summed, kernel = (int(str(weight.shape[axis])) for axis in step.axes[1:-1])
+            channels = prod(summed)
             of_method = (step.tile, kernel, channels, step.stride)
             found.append(
                 {

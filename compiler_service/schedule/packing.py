@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import prod
 
 import numpy as np
 
@@ -13,12 +14,13 @@ from compiler_service.tensor_expr.filtering import filtering
 from compiler_service.tensor_expr.folded import Laid
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import ceil_div
+from shared_ir.expr import ceil_div, lift
 
 
 @dataclass(frozen=True)
 class LinearTransform:
-    """``matrix`` applied along each of ``axes``, which come first in the result; the others follow in the order ``kept``.
+    """``matrix`` applied along each of ``axes``, which come first in the result; the others follow in the order ``kept``, those
+    after the first of them as one axis.
 
     With G of shape [n, r]: ``U[p, q, oc, c] = sum over a, b of G[p, a] * G[q, b] * w[oc, c, a, b]`` for axes (2, 3).
     """
@@ -28,7 +30,8 @@ class LinearTransform:
     matrix: tuple[tuple[float, ...], ...]
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        return (*(len(self.matrix) for _ in self.axes), *(shape[a] for a in self.kept))
+        first, *merged = (lift(shape[a]) for a in self.kept)
+        return (*(len(self.matrix) for _ in self.axes), as_dim(first), as_dim(prod(merged, start=lift(1))))
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The transformed array, computed in float64 and rounded once to the dtype of ``array``."""
@@ -36,7 +39,7 @@ class LinearTransform:
         result = array.astype(np.float64).transpose(*self.axes, *self.kept)
         for axis in range(len(self.axes)):
             result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis)), 0, axis)
-        return np.ascontiguousarray(result.astype(array.dtype))
+        return np.ascontiguousarray(result.astype(array.dtype)).reshape(*result.shape[: len(self.axes) + 1], -1)
 
 
 @dataclass(frozen=True)
@@ -91,10 +94,10 @@ def weight_transform(
         group = weight.shape[1]
         assert isinstance(group, int)
         return Turned(group)
-    kernel = weight.shape[step.axes[2]]
+    kernel = weight.shape[step.axes[-1]]
     assert isinstance(kernel, int)
     matrix = filtering(step.tile, kernel, step.stride).weight
-    return LinearTransform(step.axes[2:], step.axes[:2], tuple(tuple(float(x) for x in row) for row in matrix))
+    return LinearTransform(step.axes[-2:], step.axes[:-2], tuple(tuple(float(x) for x in row) for row in matrix))
 
 
 def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:

@@ -202,16 +202,16 @@ class FetchNext:
 class Winograd:
     """Compute the convolution ``stage`` by minimal filtering in tiles of ``tile`` x ``tile`` outputs.
 
-    before: ``stage[oh, ow, oc] = sum data[oh * stride + kh, ow * stride + kw, c] * weight[..]``
+    before: ``stage[oh, ow, oc] = sum data[plane.., oh * stride + kh, ow * stride + kw, c] * weight[..]``
     after:  the stages of :class:`compiler_service.tensor_expr.winograd.WinogradStages`; the constant ``weight``, whose axes
-            oc, c, kh, kw are at the positions ``axes``, is transformed at compile time to ``[p, q, oc, c]``, which a
+            oc, t.., c, kh, kw are at the positions ``axes``, is transformed at compile time to ``[p, q, oc, t.. c]``, which a
             later ``Pack`` of it lays out. Where ``chunk`` is not 0, the kernel transforms it on the way, and sums so many
             channels at a time.
     """
 
     stage: str
     weight: str
-    axes: tuple[int, int, int, int]
+    axes: tuple[int, ...]
     tile: int
     chunk: int = 0
     stride: int = 1

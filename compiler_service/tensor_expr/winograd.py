@@ -5,12 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
+from math import prod
 
 from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Expr, ceil_div, equal, lift, logical_and, select, substitute, variables
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Expr,
+    Var,
+    ceil_div,
+    equal,
+    lift,
+    logical_and,
+    select,
+    substitute,
+    variables,
+)
 from shared_ir.simplify import simplify
 
 _STRIDES = (1, 2)
@@ -18,24 +31,29 @@ _STRIDES = (1, 2)
 
 @dataclass(frozen=True)
 class Convolution:
-    """``sum over kh, kw, c of data[outer.., oh * stride + kh, ow * stride + kw, channel(oc, c)] * weight[..]``, dilation 1.
+    """``sum over t.., kh, kw, c of data[plane.., oh * stride + kh, ow * stride + kw, channel(oc, c)] * weight[..]``, dilation 1.
+
+    Each plane of the data that an output sums is filtered on its own: under further taps ``t..`` (of the depth of a volume) it has
+    as many channels more.
 
     Attributes:
         outer: axes of the output before ``oh, ow, oc``.
-        depth: channels of the data that an output sums, the extent of ``c``.
+        taps: axes ``t..`` of the sum; places of ``plane`` hang on them and on the outer axes.
+        depth: channels of the data that an output sums, those of all planes.
         group: outputs that sum the same channels; all of them where the convolution is not grouped.
-        weight_axes: positions of oc, c, kh, kw among the weight's axes.
+        weight_axes: positions of oc, t.., c, kh, kw among the weight's axes.
     """
 
     tensor: Tensor
     data: Load
     weight: Load
     outer: tuple[str, ...]
+    taps: tuple[Axis, ...]
     kernel: int
     stride: int
     depth: int
     group: int
-    weight_axes: tuple[int, int, int, int]
+    weight_axes: tuple[int, ...]
 
     @property
     def is_grouped(self) -> bool:
@@ -45,29 +63,49 @@ class Convolution:
         """Where the data has the channel ``c`` of those that the output ``oc`` sums."""
         return oc // self.group * self.depth + c if self.is_grouped else c
 
+    @property
+    def planes(self) -> int:
+        """Of the data, that an output sums."""
+        return _product(self.taps)
+
+    def place(self, channel: Expr) -> tuple[dict[Var, Expr], Expr]:
+        """(taps, channel of the data) of one of ``depth`` channels."""
+        places = {}
+        own = self.depth // self.planes
+        left, channel = (channel // own, channel % own) if self.taps else (lift(0), channel)
+        for axis in reversed(self.taps):
+            extent = lift(axis.extent)
+            places[axis.var] = left % extent
+            left = left // extent
+        return places, channel
+
+
+def _product(axes: Sequence[Axis]) -> int:
+    return prod(int(str(a.extent)) for a in axes)
+
 
 def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution | None:
     """``tensor``, the sum of products of the two loads, as a convolution that filtering applies to, or None."""
     op = tensor.op
     reduction = op.reduction if isinstance(op, Compute) else None
-    if reduction is None or reduction.op is not ReduceOp.SUM or tensor.rank < 3 or len(reduction.axes) != 3:
+    if reduction is None or reduction.op is not ReduceOp.SUM or tensor.rank < 3 or len(reduction.axes) < 3:
         return None
     *outer, oh, ow, oc = _axes_of(tensor)
-    kh, kw, c = reduction.axes
-    static = all(isinstance(a.extent, int) for a in (oc, kh, kw, c))
+    *taps, kh, kw, c = reduction.axes
+    static = all(isinstance(a.extent, int) for a in (oc, *reduction.axes))
     if not static or kh.extent != kw.extent or kh.extent == 1 or len(data.indices) < 3:
         return None
-    *batch, ih, iw, ic = data.indices
+    *plane, ih, iw, ic = data.indices
     inner = {a.var for a in (oh, ow, oc, kh, kw, c)}
-    order = [oc.var, c.var, kh.var, kw.var]
-    if any(variables(i) & inner for i in batch) or sorted(map(str, weight.indices)) != sorted(map(str, order)):
+    order = [a.var for a in (oc, *taps, c, kh, kw)]
+    if any(variables(i) & inner for i in plane) or sorted(map(str, weight.indices)) != sorted(map(str, order)):
         return None
-    first, second, third, fourth = (weight.indices.index(v) for v in order)
-    kernel, depth, outputs = (int(str(a.extent)) for a in (kh, c, oc))
-    names, axes = tuple(a.name for a in outer), (first, second, third, fourth)
-    groups = _outputs_of_group(data.tensor.shape[-1], depth, outputs)
+    kernel, channels, outputs = (int(str(a.extent)) for a in (kh, c, oc))
+    names, axes = tuple(a.name for a in outer), tuple(weight.indices.index(v) for v in order)
+    groups = (outputs,) if taps else _outputs_of_group(data.tensor.shape[-1], channels, outputs)
+    depth = channels * _product(taps)
     for group, stride in ((group, stride) for group in groups for stride in _STRIDES):
-        found = Convolution(tensor, data, weight, names, kernel, stride, depth, group, axes)
+        found = Convolution(tensor, data, weight, names, tuple(taps), kernel, stride, depth, group, axes)
         wanted = (oh.var * stride + kh.var, ow.var * stride + kw.var, found.channel(oc.var, c.var))
         if all(simplify(i) == simplify(w) for i, w in zip((ih, iw, ic), wanted, strict=True)):
             return found
@@ -122,7 +160,7 @@ class WinogradStages:
 
 def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradStages:
     """``conv`` by F(tile x tile). Where ``chunk`` is not 0 its weights are transformed here, and so many channels of the data, a
-    divisor of their number, are summed at a time; else its weights come transformed."""
+    divisor of their number, are summed at a time (of one plane alone); else its weights come transformed."""
     name, shape = conv.tensor.name, conv.tensor.shape
     f = filtering(tile, conv.kernel, conv.stride)
     f = f.with_plain_weights() if chunk else f
@@ -181,7 +219,7 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
 def _transformed_weights(conv: Convolution, f: Filtering) -> tuple[Tensor, Tensor]:
     """(half of the transform, all of it), output channels innermost."""
     source, name = conv.weight.tensor, f"{conv.tensor.name}.weight"
-    channels, depth = (source.shape[a] for a in conv.weight_axes[:2])
+    channels = source.shape[conv.weight_axes[0]]
 
     def original(oc: Expr, c: Expr, kh: Expr, kw: Expr) -> Expr:
         place = dict(zip(conv.weight_axes, (oc, c, kh, kw), strict=True))
@@ -195,8 +233,8 @@ def _transformed_weights(conv: Convolution, f: Filtering) -> tuple[Tensor, Tenso
         c, p, q, oc = i
         return _combination(f.weight, q, [rows[c, p, lift(b), oc] for b in range(f.kernel)])
 
-    rows = compute((depth, f.size, f.kernel, channels), rows_body, name=f"{name}.rows", axes=("c", "p", "b", "oc"))
-    whole = (depth, f.size, f.size, channels)
+    rows = compute((conv.depth, f.size, f.kernel, channels), rows_body, name=f"{name}.rows", axes=("c", "p", "b", "oc"))
+    whole = (conv.depth, f.size, f.size, channels)
     return rows, compute(whole, whole_body, name=f"{name}.transformed", axes=("c", "p", "q", "oc"))
 
 
@@ -247,23 +285,25 @@ def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Ten
 
 
 def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tensor:
-    """The data of whole tiles: zeros where the last tiles hang over the end."""
+    """The data of whole tiles: zeros where the last tiles hang over the end; planes side by side as channels."""
     source = conv.data.tensor
     shape = [as_dim(lift(n) * (f.tile * f.stride) + f.kernel - f.stride) for n in tiles]
     rank = len(conv.outer)
     outer_axes = [a.var for a in _axes_of(conv.tensor)[:rank]]
 
     def body(*i: Expr) -> Expr:
-        here = dict(zip(outer_axes, i[:rank], strict=True))
-        batch = tuple(substitute(index, here) for index in conv.data.indices[:-3])
+        taps, channel = conv.place(i[-1])
+        here = dict(zip(outer_axes, i[:rank], strict=True)) | taps
+        plane = tuple(substitute(index, here) for index in conv.data.indices[:-3])
         inside: Expr = lift(True, DType.BOOL)
         for index, extent in zip(i[rank:-1], source.shape[-3:-1], strict=True):
             inside = logical_and(inside, index < lift(extent))
-        return select(inside, source[(*batch, *i[rank:])], lift(0, source.dtype))
+        return select(inside, source[(*plane, *i[rank:-1], channel)], lift(0, source.dtype))
 
     outer = conv.tensor.shape[:rank]
     names = (*conv.outer, "h", "w", "c")
-    return compute((*outer, *shape, source.shape[-1]), body, name=f"{conv.tensor.name}.data", axes=names)
+    channels = conv.depth if conv.taps else source.shape[-1]
+    return compute((*outer, *shape, channels), body, name=f"{conv.tensor.name}.data", axes=names)
 
 
 def _combination(matrix: Matrix, row: Expr, terms: Sequence[Expr]) -> Expr:

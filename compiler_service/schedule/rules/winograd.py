@@ -56,7 +56,9 @@ def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None 
 def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
     weight = conv.weight.tensor
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
-    return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32 and vector_width(conv, target) > 0
+    width = vector_width(conv, target)
+    whole = width > 0 and (conv.depth // conv.planes % width == 0 or not conv.taps)  # no vector crosses planes
+    return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32 and whole
 
 
 class _Plan:

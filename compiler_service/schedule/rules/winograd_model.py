@@ -94,6 +94,7 @@ class _Model:
             d if isinstance(d, int) else unknown for d in (height, width, channels)
         )
         self.depth, self.group, self.is_grouped = conv.depth, conv.group, conv.is_grouped
+        self.has_planes = bool(conv.taps)
         self.is_static = isinstance(height, int) and isinstance(width, int)
         self.kernel, self.stride, self.width = conv.kernel, conv.stride, vector_width(conv, target)
         self._target = target
@@ -141,6 +142,7 @@ class _Model:
         if (
             not self.is_static
             or self.is_grouped
+            or self.has_planes
             or self.stride > 1
             or self.depth % _CHUNK
             or registers > self._target.vector_registers

@@ -28,7 +28,7 @@ from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule, Split, Winograd, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
@@ -168,6 +168,52 @@ def test_filtering_with_a_stride_of_any_size(size: dict[str, int]) -> None:
     blocking = Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
     schedule = schedule_of(output, constants, "avx512", blocking)
     assert_computes(output, schedule, AVX512, size)
+
+
+def volume(depth: int, h: int, w: int, c: int, oc: int, stride: int, taps: int = 3) -> Tensor:
+    """A convolution of ``taps`` x 3 x 3 over padded planes ``[depth, h, w, c]``, whose depth and sizes have the same stride."""
+    x = placeholder("x", (depth + taps - 1, h + 2, w + 2, c), DType.FLOAT32)
+    weight = placeholder("w", (oc, c, taps, 3, 3), DType.FLOAT32)
+    return reduce(
+        ReduceOp.SUM,
+        (-(-depth // stride), -(-h // stride), -(-w // stride), oc),
+        (taps, 3, 3, c),
+        lambda d, i, j, o, kd, kh, kw, ic: (
+            x[d * stride + kd, i * stride + kh, j * stride + kw, ic] * weight[o, ic, kd, kh, kw]
+        ),
+        axes=("od", "oh", "ow", "oc"),
+        reduced=("kd", "kh", "kw", "ic"),
+    )
+
+
+VOLUMES = {
+    "rows": ((3, 8, 4, 16, 32, 1), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "ragged": ((2, 7, 9, 32, 20, 1), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "stride": ((3, 9, 6, 16, 40, 2), Blocking(2, rows=3, columns=0, channels=0, down=1, across=3, vectors=1)),
+}
+
+
+@pytest.mark.parametrize("case", every(VOLUMES, quick={"ragged"}))
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+def test_planes_of_a_volume_are_filtered_side_by_side(target: str, case: str) -> None:
+    sizes, blocking = VOLUMES[case]
+    output, constants = kernel(volume(*sizes))
+    schedule = schedule_of(output, constants, target, blocking)
+    assert from_json(to_json(schedule)) == schedule
+    assert_computes(output, schedule, TARGETS[target])
+
+
+@pytest.mark.parametrize(("channels", "filtered"), [(64, True), (24, False)])
+def test_no_vector_has_channels_of_two_planes(channels: int, filtered: bool) -> None:
+    output, constants = kernel(volume(4, 28, 28, channels, 64, 1))
+    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    assert any(isinstance(s, Winograd) for s in schedule) == filtered
+
+
+def test_kernels_do_not_transform_the_weights_of_planes() -> None:
+    output, constants = kernel(volume(2, 7, 7, 32, 32, 1))
+    with pytest.raises(IngotError, match="whole chunks"):
+        schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
 
 
 def test_a_step_of_another_stride_does_not_fit() -> None:
