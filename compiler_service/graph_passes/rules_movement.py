@@ -149,25 +149,6 @@ def _sliced(part: _Slice, axis: int, site: Site) -> Value:
     return part.source if is_whole else site.slice(part.source, axis, part.start, part.stop)
 
 
-def _padded_convolution(node: Node, site: Site) -> Replacement:
-    """Zero padding of the spatial axes moves into the convolution."""
-    pad = site.producer(node.inputs[0], "Pad")
-    if pad is None or not site.only_user(node.inputs[0]) or pad.attributes.get("mode", "constant") != "constant":
-        return None
-    x, amounts = pad.operands[0], integer_operand(pad, 1, site)
-    fill = pad.inputs[2] if len(pad.inputs) > 2 else None
-    if amounts is None or len(pad.inputs) > 3 or (fill is not None and site.scalar(fill) != 0):
-        return None
-    rank = x.type.rank
-    begins, ends = amounts[:rank], amounts[rank:]
-    if any(begins[:2]) or any(ends[:2]) or min(amounts) < 0 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
-        return None
-    spatial = rank - 2
-    own = ints_attribute(node, "pads", (0,) * (2 * spatial))
-    pads = tuple(a + b for a, b in zip(own, (*begins[2:], *ends[2:]), strict=True))
-    return site.node("Conv", (x, *node.inputs[1:]), {**node.attributes, "pads": pads})
-
-
 def _split(node: Node, site: Site) -> Replacement:
     """Parts of equal or given size become slices, which fuse into whoever reads them."""
     x = node.operands[0]
@@ -193,7 +174,6 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Pad", _no_padding),  # Pad(x, 0) -> x
     rule("Concat", _concat),  # Concat(x) -> x
     rule("Concat", _concat_of_slices),  # Concat(x[:a], x[a:b], y) -> Concat(x[:b], y)
-    rule("Conv", _padded_convolution),  # Conv(Pad(x, 0)) -> Conv(x) with more pads
 )
 
 SPLIT_RULES: tuple[Rule, ...] = (

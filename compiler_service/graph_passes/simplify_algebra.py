@@ -1,4 +1,4 @@
-"""Algebraic simplification: the rule tables of arithmetic, data movement and spelled-out operators, applied together."""
+"""Algebraic simplification: the rule tables of arithmetic, data movement, windows and spelled-out operators, applied together."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_R
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
 from compiler_service.graph_passes.rules_product import product_rules
 from compiler_service.graph_passes.rules_quantized import quantized_rules
+from compiler_service.graph_passes.rules_windows import WINDOW_RULES
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph
 
@@ -36,6 +37,7 @@ class SimplifyAlgebra(Pass):
         rules = (
             *arithmetic_rules(self.approximate),
             *MOVEMENT_RULES,
+            *WINDOW_RULES,
             *PATTERN_RULES,
             *quantized_rules(self.approximate),
             *integer_product_rules(self.dots),
