@@ -206,7 +206,8 @@ def optimize(module: Module, target: Target, options: CompileOptions, log: Log) 
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    module = default_pipeline(options.opt_level, dots=target.dot4, cores=target.cores).run(module, context)
+    pipeline = default_pipeline(options.opt_level, dots=target.dot4, cores=target.cores, filters=options.filters)
+    module = pipeline.run(module, context)
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
     return module

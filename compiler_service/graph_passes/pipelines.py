@@ -20,6 +20,7 @@ from compiler_service.graph_passes.pad_rows import PadRows
 from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
+from compiler_service.graph_passes.separate_phases import SeparatePhases
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from shared_ir.dtype import DType
 
@@ -36,6 +37,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             EliminateCommonSubexpressions,
             SimplifyAlgebra,
             FoldBatchNorm,
+            SeparatePhases,
             ChooseLayout,
             DivideMeans,
             Fuse,
@@ -48,7 +50,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
 """Every pass by name."""
 
 
-def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 1) -> Pipeline:
+def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 1, filters: bool = False) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
@@ -56,6 +58,7 @@ def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 
     that changes the last bit.
 
     ``cores``: that schedules are planned for.
+    ``filters``: whether convolutions may be filtered by Winograd's algorithm.
     ``dots``: the bytes of data that the target multiplies, if it does (:attr:`shared_ir.target.Target.dot4`).
     """
     passes: tuple[Pass, ...] = (
@@ -70,6 +73,7 @@ def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 
         FoldBatchNorm(branches=opt_level >= 3),
         SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),
         FoldConstants(),
+        *((SeparatePhases(),) if filters else ()),
         ChooseLayout(),
         *(() if cores == 1 else (DivideMeans(cores),)),
         FoldConstants(),

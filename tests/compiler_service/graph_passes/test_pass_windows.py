@@ -1,0 +1,145 @@
+"""Windows of convolutions: taps that meet only padding, and dilated ones as phases."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pass_graphs import assert_same, ops, run_passes
+
+from compiler_service.graph_passes.builder import Builder
+from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
+from compiler_service.graph_passes.pipelines import default_pipeline
+from compiler_service.graph_passes.separate_phases import SeparatePhases
+from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from shared_ir.dim import Dim, symbol
+from shared_ir.dtype import DType
+from shared_ir.graph import Attribute, Graph, Value
+from shared_ir.types import TensorType
+
+PHASES = SeparatePhases(least_image=1)
+
+
+def convolution(
+    shape: tuple[Dim, ...], kernel: tuple[int, ...], attributes: Mapping[str, Attribute], channels: int = 2
+) -> Graph:
+    """``[n, 2, *spatial]`` by 3 outputs, or as many as there are groups."""
+    group = attributes.get("group", 1)
+    assert isinstance(group, int)
+    x = Value("x", TensorType(DType.FLOAT32, shape))
+    weight = np.random.default_rng(0).standard_normal((3 * group, channels // group, *kernel)).astype(np.float32)
+    builder = Builder.of(Graph("main", (x,), (), ()))
+    y = builder.node("Conv", (x, builder.constant(weight)), attributes)
+    return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
+
+
+@pytest.mark.parametrize(
+    ("extent", "kernel", "attributes", "kept", "pads"),
+    [
+        (5, 3, {"dilations": (6,), "pads": (6, 6)}, 1, (0, 0)),
+        (5, 3, {"dilations": (4,), "pads": (4, 4)}, 3, None),  # the first and the last output meet the ends
+        (1, 3, {"pads": (1, 1)}, 1, (0, 0)),
+        (2, 5, {"pads": (3, 2)}, 4, (2, 2)),
+        (3, 5, {"pads": (4, 0)}, 3, (2, 0)),
+        (4, 7, {"pads": (3, 3), "strides": (2,)}, 6, (2, 3)),
+        (1, 4, {"dilations": (3,), "pads": (2, 9)}, 1, (2, 0)),
+        (2, 2, {"dilations": (4,), "pads": (3, 2)}, 2, (3, 2)),  # without the first, pads would be below zero
+        (2, 3, {"dilations": (9,), "pads": (9, 9), "auto_pad": "NOTSET"}, 1, (0, 0)),
+        (5, 3, {"pads": (1, 1)}, 3, None),
+    ],
+)
+def test_taps_that_meet_only_padding_go(
+    extent: int, kernel: int, attributes: dict[str, Attribute], kept: int, pads: tuple[int, ...] | None
+) -> None:
+    before = convolution((2, 2, extent), (kernel,), attributes)
+    after = run_passes(before, SimplifyAlgebra())
+    (node,) = (n for n in after.nodes if n.op == "Conv")
+    assert node.operands[1].shape[2] == kept
+    assert pads is None or node.attributes["pads"] == pads
+    assert_same(before, after)
+
+
+def test_taps_of_images_that_only_the_run_knows_stay() -> None:
+    before = convolution((1, 2, symbol("h")), (3,), {"dilations": (9,), "pads": (9, 9)})
+    assert run_passes(before, SimplifyAlgebra()) is before
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_without_dead_taps_a_convolution_computes_the_same(data: st.DataObject) -> None:
+    def draw(low: int, high: int) -> tuple[int, int]:
+        each = st.integers(low, high)
+        return data.draw(each), data.draw(each)
+
+    kernel, dilations = draw(1, 4), draw(1, 5)
+    pads = (*draw(0, 8), *draw(0, 8))
+    extents = draw(1, 6)
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    if any(n + pads[i] + pads[i + 2] < reach[i] for i, n in enumerate(extents)):
+        return
+    attributes: dict[str, Attribute] = {"dilations": dilations, "pads": pads, "strides": draw(1, 3)}
+    before = convolution((1, 2, *extents), kernel, attributes)
+    assert_same(before, run_passes(before, SimplifyAlgebra()))
+
+
+@pytest.mark.parametrize(
+    ("size", "attributes"),
+    [
+        ((8, 12), {"dilations": (2, 2), "pads": (2,) * 4}),
+        ((16, 22), {"dilations": (2, 3), "pads": (2, 3, 2, 3)}),
+        ((9, 14), {"dilations": (1, 2), "pads": (0, 1, 2, 5)}),
+        ((16, 11), {"dilations": (3, 2), "pads": (0,) * 4}),
+        ((12, 12), {"dilations": (2, 2), "auto_pad": "SAME_UPPER"}),
+        ((12, 12), {"dilations": (2, 2), "pads": (2,) * 4, "group": 2}),
+    ],
+)
+def test_phases_are_images_of_a_batch(size: tuple[int, int], attributes: dict[str, Attribute]) -> None:
+    channels = 4
+    before = convolution((2, channels, *size), (3, 3), attributes, channels)
+    after = run_passes(before, PHASES, EliminateDeadCode())
+    (node,) = (n for n in after.nodes if n.op == "Conv")
+    assert "dilations" not in node.attributes
+    phases = attributes["dilations"]
+    assert isinstance(phases, tuple)
+    assert node.results[0].shape[0] == 2 * int(str(phases[0])) * int(str(phases[1]))
+    assert_same(before, after)
+
+
+def test_phases_of_any_number_of_images() -> None:
+    before = convolution((symbol("batch"), 2, 8, 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4})
+    after = run_passes(before, PHASES)
+    assert "Transpose" in ops(after)
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("shape", "kernel", "attributes"),
+    [
+        ((1, 2, 8, 8), (3, 3), {"pads": (1,) * 4}),
+        ((1, 2, 8, 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4, "strides": (2, 2)}),
+        ((1, 2, 16, 16), (5, 5), {"dilations": (2, 2), "pads": (4,) * 4}),
+        ((1, 2, 16, 16), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4, "group": 2}),
+        (
+            (1, 2, 13, 13),
+            (3, 3),
+            {"dilations": (12, 12), "pads": (12,) * 4},
+        ),  # two rows a phase: whole tiles are too many
+        ((1, 2, symbol("h"), 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4}),
+        ((1, 2, 16), (3,), {"dilations": (2,), "pads": (2, 2)}),
+    ],
+)
+def test_other_convolutions_have_no_phases(
+    shape: tuple[Dim, ...], kernel: tuple[int, ...], attributes: dict[str, Attribute]
+) -> None:
+    before = convolution(shape, kernel, attributes)
+    assert run_passes(before, PHASES) is before
+
+
+def test_small_phases_stay_and_so_do_all_where_nothing_is_filtered() -> None:
+    before = convolution((1, 2, 8, 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4})
+    assert run_passes(before, SeparatePhases()) is before
+    assert not any(isinstance(p, SeparatePhases) for p in default_pipeline(3).passes)
+    assert any(isinstance(p, SeparatePhases) for p in default_pipeline(3, filters=True).passes)
