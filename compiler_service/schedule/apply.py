@@ -10,6 +10,7 @@ from dataclasses import replace
 from functools import reduce
 
 from compiler_service.loop_ir.ir import Scope
+from compiler_service.schedule.interior import padded_part
 from compiler_service.schedule.replacing import stage_of_tensor, with_diagonals, with_dots, with_fold, with_winograd
 from compiler_service.schedule.state import (
     Ahead,
@@ -41,6 +42,7 @@ from compiler_service.schedule.steps import (
     Prefetch,
     Reorder,
     Schedule,
+    SkipPadding,
     Split,
     Stagger,
     Step,
@@ -52,11 +54,13 @@ from compiler_service.tensor_expr.tensor import (
     Compute,
     Load,
     Placeholder,
+    ReduceOp,
     Tensor,
     compute,
     loads,
 )
-from shared_ir.expr import Expr, Var, substitute, transform
+from shared_ir.expr import Binary, BinaryOp, Expr, Var, substitute, transform
+from shared_ir.simplify import Simplifier
 
 
 def initial_state(output: Tensor) -> State:
@@ -106,6 +110,8 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return _compute_at(state, step)
         case CacheWrite():
             return _cache_write(state, state.stage(step.stage))
+        case SkipPadding():
+            return _skip_padding(state, step)
         case Attend():
             return replace(state, attend=step)
         case Alias():
@@ -156,6 +162,21 @@ def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
             f"{step.tensor} is not read along rows that follow each other", "rows of the reduction, or a step pack"
         )
     return _asking(state, step, Ahead(tensor, step.sweeps))
+
+
+def _skip_padding(state: State, step: SkipPadding) -> State:
+    stage, padded = state.stage(step.stage), state.stage(step.padded)
+    loop = stage.loop(step.loop)
+    if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
+        raise misfit(f"{stage.name} can leave out padding in a loop of its reduction only", received=step.loop)
+    adds = stage.reduction.op is ReduceOp.SUM and isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL
+    if not adds or all(load.tensor is not padded.tensor for load in stage.body.children() if isinstance(load, Load)):
+        raise misfit(f"{stage.name} is not a sum of products of {step.padded}")
+    if padded_part(padded, step.axis, Simplifier({})) is None:
+        raise misfit(f"{step.padded} is not padding with zeros", received=step.axis)
+    place = (step.stage, step.loop)
+    found = (*state.skips.get(place, ()), (step.padded, step.axis))
+    return replace(state, skips={**state.skips, place: found})
 
 
 def _asking(state: State, step: Prefetch | FetchNext, found: Ahead | Further) -> State:

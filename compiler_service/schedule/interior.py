@@ -8,7 +8,7 @@ from compiler_service.loop_ir.passes.bounds import Threshold, comparisons, thres
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import axis_var, loads
 from shared_ir.dtype import DType
-from shared_ir.expr import Const, Expr, Select, lift, maximum, minimum, transform, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, lift, maximum, minimum, transform, variables, walk
 from shared_ir.simplify import Simplifier
 
 
@@ -22,6 +22,27 @@ def interior(state: State, stage: Stage, axis: str, simplify: Simplifier) -> tup
         else:
             high = minimum(high, bound.true)
     return simplify(low), simplify(high)
+
+
+def padded_part(stage: Stage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr] | None:
+    """[low, high) of ``axis`` outside of which ``stage`` is zero: it is padding there. None where it is not known."""
+    body = stage.body
+    if not isinstance(body, Select) or body.otherwise != lift(0, body.dtype) or not _is_conjunction(body.cond):
+        return None
+    low, high = lift(0), lift(next(a.extent for a in stage.compute.axes if a.name == axis))
+    for bound in _thresholds(stage, axis, simplify):
+        if bound.rising:
+            low = maximum(low, bound.false)
+        else:
+            high = minimum(high, bound.false)
+    return simplify(low), simplify(high)
+
+
+def _is_conjunction(cond: Expr) -> bool:
+    """Whether comparisons hold together only."""
+    if isinstance(cond, Binary) and cond.op is BinaryOp.AND:
+        return _is_conjunction(cond.lhs) and _is_conjunction(cond.rhs)
+    return isinstance(cond, Binary) and cond.lhs.dtype is not DType.BOOL
 
 
 def _bounds(state: State, stage: Stage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:

@@ -29,7 +29,7 @@ from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.attention.match import match_attention
 from compiler_service.schedule.attention.nest import attention_function
 from compiler_service.schedule.faults import fault
-from compiler_service.schedule.interior import interior
+from compiler_service.schedule.interior import interior, padded_part
 from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces, smaller_vectors
 from compiler_service.schedule.ranges import Range, Ranges, Regions, whole
 from compiler_service.schedule.room import Room
@@ -41,7 +41,7 @@ from compiler_service.schedule.values import Local, Locals, Values, memory_order
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, identity_of
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, logical_and, select
 from shared_ir.expr import ceil_div as expr_ceil_div
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
@@ -331,6 +331,8 @@ class _Lowering:
                 return self._nest(stage, rest, part, more, leaf, tasks, attach, lane_axis)
 
             body = self._attached(stage, loop.name, opened, local, deeper) if attach else deeper(opened, local)
+            for padded, axis in self._state.skips.get((stage.name, loop.name), ()):
+                body = self._unless_padding(stage, self._state.stage(padded), axis, opened, body)
             for ahead in self._state.prefetches.get((stage.name, loop.name), ()):
                 body = block(*self._prefetches(stage, ahead, opened), body)
             return body if left is None else Let(left[0], left[1], body)
@@ -339,6 +341,17 @@ class _Lowering:
         if loop.name in tasks:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))
+
+    def _unless_padding(self, stage: Stage, padded: Stage, axis: str, ranges: Ranges, body: Statement) -> Statement:
+        """``body`` where what ``stage`` reads of ``padded`` is not all behind an end of its data along ``axis``."""
+        data, read = padded_part(padded, axis, self._simplify), self._regions.needed(padded, stage, ranges)[axis]
+        assert data is not None
+        low, high = data
+        self._count += 1
+        first = Var(f"{axis}.{self._count}")  # no pass cuts the loop for its sake
+        self._ranges[first.name] = self._simplify.interval(read.base)
+        wanted = self._simplify(logical_and(first + lift(read.extent) > low, first < high))
+        return Let(first, read.base, guard(wanted, body))
 
     def _prefetches(self, stage: Stage, ahead: Ahead | Further, ranges: Ranges) -> Iterator[Prefetch]:
         if isinstance(ahead, Ahead):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.steps import (
@@ -123,6 +123,7 @@ class State:
     Attributes:
         packs: how arguments are laid out.
         prefetches: what the loop of a stage asks memory for, by the names of both.
+        skips: padded stages, with the axis of each, whose padding the loop of a stage leaves out, by the names of both.
         transformed: arguments that another tensor takes the place of: computed from them at compile time, or the same memory.
         attend: how the stages are computed together, where they are attention (see the step of this name).
         strides: where the elements of the output lie (see :mod:`strides`).
@@ -132,6 +133,7 @@ class State:
     packs: Mapping[Tensor, Pack]
     prefetches: Mapping[tuple[str, str], tuple[Ahead | Further, ...]]
     transformed: Mapping[Tensor, Tensor]
+    skips: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)
     attend: Attend | None = None
     strides: Strides | None = None
 

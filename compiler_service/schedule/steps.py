@@ -199,6 +199,20 @@ class FetchNext:
 
 
 @dataclass(frozen=True, slots=True)
+class SkipPadding:
+    """Leave out the turns of ``loop``, over a reduced axis of ``stage``, in which all that the sum of products reads of ``padded``
+    lies behind an end of its data along ``axis``: they would add zeros.
+
+    ``padded`` is a stage ``select(0 <= axis - before < extent and .., data, 0)``.
+    """
+
+    stage: str
+    loop: str
+    padded: str
+    axis: str
+
+
+@dataclass(frozen=True, slots=True)
 class Winograd:
     """Compute the convolution ``stage`` by minimal filtering in tiles of ``tile`` x ``tile`` outputs.
 
@@ -298,6 +312,7 @@ Step: TypeAlias = (
     | Pack
     | Prefetch
     | FetchNext
+    | SkipPadding
     | Winograd
     | Attend
     | Diagonals
@@ -324,6 +339,7 @@ _STEPS: dict[str, type[Any]] = {
     "pack": Pack,
     "prefetch": Prefetch,
     "fetch_next": FetchNext,
+    "skip_padding": SkipPadding,
     "winograd": Winograd,
     "attend": Attend,
     "diagonals": Diagonals,

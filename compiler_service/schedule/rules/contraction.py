@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterator
 from copy import copy
 
-from compiler_service.schedule.analysis import KernelView, accumulated, inlined, reductions
+from compiler_service.schedule.analysis import KernelView, accumulated, depends, inlined, reductions
+from compiler_service.schedule.interior import padded_part
 from compiler_service.schedule.rules.contraction_match import (
     Contraction,
     columns_index,
@@ -32,17 +33,23 @@ from compiler_service.schedule.steps import (
     Prefetch,
     Reorder,
     Schedule,
+    SkipPadding,
     Split,
     Step,
     Unroll,
     Vectorize,
 )
 from compiler_service.schedule.tiles import CACHE_LINE, lanes, vector_loops
-from compiler_service.tensor_expr.tensor import Placeholder, axis_var
+from compiler_service.tensor_expr.tensor import Axis, Placeholder, axis_var
+from shared_ir.dim import as_dim
+from shared_ir.expr import Expr, substitute
+from shared_ir.simplify import Simplifier
 from shared_ir.target import Target
 
 _UNROLLED_REDUCTION = 4
 """A reduction axis of at most this extent is unrolled."""
+_PADDED = 0.05
+"""Of a padded axis; a smaller part is not worth a question in each turn of a loop."""
 _UNROLLED_COLUMNS = 8
 """So many columns of a group are accumulated side by side where no vector fits them."""
 
@@ -147,6 +154,7 @@ class _Plan:
         steps += self._tile_kinds(self._output)
         steps.append(ComputeAt(self._match.stage.name, self._output.name, innermost))
         steps += self._accumulate()
+        steps += self._skip_padding()
         steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1)])
         steps += self._place_weight(tasks, blocks)
         steps += self._ask_for_rows()
@@ -234,14 +242,51 @@ class _Plan:
             steps.append(Unroll(stage.name, last.name))
         return steps
 
+    def _skip_padding(self) -> list[SkipPadding]:
+        """Turns of the loops over a window that would read padding alone are left out, where it is a part of the image worth a
+        question: with a dilation as large as half of the image two thirds of all products."""
+        padded, match = self._local, self._match
+        if padded is None or match.data.tensor is not padded.tensor or match.stage.reduction is None:
+            return []
+        return [
+            SkipPadding(match.stage.name, tap.name, padded.name, axis.name)
+            for axis, index in zip(padded.compute.axes, match.data.indices, strict=True)
+            for tap in match.stage.reduction.axes[:-1]
+            if depends(index, tap.name) and self._meets_padding(padded, axis, index)
+        ]
+
+    def _meets_padding(self, padded: Stage, axis: Axis, index: Expr) -> bool:
+        """Whether padding before or after the data along ``axis`` is as long as what a register tile reads of it."""
+        part = padded_part(padded, axis.name, Simplifier({}))
+        if part is None or not isinstance(axis.extent, int):
+            return False
+        low, high = (as_dim(end) for end in part)
+        if not (isinstance(low, int) and isinstance(high, int)):
+            return False
+        padding = axis.extent - (high - low)
+        return max(low, axis.extent - high) > self._reach(index) and padding >= _PADDED * axis.extent
+
+    def _reach(self, index: Expr) -> float:
+        """From the first to the last row of a register tile along what ``index`` counts."""
+        if self._match.rows is None:
+            return 0
+        row = axis_var(self._match.rows)
+        distance = as_dim(substitute(index, {row: row + (self._blocking.height - 1)}) - index)
+        return abs(distance) if isinstance(distance, int) else math.inf
+
     # -- operands
 
     def _place_data(self, loop: str) -> list[Step]:
-        """Padded or computed data goes to scratch once per task, vectors along its last axis."""
+        """Padded or computed data goes to scratch once per task, vectors along its last axis; where padding is left out within
+        rows, what a register tile reads under one tap: the padding of a row may be longer than its data."""
         if self._local is None:
             return []
-        local = self._local
-        steps: list[Step] = [ComputeAt(local.name, self._output.name, loop, "scratch")]
+        local, summed = self._local, self._match.stage.reduction
+        assert summed is not None
+        skipped = [step.loop for step in self._skip_padding()]
+        within = skipped and skipped[-1] == summed.axes[-2].name
+        place = (self._match.stage.name, skipped[-1]) if within else (self._output.name, loop)
+        steps: list[Step] = [ComputeAt(local.name, *place, "scratch")]
         last = local.compute.axes[-1]
         vectors, names = vector_loops(local, last.name, lanes(self._target, local.tensor.dtype), 1, last.extent)
         others = tuple(a.name for a in local.compute.axes[:-1])
