@@ -20,8 +20,6 @@ from shared_ir.dtype import DType
 from shared_ir.graph import Attribute, Graph, Value
 from shared_ir.types import TensorType
 
-PHASES = SeparatePhases(least_image=1)
-
 
 def convolution(
     shape: tuple[Dim, ...], kernel: tuple[int, ...], attributes: Mapping[str, Attribute], channels: int = 2
@@ -86,31 +84,50 @@ def test_without_dead_taps_a_convolution_computes_the_same(data: st.DataObject) 
 
 
 @pytest.mark.parametrize(
-    ("size", "attributes"),
+    ("size", "attributes", "image"),
     [
-        ((8, 12), {"dilations": (2, 2), "pads": (2,) * 4}),
-        ((16, 22), {"dilations": (2, 3), "pads": (2, 3, 2, 3)}),
-        ((9, 14), {"dilations": (1, 2), "pads": (0, 1, 2, 5)}),
-        ((16, 11), {"dilations": (3, 2), "pads": (0,) * 4}),
-        ((12, 12), {"dilations": (2, 2), "auto_pad": "SAME_UPPER"}),
-        ((12, 12), {"dilations": (2, 2), "pads": (2,) * 4, "group": 2}),
+        ((16, 24), {"dilations": (2, 2), "pads": (2,) * 4}, (8, 8, 12)),  # whole tiles: images of a batch
+        ((20, 20), {"dilations": (4, 4), "pads": (4,) * 4}, (2, 24, 24)),  # 5 rows each and zeros between them
+        ((20, 24), {"dilations": (4, 3), "pads": (4, 3) * 2}, (6, 24, 8)),
+        ((35, 23), {"dilations": (2, 3), "pads": (2, 3) * 2}, (12, 18, 8)),
+        ((18, 23), {"dilations": (1, 2), "pads": (0, 1, 2, 3)}, (4, 18, 12)),
+        ((40, 27), {"dilations": (3, 2), "pads": (0,) * 4}, (12, 14, 14)),
+        ((24, 24), {"dilations": (2, 2), "auto_pad": "SAME_UPPER"}, (8, 12, 12)),
+        ((24, 24), {"dilations": (2, 2), "pads": (2,) * 4, "group": 2}, (8, 12, 12)),
+        ((32, 32), {"dilations": (2, 2), "pads": (3, 1, 1, 2)}, None),
     ],
 )
-def test_phases_are_images_of_a_batch(size: tuple[int, int], attributes: dict[str, Attribute]) -> None:
-    channels = 4
-    before = convolution((2, channels, *size), (3, 3), attributes, channels)
-    after = run_passes(before, PHASES, EliminateDeadCode())
+def test_phases_are_images(
+    size: tuple[int, int], attributes: dict[str, Attribute], image: tuple[int, int, int] | None
+) -> None:
+    before = convolution((2, 4, *size), (3, 3), attributes, channels=4)
+    after = run_passes(before, SeparatePhases(), EliminateDeadCode())
     (node,) = (n for n in after.nodes if n.op == "Conv")
     assert "dilations" not in node.attributes
-    phases = attributes["dilations"]
-    assert isinstance(phases, tuple)
-    assert node.results[0].shape[0] == 2 * int(str(phases[0])) * int(str(phases[1]))
+    n, _, h, w = node.operands[0].shape
+    assert image is None or (n, h, w) == image
     assert_same(before, after)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_phases_compute_what_the_convolution_does(data: st.DataObject) -> None:
+    def draw(low: int, high: int) -> tuple[int, int]:
+        each = st.integers(low, high)
+        return data.draw(each), data.draw(each)
+
+    dilations = draw(1, 4)
+    pads = (*draw(0, 9), *draw(0, 9))
+    extents = draw(8, 26)
+    if any(n + pads[i] + pads[i + 2] < 2 * dilations[i] + 1 for i, n in enumerate(extents)):
+        return
+    before = convolution((1, 2, *extents), (3, 3), {"dilations": dilations, "pads": pads})
+    assert_same(before, run_passes(before, SeparatePhases()))
 
 
 def test_phases_of_any_number_of_images() -> None:
     before = convolution((symbol("batch"), 2, 8, 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4})
-    after = run_passes(before, PHASES)
+    after = run_passes(before, SeparatePhases())
     assert "Transpose" in ops(after)
     assert_same(before, after)
 
@@ -126,7 +143,7 @@ def test_phases_of_any_number_of_images() -> None:
             (1, 2, 13, 13),
             (3, 3),
             {"dilations": (12, 12), "pads": (12,) * 4},
-        ),  # two rows a phase: whole tiles are too many
+        ),  # two rows a phase: taps in padding are most
         ((1, 2, symbol("h"), 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4}),
         ((1, 2, 16), (3,), {"dilations": (2,), "pads": (2, 2)}),
     ],
@@ -135,11 +152,9 @@ def test_other_convolutions_have_no_phases(
     shape: tuple[Dim, ...], kernel: tuple[int, ...], attributes: dict[str, Attribute]
 ) -> None:
     before = convolution(shape, kernel, attributes)
-    assert run_passes(before, PHASES) is before
-
-
-def test_small_phases_stay_and_so_do_all_where_nothing_is_filtered() -> None:
-    before = convolution((1, 2, 8, 8), (3, 3), {"dilations": (2, 2), "pads": (2,) * 4})
     assert run_passes(before, SeparatePhases()) is before
+
+
+def test_all_stay_where_nothing_is_filtered() -> None:
     assert not any(isinstance(p, SeparatePhases) for p in default_pipeline(3).passes)
     assert any(isinstance(p, SeparatePhases) for p in default_pipeline(3, filters=True).passes)
