@@ -4,15 +4,24 @@
 
     Conv(Pad(x, 0), w)  ->  Conv(x, w)            with more pads
     Conv(x, w)          ->  Conv(x, w[a:b])       with fewer pads, where the taps before a and from b on meet only padding
+    ConvTranspose(x, w) ->  Conv(x, w[r::s]) for each phase r of the outputs, interleaved, where some have fewer taps than others
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, text_attribute
-from compiler_service.graph_passes.operands import integer_operand
+from compiler_service.graph_passes.operands import integer_operand, is_float
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.tensor_expr.window import Window, windows
-from shared_ir.graph import Node
+from shared_ir.dim import Dim, as_dim
+from shared_ir.expr import lift
+from shared_ir.graph import Node, Value
 
 
 def _padded_convolution(node: Node, site: Site) -> Replacement:
@@ -80,7 +89,91 @@ def _meets(first: int, stride: int, count: int, extent: int) -> bool:
     return skipped < count and first + skipped * stride < extent
 
 
+@dataclass(frozen=True)
+class _Phase:
+    """The outputs ``q * stride + r`` of a transposed convolution along one axis, a convolution of stride 1.
+
+    Attributes:
+        taps: of the weights, in the order in which they meet the data.
+        before, after: padding of the data.
+    """
+
+    taps: range
+    before: int
+    after: int
+
+    @staticmethod
+    def of(kernel: int, stride: int, crop: int, r: int, count: int) -> _Phase:
+        """``y[q * stride + r] = sum over j of x[q + (r + crop) // stride - j] * w[(r + crop) % stride + j * stride]`` for as many
+        ``q`` as the data has elements and ``count`` more."""
+        ahead, first = divmod(r + crop, stride)
+        taps = range(first, kernel, stride)[::-1]
+        before = len(taps) - 1 - ahead
+        return _Phase(taps, before, count + len(taps) - 1 - before)
+
+
+def _phases_of_transposed(node: Node, site: Site) -> Replacement:
+    """Outputs at distance ``stride`` from one another see the same taps; a window that is no multiple of the stride has fewer for
+    some of them than for others, and zeros in their place would be multiplied."""
+    x, weight, *bias = node.operands
+    array, rank = site.array(weight), x.type.rank - 2
+    kernel = tuple(d for d in weight.shape[2:] if isinstance(d, int))
+    unknown = {"output_shape", "layout"} & set(node.attributes) or text_attribute(
+        node, "auto_pad", "NOTSET"
+    ) != "NOTSET"
+    strides, dilations = (ints_attribute(node, name, (1,) * rank) for name in ("strides", "dilations"))
+    if array is None or not is_float(x) or unknown or len(kernel) != rank or max(dilations, default=1) > 1:
+        return None
+    uneven = any(k % s for k, s in zip(kernel, strides, strict=True))
+    if not uneven or any(k < s for k, s in zip(kernel, strides, strict=True)):
+        return None
+    pads, more = ints_attribute(node, "pads", (0,) * (2 * rank)), ints_attribute(node, "output_padding", (0,) * rank)
+    behind = [k - s + m - a - b for k, s, m, a, b in zip(kernel, strides, more, pads, pads[rank:], strict=False)]
+    found = [
+        [_Phase.of(k, s, crop, r, -(-rest // s)) for r in range(s)]
+        for k, s, crop, rest in zip(kernel, strides, pads, behind, strict=False)
+    ]
+    if min(min(p.before, p.after) for phases in found for p in phases) < 0:
+        return None
+    group = int_attribute(node, "group", 1)
+    turned = _of_convolution(array, group)
+    parts = []
+    for phases in product(*found):
+        own = turned
+        for axis, phase in enumerate(phases, start=2):
+            own = own.take(list(phase.taps), axis)
+        around = (*(p.before for p in phases), *(p.after for p in phases))
+        parts.append(site.node("Conv", (x, site.constant(own), *bias), {"pads": around, "group": group}))
+    return _interleaved(parts, strides, behind, node.results[0].shape, site)
+
+
+def _of_convolution(weight: np.ndarray, group: int) -> np.ndarray:
+    """``[ic, oc / group, ..]`` as the weights ``[oc, ic / group, ..]`` of a convolution."""
+    channels, outputs, *kernel = weight.shape
+    apart = weight.reshape(group, channels // group, outputs, *kernel).swapaxes(1, 2)
+    return np.ascontiguousarray(apart).reshape(group * outputs, channels // group, *kernel)
+
+
+def _interleaved(
+    parts: Sequence[Value], strides: Sequence[int], behind: Sequence[int], shape: Sequence[Dim], site: Site
+) -> Value:
+    """``parts[r][.., q] -> y[.., q * stride + r]``, the last stride first; cut off where ``behind`` is no multiple of the stride."""
+    images, channels, *extents = parts[0].shape
+    rank = len(extents)
+    whole = site.node("Concat", parts, {"axis": 1})
+    apart = site.reshape(whole, (images, *strides, channels, *extents))
+    places = (i for axis in range(rank) for i in (rank + 2 + axis, 1 + axis))
+    joined = site.transpose(apart, (0, rank + 1, *places))
+    sizes = [as_dim(lift(d) * s) for d, s in zip(extents, strides, strict=True)]
+    result = site.reshape(joined, (images, channels, *sizes))
+    for axis, (rest, stride) in enumerate(zip(behind, strides, strict=True), start=2):
+        if rest % stride:
+            result = site.slice(result, axis, 0, shape[axis])
+    return result
+
+
 WINDOW_RULES: tuple[Rule, ...] = (
     rule("Conv", _padded_convolution),
     rule("Conv", _taps_in_padding),
+    rule("ConvTranspose", _phases_of_transposed),
 )

@@ -158,3 +158,67 @@ def test_other_convolutions_have_no_phases(
 def test_all_stay_where_nothing_is_filtered() -> None:
     assert not any(isinstance(p, SeparatePhases) for p in default_pipeline(3).passes)
     assert any(isinstance(p, SeparatePhases) for p in default_pipeline(3, filters=True).passes)
+
+
+def transposed(
+    extents: tuple[Dim, ...], kernel: tuple[int, ...], attributes: Mapping[str, Attribute], channels: int = 2
+) -> Graph:
+    group = attributes.get("group", 1)
+    assert isinstance(group, int)
+    x = Value("x", TensorType(DType.FLOAT32, (2, channels, *extents)))
+    random = np.random.default_rng(0)
+    weight, bias = (random.standard_normal(s).astype(np.float32) for s in ((channels, 3, *kernel), (3 * group,)))
+    builder = Builder.of(Graph("main", (x,), (), ()))
+    y = builder.node("ConvTranspose", (x, builder.constant(weight), builder.constant(bias)), attributes)
+    return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
+
+
+@pytest.mark.parametrize(
+    ("extents", "kernel", "attributes", "parts"),
+    [
+        ((5, 4), (3, 3), {"strides": (2, 2), "pads": (1,) * 4, "output_padding": (1, 1)}, 4),
+        ((5, 4), (3, 3), {"strides": (2, 2)}, 4),
+        ((5, 4), (5, 4), {"strides": (2, 2), "pads": (2, 1, 2, 1)}, 4),
+        ((6,), (7,), {"strides": (3,), "pads": (1, 3)}, 3),
+        ((3, 4, 2), (3, 3, 2), {"strides": (2, 1, 2), "pads": (1, 1, 0) * 2}, 4),
+        ((5, 4), (3, 3), {"strides": (2, 2), "group": 2}, 4),
+        ((symbol("h"), 4), (3, 3), {"strides": (2, 2), "pads": (0, 1, 1, 1)}, 4),
+    ],
+)
+def test_phases_of_a_transposed_convolution_have_taps_of_their_own(
+    extents: tuple[Dim, ...], kernel: tuple[int, ...], attributes: dict[str, Attribute], parts: int
+) -> None:
+    before = transposed(extents, kernel, attributes, channels=4)
+    after = run_passes(before, SimplifyAlgebra())
+    assert ops(after).count("Conv") == parts
+    taps = sum(int(np.prod(n.operands[1].shape[2:])) for n in after.nodes if n.op == "Conv")
+    assert taps == np.prod(kernel)
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("kernel", "attributes"),
+    [
+        ((4, 4), {"strides": (2, 2), "pads": (1,) * 4}),
+        ((3, 3), {"strides": (1, 1)}),
+        ((1, 3), {"strides": (2, 2)}),  # some phases have no taps
+        ((3, 3), {"strides": (2, 2), "dilations": (2, 2)}),
+        ((3, 3), {"strides": (2, 2), "output_shape": (10, 10)}),
+        ((3, 3), {"strides": (2, 2), "pads": (2,) * 4}),  # the data would be cut off
+    ],
+)
+def test_other_transposed_convolutions_stay(kernel: tuple[int, ...], attributes: dict[str, Attribute]) -> None:
+    before = transposed((5, 4), kernel, attributes)
+    assert run_passes(before, SimplifyAlgebra()) is before
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.data())
+def test_phases_compute_what_the_transposed_convolution_does(data: st.DataObject) -> None:
+    kernel, stride = data.draw(st.integers(1, 7)), data.draw(st.integers(1, 4))
+    pads = data.draw(st.integers(0, 4)), data.draw(st.integers(0, 4))
+    more, extent = data.draw(st.integers(0, stride - 1)), data.draw(st.integers(2, 6))
+    if (extent - 1) * stride + kernel + more - sum(pads) < 1:
+        return
+    before = transposed((extent,), (kernel,), {"strides": (stride,), "pads": pads, "output_padding": (more,)})
+    assert_same(before, run_passes(before, SimplifyAlgebra()))
