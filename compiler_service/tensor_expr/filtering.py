@@ -64,6 +64,11 @@ class Filtering:
         return replace(self, weight=weight, data=data)
 
 
+def is_known(tile: int, kernel: int, stride: int = 1) -> bool:
+    """Whether :func:`filtering` has points enough: more would make errors grow."""
+    return kernel >= stride and tile + -(-kernel // stride) - 2 <= len(_POINTS)
+
+
 @cache
 def filtering(tile: int, kernel: int, stride: int = 1) -> Filtering:
     """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, and infinity."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
 from compiler_service.schedule.rules.packing import near_distance, packing, prefetch_distance
-from compiler_service.schedule.rules.winograd_model import FLOAT, Blocking, choose_blocking, vector_width
+from compiler_service.schedule.rules.winograd_model import FLOAT, KERNELS, Blocking, choose_blocking, vector_width
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
@@ -58,7 +58,7 @@ def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
     width = vector_width(conv, target)
     whole = width > 0 and (conv.depth // conv.planes % width == 0 or not conv.taps)  # no vector crosses planes
-    return constant and conv.kernel == 3 and conv.tensor.dtype is DType.FLOAT32 and whole
+    return constant and conv.kernel in KERNELS and conv.tensor.dtype is DType.FLOAT32 and whole
 
 
 class _Plan:

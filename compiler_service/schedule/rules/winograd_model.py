@@ -8,13 +8,15 @@ from dataclasses import dataclass, replace
 
 from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate
 from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, tile_cycles
-from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering
+from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering, is_known
 from compiler_service.tensor_expr.winograd import Convolution
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
 FLOAT = 4
 """Bytes of an element."""
+KERNELS = (3, 5)
+"""Extents of windows that filtering is considered for."""
 _CORES_OF_MEMORY = 2
 """So many cores that read at once have all that the memory gives."""
 _BLOCK_SLACK = 1.1
@@ -102,6 +104,8 @@ class _Model:
 
     def candidates(self) -> Iterator[Blocking]:
         for tile in (4, 2):
+            if not is_known(tile, self.kernel, self.stride):
+                continue
             if self.stride > 1 and self._weights(tile) > _MOST_WEIGHTS:
                 continue
             down, across = -(-self.rows // tile), -(-self.columns // tile)

@@ -161,6 +161,21 @@ def test_filtering_with_a_stride(target: str, case: str) -> None:
     assert_computes(output, schedule, TARGETS[target])
 
 
+WIDE = {
+    "5x5": ((6, 7, 4, 17, 5, 1), Blocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "5x5, stride 2": ((9, 12, 4, 32, 5, 2), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+}
+
+
+@pytest.mark.parametrize("case", every(WIDE, quick={"5x5"}))
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+def test_filtering_of_wider_windows(target: str, case: str) -> None:
+    (h, w, c, oc, size, stride), blocking = WIDE[case]
+    output, constants = kernel(convolution(1, h, w, c, oc, size, stride, size // 2))
+    schedule = schedule_of(output, constants, target, blocking)
+    assert_computes(output, schedule, TARGETS[target])
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 8, "w": 15}, {"h": 17, "w": 26}])
 def test_filtering_with_a_stride_of_any_size(size: dict[str, int]) -> None:
@@ -287,13 +302,22 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("h", "channels", "groups", "stride"),
-    [(56, 64, 1, 1), (14, 256, 1, 1), (28, 192, 4, 1), (28, 72, 3, 1), (56, 64, 1, 2), (55, 128, 1, 2)],
+    ("h", "channels", "groups", "size", "stride"),
+    [
+        (56, 64, 1, 3, 1),
+        (14, 256, 1, 3, 1),
+        (28, 192, 4, 3, 1),
+        (28, 72, 3, 3, 1),
+        (56, 64, 1, 3, 2),
+        (55, 128, 1, 3, 2),
+        (28, 96, 1, 5, 1),
+        (57, 64, 1, 5, 2),
+    ],
 )
-def test_error_of_native_code(h: int, channels: int, groups: int, stride: int) -> None:
+def test_error_of_native_code(h: int, channels: int, groups: int, size: int, stride: int) -> None:
     """Within 1e-5 of the largest output, against float64."""
     target = host_target()
-    output, constants = kernel(convolution(1, h, h, channels, channels, 3, stride, 1, groups))
+    output, constants = kernel(convolution(1, h, h, channels, channels, size, stride, size // 2, groups))
     schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
     assert any(isinstance(step, Winograd) for step in schedule)
     arguments, names = arguments_of(output), stage_names(output)
@@ -308,8 +332,9 @@ def test_error_of_native_code(h: int, channels: int, groups: int, stride: int) -
 
 def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: int) -> np.ndarray:
     """``relu(conv(pad(x), w) + r)`` in float64."""
-    padded = np.pad(x, ((1, 1), (1, 1), (0, 0)))
-    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3), axis=(0, 1))[::stride, ::stride]
+    size = w.shape[-1]
+    padded = np.pad(x, ((size // 2, size // 2), (size // 2, size // 2), (0, 0)))
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (size, size), axis=(0, 1))[::stride, ::stride]
     pairs = zip(np.split(windows, groups, axis=2), np.split(w, groups), strict=True)
     total = [np.tensordot(own, filters, axes=((2, 3, 4), (1, 2, 3))) for own, filters in pairs]
     return np.asarray(np.maximum(np.concatenate(total, axis=2) + r, 0.0))
@@ -325,7 +350,8 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: i
         ((28, 28, 128, 256, 3, 2), 2),
         ((56, 56, 64, 64, 3, 3), None),  # a stride of 3
         ((14, 14, 512, 512, 3, 2), None),  # transformed weights of 26 MB
-        ((56, 56, 64, 64, 5, 1), None),  # only 3x3
+        ((56, 56, 64, 64, 5, 1), 2),
+        ((56, 56, 64, 64, 7, 1), None),  # only 3x3 and 5x5
         ((56, 56, 3, 8, 3, 1), None),  # transforms cost more than they save
         ((1, 1, 256, 256, 3, 1), None),  # a tile would be mostly padding
     ],

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler_service.tensor_expr.filtering import error_bound, filtering, measured_error
+from compiler_service.tensor_expr.filtering import error_bound, filtering, is_known, measured_error
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,17 @@ def test_plain_weights_are_exact_correlation_too(tile: int, terms: int) -> None:
     data, weight = np.arange(f.size) ** 2 - 7, np.array([3, -5, 2])
     back, scale, forth = (np.array(m, object) for m in (f.output, f.weight, f.data))
     assert list(back @ ((scale @ weight) * (forth @ data))) == list(np.correlate(data, weight, "valid"))
+
+
+@pytest.mark.parametrize("stride", [1, 2, 3])
+@pytest.mark.parametrize("kernel", range(1, 9))
+@pytest.mark.parametrize("tile", range(2, 7))
+def test_what_is_known_has_matrices(tile: int, kernel: int, stride: int) -> None:
+    if is_known(tile, kernel, stride):
+        assert filtering(tile, kernel, stride).size == (tile - 1) * stride + kernel
+    else:
+        with pytest.raises(ValueError, match=r"points|passes over"):
+            filtering(tile, kernel, stride)
 
 
 def test_too_few_points() -> None:
