@@ -172,6 +172,8 @@ def _skip_padding(state: State, step: SkipPadding) -> State:
     adds = stage.reduction.op is ReduceOp.SUM and isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL
     if not adds or all(load.tensor is not padded.tensor for load in stage.body.children() if isinstance(load, Load)):
         raise misfit(f"{stage.name} is not a sum of products of {step.padded}")
+    if all(a.name != step.axis for a in padded.compute.axes):
+        raise misfit(f"{step.padded} has no axis {step.axis}", ", ".join(a.name for a in padded.compute.axes))
     if padded_part(padded, step.axis, Simplifier({})) is None:
         raise misfit(f"{step.padded} is not padding with zeros", received=step.axis)
     place = (step.stage, step.loop)
