@@ -35,7 +35,7 @@ def _padded_convolution(node: Node, site: Site) -> Replacement:
         return None
     rank = x.type.rank
     begins, ends = amounts[:rank], amounts[rank:]
-    if any(begins[:2]) or any(ends[:2]) or min(amounts) < 0 or node.attributes.get("auto_pad", "NOTSET") != "NOTSET":
+    if any(begins[:2]) or any(ends[:2]) or min(amounts) < 0 or not _has_own_pads(node):
         return None
     spatial = rank - 2
     own = ints_attribute(node, "pads", (0,) * (2 * spatial))
@@ -43,18 +43,24 @@ def _padded_convolution(node: Node, site: Site) -> Replacement:
     return site.node("Conv", (x, *node.inputs[1:]), {**node.attributes, "pads": pads})
 
 
+def _has_own_pads(node: Node) -> bool:
+    """Whether ``pads`` says what is padded, and channels come before rows and columns."""
+    return text_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and not {"layout", "data_layout"} & set(
+        node.attributes
+    )
+
+
 def _taps_in_padding(node: Node, site: Site) -> Replacement:
     """Taps at the ends of a window that meet only padding go: those of a dilation as large as the image, or of planes that a
     volume does not have."""
     x, weight, *bias = node.operands
     kernel = tuple(d for d in weight.shape[2:] if isinstance(d, int))
-    if len(kernel) != x.type.rank - 2 or not node.attributes.get("pads"):
+    if len(kernel) != x.type.rank - 2 or not node.attributes.get("pads") or not _has_own_pads(node):
         return None
     ones = (1,) * len(kernel)
     strides, dilations = (ints_attribute(node, name, ones) for name in ("strides", "dilations"))
     pads = ints_attribute(node, "pads", (0,) * (2 * len(kernel)))
-    auto_pad = text_attribute(node, "auto_pad", "NOTSET")
-    found = windows(x.shape[2:], kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
+    found = windows(x.shape[2:], kernel, auto_pad="NOTSET", strides=strides, dilations=dilations, pads=pads)
     taps = [_met_taps(window) for window in found]
     if all(len(met) == window.kernel for met, window in zip(taps, found, strict=True)):
         return None
@@ -118,11 +124,10 @@ def _phases_of_transposed(node: Node, site: Site) -> Replacement:
     x, weight, *bias = node.operands
     array, rank = site.array(weight), x.type.rank - 2
     kernel = tuple(d for d in weight.shape[2:] if isinstance(d, int))
-    unknown = {"output_shape", "layout"} & set(node.attributes) or text_attribute(
-        node, "auto_pad", "NOTSET"
-    ) != "NOTSET"
     strides, dilations = (ints_attribute(node, name, (1,) * rank) for name in ("strides", "dilations"))
-    if array is None or not is_float(x) or unknown or len(kernel) != rank or max(dilations, default=1) > 1:
+    if "output_shape" in node.attributes or not _has_own_pads(node):
+        return None
+    if array is None or not is_float(x) or len(kernel) != rank or max(dilations, default=1) > 1:
         return None
     uneven = any(k % s for k, s in zip(kernel, strides, strict=True))
     if not uneven or any(k < s for k, s in zip(kernel, strides, strict=True)):

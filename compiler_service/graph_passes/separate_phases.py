@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, text_attribute
-from compiler_service.graph_passes.operands import is_float
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Site, rewrite, rule
 from compiler_service.tensor_expr.window import Window, windows
 from shared_ir.dim import Dim, as_dim
+from shared_ir.dtype import DType
 from shared_ir.expr import lift
 from shared_ir.graph import Attribute, Graph, Node, Value
 
@@ -105,8 +105,8 @@ def _separated(node: Node, site: Site) -> Replacement:
 def _applies(node: Node, site: Site) -> bool:
     x, weight = node.operands[:2]
     steps = ints_attribute(node, "strides", (1, 1))
-    known = site.array(weight) is not None and is_float(x) and weight.shape[2:] == (_KERNEL, _KERNEL)
-    return known and set(steps) == {1} and weight.shape[1] != 1 and "layout" not in node.attributes
+    known = site.array(weight) is not None and x.dtype is DType.FLOAT32 and weight.shape[2:] == (_KERNEL, _KERNEL)
+    return known and set(steps) == {1} and weight.shape[1] != 1 and not {"layout", "data_layout"} & set(node.attributes)
 
 
 def _axis(window: Window) -> _Axis | None:

@@ -54,12 +54,11 @@ from compiler_service.tensor_expr.tensor import (
     Compute,
     Load,
     Placeholder,
-    ReduceOp,
     Tensor,
     compute,
     loads,
 )
-from shared_ir.expr import Binary, BinaryOp, Expr, Var, substitute, transform
+from shared_ir.expr import Expr, Var, substitute, transform
 from shared_ir.simplify import Simplifier
 
 
@@ -169,8 +168,7 @@ def _skip_padding(state: State, step: SkipPadding) -> State:
     loop = stage.loop(step.loop)
     if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
         raise misfit(f"{stage.name} can leave out padding in a loop of its reduction only", received=step.loop)
-    adds = stage.reduction.op is ReduceOp.SUM and isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL
-    if not adds or all(load.tensor is not padded.tensor for load in stage.body.children() if isinstance(load, Load)):
+    if not stage.adds_products_of(padded.tensor):
         raise misfit(f"{stage.name} is not a sum of products of {step.padded}")
     if all(a.name != step.axis for a in padded.compute.axes):
         raise misfit(f"{step.padded} has no axis {step.axis}", ", ".join(a.name for a in padded.compute.axes))

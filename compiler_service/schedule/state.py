@@ -18,6 +18,7 @@ from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import (
     Compute,
     Load,
+    ReduceOp,
     Reduction,
     Tensor,
     loads,
@@ -25,7 +26,7 @@ from compiler_service.tensor_expr.tensor import (
 )
 from compiler_service.tensor_expr.winograd import Convolution, match_convolution
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Expr
+from shared_ir.expr import Binary, BinaryOp, Cast, Expr
 
 
 class LoopKind(enum.StrEnum):
@@ -89,6 +90,14 @@ class Stage:
         summed, last = self.reduction.axes, load.tensor.shape[-1]
         sized = len(summed) == 1 and isinstance(summed[0].extent, int) and isinstance(last, int)
         return sized and element == summed[0].var and row in {a.var for a in self.compute.axes}
+
+    def adds_products_of(self, tensor: Tensor) -> bool:
+        """Whether the stage sums products with elements of ``tensor``, so that zeros among them add nothing."""
+        body, summed = self.body, self.reduction is not None and self.reduction.op is ReduceOp.SUM
+        if not summed or not isinstance(body, Binary) or body.op is not BinaryOp.MUL:
+            return False
+        factors = (factor.x if isinstance(factor, Cast) else factor for factor in body.children())
+        return any(isinstance(factor, Load) and factor.tensor is tensor for factor in factors)
 
     def loop(self, name: str) -> Loop:
         for candidate in self.loops:

@@ -248,6 +248,8 @@ class _Plan:
         padded, match = self._local, self._match
         if padded is None or match.data.tensor is not padded.tensor or match.stage.reduction is None:
             return []
+        if not match.stage.adds_products_of(padded.tensor):
+            return []
         return [
             SkipPadding(match.stage.name, tap.name, padded.name, axis.name)
             for axis, index in zip(padded.compute.axes, match.data.indices, strict=True)
