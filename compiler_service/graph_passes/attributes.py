@@ -47,3 +47,8 @@ def _wrong(node: Node, name: str, expected: str) -> IngotError:
         expected=expected,
         received=received,
     )
+
+
+def is_channels_first(node: Node) -> bool:
+    """Whether a convolution is as ONNX has it, ``[n, c, ..]``: no layout has been chosen for it."""
+    return not {"layout", "data_layout"} & set(node.attributes)

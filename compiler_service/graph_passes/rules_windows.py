@@ -15,7 +15,7 @@ from itertools import product
 
 import numpy as np
 
-from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, text_attribute
+from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, is_channels_first, text_attribute
 from compiler_service.graph_passes.operands import integer_operand, is_float
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.tensor_expr.window import Window, windows
@@ -44,10 +44,8 @@ def _padded_convolution(node: Node, site: Site) -> Replacement:
 
 
 def _has_own_pads(node: Node) -> bool:
-    """Whether ``pads`` says what is padded, and channels come before rows and columns."""
-    return text_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and not {"layout", "data_layout"} & set(
-        node.attributes
-    )
+    """Whether ``pads`` says what is padded, of rows and columns behind the channels."""
+    return text_attribute(node, "auto_pad", "NOTSET") == "NOTSET" and is_channels_first(node)
 
 
 def _taps_in_padding(node: Node, site: Site) -> Replacement:
@@ -67,7 +65,7 @@ def _taps_in_padding(node: Node, site: Site) -> Replacement:
     for axis, met in enumerate(taps):
         if len(met) < kernel[axis]:
             weight = site.slice(weight, axis + 2, met.start, met.stop)
-    begins = [pad - met.start * d for pad, met, d in zip(pads, taps, dilations, strict=False)]
+    begins = [pad - met.start * d for pad, met, d in zip(pads[: len(kernel)], taps, dilations, strict=True)]
     ends = [
         pad - (size - met.stop) * d
         for pad, met, size, d in zip(pads[len(kernel) :], taps, kernel, dilations, strict=True)
@@ -133,10 +131,11 @@ def _phases_of_transposed(node: Node, site: Site) -> Replacement:
     if not uneven or any(k < s for k, s in zip(kernel, strides, strict=True)):
         return None
     pads, more = ints_attribute(node, "pads", (0,) * (2 * rank)), ints_attribute(node, "output_padding", (0,) * rank)
-    behind = [k - s + m - a - b for k, s, m, a, b in zip(kernel, strides, more, pads, pads[rank:], strict=False)]
+    crops, ends = pads[:rank], pads[rank:]
+    behind = [k - s + m - a - b for k, s, m, a, b in zip(kernel, strides, more, crops, ends, strict=True)]
     found = [
         [_Phase.of(k, s, crop, r, -(-rest // s)) for r in range(s)]
-        for k, s, crop, rest in zip(kernel, strides, pads, behind, strict=False)
+        for k, s, crop, rest in zip(kernel, strides, crops, behind, strict=True)
     ]
     if min(min(p.before, p.after) for phases in found for p in phases) < 0:
         return None

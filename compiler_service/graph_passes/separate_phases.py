@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, text_attribute
+from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, is_channels_first, text_attribute
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Site, rewrite, rule
 from compiler_service.tensor_expr.window import Window, windows
@@ -64,21 +64,29 @@ class _Axis:
     rows: int
     met: int
 
+    @property
+    def gap(self) -> int:
+        """Zeros between phases that lie side by side."""
+        return max(self.before, self.after)
+
+    def _tiles(self, tile: int) -> tuple[int, int]:
+        """Tiles of ``tile`` outputs along this axis: with phases side by side, with each an image of its own."""
+        return -(-self.phases * (self.own + self.gap) // tile), self.phases * -(-self.rows // tile)
+
     def products(self, tile: int) -> int:
-        """Of tiles of ``tile`` outputs along this axis."""
-        beside = -(-self.phases * (self.own + max(self.before, self.after)) // tile)
-        return min(beside, self.phases * -(-self.rows // tile)) * (tile + _KERNEL - 1)
+        """Of the fewest tiles of ``tile`` outputs along this axis."""
+        return min(self._tiles(tile)) * (tile + _KERNEL - 1)
 
     @property
     def is_beside(self) -> bool:
         """Whether phases lie side by side; they are images of a batch where that has no more tiles."""
-        tile = _TILES[0]
-        return self.products(tile) < self.phases * -(-self.rows // tile) * (tile + _KERNEL - 1)
+        beside, stacked = self._tiles(_TILES[0])
+        return beside < stacked
 
     @property
     def pitch(self) -> int:
         """Rows from one phase of the data to the next."""
-        return self.own + (max(self.before, self.after) if self.is_beside else 0)
+        return self.own + (self.gap if self.is_beside else 0)
 
     @property
     def pads(self) -> tuple[int, int]:
@@ -106,7 +114,7 @@ def _applies(node: Node, site: Site) -> bool:
     x, weight = node.operands[:2]
     steps = ints_attribute(node, "strides", (1, 1))
     known = site.array(weight) is not None and x.dtype is DType.FLOAT32 and weight.shape[2:] == (_KERNEL, _KERNEL)
-    return known and set(steps) == {1} and weight.shape[1] != 1 and not {"layout", "data_layout"} & set(node.attributes)
+    return known and set(steps) == {1} and weight.shape[1] != 1 and is_channels_first(node)
 
 
 def _axis(window: Window) -> _Axis | None:

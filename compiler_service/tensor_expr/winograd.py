@@ -70,9 +70,10 @@ class Convolution:
 
     def place(self, channel: Expr) -> tuple[dict[Var, Expr], Expr]:
         """(taps, channel of the data) of one of ``depth`` channels."""
-        places = {}
-        own = self.depth // self.planes
-        left, channel = (channel // own, channel % own) if self.taps else (lift(0), channel)
+        if not self.taps:
+            return {}, channel
+        places, own = {}, self.depth // self.planes
+        left, channel = channel // own, channel % own
         for axis in reversed(self.taps):
             extent = lift(axis.extent)
             places[axis.var] = left % extent

@@ -9,7 +9,7 @@ scratch, a chunk of rows at a time; epilogues read the accumulators.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from copy import copy
 
 from compiler_service.schedule.analysis import KernelView, accumulated, depends, inlined, reductions
@@ -154,8 +154,9 @@ class _Plan:
         steps += self._tile_kinds(self._output)
         steps.append(ComputeAt(self._match.stage.name, self._output.name, innermost))
         steps += self._accumulate()
-        steps += self._skip_padding()
-        steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1)])
+        skipped = self._skip_padding()
+        steps += skipped
+        steps += self._place_data((*tasks, *blocks)[max(0, len(tasks) - 1)], skipped)
         steps += self._place_weight(tasks, blocks)
         steps += self._ask_for_rows()
         return tuple(steps)
@@ -278,16 +279,15 @@ class _Plan:
 
     # -- operands
 
-    def _place_data(self, loop: str) -> list[Step]:
+    def _place_data(self, loop: str, skipped: Sequence[SkipPadding]) -> list[Step]:
         """Padded or computed data goes to scratch once per task, vectors along its last axis; where padding is left out within
         rows, what a register tile reads under one tap: the padding of a row may be longer than its data."""
         if self._local is None:
             return []
         local, summed = self._local, self._match.stage.reduction
         assert summed is not None
-        skipped = [step.loop for step in self._skip_padding()]
-        within = skipped and skipped[-1] == summed.axes[-2].name
-        place = (self._match.stage.name, skipped[-1]) if within else (self._output.name, loop)
+        within = skipped and skipped[-1].loop == summed.axes[-2].name
+        place = (self._match.stage.name, skipped[-1].loop) if within else (self._output.name, loop)
         steps: list[Step] = [ComputeAt(local.name, *place, "scratch")]
         last = local.compute.axes[-1]
         vectors, names = vector_loops(local, last.name, lanes(self._target, local.tensor.dtype), 1, last.extent)
