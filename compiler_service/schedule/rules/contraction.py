@@ -125,7 +125,7 @@ class _Plan:
         self._output = state.output
         self._layout = Layout.of(match, state.output)
         self._columns, self._rows, self._window = self._layout.columns, self._layout.rows, self._layout.window
-        self._argument = state.argument(match.weight.tensor)
+        self._argument, self._rows_of = state.argument(match.weight.tensor), state.argument(match.data.tensor)
         constant = self._argument in kernel.constants
         moved = transposed is not None or (not constant and not _is_contiguous(match))
         self._sizes = Sizes(match, self._layout, Operands(constant, moved, local is not None), target)
@@ -331,7 +331,7 @@ class _Plan:
             Prefetch(
                 match.stage.name,
                 summed.axes[0].name,
-                data.tensor.name,
+                self._rows_of.name,
                 ((match.columns, columns, b.tile),) if swept else (),
             )
         ]

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.steps import DotBytes, Schedule, from_json, to_json
+from compiler_service.schedule.steps import DotBytes, Prefetch, Schedule, from_json, to_json
 from compiler_service.tensor_expr.byte_dots import Words
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -112,6 +114,12 @@ def test_convolutions_padded_in_words(channels: int, kernel: int, stride: int, t
 @pytest.mark.parametrize("target", WITH_DOTS)
 def test_a_first_convolution_puts_its_words_together(target: Target) -> None:
     assert is_by_dots(check(convolution(11, 3, 24, 7, 2, kind_of(target), is_first=True), target, {}))
+
+
+def test_rows_are_asked_for_by_the_name_of_their_bytes() -> None:
+    """Data that the second cache level does not hold."""
+    schedule = check(matmul(40, 64, 48), replace(VNNI, l2=512), {})
+    assert any(isinstance(step, Prefetch) and step.tensor == "x" for step in schedule)
 
 
 @pytest.mark.parametrize("size", [3, 10])
