@@ -26,6 +26,7 @@ from compiler_service.codegen.facts import (
 from compiler_service.codegen.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.codegen.memory import Memory, Place
 from compiler_service.codegen.reduction import reduce_lanes
+from compiler_service.codegen.short_indices import shortened
 from compiler_service.loop_ir.ir import (
     Broadcast,
     Buffer,
@@ -335,7 +336,7 @@ class Expressions:
             strided = self.memory.load_strided(place, pointer, stride, lanes) if mask is None else None
             if strided is not None:
                 return strided
-        return self.memory.gather(place, self.emit(index).text, lanes, mask)
+        return self.memory.gather(place, self._indices(place, index), mask)
 
     def prefetch(self, prefetch: Prefetch) -> None:
         (index,) = prefetch.indices
@@ -355,7 +356,7 @@ class Expressions:
         elif linear is not None and stride == -1 and mask is None:
             self.memory.store_reversed(place, self._pointer(place, linear.base), value)
         else:
-            self.memory.scatter(place, self.emit(index).text, value, mask)
+            self.memory.scatter(place, self._indices(place, index), value, mask)
         self._read.clear()
         self._forward(store, place, value, mask)
 
@@ -393,6 +394,9 @@ class Expressions:
                 return None
             index = linear.base
         return (*self.facts.sum(index), lanes)
+
+    def _indices(self, place: Place, index: Expr) -> Value:
+        return self.emit(shortened(index) if place.has_short_indices else index)
 
     def _pointer(self, place: Place, index: Expr) -> str:
         """The address of element ``index``, whose terms are added from the outermost block to the innermost: accesses of one tile

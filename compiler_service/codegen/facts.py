@@ -12,7 +12,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var, binary
 
 _MONOTONE = frozenset({BinaryOp.ADD, BinaryOp.MUL, BinaryOp.MIN, BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_DIV})
-_MOVABLE = (Binary, Unary, Select, Ramp, Broadcast)
+_MOVABLE = (Binary, Unary, Select, Ramp, Broadcast, Cast)
 _SLOW = frozenset(
     {BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD, BinaryOp.POW, BinaryOp.DIV}
 )
@@ -193,7 +193,7 @@ class Facts:
             return True
         found = self._moves.get(expr)
         if found is None:
-            found = expr.dtype in (DType.INT64, DType.BOOL) and isinstance(expr, _MOVABLE)
+            found = expr.dtype in (DType.INT64, DType.INT32, DType.BOOL) and isinstance(expr, _MOVABLE)
             if isinstance(expr, Binary) and expr.op in _SLOW:
                 found = found and isinstance(uniform(expr.rhs), Const)
             found = self._moves[expr] = found and all(self.moves(child) for child in expr.children())

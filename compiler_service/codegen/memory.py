@@ -9,6 +9,7 @@ from compiler_service.codegen.half import float_to_pattern, pattern_to_float
 from compiler_service.codegen.llvm_types import MEMORY, NARROW_FLOATS, STACK, SUB_BYTE_INTEGERS, splat, suffix, vector
 from compiler_service.codegen.narrow import decode_integer, encode_integer
 from compiler_service.loop_ir.ir import Buffer, Scope
+from shared_ir.dim import product
 from shared_ir.dtype import DType
 
 _LARGEST_SHUFFLED_STRIDE = 4
@@ -22,6 +23,8 @@ class Place(NamedTuple):
     dtype: DType
     element: str
     is_stack: bool = False
+    has_short_indices: bool = False
+    """Whether int32 counts its elements."""
 
     @property
     def size(self) -> int:
@@ -36,7 +39,9 @@ class Place(NamedTuple):
 
 def place_of(buffer: Buffer, pointer: str) -> Place:
     elements = STACK if buffer.scope is Scope.STACK else MEMORY
-    return Place(pointer, buffer.dtype, elements[buffer.dtype], buffer.scope is Scope.STACK)
+    count = product(buffer.shape)
+    is_short = isinstance(count, int) and count < 1 << 31
+    return Place(pointer, buffer.dtype, elements[buffer.dtype], buffer.scope is Scope.STACK, is_short)
 
 
 def element_size(buffer: Buffer) -> int:
@@ -99,10 +104,11 @@ class Memory:
         kind = vector(element, lanes)
         return self._builder.emit(f"shufflevector {kind} {result}, {kind} {raw}, <{lanes} x i32> <{', '.join(choice)}>")
 
-    def gather(self, place: Place, indices: str, lanes: int, mask: str | None) -> Value:
+    def gather(self, place: Place, indices: Value, mask: str | None) -> Value:
+        lanes = indices.lanes
         kind, pointers = vector(place.element, lanes), vector("ptr", lanes)
         condition = vector("i1", lanes)
-        addresses = self._addresses(place, indices, lanes)
+        addresses = self._addresses(place, indices)
         name = f"llvm.masked.gather.{suffix(place.element, lanes)}.v{lanes}p0"
         function = self._builder.module.intrinsic(name, kind, f"{pointers}, {condition}, {kind}")
         raw = self._builder.emit(
@@ -137,13 +143,13 @@ class Memory:
         kind = vector(place.element, value.lanes)
         self._builder.line(f"store {kind} {raw}, ptr {first}, align {place.size}")
 
-    def scatter(self, place: Place, indices: str, value: Value, mask: str | None) -> None:
+    def scatter(self, place: Place, indices: Value, value: Value, mask: str | None) -> None:
         """One element per lane; where indices repeat the last lane wins."""
         lanes = value.lanes
         raw = self._encode(place, value)
         kind, pointers = vector(place.element, lanes), vector("ptr", lanes)
         condition = vector("i1", lanes)
-        addresses = self._addresses(place, indices, lanes)
+        addresses = self._addresses(place, indices)
         name = f"llvm.masked.scatter.{suffix(place.element, lanes)}.v{lanes}p0"
         function = self._builder.module.intrinsic(name, "void", f"{kind}, {pointers}, {condition}")
         self._builder.line(
@@ -173,10 +179,8 @@ class Memory:
             return pointer
         return self._builder.emit(f"getelementptr {place.element}, ptr {pointer}, i64 {elements}")
 
-    def _addresses(self, place: Place, indices: str, lanes: int) -> str:
-        return self._builder.emit(
-            f"getelementptr {place.element}, ptr {place.pointer}, {vector('i64', lanes)} {indices}"
-        )
+    def _addresses(self, place: Place, indices: Value) -> str:
+        return self._builder.emit(f"getelementptr {place.element}, ptr {place.pointer}, {indices.type} {indices.text}")
 
     def _plain_load(self, place: Place, pointer: str, lanes: int) -> str:
         return self._builder.emit(f"load {vector(place.element, lanes)}, ptr {pointer}, align {place.size}")

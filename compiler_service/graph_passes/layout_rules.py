@@ -247,6 +247,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
                 "SpaceToDepth",
                 "LRN",
                 "Resize",
+                "GridSample",
             ),
             follower,
         ),

@@ -41,7 +41,7 @@ from compiler_service.schedule.values import Local, Locals, Values, memory_order
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, identity_of
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, logical_and, select
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, cast, lift, logical_and, select
 from shared_ir.expr import ceil_div as expr_ceil_div
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
@@ -183,7 +183,7 @@ class _Lowering:
 
     def _store(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges, value: Expr) -> Store:
         mask = self._values.mask(stage, ranges) if buffer.scope is Scope.ARGUMENT else None
-        return Store(buffer, self._values.element(stage, buffer, origin, ranges), value, mask)
+        return Store(buffer, self._values.element(stage, buffer, origin, ranges), cast(value, buffer.dtype), mask)
 
     def _reduction(
         self,
@@ -436,7 +436,7 @@ class _Lowering:
         if child.alias:
             return Local(self._output, tuple(lift(0) for _ in order), tuple(range(len(order))))
         extents = self._room.extents(child, needed)
-        buffer = Buffer(child.name, child.tensor.dtype, tuple(extents[i] for i in order), child.scope)
+        buffer = Buffer(child.name, self._room.dtype(child), tuple(extents[i] for i in order), child.scope)
         return Local(buffer, tuple(needed[a.name].base for a in child.compute.axes), order)
 
     def _staggered(self, axis: str, parts: Sequence[tuple[Stage, Part]], ranges: Ranges) -> Statement:

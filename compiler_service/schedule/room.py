@@ -11,6 +11,7 @@ from compiler_service.schedule.state import LoopKind, Stage, State
 from compiler_service.schedule.tiles import CACHE_LINE
 from compiler_service.tensor_expr.tensor import axis_var, loads
 from shared_ir.dim import Dim
+from shared_ir.dtype import DType
 from shared_ir.expr import Expr, substitute, variables
 from shared_ir.simplify import Simplifier
 from shared_ir.target import Target
@@ -18,6 +19,7 @@ from shared_ir.target import Target
 _SETS, _WAYS = 64, 4
 """How many sets the first-level cache has, and how many lines of a set are there for certain."""
 _MOST_APART = 3
+_SHORT = 1 << 31
 
 
 class Room:
@@ -29,6 +31,14 @@ class Room:
     def extents(self, stage: Stage, ranges: Ranges) -> tuple[int, ...]:
         found = tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
         return found if stage.scope is not Scope.SCRATCH else self._apart(stage, found)
+
+    def dtype(self, stage: Stage) -> DType:
+        """int32 for whole numbers that are known to fit."""
+        if stage.tensor.dtype is not DType.INT64 or stage.reduction is not None:
+            return stage.tensor.dtype
+        low, high = self._simplify.interval(stage.body)
+        fits = low is not None and high is not None and low >= -_SHORT and high < _SHORT
+        return DType.INT32 if fits else DType.INT64
 
     def _apart(self, stage: Stage, extents: tuple[int, ...]) -> tuple[int, ...]:
         """``extents`` with so many more elements in the last that vectors written side by side lie in different sets of the

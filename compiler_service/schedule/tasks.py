@@ -13,7 +13,7 @@ from compiler_service.schedule.state import Stage
 from compiler_service.schedule.steps import Schedule, Split, Step
 from compiler_service.tensor_expr.tensor import Axis, Load
 from shared_ir.dim import Dim
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Unary, UnaryOp, Var
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Scalar, Select, Unary, UnaryOp, Var, variables
 from shared_ir.target import Target
 
 TASK_CYCLES = 10000
@@ -57,9 +57,10 @@ def alone_cycles(read: float, written: float, elements: int, target: Target) -> 
     return exchange_cycles(read + written, target) if read * elements >= SHARED_BYTES else 0.0
 
 
-def arithmetic_cycles(body: Expr, lanes: int) -> float:
-    """Cycles of one element of ``body`` in vectors of ``lanes``, its operands at hand."""
-    return sum(map(_cycles, _nodes(body))) / lanes
+def arithmetic_cycles(body: Expr, lanes: int, along: Var | None = None) -> float:
+    """Cycles of one element of ``body`` in vectors of ``lanes``, its operands at hand; with ``along``, only of what changes with
+    it."""
+    return sum(_cycles(n) for n in _nodes(body) if along is None or along in variables(n)) / lanes
 
 
 def _nodes(body: Expr) -> set[Expr]:
@@ -91,7 +92,15 @@ def _cycles(node: Expr) -> float:
             return 2 * _FUNCTION
         case Binary(op=BinaryOp.DIV):
             return _DIVISION
+        case Binary(op=BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD, rhs=Const(value=value)) if _is_power_of_two(value):
+            return _OPERATION
+        case Binary(op=BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD):
+            return _DIVISION
     return _OPERATION
+
+
+def _is_power_of_two(value: Scalar) -> bool:
+    return isinstance(value, int) and value > 0 and value & (value - 1) == 0
 
 
 def count(extent: Dim) -> int:

@@ -17,7 +17,7 @@ from compiler_service.schedule.tiles import lanes as lanes_of
 from compiler_service.tensor_expr.strides import row_major
 from compiler_service.tensor_expr.tensor import Load, Tensor, axis_var
 from shared_ir.dim import dim_symbols
-from shared_ir.expr import Binary, Expr, lift, logical_and, transform, variables, walk
+from shared_ir.expr import Binary, Expr, cast, lift, logical_and, transform, variables, walk
 from shared_ir.simplify import Interval, Simplifier
 from shared_ir.target import Target
 
@@ -103,7 +103,7 @@ class Values:
         place = local.get(load.tensor)
         if place is not None:
             offsets = [self._simplify(i - o) for i, o in zip(indices, place.origin, strict=True)]
-            return BufferLoad(place.buffer, tuple(offsets[i] for i in place.order))
+            return cast(BufferLoad(place.buffer, tuple(offsets[i] for i in place.order)), load.dtype)
         stage = self._state.stage_of(load.tensor)
         if stage is not None and stage.alias:
             return BufferLoad(self.output, indices, self._load_mask(load, indices, ranges))

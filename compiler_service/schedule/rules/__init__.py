@@ -17,6 +17,7 @@ from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.few_columns import few_columns_schedule
 from compiler_service.schedule.rules.folded import folded_schedule
 from compiler_service.schedule.rules.grouped import grouped_schedule
+from compiler_service.schedule.rules.reused import reused_schedule
 from compiler_service.schedule.rules.row import row_schedule
 from compiler_service.schedule.rules.window import window_schedule
 from compiler_service.schedule.rules.winograd import winograd_schedule
@@ -37,6 +38,7 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
     ("column", column_schedule),  # reductions across contiguous axes: instance normalisation in channels-last layout
     ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation
+    ("reused", reused_schedule),  # no reduction left, but parts that many elements share: interpolation
     ("elementwise", elementwise_schedule),  # no reduction left
 )
 

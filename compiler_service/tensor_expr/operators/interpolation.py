@@ -9,6 +9,7 @@ from functools import reduce as fold
 
 from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, must_equal, widen
 from compiler_service.tensor_expr.known import known_dims
+from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.gathering import position
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
@@ -19,6 +20,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, maximum, minimum, select
 
 Ints = tuple[int, ...]
+Place = tuple[Expr, ...]
 Tap = tuple[Expr, Expr, Expr]
 """A pixel along one axis: its position (in bounds), whether it is in the image, and its weight."""
 
@@ -98,7 +100,7 @@ _TAPS: Mapping[str, Callable[[Expr, _Border], list[Tap]]] = {
 }
 
 
-def _blend(read: Callable[[tuple[Expr, ...]], Expr], axes: Sequence[Sequence[Tap]]) -> Expr:
+def _blend(read: Callable[[Place], Expr], axes: Sequence[Sequence[Tap]]) -> Expr:
     """The weighted sum over one tap of each axis; ``read`` takes their positions."""
     terms = []
     for taps in itertools.product(*axes):
@@ -109,9 +111,16 @@ def _blend(read: Callable[[tuple[Expr, ...]], Expr], axes: Sequence[Sequence[Tap
 
 
 def grid_sample(
-    x: Tensor, grid: Tensor, *, align_corners: int = 0, mode: str = "linear", padding_mode: str = "zeros"
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    layout: str = "NCHW",
 ) -> Tensor:
-    """``y[n, c, o] = x[n, c]`` at ``grid[n, o]``: coordinates from -1 to 1, the last axis of ``x`` first.
+    """``y[n, c, o] = x[n, c]`` at ``grid[n, o]``: coordinates from -1 to 1, the last axis of ``x`` first. ``layout`` is that of ``x``
+    and of the result.
 
     Jaderberg et al., Spatial Transformer Networks (2015).
     """
@@ -119,29 +128,52 @@ def grid_sample(
         raise unsupported_attribute("mode", ", ".join(_TAPS), mode)
     if padding_mode not in ("zeros", "border", "reflection"):
         raise unsupported_attribute("padding_mode", "zeros, border or reflection", padding_mode)
-    spatial = x.shape[2:]
+    axes = Layout.of(layout, x)
+    batch, channels, spatial = axes.parts(x.shape)
     if grid.rank != x.rank or grid.shape[-1] != len(spatial):
         raise mismatch("the grid does not fit the image", f"{len(spatial)} coordinates", f"[{dims_text(grid.shape)}]")
 
-    def body(n: Expr, c: Expr, *o: Expr) -> Expr:
-        axes = []
-        for axis, extent in enumerate(spatial):
-            normal = widen(grid[(n, *o, lift(len(spatial) - 1 - axis))])
+    def along(axis: int, extent: Dim) -> Callable[[Place], list[Tap]]:
+        def taps(place: Place) -> list[Tap]:
+            normal = widen(grid[(*place, lift(len(spatial) - 1 - axis))])
             size = cast(lift(extent), normal.dtype)
             at = (normal + 1) * 0.5 * (size - 1) if align_corners else ((normal + 1) * size - 1) * 0.5
-            axes.append(_TAPS[mode](at, _Border(padding_mode, extent, bool(align_corners))))
+            return _TAPS[mode](at, _Border(padding_mode, extent, bool(align_corners)))
+
+        return _tabulated(grid.shape[:-1], taps)
+
+    tables = [along(axis, extent) for axis, extent in enumerate(spatial)]
+
+    def body(*index: Expr) -> Expr:
+        n, c, o = axes.parts(index)
+        taps = [table((n, *o)) for table in tables]
+
+        def pixel(at: Place) -> Expr:
+            return x[axes.arrange(n, c, at)]
+
         if mode == "nearest":
-            return _blend_nearest(x, n, c, axes)
-        return cast(_blend(lambda at: widen(x[(n, c, *at)]), axes), x.dtype)
+            return _nearest(pixel, [along[0] for along in taps])
+        return cast(_blend(lambda at: widen(pixel(at)), taps), x.dtype)
 
-    shape = (*x.shape[:2], *grid.shape[1:-1])
-    return compute(shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], x.shape[0])))
+    shape = axes.arrange(batch, channels, grid.shape[1:-1])
+    return compute(shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], batch)))
 
 
-def _blend_nearest(x: Tensor, n: Expr, c: Expr, axes: Sequence[Sequence[Tap]]) -> Expr:
-    taps = [taps[0] for taps in axes]
-    inside = fold(logical_and, (tap[1] for tap in taps))
-    return select(inside, x[(n, c, *(tap[0] for tap in taps))], lift(0, x.dtype))
+def _tabulated(shape: Sequence[Dim], taps: Callable[[Place], list[Tap]]) -> Callable[[Place], list[Tap]]:
+    """``taps`` as tensors of ``shape``: what all channels share may be found once."""
+    names = ("positions", "inside", "weights")
+    count = len(taps(tuple(lift(0) for _ in shape)))
+
+    def table(tap: int, part: int) -> Tensor:
+        return compute(shape, lambda *place: taps(place)[tap][part], name=names[part])
+
+    tables = [[table(tap, part) for part in range(len(names))] for tap in range(count)]
+    return lambda place: [(position[place], inside[place], weight[place]) for position, inside, weight in tables]
+
+
+def _nearest(pixel: Callable[[Place], Expr], taps: Sequence[Tap]) -> Expr:
+    found = pixel(tuple(position for position, _, _ in taps))
+    return select(fold(logical_and, (inside for _, inside, _ in taps)), found, lift(0, found.dtype))
 
 
 def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import reduce as fold
@@ -222,27 +222,39 @@ def _blended(
     exclude_outside: bool,
     outside: float | None,
 ) -> Tensor:
-    """Along one axis, weighted sums of the elements around each coordinate."""
+    """Along one axis, weighted sums of the elements around each coordinate; where they are and what they weigh depends on that
+    axis alone."""
     reach = math.ceil(kernel.support * spread)
     must_normalise = spread != 1 or exclude_outside
+    taps = range(2 * reach)
+
+    def place(tap: Expr, i: Expr) -> Expr:
+        return at(i, plan).floor + tap + (1 - reach)
+
+    def weight(tap: Expr, i: Expr) -> Expr:
+        position = place(tap, i)
+        found = kernel.weight(_distance(at(i, plan), position, spread, x.dtype))
+        if not exclude_outside:
+            return found
+        return select(logical_and(position >= 0, position < lift(plan.extent)), found, 0)
+
+    positions = compute((len(taps), plan.size), lambda tap, i: plan.inside(place(tap, i)), name="positions")
+    weights = compute((len(taps), plan.size), weight, name="weights")
 
     def body(*index: Expr) -> Expr:
-        coordinate = at(index[axis], plan)
-        floor = coordinate.floor
-        weights, terms = [], []
-        for offset in range(1 - reach, reach + 1):
-            position = floor + offset
-            weight = kernel.weight(_distance(coordinate, position, spread, x.dtype))
-            if exclude_outside:
-                weight = select(logical_and(position >= 0, position < lift(plan.extent)), weight, 0)
-            weights.append(weight)
-            terms.append(x[replaced(index, axis, plan.inside(position))] * weight)
-        blend = fold(lambda a, b: a + b, terms)
+        own = [(lift(tap), index[axis]) for tap in taps]
+        blend = _sum(x[replaced(index, axis, positions[i])] * weights[i] for i in own)
         if must_normalise:
-            blend = blend / fold(lambda a, b: a + b, weights)
-        return blend if outside is None else select(_is_beyond(coordinate, plan), lift(outside, x.dtype), blend)
+            blend = blend / _sum(weights[i] for i in own)
+        if outside is None:
+            return blend
+        return select(_is_beyond(at(index[axis], plan), plan), lift(outside, x.dtype), blend)
 
     return compute(replaced(x.shape, axis, plan.size), body, name="resize")
+
+
+def _sum(terms: Iterable[Expr]) -> Expr:
+    return fold(lambda a, b: a + b, terms)
 
 
 def _averaged(

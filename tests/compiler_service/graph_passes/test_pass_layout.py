@@ -73,6 +73,11 @@ PUSHED = {
         "const %scales: float32[4] = [1.0, 1.0, 2.0, 2.0]",
         ["Conv", "Resize", "Transpose"],
     ),
+    "sampling": (
+        '%y: float32[batch, 3, 1, 2] = GridSample(%c, %g) {mode="linear"}',
+        "const %g: float32[2, 1, 2, 2] = [0.0, 0.0, 0.5, 0.5, 0.25, 0.0, -0.5, 0.5]",
+        ["Conv", "GridSample", "Transpose"],
+    ),
     "transposed convolution": (
         "%y: float32[batch, 1, h, w] = ConvTranspose(%c, %k) {kernel_shape=(1, 1)}",
         "const %k: float32[3, 1, 1, 1] = [1.0, 2.0, 3.0]",
