@@ -6,14 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.loop_ir.compact import Cell, let, load, loop, with_cell
+from compiler_service.loop_ir.compact import Cell, let, load, loop, unravel, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
 from compiler_service.loop_ir.sorting import best_of_rows, sort_rows
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, widen
 from compiler_service.tensor_expr.tensor import Tensor
-from shared_ir.dim import Dim, as_dim
+from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Const, Expr, Var, lift, logical_and, maximum, minimum, select
+from shared_ir.expr import Const, Expr, Var, cast, lift, logical_and, maximum, minimum, select
 from shared_ir.graph import Attribute
 
 Attributes: TypeAlias = Mapping[str, Attribute]
@@ -108,6 +109,31 @@ def _overlaps(one: Sequence[Expr], other: Sequence[Expr], threshold: Expr) -> Ex
     return logical_and(common > zero, select(union > zero, common / union, zero) > threshold)
 
 
+def _cumulative(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    """One task per place before the axis. Narrow floats are summed as float32 and rounded where they are written."""
+    (x,) = inputs
+    axis = attributes["axis"]
+    assert isinstance(axis, int)
+    before, extent, after = out.shape[:axis], out.shape[axis], out.shape[axis + 1 :]
+    own = unravel(task, before)
+    is_product, reverse, exclusive = (bool(attributes.get(name, 0)) for name in ("product", "reverse", "exclusive"))
+
+    def chain(place: tuple[Expr, ...]) -> Statement:
+        def follow(total: Cell) -> Statement:
+            def step(i: Var) -> Statement:
+                at = (*own, lift(extent) - 1 - i if reverse else i, *place)
+                element = widen(load(x, *at))
+                grow = total.set(total.value * element if is_product else total.value + element)
+                write = Store(out, at, cast(total.value, out.dtype))
+                return Block((write, grow) if exclusive else (grow, write))
+
+            return loop("i", extent, step)
+
+        return with_cell("total", lift(int(is_product), arithmetic_dtype(x.dtype)), follow)
+
+    return product(before), loop("j", product(after), lambda j: chain(unravel(j, after)))
+
+
 def _sorted(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
     return sort_rows(inputs[0], out, task, bool(attributes.get("largest", 1)))
 
@@ -118,6 +144,12 @@ def _best(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attribut
 
 _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], tuple[Dim, Statement]]] = (
     MappingProxyType(
-        {"ingot.Positions": _positions, "ingot.Suppressed": _suppressed, "ingot.Sorted": _sorted, "ingot.Best": _best}
+        {
+            "ingot.Positions": _positions,
+            "ingot.Suppressed": _suppressed,
+            "ingot.Cumulative": _cumulative,
+            "ingot.Sorted": _sorted,
+            "ingot.Best": _best,
+        }
     )
 )

@@ -1,12 +1,13 @@
-"""Building loop programs compactly: variables on the stack, loops and lets whose bodies are functions of their variable."""
+"""Building loop programs compactly: variables on the stack, loops and lets whose bodies are functions of their variable,
+and the index of a task."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compiler_service.loop_ir.ir import Allocate, Block, Buffer, BufferLoad, For, ForKind, Let, Scope, Statement, Store
-from shared_ir.dim import Dim
+from shared_ir.dim import Dim, product
 from shared_ir.expr import Const, Expr, Scalar, Var, lift
 
 
@@ -43,3 +44,12 @@ def let(name: str, value: Expr, body: Callable[[Var], Statement]) -> Statement:
 
 def load(buffer: Buffer, *indices: Expr | int) -> Expr:
     return BufferLoad(buffer, tuple(lift(i) for i in indices))
+
+
+def unravel(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
+    """The row-major index of element ``flat``."""
+    index: list[Expr] = []
+    for axis, extent in enumerate(shape):
+        position = flat // lift(product(shape[axis + 1 :]))
+        index.append(position % lift(extent) if axis else position)
+    return tuple(index)

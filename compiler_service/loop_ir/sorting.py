@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_service.loop_ir.compact import Cell, load, loop, with_cell
+from compiler_service.loop_ir.compact import Cell, load, loop, unravel, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, If, Statement, Store
 from shared_ir.dim import Dim, product
 from shared_ir.dtype import DType
@@ -47,15 +46,6 @@ def _not(x: Expr) -> Expr:
 
 def _power_of_two(exponent: Expr) -> Expr:
     return binary(BinaryOp.SHL, lift(1), exponent)
-
-
-def _unravel(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
-    """The row-major index of element ``flat``."""
-    index: list[Expr] = []
-    for axis, extent in enumerate(shape):
-        position = flat // lift(product(shape[axis + 1 :]))
-        index.append(position % lift(extent) if axis else position)
-    return tuple(index)
 
 
 @dataclass(frozen=True)
@@ -126,13 +116,13 @@ class _MergeSort:
 def sort_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim, Statement]:
     """``out`` [..., 2, n]: the sorted positions of the rows of ``x`` [..., n], and room to work in. Stable."""
     lead = x.shape[:-1]
-    return product(lead), _MergeSort(x, out, _unravel(task, lead), largest).statement()
+    return product(lead), _MergeSort(x, out, unravel(task, lead), largest).statement()
 
 
 def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim, Statement]:
     """``out`` [..., k]: the first k sorted positions of the rows of ``x``. Stable; made for k much smaller than the row."""
     lead, count = x.shape[:-1], out.shape[-1]
-    row = _unravel(task, lead)
+    row = unravel(task, lead)
     assert isinstance(count, int)
 
     def kept_at(i: Expr) -> Expr:

@@ -54,9 +54,18 @@ def best_positions(x: Tensor, *, count: int, largest: int = 1) -> Tensor:
     return placeholder("best", (*x.shape[:-1], count), DType.INT64)
 
 
+def cumulative(x: Tensor, *, axis: int, product: int = 0, exclusive: int = 0, reverse: int = 0) -> Tensor:
+    """``x`` summed (with ``product``: multiplied) along ``axis`` up to each element; ``exclusive``: without it; ``reverse``: from the
+    end."""
+    if not 0 <= axis < x.rank:
+        raise mismatch("Cumulative runs along an axis", f"0 to {x.rank - 1}", str(axis))
+    return placeholder("cumulative", x.shape, x.dtype)
+
+
 OPERATORS = (
     Operator("ingot.Positions", positions),
     Operator("ingot.Suppressed", suppressed),
+    Operator("ingot.Cumulative", cumulative),
     Operator("ingot.Sorted", sorted_positions),
     Operator("ingot.Best", best_positions),
 )

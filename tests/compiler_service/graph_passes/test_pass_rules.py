@@ -308,6 +308,28 @@ def test_axes_that_mean_something_else_stay() -> None:
     assert_same(before, after)
 
 
+@pytest.mark.parametrize("op", ["CumSum", "CumProd"])
+@pytest.mark.parametrize("flags", ["", " {exclusive=1}", " {reverse=1}", " {exclusive=1, reverse=1}"])
+@pytest.mark.parametrize("axis", [1, -1, -3])
+def test_sums_of_all_before(op: str, flags: str, axis: int) -> None:
+    before = graph(
+        f"""
+        graph main(%x: float32[12, batch, 9]) -> (%y) {{
+          const %axis: int64[1] = [{axis}]
+          %y: float32[12, batch, 9] = {op}(%x, %axis){flags}
+        }}
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes] == ["ingot.Cumulative"]
+    assert_same(before, after)
+
+
+def test_short_sums_stay_what_they_are() -> None:
+    before, after = _simplified("%y: T = CumSum(%x, %axis)", "const %axis: int64[1] = [1]")
+    assert after is before
+
+
 def test_a_graph_without_matches_is_the_same_object() -> None:
     before, after = _simplified("%y: T = Relu(%x)")
     assert after is before

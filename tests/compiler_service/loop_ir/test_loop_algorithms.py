@@ -142,6 +142,45 @@ def test_not_a_number_is_the_largest(algorithm: str) -> None:
     assert sorted_by(algorithm, data, DType.FLOAT32, False, 6).tolist() == [[3, 0, 2, 5, 1, 4]]
 
 
+def cumulative(x: Array, dtype: DType, axis: int, **flags: int) -> Array:
+    given_x, out = placeholder("x0", x.shape, dtype), placeholder("y", x.shape, dtype)
+    function = algorithm_function("ingot.Cumulative", "cumulative", [given_x], out, 0, {"axis": axis, **flags})
+    verify(function)
+    flat = passes.run(function)
+    verify(flat, flat=True)
+    results = []
+    for program in (function, flat):
+        result = np.full(x.shape, 77, x.dtype)
+        run(program, [x, result], {})
+        results.append(result)
+    np.testing.assert_array_equal(*results)
+    return results[0]
+
+
+@pytest.mark.parametrize("axis", [0, 1, 2])
+@pytest.mark.parametrize("product", [0, 1])
+def test_cumulative(axis: int, product: int) -> None:
+    x = np.random.default_rng(axis).integers(-3, 4, (3, 4, 5))
+    expected = (np.cumprod if product else np.cumsum)(x, axis=axis)
+    np.testing.assert_array_equal(cumulative(x, DType.INT64, axis, product=product), expected)
+    back = np.flip((np.cumprod if product else np.cumsum)(np.flip(x, axis), axis=axis), axis)
+    np.testing.assert_array_equal(cumulative(x, DType.INT64, axis, product=product, reverse=1), back)
+
+
+@given(st.lists(st.integers(-1000, 1000), min_size=1, max_size=30), st.booleans())
+def test_an_exclusive_sum_is_that_before_the_element(numbers: list[int], reverse: bool) -> None:
+    x = np.array([numbers])
+    flags = {"reverse": int(reverse)}
+    with_own = cumulative(x, DType.INT64, 1, **flags)
+    np.testing.assert_array_equal(cumulative(x, DType.INT64, 1, exclusive=1, **flags), with_own - x)
+
+
+def test_narrow_floats_are_summed_in_full_and_rounded_once() -> None:
+    x = np.full((1, 4000), 0.1, np.float16)
+    expected = np.cumsum(x.astype(np.float32), axis=1, dtype=np.float32).astype(np.float16)
+    np.testing.assert_array_equal(cumulative(x, DType.FLOAT16, 1), expected)
+
+
 def test_unknown_algorithms_are_a_fault() -> None:
     with pytest.raises(IngotError, match=r"ingot\.Nothing") as caught:
         algorithm_function("ingot.Nothing", "f", [], placeholder("y", (1,), DType.INT64), 0, {})
