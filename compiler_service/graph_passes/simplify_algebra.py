@@ -8,12 +8,12 @@ from typing import ClassVar
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
-from compiler_service.graph_passes.rules_cumulative import CUMULATIVE_RULES
 from compiler_service.graph_passes.rules_integer_products import integer_product_rules
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
 from compiler_service.graph_passes.rules_product import product_rules
 from compiler_service.graph_passes.rules_quantized import quantized_rules
+from compiler_service.graph_passes.rules_sequential import SEQUENTIAL_RULES
 from compiler_service.graph_passes.rules_windows import WINDOW_RULES
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph
@@ -40,7 +40,7 @@ class SimplifyAlgebra(Pass):
             *MOVEMENT_RULES,
             *WINDOW_RULES,
             *PATTERN_RULES,
-            *CUMULATIVE_RULES,
+            *SEQUENTIAL_RULES,
             *quantized_rules(self.approximate),
             *integer_product_rules(self.dots),
             *product_rules(self.approximate),

@@ -6,15 +6,16 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.loop_ir.compact import Cell, let, load, loop, unravel, with_cell
+from compiler_service.loop_ir.chains import Chain, cumulate
+from compiler_service.loop_ir.compact import Cell, let, load, loop, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
+from compiler_service.loop_ir.scattering import scatter_elements, scatter_slices
 from compiler_service.loop_ir.sorting import best_of_rows, sort_rows
-from compiler_service.tensor_expr.broadcast import arithmetic_dtype, widen
 from compiler_service.tensor_expr.tensor import Tensor
-from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Const, Expr, Var, cast, lift, logical_and, maximum, minimum, select
+from shared_ir.expr import Const, Expr, Var, lift, logical_and, maximum, minimum, select
 from shared_ir.graph import Attribute
 
 Attributes: TypeAlias = Mapping[str, Attribute]
@@ -110,28 +111,20 @@ def _overlaps(one: Sequence[Expr], other: Sequence[Expr], threshold: Expr) -> Ex
 
 
 def _cumulative(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
-    """One task per place before the axis. Narrow floats are summed as float32 and rounded where they are written."""
+    """One task per place before the axis."""
     (x,) = inputs
     axis = attributes["axis"]
     assert isinstance(axis, int)
-    before, extent, after = out.shape[:axis], out.shape[axis], out.shape[axis + 1 :]
-    own = unravel(task, before)
     is_product, reverse, exclusive = (bool(attributes.get(name, 0)) for name in ("product", "reverse", "exclusive"))
+    return cumulate(x, out, task, Chain(axis, is_product, reverse, exclusive))
 
-    def chain(place: tuple[Expr, ...]) -> Statement:
-        def follow(total: Cell) -> Statement:
-            def step(i: Var) -> Statement:
-                at = (*own, lift(extent) - 1 - i if reverse else i, *place)
-                element = widen(load(x, *at))
-                grow = total.set(total.value * element if is_product else total.value + element)
-                write = Store(out, at, cast(total.value, out.dtype))
-                return Block((write, grow) if exclusive else (grow, write))
 
-            return loop("i", extent, step)
-
-        return with_cell("total", lift(int(is_product), arithmetic_dtype(x.dtype)), follow)
-
-    return product(before), loop("j", product(after), lambda j: chain(unravel(j, after)))
+def _scattered(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    data, indices, updates = inputs
+    axis, reduction = attributes.get("axis"), str(attributes["reduction"])
+    if isinstance(axis, int):
+        return scatter_elements(data, indices, updates, out, task, axis, reduction)
+    return scatter_slices(data, indices, updates, out, reduction)
 
 
 def _sorted(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
@@ -148,6 +141,7 @@ _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], 
             "ingot.Positions": _positions,
             "ingot.Suppressed": _suppressed,
             "ingot.Cumulative": _cumulative,
+            "ingot.Scattered": _scattered,
             "ingot.Sorted": _sorted,
             "ingot.Best": _best,
         }

@@ -7,8 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from compiler_service.loop_ir.ir import Allocate, Block, Buffer, BufferLoad, For, ForKind, Let, Scope, Statement, Store
-from shared_ir.dim import Dim, product
+from shared_ir.dim import Dim, as_dim, product
 from shared_ir.expr import Const, Expr, Scalar, Var, lift
+
+Index = tuple[Expr, ...]
+_LANES = 16
 
 
 @dataclass(frozen=True)
@@ -35,6 +38,32 @@ def loop(name: str, extent: Dim, body: Callable[[Var], Statement]) -> Statement:
     """A serial loop over ``[0, extent)``."""
     var = Var(name)
     return For(var, lift(extent), ForKind.SERIAL, body(var))
+
+
+def elements(shape: Sequence[Dim], body: Callable[[Index], Statement]) -> Statement:
+    """``body`` at every index of ``shape``, vectors along its last axis; it must do the same in every lane."""
+    if not shape:
+        return body(())
+    *outer, last = shape
+    full = lift(last) // _LANES
+
+    def row(index: Index) -> Statement:
+        def vector(i: Var) -> Statement:
+            lane = Var("lane")
+            return For(lane, lift(_LANES), ForKind.VECTORIZED, body((*index, i * _LANES + lane)))
+
+        rest = loop("rest", as_dim(lift(last) % _LANES), lambda i: body((*index, full * _LANES + i)))
+        return rest if isinstance(last, int) and last < _LANES else Block((loop("vector", as_dim(full), vector), rest))
+
+    return nest("row", outer, row)
+
+
+def nest(name: str, shape: Sequence[Dim], body: Callable[[Index], Statement]) -> Statement:
+    """``body`` at every index of ``shape`` in order; ``name`` begins the names of the loops."""
+    if not shape:
+        return body(())
+    first, *others = shape
+    return loop(f"{name}.{len(shape)}", first, lambda i: nest(name, others, lambda rest: body((i, *rest))))
 
 
 def let(name: str, value: Expr, body: Callable[[Var], Statement]) -> Statement:

@@ -62,10 +62,19 @@ def cumulative(x: Tensor, *, axis: int, product: int = 0, exclusive: int = 0, re
     return placeholder("cumulative", x.shape, x.dtype)
 
 
+def scattered(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str, axis: int | None = None) -> Tensor:
+    """``data`` with ``updates`` written over it, or combined with it, one after the other: as ScatterElements along ``axis``, as
+    ScatterND without one. Positions beyond an end are passed over."""
+    if updates.dtype is not data.dtype:
+        raise mismatch("data and updates have different element types", data.dtype, updates.dtype)
+    return placeholder("scattered", data.shape, data.dtype)
+
+
 OPERATORS = (
     Operator("ingot.Positions", positions),
     Operator("ingot.Suppressed", suppressed),
     Operator("ingot.Cumulative", cumulative),
+    Operator("ingot.Scattered", scattered),
     Operator("ingot.Sorted", sorted_positions),
     Operator("ingot.Best", best_positions),
 )

@@ -325,6 +325,55 @@ def test_sums_of_all_before(op: str, flags: str, axis: int) -> None:
     assert_same(before, after)
 
 
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
+@pytest.mark.parametrize("axis", [0, 1, -1])
+def test_elements_are_scattered_one_after_the_other(axis: int, reduction: str) -> None:
+    """Positions before 0 count from the end; those that several updates hit hold the last."""
+    before = graph(
+        f"""
+        graph main(%x: float32[9, 11, batch], %i: int64[9, 10, batch], %u: float32[9, 10, batch]) -> (%y) {{
+          const %nine: int64[1] = [9]
+          %p: int64[9, 10, batch] = Mod(%i, %nine)
+          %y: float32[9, 11, batch] = ScatterElements(%x, %p, %u) {{axis={axis}, reduction="{reduction}"}}
+        }}
+        """.replace("batch", "12")
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes] == ["Mod", "ingot.Scattered"]
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize("reduction", ["none", "add", "mul", "min", "max"])
+@pytest.mark.parametrize("rest", ["", ", 3", ", 37", ", 2, 19"])
+def test_slices_are_scattered_one_after_the_other(rest: str, reduction: str) -> None:
+    before = graph(
+        f"""
+        graph main(%x: float32[5, batch{rest}], %i: int64[3, 6, 2], %u: float32[3, 6{rest}]) -> (%y) {{
+          const %least: int64[1] = [2]
+          %p: int64[3, 6, 2] = Mod(%i, %least)
+          %y: float32[5, batch{rest}] = ScatterND(%x, %p, %u) {{reduction="{reduction}"}}
+        }}
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes] == ["Mod", "ingot.Scattered"]
+    assert_same(before, after)
+
+
+def test_elements_return_to_where_they_were_pooled_from() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[batch, 3, 8, 6]) -> (%y) {
+          %p: float32[batch, 3, 4, 3], %i: int64[batch, 3, 4, 3] = MaxPool(%x) {kernel_shape=(2, 2), strides=(2, 2)}
+          %y: float32[batch, 3, 8, 6] = MaxUnpool(%p, %i) {kernel_shape=(2, 2), strides=(2, 2)}
+        }
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes if "Unpool" in n.op or "Scattered" in n.op] == ["ingot.Scattered"]
+    assert_same(before, after)
+
+
 def test_short_sums_stay_what_they_are() -> None:
     before, after = _simplified("%y: T = CumSum(%x, %axis)", "const %axis: int64[1] = [1]")
     assert after is before

@@ -176,9 +176,43 @@ def test_an_exclusive_sum_is_that_before_the_element(numbers: list[int], reverse
 
 
 def test_narrow_floats_are_summed_in_full_and_rounded_once() -> None:
-    x = np.full((1, 4000), 0.1, np.float16)
+    x = np.full((1, 400), 0.1, np.float16)
     expected = np.cumsum(x.astype(np.float32), axis=1, dtype=np.float32).astype(np.float16)
     np.testing.assert_array_equal(cumulative(x, DType.FLOAT16, 1), expected)
+
+
+def scattered(data: Array, indices: Array, updates: Array, **attributes: int | str) -> Array:
+    arguments = [
+        placeholder(name, array.shape, DType.INT64 if array is indices else DType.FLOAT32)
+        for name, array in (("x0", data), ("x1", indices), ("x2", updates))
+    ]
+    out = placeholder("y", data.shape, DType.FLOAT32)
+    function = algorithm_function("ingot.Scattered", "scattered", arguments, out, 0, attributes)
+    verify(function)
+    flat = passes.run(function)
+    verify(flat, flat=True)
+    results = []
+    for program in (function, flat):
+        result = np.full(data.shape, 77, np.float32)
+        run(program, [data, indices, updates, result], {})
+        results.append(result)
+    np.testing.assert_array_equal(*results)
+    return results[0]
+
+
+def test_updates_beyond_an_end_are_passed_over() -> None:
+    data, updates = np.zeros((2, 5), np.float32), np.arange(1, 7, dtype=np.float32).reshape(2, 3)
+    found = scattered(data, np.array([[0, 5, -1], [-6, 9, 2]]), updates, axis=1, reduction="none")
+    assert found.tolist() == [[1, 0, 0, 0, 3], [0, 0, 6, 0, 0]]
+    slices = np.arange(1, 41, dtype=np.float32).reshape(2, 20)
+    found = scattered(np.zeros((3, 20), np.float32), np.array([[3], [-3]]), slices, reduction="add")
+    np.testing.assert_array_equal(found, [slices[1], *np.zeros((2, 20))])
+
+
+def test_updates_may_cover_a_part_of_the_data() -> None:
+    data = np.zeros((3, 4), np.float32)
+    found = scattered(data, np.array([[1, 3], [0, 2]]), np.ones((2, 2), np.float32), axis=1, reduction="none")
+    assert found.tolist() == [[0, 1, 0, 1], [1, 0, 1, 0], [0, 0, 0, 0]]
 
 
 def test_unknown_algorithms_are_a_fault() -> None:
