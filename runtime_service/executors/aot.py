@@ -11,7 +11,6 @@ from runtime_service.executors.signature import (
     ShapeCache,
     Shapes,
     Signature,
-    allocate,
     copy_memory,
     point,
 )
@@ -28,7 +27,7 @@ class AotExecutor:
 
     def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
         call = self._calls.of(inputs)
-        outputs = allocate(call.output_shapes, self._signature.output_dtypes)
+        outputs = call.allocate()
         point(call.input_rows, inputs)
         point(call.output_rows, outputs)
         self._handle.run(call.inputs, call.outputs)

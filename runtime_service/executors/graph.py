@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from runtime_service.executors.executor import Array, LaunchProfile, aligned_bytes
 from runtime_service.executors.objects import Objects
-from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, allocate, copy_memory
+from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, copy_memory
 from runtime_service.executors.sizes import Sizes
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
 from runtime_service.library import Handle
@@ -122,7 +122,7 @@ class GraphExecutor:
 
     def _execute(self, inputs: Sequence[Array], run_launch: Runner, objects: Objects | None) -> list[Array]:
         plan, call = self._plan, self._calls.of(inputs)
-        outputs = allocate(call.shapes.output_shapes, self._signature.output_dtypes)
+        outputs = call.shapes.allocate()
         self._reserve(call.arena_size)
         bases: dict[Storage, Sequence[int]] = {
             Storage.INPUT: [a.ctypes.data for a in inputs],

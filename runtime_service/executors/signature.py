@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+import itertools
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, TypeVar
@@ -16,10 +18,12 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.dim import dim_text, dims_text
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import Plan, TensorSpec
+from shared_ir.plan import ALIGNMENT, Plan, TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
 _MAX_CACHED = 256
+_LARGE_BYTES = 1 << 17
+"""From here on allocators ask the system for memory of its own."""
 _T = TypeVar("_T")
 
 
@@ -94,6 +98,7 @@ class CallShapes:
     inputs: ctypes.Array[CTensor]
     outputs: ctypes.Array[CTensor]
     output_shapes: tuple[tuple[int, ...] | None, ...]
+    output_dtypes: tuple[np.dtype[Any], ...]
     owned: tuple[int, ...] = ()
 
     @cached_property
@@ -116,7 +121,56 @@ class CallShapes:
         handle.output_shapes(inputs, outputs)
         shapes = tuple(tuple(row.shape[axis] for axis in range(row.rank)) for row in outputs)
         owned = tuple(i for i, shape in enumerate(shapes) if any(extent < 0 for extent in shape))
-        return cls(inputs, outputs, tuple(None if i in owned else s for i, s in enumerate(shapes)), owned)
+        known = tuple(None if i in owned else s for i, s in enumerate(shapes))
+        return cls(inputs, outputs, known, tuple(signature.output_dtypes), owned)
+
+    def allocate(self) -> list[Array | None]:
+        """Uninitialised arrays for the outputs; None for one whose shape is not known yet.
+
+        Raises:
+            IngotError: RESOURCE_EXHAUSTED.
+        """
+        try:
+            if self._together:
+                return self._allocate_together()
+            if None not in self.output_shapes:
+                known: Sequence[Any] = self.output_shapes
+                return list(map(np.empty, known, self.output_dtypes))  # twice as fast as the general way
+            return [None if s is None else np.empty(s, d) for s, d in self._outputs]
+        except (MemoryError, ValueError) as error:
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                f"no memory for the outputs: {error}",
+                received=", ".join(str(s) for s in self.output_shapes),
+                remedy="Send a smaller batch or give the process more memory.",
+            ) from error
+
+    @property
+    def _outputs(self) -> Iterator[tuple[tuple[int, ...] | None, np.dtype[Any]]]:
+        return zip(self.output_shapes, self.output_dtypes, strict=True)
+
+    @cached_property
+    def _together(self) -> dict[int, int]:
+        """Output -> its offset in a block that the large ones share, if there are several: an allocator keeps one block from run to
+        run, where it gives several back to the system, which fills them with zeros, page by page, when they are written again."""
+        sizes = [0 if s is None or d.hasobject else math.prod(s) * d.itemsize for s, d in self._outputs]
+        large = [i for i, size in enumerate(sizes) if size >= _LARGE_BYTES]
+        starts = itertools.accumulate((-(-sizes[i] // ALIGNMENT) * ALIGNMENT for i in large), initial=0)
+        return dict(zip(large, starts, strict=False)) if len(large) > 1 else {}
+
+    def _allocate_together(self) -> list[Array | None]:
+        last = max(self._together)
+        shape, dtype = self.output_shapes[last], self.output_dtypes[last]
+        assert shape is not None
+        block = np.empty(self._together[last] + math.prod(shape) * dtype.itemsize, np.uint8)
+        found: list[Array | None] = []
+        for i, (shape, dtype) in enumerate(self._outputs):
+            start = self._together.get(i)
+            if shape is None:
+                found.append(None)
+            else:
+                found.append(np.empty(shape, dtype) if start is None else np.ndarray(shape, dtype, block, start))
+        return found
 
 
 class ShapeCache(Generic[_T]):
@@ -159,23 +213,3 @@ def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> A
     array = np.empty(shape, dtype)
     ctypes.memmove(array.ctypes.data, address, array.nbytes)
     return array
-
-
-def allocate(shapes: Sequence[tuple[int, ...] | None], dtypes: Sequence[np.dtype[Any]]) -> list[Array | None]:
-    """Uninitialised arrays; None for a shape that is not known yet.
-
-    Raises:
-        IngotError: RESOURCE_EXHAUSTED.
-    """
-    try:
-        if None not in shapes:
-            known: Sequence[Any] = shapes
-            return list(map(np.empty, known, dtypes))  # twice as fast as the general way
-        return [None if shape is None else np.empty(shape, dtype) for shape, dtype in zip(shapes, dtypes, strict=True)]
-    except (MemoryError, ValueError) as error:
-        raise IngotError(
-            ErrorCode.RESOURCE_EXHAUSTED,
-            f"no memory for the outputs: {error}",
-            received=", ".join(str(s) for s in shapes),
-            remedy="Send a smaller batch or give the process more memory.",
-        ) from error
