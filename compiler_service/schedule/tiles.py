@@ -12,6 +12,8 @@ from shared_ir.target import Target
 
 CACHE_LINE = 64
 """Bytes that one request brings."""
+SIDES = (16, 8, 4)
+"""Of squares that are transposed in registers, the best first."""
 MOST_UNROLLED = 160
 """Multiply-adds of one unrolled tile of a window."""
 FMA_LATENCY = 4

@@ -39,7 +39,7 @@ from compiler_service.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.schedule.tiles import CACHE_LINE, lanes, vector_loops
+from compiler_service.schedule.tiles import CACHE_LINE, SIDES, lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, axis_var
 from shared_ir.dim import as_dim
 from shared_ir.expr import Expr, substitute
@@ -369,7 +369,8 @@ class _Plan:
         return [*steps, Reorder(stage.name, (*outer, *squares, depth, columns))]
 
     def _transposed_weight(self, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
-        """A weight that is not contiguous along the columns is copied tile by tile: ``[.., k, n]``."""
+        """A weight that is not contiguous along the columns is copied tile by tile: ``[.., k, n]``, in squares where it lies along
+        the sum."""
         weight = self._match.weight
         own = columns_index(weight, self._match.columns)
         assert own is not None  # or it would not have matched
@@ -389,4 +390,10 @@ class _Plan:
             steps.append(Split(f"{name}.local", column, self._width))
         if self._width > 1:
             steps.append(Vectorize(f"{name}.local", column))
+        depth, last = weight.tensor.shape[-1], f"{name}_{others[-1]}"
+        side = next((s for s in SIDES if isinstance(depth, int) and s <= self._width and depth % s == 0), 0)
+        if side and self._is_wide and own != weight.tensor.rank - 1:
+            order = (*(f"{name}_{i}" for i in others[:-1]), f"{last}.{side}", f"{column}.{self._width}", last, column)
+            copy = f"{name}.local"
+            steps += [Split(copy, last, side), Unroll(copy, last), Reorder(copy, order)]
         return steps

@@ -13,14 +13,13 @@ from compiler_service.schedule.analysis import KernelView, inlined, is_free, lan
 from compiler_service.schedule.state import Stage
 from compiler_service.schedule.steps import Overlap, Parallel, Reorder, Schedule, Split, Step, Unroll, Vectorize
 from compiler_service.schedule.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
-from compiler_service.schedule.tiles import lanes, vector_loops
+from compiler_service.schedule.tiles import SIDES, lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis
 from shared_ir.target import Target
 
 _UNROLL = 4
 _SHORT = 8
 """A last axis of at most so many elements is unrolled rather than vectorised."""
-_SIDES = (16, 8, 4)
 _BLOCK = 1024
 """Elements of an axis that is cut into tasks stay multiples of this."""
 
@@ -103,7 +102,7 @@ def _side(stage: Stage, rows: Axis, last: Axis, width: int) -> int | None:
     """Elements of a side of squares: of a register, or of a part of one where a pure move has less to do."""
     shorter = min(count(rows.extent), count(last.extent))
     if is_free(stage) and isinstance(rows.extent, int) and isinstance(last.extent, int):
-        return next((side for side in _SIDES if side <= min(width, shorter)), None)
+        return next((side for side in SIDES if side <= min(width, shorter)), None)
     return width if shorter >= width else None
 
 

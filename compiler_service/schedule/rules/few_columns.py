@@ -26,12 +26,11 @@ from compiler_service.schedule.steps import (
     Vectorize,
 )
 from compiler_service.schedule.tasks import TaskLoops, arithmetic_cycles, body_cycles, memory_cycles, task_loops
-from compiler_service.schedule.tiles import FMA_LATENCY, lanes
+from compiler_service.schedule.tiles import FMA_LATENCY, SIDES, lanes
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, Tensor
 from shared_ir.dim import product
 from shared_ir.target import Target
 
-_SIDES = (16, 8, 4)
 _CACHE_SHARE = 0.5
 """Of the first-level cache, for a transposed tile."""
 
@@ -84,7 +83,7 @@ def _match(state: State, kernel: KernelView, target: Target) -> _Product | None:
         return None
     if data.indices[-2:] != (axes[rows].var, reduced[0].var) or data.tensor.dtype is not stage.tensor.dtype:
         return None
-    side = next((s for s in _SIDES if s <= width and depth % s == 0), None)
+    side = next((s for s in SIDES if s <= width and depth % s == 0), None)
     size = depth * width * stage.tensor.dtype.itemsize
     if side is None or not 1 < columns <= width // 2 or extent < width or size > _CACHE_SHARE * target.l1:
         return None

@@ -8,7 +8,9 @@ from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.ir import Ramp, expressions_of, walk_statements
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.steps import Overlap, Parallel, Vectorize
+from compiler_service.schedule.steps import ComputeAt, Overlap, Parallel, Unroll, Vectorize
+from compiler_service.tensor_expr.coalesce import coalesce
+from compiler_service.tensor_expr.operators.matmul import einsum
 from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -69,3 +71,17 @@ def test_rows_that_are_cut_into_tasks_have_a_tail() -> None:
     schedule = default_schedule(output, frozenset(), AVX512)
     assert any(isinstance(s, Parallel) for s in schedule)
     check(output, {}, AVX512, frozenset(), after_passes=True)
+
+
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+@pytest.mark.parametrize(("columns", "depth"), [(48, 32), (40, 24), (37, 16), (64, 12), (130, 7)])
+def test_weights_of_the_run_are_turned_in_squares(columns: int, depth: int, target: str) -> None:
+    x, w = placeholder("x", (2, 9, depth), F32), placeholder("w", (2, columns, depth), F32)
+    output, _ = coalesce(einsum(x, w, equation="bmk,bnk->bmn"))
+    schedule = default_schedule(output, frozenset(), TARGETS[target])
+    copies = {s.stage for s in schedule if isinstance(s, ComputeAt)}
+    unrolled = {s.stage for s in schedule if isinstance(s, Unroll)}
+    assert "w.local" in copies
+    assert ("w.local" in unrolled) == (depth % 4 == 0 and columns > 16)
+    for after_passes in (False, True):
+        check(output, {}, TARGETS[target], frozenset(), after_passes=after_passes)
