@@ -248,6 +248,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
                 "LRN",
                 "Resize",
                 "GridSample",
+                "RoiAlign",
             ),
             follower,
         ),

@@ -244,21 +244,24 @@ def roi_align(
     output_width: int = 1,
     sampling_ratio: int = 0,
     spatial_scale: float = 1.0,
+    layout: str = "NCHW",
 ) -> Tensor:
     """Each region of interest resampled to ``output_height x output_width`` bins (He et al., Mask R-CNN, 2017).
 
-    ``sampling_ratio`` 0 takes ``ceil(bin size)`` samples per bin and axis, at most as many as the image has pixels.
+    ``layout`` is that of ``x`` and of the result. ``sampling_ratio`` 0 takes ``ceil(bin size)`` samples per bin and axis, at most as
+    many as the image has pixels.
     """
     if mode not in ("avg", "max"):
         raise unsupported_attribute("mode", "avg or max", mode)
     half_pixel = coordinate_transformation_mode == "half_pixel"
     sizes = (output_height, output_width)
-    extents = x.shape[2:]
+    order = Layout.of(layout, x)
+    _, channels, extents = order.parts(x.shape)
     most = tuple(sampling_ratio or as_dim(lift(e) // size + 2) for e, size in zip(extents, sizes, strict=True))
     regions = _Regions(rois, sizes, half_pixel, spatial_scale, sampling_ratio, most)
 
-    def sample(r: Expr, c: Expr, *rest: Expr) -> Expr:
-        o, k = rest[:2], rest[2:]
+    def sample(*index: Expr) -> Expr:
+        (r, c, o), k = order.parts(index[: x.rank]), index[x.rank :]
         taken = lift(True, DType.BOOL)
         axes: list[list[Tap]] = []
         for (start, bin_size, count), i, j, extent in zip(regions.bins(r), o, k, extents, strict=True):
@@ -269,22 +272,22 @@ def roi_align(
             axes.append(_edge_taps(at, extent, inside))
         n = position(batch_indices, (r,), x.shape[0])
         if mode == "avg":
-            return select(taken, _blend(lambda at: widen(x[(n, c, *at)]), axes), 0)
-        terms = [widen(x[(n, c, a[0], b[0])]) * (a[2] * b[2]) for a, b in itertools.product(*axes)]
+            return select(taken, _blend(lambda at: widen(x[order.arrange(n, c, at)]), axes), 0)
+        terms = [widen(x[order.arrange(n, c, (a[0], b[0]))]) * (a[2] * b[2]) for a, b in itertools.product(*axes)]
         inside = logical_and(axes[0][0][1], axes[1][0][1])
         largest = select(inside, fold(maximum, terms), 0)
         return select(taken, largest, lift(identity_of(ReduceOp.MAX, largest.dtype), largest.dtype))
 
     pairs = must_equal((batch_indices.shape[0], rois.shape[0]))
     op = ReduceOp.SUM if mode == "avg" else ReduceOp.MAX
-    shape = (rois.shape[0], x.shape[1], *sizes)
+    shape = order.arrange(rois.shape[0], channels, sizes)
     total = reduce(op, shape, most, sample, name="roi_align", assumes=pairs)
     if mode == "max":
         return converted(total, x.dtype)
 
-    def mean(r: Expr, c: Expr, *o: Expr) -> Expr:
-        counts = [count for _, _, count in regions.bins(r)]
-        return cast(total[(r, c, *o)] / maximum(counts[0] * counts[1], 1), x.dtype)
+    def mean(*index: Expr) -> Expr:
+        counts = [count for _, _, count in regions.bins(index[0])]
+        return cast(total[index] / maximum(counts[0] * counts[1], 1), x.dtype)
 
     return compute(shape, mean, name="mean")
 

@@ -78,6 +78,11 @@ PUSHED = {
         "const %g: float32[2, 1, 2, 2] = [0.0, 0.0, 0.5, 0.5, 0.25, 0.0, -0.5, 0.5]",
         ["Conv", "GridSample", "Transpose"],
     ),
+    "regions": (
+        "%y: float32[2, 3, 2, 2] = RoiAlign(%c, %r, %n) {output_height=2, output_width=2, sampling_ratio=2}",
+        "const %r: float32[2, 4] = [0.0, 0.5, 3.0, 4.0, 1.0, 1.0, 4.0, 2.5]\nconst %n: int64[2] = [1, 0]",
+        ["Conv", "RoiAlign", "Transpose"],
+    ),
     "transposed convolution": (
         "%y: float32[batch, 1, h, w] = ConvTranspose(%c, %k) {kernel_shape=(1, 1)}",
         "const %k: float32[3, 1, 1, 1] = [1.0, 2.0, 3.0]",
