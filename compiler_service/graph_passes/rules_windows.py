@@ -4,6 +4,8 @@
 
     Conv(Pad(x, 0), w)  ->  Conv(x, w)            with more pads
     Conv(x, w)          ->  Conv(x, w[a:b])       with fewer pads, where the taps before a and from b on meet only padding
+    ConvTranspose(x, w) ->  Conv(x, w[::-1])      of stride 1
+    ConvTranspose(x, w) ->  ConvTranspose(x, w')  with zeros behind a window narrower than its stride
     ConvTranspose(x, w) ->  Conv(x, w[r::s]) for each phase r of the outputs, interleaved, where some have fewer taps than others
 """
 
@@ -21,7 +23,7 @@ from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.tensor_expr.window import Window, windows
 from shared_ir.dim import Dim, as_dim
 from shared_ir.expr import lift
-from shared_ir.graph import Node, Value
+from shared_ir.graph import Attribute, Node, Value
 
 
 def _padded_convolution(node: Node, site: Site) -> Replacement:
@@ -116,22 +118,77 @@ class _Phase:
         return _Phase(taps, before, count + len(taps) - 1 - before)
 
 
+@dataclass(frozen=True)
+class _Transposed:
+    """What a transposed convolution by constant weights ``[ic, oc / group, ..]`` says of its windows."""
+
+    weight: np.ndarray
+    kernel: tuple[int, ...]
+    strides: tuple[int, ...]
+    dilations: tuple[int, ...]
+    begins: tuple[int, ...]
+    ends: tuple[int, ...]
+    more: tuple[int, ...]
+    group: int
+
+    @staticmethod
+    def of(node: Node, site: Site) -> _Transposed | None:
+        x, weight, *_ = node.operands
+        array, rank = site.array(weight), x.type.rank - 2
+        if array is None or not is_float(x) or "output_shape" in node.attributes or not _has_own_pads(node):
+            return None
+        ones, none = (1,) * rank, (0,) * rank
+        strides, dilations = (ints_attribute(node, name, ones) for name in ("strides", "dilations"))
+        pads, more = ints_attribute(node, "pads", none * 2), ints_attribute(node, "output_padding", none)
+        group = int_attribute(node, "group", 1)
+        return _Transposed(array, array.shape[2:], strides, dilations, pads[:rank], pads[rank:], more, group)
+
+
+def _transposed_of_stride_one(node: Node, site: Site) -> Replacement:
+    """Every output sees the window back to front."""
+    found = _Transposed.of(node, site)
+    if found is None or max(found.strides) > 1:
+        return None
+    reach = [(k - 1) * d for k, d in zip(found.kernel, found.dilations, strict=True)]
+    before = tuple(r - p for r, p in zip(reach, found.begins, strict=True))
+    after = tuple(r - p + m for r, p, m in zip(reach, found.ends, found.more, strict=True))
+    if min(*before, *after) < 0:
+        return None
+    weight = np.flip(_of_convolution(found.weight, found.group), tuple(range(2, 2 + len(reach))))
+    attributes: dict[str, Attribute] = {"pads": (*before, *after), "dilations": found.dilations, "group": found.group}
+    x, _, *bias = node.operands
+    return site.node("Conv", (x, site.constant(np.ascontiguousarray(weight)), *bias), attributes)
+
+
+def _narrow_transposed(node: Node, site: Site) -> Replacement:
+    """A window narrower than its stride leaves outputs to the bias alone; with zeros behind it all are computed alike."""
+    found = _Transposed.of(node, site)
+    if found is None or max(found.dilations) > 1:
+        return None
+    missing = tuple(max(0, s - k) for k, s in zip(found.kernel, found.strides, strict=True))
+    if not any(missing):
+        return None
+    weight = np.pad(found.weight, ((0, 0), (0, 0), *((0, n) for n in missing)))
+    x, _, *bias = node.operands
+    attributes: dict[str, Attribute] = {**node.attributes, "kernel_shape": weight.shape[2:]}
+    result = site.node("ConvTranspose", (x, site.constant(weight), *bias), attributes)
+    for axis, more in enumerate(missing, start=2):
+        if more:
+            result = site.slice(result, axis, 0, node.results[0].shape[axis])
+    return result
+
+
 def _phases_of_transposed(node: Node, site: Site) -> Replacement:
     """Outputs at distance ``stride`` from one another see the same taps; a window that is no multiple of the stride has fewer for
     some of them than for others, and zeros in their place would be multiplied."""
-    x, weight, *bias = node.operands
-    array, rank = site.array(weight), x.type.rank - 2
-    kernel = tuple(d for d in weight.shape[2:] if isinstance(d, int))
-    strides, dilations = (ints_attribute(node, name, (1,) * rank) for name in ("strides", "dilations"))
-    if "output_shape" in node.attributes or not _has_own_pads(node):
+    window = _Transposed.of(node, site)
+    if window is None or max(window.dilations) > 1:
         return None
-    if array is None or not is_float(x) or len(kernel) != rank or max(dilations, default=1) > 1:
-        return None
+    kernel, strides, crops, group = window.kernel, window.strides, window.begins, window.group
     uneven = any(k % s for k, s in zip(kernel, strides, strict=True))
     if not uneven or any(k < s for k, s in zip(kernel, strides, strict=True)):
         return None
-    pads, more = ints_attribute(node, "pads", (0,) * (2 * rank)), ints_attribute(node, "output_padding", (0,) * rank)
-    crops, ends = pads[:rank], pads[rank:]
+    (x, _, *bias), ends, more = node.operands, window.ends, window.more
     behind = [k - s + m - a - b for k, s, m, a, b in zip(kernel, strides, more, crops, ends, strict=True)]
     found = [
         [_Phase.of(k, s, crop, r, -(-rest // s)) for r in range(s)]
@@ -139,8 +196,7 @@ def _phases_of_transposed(node: Node, site: Site) -> Replacement:
     ]
     if min(min(p.before, p.after) for phases in found for p in phases) < 0:
         return None
-    group = int_attribute(node, "group", 1)
-    turned = _of_convolution(array, group)
+    turned = _of_convolution(window.weight, group)
     parts = []
     for phases in product(*found):
         own = turned
@@ -179,5 +235,7 @@ def _interleaved(
 WINDOW_RULES: tuple[Rule, ...] = (
     rule("Conv", _padded_convolution),
     rule("Conv", _taps_in_padding),
+    rule("ConvTranspose", _transposed_of_stride_one),
+    rule("ConvTranspose", _narrow_transposed),
     rule("ConvTranspose", _phases_of_transposed),
 )

@@ -197,11 +197,48 @@ def test_phases_of_a_transposed_convolution_have_taps_of_their_own(
 
 
 @pytest.mark.parametrize(
+    ("extents", "kernel", "attributes"),
+    [
+        ((5, 4), (3, 3), {}),
+        ((5, 4), (3, 2), {"strides": (1, 1), "pads": (1, 0, 2, 1)}),
+        ((5, 4), (3, 3), {"dilations": (2, 1), "group": 2}),
+        ((9,), (4,), {"pads": (3, 0)}),
+        ((symbol("h"), 4), (3, 3), {"pads": (1,) * 4}),
+    ],
+)
+def test_a_transposed_convolution_of_stride_one_is_one_back_to_front(
+    extents: tuple[Dim, ...], kernel: tuple[int, ...], attributes: dict[str, Attribute]
+) -> None:
+    before = transposed(extents, kernel, attributes, channels=4)
+    after = run_passes(before, SimplifyAlgebra())
+    assert ops(after) == ["Conv"]
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("extents", "kernel", "attributes", "wanted"),
+    [
+        ((5, 4), (2, 2), {"strides": (3, 3)}, ["ConvTranspose", "Slice", "Slice"]),
+        ((5, 4), (1, 2), {"strides": (2, 2), "output_padding": (1, 0)}, ["ConvTranspose", "Slice"]),
+        ((7,), (2,), {"strides": (4,), "pads": (1, 0)}, ["ConvTranspose", "Slice"]),
+        ((symbol("h"), 4), (1, 1), {"strides": (2, 2), "group": 2}, ["ConvTranspose", "Slice", "Slice"]),
+    ],
+)
+def test_windows_narrower_than_their_stride_are_filled_up(
+    extents: tuple[Dim, ...], kernel: tuple[int, ...], attributes: dict[str, Attribute], wanted: list[str]
+) -> None:
+    before = transposed(extents, kernel, attributes, channels=4)
+    after = run_passes(before, SimplifyAlgebra(split=False))
+    assert [op for op in ops(after) if op in ("Conv", "ConvTranspose", "Slice")] == wanted
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize(
     ("kernel", "attributes"),
     [
         ((4, 4), {"strides": (2, 2), "pads": (1,) * 4}),
-        ((3, 3), {"strides": (1, 1)}),
-        ((1, 3), {"strides": (2, 2)}),  # some phases have no taps
+        ((3, 3), {"strides": (1, 1), "pads": (3,) * 4}),  # the data would be cut off
+        ((1, 3), {"strides": (2, 2), "dilations": (1, 2)}),
         ((3, 3), {"strides": (2, 2), "dilations": (2, 2)}),
         ((3, 3), {"strides": (2, 2), "output_shape": (10, 10)}),
         ((3, 3), {"strides": (2, 2), "pads": (2,) * 4}),  # the data would be cut off
