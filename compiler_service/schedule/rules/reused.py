@@ -41,6 +41,8 @@ _WORTH = 0.75
 _UNROLL = 4
 _MOST_BYTES = 1 << 16
 """Of a part that is kept: it stays in the second cache level."""
+_ON_STACK = 1 << 12
+"""Bytes of a part that a thread's stack holds; there may be a dozen of them."""
 
 
 @dataclass(frozen=True)
@@ -86,7 +88,8 @@ def _loops(state: State, parts: list[_Part], target: Target) -> Schedule:
     if tasks.parallel:
         steps.append(Parallel(output.name, tasks.parallel))
     for part in parts:
-        steps += [ComputeAt(part.stage.name, output.name, _home(part, tasks.parallel, tasks.serial))]
+        home = _home(part, tasks.parallel, tasks.serial)
+        steps += [ComputeAt(part.stage.name, output.name, home, "stack" if _size(part) <= _ON_STACK else "scratch")]
         steps += _inside(part, target)
     return tuple(steps)
 
@@ -179,5 +182,9 @@ def _pin(state: State, stage: Stage, position: int) -> str | None:
 
 def _fits(part: _Part) -> bool:
     """Whether what is kept has a size, and a small one."""
-    known = [e for e in part.extents if isinstance(e, int)]
-    return len(known) == len(part.extents) and math.prod(known) * part.stage.tensor.dtype.itemsize <= _MOST_BYTES
+    return all(isinstance(e, int) for e in part.extents) and _size(part) <= _MOST_BYTES
+
+
+def _size(part: _Part) -> int:
+    """Bytes of what is kept, whose extents are known."""
+    return math.prod(e for e in part.extents if isinstance(e, int)) * part.stage.tensor.dtype.itemsize
