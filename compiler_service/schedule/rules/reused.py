@@ -15,6 +15,7 @@ from compiler_service.schedule.analysis import (
     depends,
     inlined,
     lane_axis,
+    reads_in_place,
     reductions,
     steps_along,
 )
@@ -35,7 +36,7 @@ from shared_ir.expr import Expr, substitute
 from shared_ir.target import Target
 
 _GATHER = 1.5
-"""Cycles of an element that is not read in a row: 1.5 on a Zen 4, 0.7 on a Xeon."""
+"""Cycles of an element that is not read in a row, as a Zen 4 takes them."""
 _WORTH = 0.75
 """Of the cycles that a part takes where it is read: as many, computed once, are not worth its buffer."""
 _UNROLL = 4
@@ -114,12 +115,16 @@ def _inside(part: _Part, target: Target) -> Schedule:
 def _worth_keeping(kernel: KernelView, target: Target) -> frozenset[str]:
     """Stages that take less time computed once than wherever they are read; those that others are computed from come first."""
     kept: frozenset[str] = frozenset()
-    for name, stage in kernel.state.stages.items():
-        if stage is not kernel.state.output:
-            state = kernel.after(inlined(kernel.state, kept | {name}))
-            if name in state.stages and _is_worth(state, state.stages[name], target):
-                kept |= {name}
+    for name in [n for n, s in kernel.state.stages.items() if _is_shared(kernel.state, s)]:
+        state = kernel.after(inlined(kernel.state, kept | {name}))
+        if _is_worth(state, state.stages[name], target):
+            kept |= {name}
     return kept
+
+
+def _is_shared(state: State, stage: Stage) -> bool:
+    """Whether an element of ``stage`` may be read by several of another."""
+    return not all(reads_in_place(reader, stage.tensor) for reader in state.consumers(stage.tensor))
 
 
 def _is_worth(state: State, stage: Stage, target: Target) -> bool:
