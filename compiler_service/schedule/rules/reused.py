@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from compiler_service.schedule.analysis import (
     KernelView,
     depends,
+    extent_of,
     inlined,
     lane_axis,
     reads_in_place,
@@ -117,7 +118,8 @@ def _worth_keeping(kernel: KernelView, target: Target) -> frozenset[str]:
     kept: frozenset[str] = frozenset()
     for name in [n for n, s in kernel.state.stages.items() if _is_shared(kernel.state, s)]:
         state = kernel.after(inlined(kernel.state, kept | {name}))
-        if _is_worth(state, state.stages[name], target):
+        fits = all(_fits(_part(state, state.stages[n])) for n in kept | {name})  # one may be read by another now
+        if fits and _is_worth(state, state.stages[name], target):
             kept |= {name}
     return kept
 
@@ -131,7 +133,7 @@ def _is_worth(state: State, stage: Stage, target: Target) -> bool:
     output = state.output
     sites = dict.fromkeys(ld for ld in loads(output.body) if ld.tensor is stage.tensor)
     last, part = output.compute.axes[-1], _part(state, stage)
-    if not any(depends(i, last.name) for ld in sites for i in ld.indices) or not _fits(part):
+    if not any(depends(i, last.name) for ld in sites for i in ld.indices):
         return False
     width = lanes(target, output.tensor.dtype)
     uses = len(sites) * math.prod(count(a.extent) for a in output.compute.axes)
@@ -166,13 +168,14 @@ def _reading(load: Load, along: Axis | None) -> float:
 
 def _part(state: State, stage: Stage) -> _Part:
     """``stage`` with vectors along the axis in which its source lies, or else the one that is read along the output's last."""
-    *_, last = state.output.compute.axes
+    axes = state.output.compute.axes
+    last = axes[-1]
     pinned = {axis: _pin(state, stage, position) for position, axis in enumerate(stage.compute.axes)}
     lane = lane_axis(stage) if stage.compute.axes else None
     along = [a for a in pinned if a.name == lane] or [a for a in pinned if pinned[a] in (None, last.name)]
     vector = max(along, key=lambda a: count(a.extent), default=None)
     bound = {a: name for a, name in pinned.items() if name not in (None, last.name) and a is not vector}
-    kept = tuple(a.extent for a in pinned if a not in bound)
+    kept = tuple(a.extent if n is None else extent_of(axes, n) for a, n in pinned.items() if a not in bound)
     return _Part(stage, frozenset(name for name in bound.values() if name is not None), vector, kept)
 
 

@@ -17,6 +17,7 @@ from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.operators.interpolation import grid_sample
 from compiler_service.tensor_expr.operators.reshaping import transpose
 from compiler_service.tensor_expr.operators.resize import resize
+from compiler_service.tensor_expr.scalar import rsqrt
 from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -119,6 +120,14 @@ def test_rows_that_leave_the_cache_are_not_kept(columns: int, is_kept: bool) -> 
 def test_rows_whose_length_only_the_run_knows_are_not_kept() -> None:
     wide = resized((1, 4, 20, symbol("w")), (1, 4, 40, 80))
     assert "resize" not in kept(default_schedule(wide, frozenset(), AVX512))
+
+
+def test_a_part_that_is_read_along_an_axis_of_unknown_extent_is_not_kept() -> None:
+    """A model may promise that the two are equal."""
+    x, variance = placeholder("x", (symbol("n"), symbol("c")), F32), placeholder("variance", (3,), F32)
+    factor = compute((3,), lambda i: rsqrt(variance[i]), name="factor")
+    output = compute((symbol("n"), symbol("c")), lambda i, j: x[i, j] * factor[j], name="scaled")
+    assert kept(default_schedule(output, frozenset(), AVX512)) == {}
 
 
 def test_cheap_terms_are_computed_where_they_are_read() -> None:
