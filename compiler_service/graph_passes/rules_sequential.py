@@ -9,7 +9,7 @@ from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.operands import integer_operand
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.arrays import storage_dtype
-from shared_ir.dim import product
+from shared_ir.dim import Dim, product
 from shared_ir.dtype import DType
 from shared_ir.graph import Node
 
@@ -22,8 +22,7 @@ def _cumulative(node: Node, site: Site) -> Replacement:
     if axes is None or len(axes) != 1 or site.array(x) is not None:
         return None
     axis = axes[0] % x.type.rank
-    extent = x.shape[axis]
-    if isinstance(extent, int) and extent <= _FEW:
+    if _is_few(x.shape[axis]):
         return None
     flags = {name: int_attribute(node, name) for name in ("exclusive", "reverse")}
     return site.node("ingot.Cumulative", (x,), {"axis": axis, "product": int(node.op == "CumProd"), **flags})
@@ -32,20 +31,15 @@ def _cumulative(node: Node, site: Site) -> Replacement:
 def _scatter_elements(node: Node, site: Site) -> Replacement:
     data, indices = node.operands[:2]
     axis = int_attribute(node, "axis") % data.type.rank
-    extent = indices.shape[axis]
-    if data.dtype is DType.STRING or (isinstance(extent, int) and extent <= _FEW):
+    if data.dtype is DType.STRING or _is_few(indices.shape[axis]):
         return None
     return site.node("ingot.Scattered", node.operands, {"axis": axis, "reduction": _reduction(node)})
 
 
 def _scatter_slices(node: Node, site: Site) -> Replacement:
     data, indices = node.operands[:2]
-    count = product(indices.shape[:-1])
-    if (
-        data.dtype is DType.STRING
-        or not isinstance(indices.shape[-1], int)
-        or (isinstance(count, int) and count <= _FEW)
-    ):
+    *over, depth = indices.shape
+    if data.dtype is DType.STRING or not isinstance(depth, int) or _is_few(product(over)):
         return None
     return site.node("ingot.Scattered", node.operands, {"reduction": _reduction(node)})
 
@@ -60,6 +54,10 @@ def _unpool(node: Node, site: Site) -> Replacement:
     zeros = site.node("Expand", (site.constant(np.zeros((), storage_dtype(x.dtype)), "zero"), site.dims([size])))
     operands = (zeros, site.reshape(indices, (count, 1)), site.reshape(x, (count,)))
     return site.reshape(site.node("ingot.Scattered", operands, {"reduction": "none"}), result.shape)
+
+
+def _is_few(count: Dim) -> bool:
+    return isinstance(count, int) and count <= _FEW
 
 
 def _reduction(node: Node) -> str:

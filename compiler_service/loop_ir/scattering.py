@@ -2,24 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Sequence
 
 from compiler_service.loop_ir.compact import Index, elements, let, load, nest, unravel
 from compiler_service.loop_ir.ir import Block, Buffer, If, Statement, Store
 from compiler_service.tensor_expr.broadcast import widen
+from compiler_service.tensor_expr.operators.scattering import REDUCTIONS
 from shared_ir.dim import Dim, product
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Var, cast, lift, logical_and, maximum, minimum, select
-
-_REDUCTIONS: Mapping[str, Callable[[Expr, Expr], Expr]] = MappingProxyType(
-    {
-        "add": lambda old, new: old + new,
-        "mul": lambda old, new: old * new,
-        "max": maximum,
-        "min": minimum,
-    }
-)
+from shared_ir.expr import Expr, Var, cast, lift, logical_and, select
 
 
 def scatter_elements(
@@ -70,7 +61,8 @@ def scatter_slices(
 
 def _update(out: Buffer, at: Index, new: Expr, reduction: str) -> Statement:
     if reduction != "none":
-        new = cast(_REDUCTIONS[reduction](widen(load(out, *at)), widen(new)), out.dtype)
+        _, combine = REDUCTIONS[reduction]
+        new = cast(combine(widen(load(out, *at)), widen(new)), out.dtype)
     return Store(out, at, new)
 
 

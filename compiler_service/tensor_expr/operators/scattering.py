@@ -18,7 +18,7 @@ from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, maximum, minimum, select
 
-_REDUCTIONS: Mapping[str, tuple[ReduceOp, Callable[[Expr, Expr], Expr]]] = {
+REDUCTIONS: Mapping[str, tuple[ReduceOp, Callable[[Expr, Expr], Expr]]] = {
     "add": (ReduceOp.SUM, lambda a, b: a + b),
     "mul": (ReduceOp.PROD, lambda a, b: a * b),
     "max": (ReduceOp.MAX, maximum),
@@ -35,9 +35,9 @@ def _scattered(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates
         raise mismatch("data and updates have different element types", data.dtype, updates.dtype)
     if reduction == "none":
         return _overwritten(data, updates, over, hits, name)
-    if reduction not in _REDUCTIONS:
-        raise unsupported_attribute("reduction", f"none, {', '.join(_REDUCTIONS)}", reduction)
-    op, combine = _REDUCTIONS[reduction]
+    if reduction not in REDUCTIONS:
+        raise unsupported_attribute("reduction", f"none, {', '.join(REDUCTIONS)}", reduction)
+    op, combine = REDUCTIONS[reduction]
 
     def term(*index: Expr) -> Expr:
         hit, at = hits(index[: data.rank], index[data.rank :])

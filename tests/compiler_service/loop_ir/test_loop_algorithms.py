@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.algorithms import algorithm_function
 from compiler_service.loop_ir.interpret import run
+from compiler_service.loop_ir.ir import Function
 from compiler_service.loop_ir.verify import verify
 from compiler_service.tensor_expr.tensor import placeholder
 from shared_ir.dim import symbol
@@ -142,19 +143,22 @@ def test_not_a_number_is_the_largest(algorithm: str) -> None:
     assert sorted_by(algorithm, data, DType.FLOAT32, False, 6).tolist() == [[3, 0, 2, 5, 1, 4]]
 
 
-def cumulative(x: Array, dtype: DType, axis: int, **flags: int) -> Array:
-    given_x, out = placeholder("x0", x.shape, dtype), placeholder("y", x.shape, dtype)
-    function = algorithm_function("ingot.Cumulative", "cumulative", [given_x], out, 0, {"axis": axis, **flags})
+def in_both_forms(function: Function, arrays: list[Array], blank: Array) -> Array:
+    """What the program makes of ``blank``, the same before and after the loop passes."""
     verify(function)
     flat = passes.run(function)
     verify(flat, flat=True)
-    results = []
-    for program in (function, flat):
-        result = np.full(x.shape, 77, x.dtype)
-        run(program, [x, result], {})
-        results.append(result)
+    results = [blank.copy(), blank.copy()]
+    for program, result in zip((function, flat), results, strict=True):
+        run(program, [*arrays, result], {})
     np.testing.assert_array_equal(*results)
     return results[0]
+
+
+def cumulative(x: Array, dtype: DType, axis: int, **flags: int) -> Array:
+    given_x, out = placeholder("x0", x.shape, dtype), placeholder("y", x.shape, dtype)
+    function = algorithm_function("ingot.Cumulative", "cumulative", [given_x], out, 0, {"axis": axis, **flags})
+    return in_both_forms(function, [x], np.full(x.shape, 77, x.dtype))
 
 
 @pytest.mark.parametrize("axis", [0, 1, 2])
@@ -188,16 +192,7 @@ def scattered(data: Array, indices: Array, updates: Array, **attributes: int | s
     ]
     out = placeholder("y", data.shape, DType.FLOAT32)
     function = algorithm_function("ingot.Scattered", "scattered", arguments, out, 0, attributes)
-    verify(function)
-    flat = passes.run(function)
-    verify(flat, flat=True)
-    results = []
-    for program in (function, flat):
-        result = np.full(data.shape, 77, np.float32)
-        run(program, [data, indices, updates, result], {})
-        results.append(result)
-    np.testing.assert_array_equal(*results)
-    return results[0]
+    return in_both_forms(function, [data, indices, updates], np.full(data.shape, 77, np.float32))
 
 
 def test_updates_beyond_an_end_are_passed_over() -> None:
