@@ -9,9 +9,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from bench.accuracy import TOLERANCE, Accuracy, compare
+from bench.arrays import read_arrays, write_arrays
 from bench.inputs import Array, Shape, choose_shapes, make_inputs, read_inputs
 from bench.process import COMMAND_SECONDS, EngineFailed, EngineProcess
 from bench.timing import Slice, Timing, summarize
@@ -162,11 +161,9 @@ def _run_once(
 ) -> dict[str, Array]:
     inputs, outputs = folder / "inputs.npz", folder / f"{process.engine}.npz"
     if not inputs.exists():
-        with inputs.open("wb") as file:
-            np.savez(file, allow_pickle=False, **feeds)
+        write_arrays(inputs, feeds)
     process.command("run", timeout, inputs=str(inputs), outputs=str(outputs))
-    with np.load(outputs, allow_pickle=False) as arrays:
-        return {name: arrays[name] for name in arrays.files}
+    return read_arrays(outputs)
 
 
 def _time_rounds(processes: Mapping[str, EngineProcess], settings: Settings) -> dict[str, Timing | str]:

@@ -22,9 +22,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes  # noqa: F401  numpy reads bfloat16 arrays once it knows the type
-import numpy as np
-
+from bench.arrays import read_arrays, write_arrays
 from bench.engines.engine import Engine, LoadRequest
 
 _PR_SET_PDEATHSIG = 1
@@ -73,10 +71,8 @@ def handle(engine: Engine, command: dict[str, Any]) -> dict[str, Any]:
             request = LoadRequest(Path(model), {k: tuple(v) for k, v in shapes.items()}, dynamic, threads)
             return engine.load(request)
         case {"do": "run", "inputs": inputs, "outputs": outputs}:
-            with np.load(inputs, allow_pickle=False) as arrays:
-                engine.prepare({name: arrays[name] for name in arrays.files})
-            with Path(outputs).open("wb") as file:
-                np.savez(file, allow_pickle=False, **engine.outputs())
+            engine.prepare(read_arrays(Path(inputs)))
+            write_arrays(Path(outputs), engine.outputs())
             return {}
         case {"do": "time", "seconds": seconds, "least": least}:
             return time_runs(engine, seconds, least)

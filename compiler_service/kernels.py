@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -12,11 +13,12 @@ from compiler_service.loop_ir.algorithms import algorithm_function
 from compiler_service.loop_ir.ir import Function
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import Preparation, preparation_of
-from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.rules import default_schedule, plain_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule, Winograd
 from compiler_service.tensor_expr.algorithm import AlgorithmDefinition
 from compiler_service.tensor_expr.group import KernelDefinition
+from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, bind
 from shared_ir.errors import IngotError
 from shared_ir.graph import Value
@@ -45,12 +47,21 @@ class Kernel:
         """The schedule of the rules; ``winograd`` lets them filter convolutions by Winograd's algorithm."""
         if isinstance(self.definition, AlgorithmDefinition):
             return ()
-        arguments = zip(self.definition.arguments, self.constant, strict=True)
-        constants = frozenset(a for a, c in arguments if c)
         try:
-            return default_schedule(self.definition.output, constants, target, winograd=winograd)
+            return default_schedule(self.definition.output, self._constants, target, winograd=winograd)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
+
+    def plain_schedule(self, target: Target) -> Schedule:
+        """A schedule that fits where that of the rules does not, for all we know."""
+        if isinstance(self.definition, AlgorithmDefinition):
+            return ()
+        return plain_schedule(self.definition.output, self._constants, target)
+
+    @property
+    def _constants(self) -> frozenset[Tensor]:
+        arguments = zip(self.definition.arguments, self.constant, strict=True)
+        return frozenset(a for a, c in arguments if c)
 
     def lower(self, schedule: Schedule, target: Target) -> Function:
         """The loop program before the loop passes."""
@@ -78,13 +89,22 @@ class Kernel:
         return tuple(preparation_of(schedule, names[a], a) for a in self.definition.arguments)
 
 
+class ScheduleFaultWarning(RuntimeWarning):
+    """A kernel is compiled with a plain schedule, since that of its rule does not fit: right, but slow; a fault of the compiler."""
+
+
 @dataclass(frozen=True)
 class BuiltKernel:
-    """A kernel with its schedule and its flat loop program."""
+    """A kernel with its schedule and its flat loop program.
+
+    Attributes:
+        fault: why the schedule of the rules was not taken; empty where it was, as it should.
+    """
 
     kernel: Kernel
     schedule: Schedule
     function: Function
+    fault: str = ""
 
     def tasks(self, definition: KernelDefinition) -> Dim:
         """Number of tasks of a launch, over the symbols of the model."""
@@ -117,9 +137,39 @@ def _slug(label: str) -> str:
 def build_kernels(
     kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource, *, winograd: bool = False
 ) -> Iterable[BuiltKernel]:
-    """Schedule, lower and flatten each kernel, one after the other (a generator: code generation can start early)."""
+    """Schedule, lower and flatten each kernel, one after the other (a generator: code generation can start early).
+
+    Warns:
+        ScheduleFaultWarning: a schedule does not fit, and the kernel is compiled with a plain one.
+    """
     for kernel in kernels:
-        schedule = tuned(kernel)
-        if schedule is None or (not winograd and any(isinstance(s, Winograd) for s in schedule)):
-            schedule = kernel.default_schedule(target, winograd=winograd)
-        yield BuiltKernel(kernel, schedule, loop_passes.run(kernel.lower(schedule, target)))
+        try:
+            built = _built(kernel, _chosen(kernel, target, tuned, winograd), target)
+        except Exception as error:  # whatever a rule or a step met
+            built = _plain(kernel, target, error)
+        yield built
+
+
+def _chosen(kernel: Kernel, target: Target, tuned: ScheduleSource, winograd: bool) -> Schedule:
+    schedule = tuned(kernel)
+    if schedule is None or (not winograd and any(isinstance(s, Winograd) for s in schedule)):
+        return kernel.default_schedule(target, winograd=winograd)
+    return schedule
+
+
+def _built(kernel: Kernel, schedule: Schedule, target: Target, fault: str = "") -> BuiltKernel:
+    return BuiltKernel(kernel, schedule, loop_passes.run(kernel.lower(schedule, target)), fault)
+
+
+def _plain(kernel: Kernel, target: Target, error: Exception) -> BuiltKernel:
+    """``kernel`` after ``error``, which is raised again if the kernel is at fault itself."""
+    try:
+        found = _built(kernel, kernel.plain_schedule(target), target, fault=f"{type(error).__name__}: {error}")
+    except Exception:
+        raise error from None
+    names = ", ".join(kernel.definition.nodes)
+    message = (
+        f"kernel {kernel.name} ({names}) is compiled with a plain schedule and will be slow; report the model: {error}"
+    )
+    warnings.warn(message, ScheduleFaultWarning, stacklevel=2)
+    return found

@@ -130,9 +130,13 @@ def describe(name: str, source: ModelSource, target: Target, options: CompileOpt
 
 
 def describe_code(module: Module, built: Sequence[BuiltKernel]) -> dict[str, Any]:
-    """What the report says of the kernels: how many, the algorithms that cost accuracy, whether any draws random numbers."""
+    """What the report says of the kernels: how many, those with a plain schedule, the algorithms that cost accuracy, whether any
+    draws random numbers."""
     return {
         "kernels": len(built),
+        "faults": [
+            {"kernel": b.kernel.name, "nodes": b.kernel.definition.nodes, "reason": b.fault} for b in built if b.fault
+        ],
         "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
         "random": any(n.op == "ingot.Uniform" for g in walk_graphs(module.graph) for n in g.nodes),
     }
@@ -206,7 +210,7 @@ def optimize(module: Module, target: Target, options: CompileOptions, log: Log) 
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    pipeline = default_pipeline(options.opt_level, dots=target.dot4, cores=target.cores, filters=options.filters)
+    pipeline = default_pipeline(options.opt_level, target, filters=options.filters)
     module = pipeline.run(module, context)
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")

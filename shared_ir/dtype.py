@@ -80,6 +80,8 @@ class DType(enum.StrEnum):
         return cls.STRING if array.dtype.kind in "OUS" else cls(_ARRAY_NAMES.get(array.dtype.name, array.dtype.name))
 
 
+HALVES = (DType.FLOAT16, DType.BFLOAT16)
+"""Floats of 16 bits."""
 _BITS = {
     **{t: 8 for t in DType if t.value in ("bool", "int8", "uint8") or t.value.startswith("float8")},
     **{t: 4 for t in DType if t.value in ("int4", "uint4", "float4e2m1")},

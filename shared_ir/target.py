@@ -90,6 +90,12 @@ class Target:
             return DType.UINT8 if whole else None
         return DType.INT8 if self.architecture == "aarch64" and "dotprod" in have else None
 
+    @property
+    def converts_halves(self) -> bool:
+        """Whether float16 becomes float32, and the other way round, by an instruction."""
+        have = self.required_features
+        return self.architecture == "aarch64" or bool({"f16c", "avx512f", "fp16", "zfh", "zfhmin"} & have)
+
     def __str__(self) -> str:
         parts = [self.kind, f"-mtriple={self.triple}", f"-mcpu={self.cpu}"]
         if self.features:

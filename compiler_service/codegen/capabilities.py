@@ -46,7 +46,7 @@ class Capabilities:
         return cls(
             fma=is_arm64 or bool({"fma", "avx512f", "vfp4"} & have) or (is_riscv and {"f", "d"} <= have),
             rounding=is_arm64 or "sse4.1" in have or is_riscv,
-            half=is_arm64 or bool({"f16c", "avx512f", "fp16", "zfh", "zfhmin"} & have),
+            half=target.converts_halves,
             half_arithmetic=bool({"avx512fp16", "fullfp16", "zfh"} & have),
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,

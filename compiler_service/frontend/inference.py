@@ -79,7 +79,7 @@ class KnownValues:
 
 
 _PLAIN = frozenset(
-    t.value for t in DType if (t.is_integer and t.bits >= 8) or t.value in ("bool", "float32", "float64")
+    t.value for t in DType if (t.is_integer and t.bits >= 8) or (t.is_float and t.bits >= 16) or t is DType.BOOL
 )
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler_service.graph_passes.values import as_objects, define
+from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -73,13 +74,19 @@ class Builder:
             IngotError: the operator does not take these operands.
         """
         attributes = attributes or {}
-        known = {v: k for v in inputs if v is not None and (k := self._elements(v)) is not None}
-        (tensor, *_) = define(op, inputs, attributes, known)
+        (tensor, *_) = self.define(op, inputs, attributes)
         if tensor is None:
             raise IngotError(ErrorCode.COMPILER_FAULT, f"{op} has no first output", node=f"{name} ({op})")
         value = Value(self.fresh(output or op.lower()), TensorType(tensor.dtype, tensor.shape))
         self.nodes.append(Node(op, tuple(inputs), (value,), attributes, name))
         return value
+
+    def define(
+        self, op: str, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]
+    ) -> tuple[Tensor | None, ...]:
+        """The tensor expressions of what :meth:`node` would build."""
+        known = {v: k for v in inputs if v is not None and (k := self._elements(v)) is not None}
+        return define(op, inputs, attributes, known)
 
     def _elements(self, value: Value) -> Array | None:
         array = self.constants.get(value)

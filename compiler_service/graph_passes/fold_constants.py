@@ -14,6 +14,7 @@ from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_cod
 from compiler_service.graph_passes.nested import Constants, map_graphs
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.values import evaluate_node
+from compiler_service.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
 from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
@@ -21,7 +22,9 @@ from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
 ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
 """What models do to weights: folded at any size, since the result replaces an operand of the same size."""
 
-NEVER = frozenset({"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, *SEQUENTIAL, *RANDOM})
+NEVER = frozenset(
+    {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, *KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
+)
 
 
 @dataclass(frozen=True)

@@ -26,6 +26,7 @@ from compiler_service.graph_passes.rules_movement import moves_nothing, permutat
 from compiler_service.graph_passes.values import Known
 from compiler_service.tensor_expr.group import measured_operands
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
 
@@ -169,8 +170,10 @@ class _GroupMaker:
         else:
             inputs[source] = None
         for operand in others:
-            if operand in self.constants:
+            if operand in self.constants and (operand.dtype is DType.INT64 or self.constants[operand].size == 1):
                 inlined[operand] = self.constants[operand]
+            elif operand in self.constants:
+                inputs[operand] = None
             elif operand in self.shapes:
                 self._calculate(operand, nodes, inlined)
         nodes.append(node)

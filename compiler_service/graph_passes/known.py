@@ -7,11 +7,11 @@ from collections.abc import Mapping
 import numpy as np
 
 from compiler_service.graph_passes.values import MOST_KNOWN_ELEMENTS, as_objects, define_node, known_tensor
-from shared_ir.dtype import DType
+from shared_ir.dtype import HALVES, DType
 from shared_ir.errors import IngotError
 from shared_ir.graph import Graph, Node, Value
 
-FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64})
+FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64, *HALVES})
 
 MOST_KNOWN_FLOATS = 16
 """Scales of Resize and limits of Range are this short; longer floats are weights."""

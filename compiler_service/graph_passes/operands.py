@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from compiler_service.graph_passes.rewrite import Site
-from shared_ir.dtype import DType
+from shared_ir.dtype import HALVES, DType
 from shared_ir.graph import Node, Value
 
 
@@ -88,4 +88,13 @@ def as_number(site: Site, value: Value) -> Value:
 
 
 def is_float(value: Value) -> bool:
-    return value.dtype in (DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.BFLOAT16)
+    return value.dtype in (DType.FLOAT32, DType.FLOAT64, *HALVES)
+
+
+FEW_ROWS = 8
+"""Of a product that waits for its weights rather than for its sums."""
+
+
+def has_few_rows(product: Node, most: int) -> bool:
+    """Whether a matrix product has at most ``most`` rows; those that only the run knows are taken to be few."""
+    return math.prod(d for d in product.results[0].shape[:-1] if isinstance(d, int)) <= most

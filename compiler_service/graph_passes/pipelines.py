@@ -14,6 +14,8 @@ from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.fuse import Fuse
+from compiler_service.graph_passes.halve_weights import HalveWeights
+from compiler_service.graph_passes.keep_quantized import KeepQuantized
 from compiler_service.graph_passes.lower_loops import LowerLoops
 from compiler_service.graph_passes.multiply_bytes import MultiplyBytes
 from compiler_service.graph_passes.pad_rows import PadRows
@@ -22,7 +24,9 @@ from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.separate_phases import SeparatePhases
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
-from shared_ir.dtype import DType
+from compiler_service.graph_passes.widen_floats import WidenFloats
+from shared_ir.dtype import HALVES, DType
+from shared_ir.target import Target
 
 PASSES: Mapping[str, type[Pass]] = MappingProxyType(
     {
@@ -32,7 +36,9 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             LowerLoops,
             EliminateDeadCode,
             FoldShapes,
+            WidenFloats,
             MultiplyBytes,
+            KeepQuantized,
             FoldConstants,
             EliminateCommonSubexpressions,
             SimplifyAlgebra,
@@ -40,6 +46,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             SeparatePhases,
             ChooseLayout,
             DivideMeans,
+            HalveWeights,
             Fuse,
             SeparateOutputs,
             PlaceParts,
@@ -50,23 +57,27 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
 """Every pass by name."""
 
 
-def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 1, filters: bool = False) -> Pipeline:
+def default_pipeline(opt_level: int, target: Target | None = None, *, filters: bool = False) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
 
     0: what is needed to run (shapes folded, one group per operator). 1: also dead code, constants, common subexpressions.
-    2: also batch norm and algebra. 3: also layout, fusion and concatenations without copies, branches added up, and rounding
-    that changes the last bit.
+    2: also batch norm and algebra. 3: also layout, fusion and concatenations without copies, branches added up, rounding that
+    changes the last bit, and halves computed as float32.
 
-    ``cores``: that schedules are planned for.
+    ``target``: its instructions and cores decide what is worth while; left out, one core that has no instruction for bytes.
     ``filters``: whether convolutions may be filtered by Winograd's algorithm.
-    ``dots``: the bytes of data that the target multiplies, if it does (:attr:`shared_ir.target.Target.dot4`).
     """
+    dots = None if target is None else target.dot4
+    cores = 1 if target is None else target.cores
+    halves = HALVES if target is None or target.converts_halves else (DType.BFLOAT16,)
     passes: tuple[Pass, ...] = (
         ExpandOperators(),
         LowerLoops(),
         EliminateDeadCode(),
         FoldShapes(),
+        WidenFloats(),
         *(() if dots is None else (MultiplyBytes(dots),)),
+        KeepQuantized(),
         FoldConstants(),
         EliminateCommonSubexpressions(),
         SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),
@@ -78,6 +89,7 @@ def default_pipeline(opt_level: int, *, dots: DType | None = None, cores: int = 
         *(() if cores == 1 else (DivideMeans(cores),)),
         FoldConstants(),
         EliminateCommonSubexpressions(),
+        HalveWeights(halves),
         Fuse(merge=opt_level >= 3),
         SeparateOutputs(),
         PlaceParts(),

@@ -11,6 +11,7 @@ from compiler_service.graph_passes.attributes import text_attribute
 from compiler_service.graph_passes.classify import Classification, Kind
 from compiler_service.graph_passes.grouping import PRODUCTS, VIEWS
 from compiler_service.graph_passes.rules_movement import permutation
+from compiler_service.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from shared_ir.dim import Dim
 from shared_ir.graph import Graph, Node, Value, free_values
 
@@ -18,6 +19,9 @@ _READERS = frozenset(
     {"Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "RMSNormalization", "Softmax"}
 )
 """Reductions whose schedules read any strides, beside elementwise operators."""
+
+_WIDENING = frozenset({"Cast", *KEPT_QUANTIZED})
+"""What products do to weights that are stored narrower than they are used."""
 
 
 def repeated_moves(
@@ -57,6 +61,8 @@ class _Finder:
         return self.found
 
     def _moves(self, node: Node, kind: Classification) -> bool:
+        if node.op in _WIDENING:
+            return all(v in self.constants for v in node.operands)
         if not kind.free or not node.operands or node.operands[0] in self.constants:
             return False
         if node.op in VIEWS:
@@ -73,6 +79,8 @@ class _Finder:
         (value,) = node.results
         if reader.results and reader.results[0] in self.found:
             return True
+        if node.op in _WIDENING:
+            return reader.op in ("MatMul", "Gemm") and value == reader.operands[1]
         if reader.op in PRODUCTS:
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
         if node.op in ("Transpose", "Expand") or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):

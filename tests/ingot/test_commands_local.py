@@ -64,6 +64,7 @@ def test_tables_are_readable(path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert "written to net.ingot" in printed
 
 
+@pytest.mark.slow
 def test_shapes_names_and_programs(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     arguments = ("--shape", "image=1,3,h,?", "--name", "mine", "--bundle")
     written = ask(capsys, "compile", str(path), "--local", *arguments, "--target", "host", "x86-64-v2")

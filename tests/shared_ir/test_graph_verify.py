@@ -30,6 +30,7 @@ def body(op: str, *nodes: Node, outputs: tuple[Value, ...] = ()) -> Node:
     return Node(op, (), (), {"body": Graph("body", (), outputs, nodes)}, "owner")
 
 
+@pytest.mark.slow
 @settings(suppress_health_check=[HealthCheck.too_slow], deadline=None)
 @given(graphs())
 def test_well_formed_graphs_pass(made: Graph) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler_service.schedule.analysis import KernelView
+from compiler_service.schedule.analysis import KernelView, inlined
 from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
 from compiler_service.schedule.rules.byte_dots import byte_dot_candidates, byte_dot_schedule
 from compiler_service.schedule.rules.column import column_schedule
@@ -57,6 +57,12 @@ def default_schedule(
         if schedule is not None:
             return schedule
     raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
+
+
+def plain_schedule(output: Tensor, constants: frozenset[Tensor], target: Target) -> Schedule:
+    """A schedule that asks little of the kernel, for one that the schedule of its rule does not fit."""
+    kernel = KernelView.of(output, constants)
+    return row_schedule(kernel, target) or inlined(kernel.state)
 
 
 def candidate_schedules(

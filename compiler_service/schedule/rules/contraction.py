@@ -22,6 +22,7 @@ from compiler_service.schedule.rules.contraction_match import (
     multiplies_channels,
     same_axes,
     transposed_weight,
+    weights_of_a_byte,
 )
 from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Operands, Sizes
 from compiler_service.schedule.rules.packing import near_distance, packed_order, packing, prefetch_distance
@@ -79,11 +80,11 @@ def _plan(kernel: KernelView, target: Target, before: Schedule = ()) -> _Plan | 
     local = local_data(state, moved)
     kept = frozenset() if local is None else frozenset({local.name})
     through = reductions(kernel.after((*steps, *inlined(state, kept))))[0]
-    transposed = transposed_weight(state, moved, through)
+    transposed = transposed_weight(state, moved, through, kernel.constants)
     steps += inlined(state, kept if transposed is None else kept | {transposed.name})
     state = kernel.after(steps)
     (reduction,) = reductions(state)
-    match = match_contraction(reduction)
+    match = match_contraction(reduction, kernel.constants)
     if (
         match is None
         or not same_axes(state, reduction)
@@ -236,9 +237,12 @@ class _Plan:
         tile = self._tile_loops(stage)
         outer = [a.name for a in stage.compute.axes if a.name not in tile]
         reduced = [a.name for a in stage.reduction.axes]
+        last, together = stage.reduction.axes[-1], weights_of_a_byte(self._match)
+        if together > 1:
+            steps += [Split(stage.name, last.name, together), Unroll(stage.name, last.name)]
+            reduced.insert(-1, f"{last.name}.{together}")
         steps.append(Reorder(stage.name, (*outer, *reduced, *tile)))
         steps += self._tile_kinds(stage)
-        last = stage.reduction.axes[-1]
         if isinstance(last.extent, int) and 1 < last.extent <= _UNROLLED_REDUCTION:
             steps.append(Unroll(stage.name, last.name))
         return steps
@@ -305,11 +309,14 @@ class _Plan:
             if self._sizes.finishes_rows(self._blocking):
                 return [*packing(self._argument.name, order, near_distance(self._sizes.weight_bytes, self._target))]
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
-            sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
+            alone = weights_of_a_byte(match) == 1
+            sweeps = self._sweeps() if ahead and alone and self._sizes.keeps_tiles(self._blocking) else ()
             assert match.stage.reduction is not None
             last, name = match.stage.reduction.axes[-1].name, self._argument.name
             fetched = Prefetch(match.stage.name, last, name, sweeps) if sweeps else None
             near = near_distance(self._sizes.tile_bytes(self._blocking), self._target)
+            if self._rows is not None and not isinstance(self._rows.extent, int):
+                near = ahead  # there may be one row, and so one sweep of each tile
             return [*packing(name, order, ahead, fetched, near)]
         if _is_contiguous(match) or not isinstance(weight.tensor.op, Placeholder):
             return []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_service.schedule.analysis import bound_axes, depends, is_free, steps_along
 from compiler_service.schedule.state import Stage, State
-from compiler_service.tensor_expr.tensor import Load, ReduceOp, axis_var
-from shared_ir.expr import Binary, BinaryOp, Cast, Expr, walk
+from compiler_service.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var, walk
 
+_SCALING = (Binary, Cast, Load, Const, Select, Var)
 _PRODUCTS = (BinaryOp.MUL, BinaryOp.DOT4, BinaryOp.SIGNED_DOT4)
 
 
@@ -32,14 +34,19 @@ class Contraction:
     window: str | None
 
 
-def match_contraction(stage: Stage) -> Contraction | None:
-    """The operands and axes of ``stage`` if it is a sum of products with a columns axis that the data does not depend on."""
+def match_contraction(stage: Stage, constants: frozenset[Tensor] = frozenset()) -> Contraction | None:
+    """The operands and axes of ``stage`` if it is a sum of products with a columns axis that the data does not depend on.
+
+    ``constants``: that the weight may be computed from too, see :func:`_scaled`.
+    """
     if stage.reduction is None or stage.reduction.op is not ReduceOp.SUM or not stage.compute.axes:
         return None
     product = stage.body
     if not (isinstance(product, Binary) and product.op in _PRODUCTS):
         return None
     sides = [_load(product.lhs), _load(product.rhs)]
+    if sides[1] is None:
+        sides[1] = _scaled(product.rhs, stage, constants)
     columns = stage.compute.axes[-1]
     for data, weight in (sides, sides[::-1]):
         if data is None or weight is None or columns_index(weight, columns.name) is None:
@@ -61,6 +68,26 @@ def _load(expr: Expr) -> Load | None:
     while isinstance(expr, Cast):
         expr = expr.x
     return expr if isinstance(expr, Load) else None
+
+
+def _scaled(expr: Expr, stage: Stage, constants: frozenset[Tensor]) -> Load | None:
+    """The weight in ``(weight[.., k, n] - zero_point[.., n]) * scale[.., n]``: of all that is read along the sum the largest."""
+    assert stage.reduction is not None
+    if any(not isinstance(e, _SCALING) for e in _arithmetic(expr)):
+        return None
+    summed = [a.name for a in stage.reduction.axes]
+    loads = [e for e in dict.fromkeys(_arithmetic(expr)) if isinstance(e, Load)]
+    if not all(e.tensor in constants for e in loads):
+        return None
+    found = [e for e in loads if any(depends(i, name) for i in e.indices for name in summed)]
+    return max(found, key=lambda e: math.prod(d for d in e.tensor.shape if isinstance(d, int)), default=None)
+
+
+def _arithmetic(expr: Expr) -> Iterator[Expr]:
+    """The nodes of ``expr`` down to what is loaded."""
+    yield expr
+    for child in () if isinstance(expr, Load) else expr.children():
+        yield from _arithmetic(child)
 
 
 def _groups(data: Load, columns: str) -> int | None:
@@ -108,6 +135,19 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
     return rows, before if before in used else None
 
 
+def weights_of_a_byte(match: Contraction) -> int:
+    """How many steps of the sum read the same element of the weight, one after the other."""
+    assert match.stage.reduction is not None
+    last = match.stage.reduction.axes[-1]
+    together = [
+        e.rhs.value
+        for index in match.weight.indices
+        for e in walk(index)
+        if isinstance(e, Binary) and e.op is BinaryOp.FLOOR_DIV and e.lhs == last.var and isinstance(e.rhs, Const)
+    ]
+    return int(together[0]) if together else 1
+
+
 def local_data(state: State, reduction: Stage) -> Stage | None:
     """The computed stage that the reduction reads as data (padding, a prologue), if any."""
     match = match_contraction(reduction)
@@ -120,9 +160,9 @@ def local_data(state: State, reduction: Stage) -> Stage | None:
     return source if source is not None and source.reduction is None else None
 
 
-def transposed_weight(state: State, reduction: Stage, inlined: Stage) -> Stage | None:
+def transposed_weight(state: State, reduction: Stage, inlined: Stage, constants: frozenset[Tensor]) -> Stage | None:
     """The stage that moves the weight into place, when reading through it (as ``inlined`` does) is not along the columns."""
-    before, after = match_contraction(reduction), match_contraction(inlined)
+    before, after = match_contraction(reduction), match_contraction(inlined, constants)
     if before is None or after is None:
         return None
     source = state.stage_of(before.weight.tensor)

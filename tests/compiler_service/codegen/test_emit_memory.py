@@ -79,6 +79,7 @@ def page() -> Iterator[tuple[Array, Array]]:
         LIBC.mprotect(ctypes.c_void_p(address + offset), ctypes.c_size_t(size), 3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("stride", [-2, -1, 0, 1, 2, 3, 4, 5])
 @pytest.mark.parametrize("lanes", [2, 4, 8, 16])
 @pytest.mark.parametrize("dtype", [F32, DType.FLOAT64, DType.UINT8, DType.BOOL, DType.FLOAT16])

@@ -119,6 +119,7 @@ def test_operators_agree_with_numpy(dtype: DType, lanes: int, host: Target) -> N
     check_operators(dtype, lanes, host)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 def test_operators_without_fma_and_half_conversion(dtype: DType, host: Target) -> None:
     if host.architecture != "x86_64":

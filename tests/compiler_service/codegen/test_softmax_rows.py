@@ -47,6 +47,7 @@ def exact_softmax(x: Array) -> Array:
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 3, 37])
 @pytest.mark.parametrize(
     "length", every([1, 3, 15, 16, 17, 49, 128, 197, 256, 257, 1000], quick={1, 17, 49, 256, 1000})

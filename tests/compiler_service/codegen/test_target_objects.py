@@ -33,6 +33,7 @@ def everything(dtype: DType, lanes: int) -> Function:
     return elementwise({"x": dtype, "y": dtype}, outputs, lanes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", PRESETS)
 def test_every_preset_yields_a_complete_object(name: str) -> None:
     target = parse_target(name)

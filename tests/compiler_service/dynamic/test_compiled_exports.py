@@ -65,6 +65,7 @@ def test_the_last_row_broadcasts_to_all() -> None:
         check_against_onnx_runtime(model, {"x": np.abs(floats(2, rows, 3)) + 1})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("columns", [3, 5, 11])
 def test_groups_of_an_odd_number_of_channels(columns: int) -> None:
     model = parsed(
@@ -75,6 +76,7 @@ def test_groups_of_an_odd_number_of_channels(columns: int) -> None:
     check_against_onnx_runtime(model, {"x": floats(2, 4, 6)})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("channels", "groups", "stride"), [(64, 2, 1), (72, 3, 1), (128, 1, 2), (96, 2, 2)])
 def test_convolutions_with_groups_and_strides_of_images_of_any_size(channels: int, groups: int, stride: int) -> None:
     """Wide enough for Winograd's filtering, with pads that differ from side to side."""

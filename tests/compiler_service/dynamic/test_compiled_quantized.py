@@ -63,6 +63,7 @@ def test_convolutions(kernel: int, group: int, stride: int) -> None:
     check_against_onnx_runtime(model, {"x0": x}, rtol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("per_channel", [True, False])
 def test_rounded_convolutions(per_channel: bool) -> None:
     x, w = bytes_(2, 8, 9, 9), bytes_(12, 8, 3, 3, dtype=np.int8)

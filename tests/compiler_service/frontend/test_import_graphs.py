@@ -47,6 +47,14 @@ def test_a_dynamic_shape_is_followed_through_shape_arithmetic() -> None:
     assert dims_text(y.shape) == "batch * 2, w * 2"
 
 
+@pytest.mark.parametrize("kind", [onnx.TensorProto.FLOAT16, onnx.TensorProto.BFLOAT16])
+def test_a_shape_is_followed_through_halves(kind: int) -> None:
+    scales = helper.make_tensor("scales", kind, [4], [1.0, 1.0, 2.0, 1.5])
+    nodes = [node("Cast", ["scales"], ["s"], to=onnx.TensorProto.FLOAT), node("Resize", ["x", "", "s"], ["y"])]
+    module = load(model(nodes, [tensor("x", [1, 3, 4, 6])], ["y"], [scales]))
+    assert module.graph.outputs[0].shape == (1, 3, 8, 9)
+
+
 def test_interface_names_stay_and_value_names_become_identifiers() -> None:
     nodes = [node("Relu", ["in/x:0"], ["1"]), node("Relu", ["1"], ["out y"])]
     module = load(model(nodes, [tensor("in/x:0", [2])], ["out y"]))

@@ -8,6 +8,7 @@ from pass_graphs import assert_same, graph, ops, run_passes
 from compiler_service.graph_passes.divide_means import DivideMeans
 from compiler_service.graph_passes.pipelines import default_pipeline
 from shared_ir.graph import Graph
+from shared_ir.target import parse_target
 
 ANY_SIZE = 1
 
@@ -80,4 +81,4 @@ def test_small_images_stay_and_so_do_all_where_one_core_computes() -> None:
     assert run_passes(before, DivideMeans(2)) is before
     assert run_passes(before, DivideMeans(1, ANY_SIZE)) is before
     assert not any(isinstance(p, DivideMeans) for p in default_pipeline(3).passes)
-    assert any(isinstance(p, DivideMeans) for p in default_pipeline(3, cores=4).passes)
+    assert any(isinstance(p, DivideMeans) for p in default_pipeline(3, parse_target("amd/zen4 -cores=4")).passes)

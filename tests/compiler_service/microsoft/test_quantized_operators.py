@@ -131,3 +131,22 @@ def test_matmul_of_blocks(bits: int, rows: int, has_zeros: bool) -> None:
         bits=bits,
         block_size=block,
     )
+
+
+@pytest.mark.parametrize(("bits", "kind"), [(4, "none"), (4, "codes"), (4, "floats"), (8, "none"), (8, "codes")])
+def test_large_matmul_of_blocks(bits: int, kind: str) -> None:
+    """Weights that stay bytes, with zero points that are codes, floats, or left out."""
+    rows, columns, block = 256, 320, 32
+    blocks = rows // block
+    zeros = {"codes": bytes_(columns, blocks * bits // 8), "floats": floats(columns, blocks) + 8, "none": None}[kind]
+    inputs = [floats(3, rows), bytes_(columns, blocks, block * bits // 8), floats(columns * blocks, scale=0.1), zeros]
+    check(
+        "MatMulNBits",
+        inputs if zeros is not None else inputs[:3],
+        constants=[1, 2, 3] if zeros is not None else [1, 2],
+        atol=1e-3,
+        K=rows,
+        N=columns,
+        bits=bits,
+        block_size=block,
+    )

@@ -175,6 +175,7 @@ SMALL = replace(AVX512, l1=1024, l2=40960)
 """Small data is large for it."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("strides", [None, (32, 1)], ids=["rows without gaps", "padded rows"])
 @pytest.mark.parametrize("columns", [32, 96], ids=["one sweep", "several sweeps"])
 def test_every_line_of_large_data_is_asked_for_a_register_tile_ahead(columns: int, strides: Strides | None) -> None:
@@ -193,6 +194,7 @@ def test_every_line_of_large_data_is_asked_for_a_register_tile_ahead(columns: in
     assert max(asked) <= (301 + height) * stride // 16  # a tile behind the end
 
 
+@pytest.mark.slow
 def test_rows_that_are_asked_for_compute_the_product() -> None:
     output, schedule = with_weights(301, 24, 96, SMALL, (32, 1))
     feeds = random_feeds(output, {})

@@ -72,6 +72,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("name", KERNELS)
 def test_what_is_kept_is_what_would_be_computed_anew(name: str, target: str) -> None:

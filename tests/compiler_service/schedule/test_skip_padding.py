@@ -68,6 +68,7 @@ CASES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_what_is_left_out_adds_nothing(target: str, case: str) -> None:

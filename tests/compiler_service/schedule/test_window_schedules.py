@@ -84,6 +84,7 @@ DYNAMIC = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", range(len(STATIC)))
 def test_windows_of_known_sizes(case: int, target: str) -> None:

@@ -110,6 +110,7 @@ GROUPED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", every(GROUPED, quick={"parts", "narrower than two vectors"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_groups_are_filtered_each_on_its_own(target: str, case: str) -> None:
@@ -151,6 +152,7 @@ STRIDED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", every(STRIDED, quick={"ragged", "groups"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_with_a_stride(target: str, case: str) -> None:
@@ -208,6 +210,7 @@ VOLUMES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", every(VOLUMES, quick={"ragged"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_planes_of_a_volume_are_filtered_side_by_side(target: str, case: str) -> None:
@@ -263,6 +266,7 @@ HANGING = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", every(HANGING, quick={"both", "weights"}))
 def test_tiles_that_hang_over_the_end_do_without_the_point_at_infinity(case: str) -> None:
     (h, w, c, oc), blocking, products = HANGING[case]
@@ -283,6 +287,7 @@ def _sums(statement: Statement, times: int) -> int:
     return times * own + sum(_sums(inner, times) for inner in substatements(statement))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("case", "channels"), [("rows", 4), ("weights", 32)])
 def test_filtering_of_a_batch(case: str, channels: int) -> None:
     output, constants = kernel(convolution(symbol("n"), 6, 6, channels, 32, 3, 1, 1))
@@ -340,6 +345,7 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: i
     return np.asarray(np.maximum(np.concatenate(total, axis=2) + r, 0.0))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", [AVX512, AVX2, NEON], ids=["avx512", "avx2", "neon"])
 @pytest.mark.parametrize(
     ("case", "tile"),
@@ -417,6 +423,7 @@ def test_weights_that_the_kernel_transforms_keep_their_size() -> None:
     assert prepared.shape(weight.shape) == (4, 64, 3, 3, 16)
 
 
+@pytest.mark.slow
 def test_the_next_chunk_of_weights_is_asked_for_line_by_line() -> None:
     """Each step of a row of points asks for a part of what the same step of the next chunk reads."""
     output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1))

@@ -55,6 +55,7 @@ def test_a_stage_answers_and_reports(tmp_path: Path) -> None:
     assert artifact.report["pid"] != os.getpid()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("how", "code", "text"),
     [

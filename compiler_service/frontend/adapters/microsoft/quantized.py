@@ -206,31 +206,59 @@ def matmul_nbits(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     get = chain.attribute
     columns, rows, block, bits = get("N"), get("K"), get("block_size"), get("bits", 4)
-    x, packed, scales, zeros, order, bias = (node.input(i) for i in range(6))
+    _, packed, scales, zeros, order = (node.input(i) for i in range(5))
     if order or bits not in (4, 8):
         raise operands.unsupported("bits, g_idx", "4 or 8 bits in the order of the columns", f"{bits} bits, {order}")
     blocks = -(-rows // block)
-    dtype = operands.dtype(x)
-    codes = _unpacked(chain, packed, (columns, blocks, block), bits)
-    centre = operands.constant("centre", np.array(1 << (bits - 1), np.float32))
-    if zeros and operands.dtype(zeros) is DType.UINT8:
+    codes = _unpacked(chain, packed, (columns, blocks * block), bits)
+    codes = _first(chain, codes, rows, blocks * block)
+    factor = chain.add("Reshape", scales, operands.int64s("shape", (columns, blocks)))
+    if not zeros:
+        centre = operands.constant("centre", np.array(1 << (bits - 1), np.uint8))
+    elif operands.dtype(zeros) is DType.UINT8:
         count = -(-blocks * bits // 8) * (8 // bits)
-        found = _unpacked(chain, zeros, (columns, count, 1), bits)
-        edges = (operands.int64s("first", (0,)), operands.int64s("blocks", (blocks,)), operands.int64s("axis", (1,)))
-        centre = chain.add("Cast", chain.add("Slice", found, *edges), to=DType.FLOAT32)
-    elif zeros:
-        shape = operands.int64s("shape", (columns, blocks, 1))
-        centre = chain.add("Reshape", chain.add("Cast", zeros, to=DType.FLOAT32), shape)
-    centred = chain.add("Sub", chain.add("Cast", codes, to=DType.FLOAT32), centre)
-    factor = chain.add("Reshape", scales, operands.int64s("shape", (columns, blocks, 1)))
-    wide = chain.add("Mul", centred, chain.add("Cast", factor, to=DType.FLOAT32))
-    table = chain.add("Reshape", wide, operands.int64s("table", (columns, blocks * block)))
-    if blocks * block != rows:
-        edges = (operands.int64s("first", (0,)), operands.int64s("rows", (rows,)), operands.int64s("axis", (1,)))
-        table = chain.add("Slice", table, *edges)
-    result = chain.add("MatMul", x, chain.add("Cast", chain.add("Transpose", table, perm=(1, 0)), to=dtype))
+        centre = _turned(chain, _first(chain, _unpacked(chain, zeros, (columns, count), bits), blocks, count))
+    else:
+        return _with_float_zeros(chain, codes, factor, zeros)
+    wide = chain.add("Cast", _turned(chain, factor), to=DType.FLOAT32)
+    weight = chain.add("DequantizeLinear", _turned(chain, codes), wide, centre, axis=0, block_size=block)
+    return _multiplied(chain, weight)
+
+
+def _with_float_zeros(chain: Chain, codes: str, factor: str, zeros: str) -> Nodes:
+    """:func:`matmul_nbits` with zero points that are no codes themselves: for each block ``code * scale - zero * scale``."""
+    operands, get = chain.operands, chain.attribute
+    columns, rows, block = get("N"), get("K"), get("block_size")
+    blocks = -(-rows // block)
+    wide = chain.add("Cast", factor, to=DType.FLOAT32)
+    shape = operands.int64s("shape", (columns, blocks))
+    least = chain.add("Mul", chain.add("Cast", chain.add("Reshape", zeros, shape), to=DType.FLOAT32), wide)
+    each = chain.add("Reshape", least, operands.int64s("each", (columns, blocks, 1)))
+    spread = chain.add("Expand", each, operands.int64s("spread", (columns, blocks, block)))
+    spread = chain.add("Reshape", spread, operands.int64s("table", (columns, blocks * block)))
+    scaled = chain.add("DequantizeLinear", _turned(chain, codes), _turned(chain, wide), axis=0, block_size=block)
+    return _multiplied(chain, chain.add("Sub", scaled, _turned(chain, _first(chain, spread, rows, blocks * block))))
+
+
+def _multiplied(chain: Chain, weight: str) -> Nodes:
+    """The product of the first input and ``weight``, and the bias, which is the sixth."""
+    x, bias = chain.node.input(0), chain.node.input(5)
+    dtype = chain.operands.dtype(x)
+    result = chain.add("MatMul", x, weight if dtype is DType.FLOAT32 else chain.add("Cast", weight, to=dtype))
     chain.as_output(chain.add("Add", result, bias) if bias else result)
     return tuple(chain.nodes)
+
+
+def _turned(chain: Chain, x: str) -> str:
+    return chain.add("Transpose", x, perm=(1, 0))
+
+
+def _first(chain: Chain, x: str, count: int, extent: int) -> str:
+    """The first ``count`` of the ``extent`` columns of ``x``."""
+    if count == extent:
+        return x
+    ends = (chain.operands.int64s(name, (number,)) for name, number in (("first", 0), ("count", count), ("axis", 1)))
+    return chain.add("Slice", x, *ends)
 
 
 def _unpacked(chain: Chain, packed: str, shape: tuple[int, ...], bits: int) -> str:
