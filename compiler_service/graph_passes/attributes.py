@@ -50,5 +50,5 @@ def _wrong(node: Node, name: str, expected: str) -> IngotError:
 
 
 def is_channels_first(node: Node) -> bool:
-    """Whether a convolution is as ONNX has it, ``[n, c, ..]``: no layout has been chosen for it."""
+    """Whether an operator on ``[n, c, ..]`` is as ONNX has it: no layout has been chosen for it."""
     return not {"layout", "data_layout"} & set(node.attributes)

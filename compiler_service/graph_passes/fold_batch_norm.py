@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler_service.graph_passes.attributes import float_attribute, int_attribute
+from compiler_service.graph_passes.attributes import float_attribute, int_attribute, is_channels_first
 from compiler_service.graph_passes.operands import is_float, with_constant
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rewrite, rule
@@ -23,6 +23,7 @@ class FoldBatchNorm(Pass):
     """``BatchNormalization`` becomes a scale and a shift per channel; both go into the weights and bias before them.
 
     What has no contraction before it stays an elementwise ``Mul`` and ``Add``, which layout and fusion know how to treat.
+    A node that a layout has been chosen for stays as it is.
     ``branches``: parallel branches that add up become one convolution, with other rounding errors.
     """
 
@@ -42,6 +43,8 @@ def _batch_normalization(node: Node, site: Site) -> Replacement:
     if node.attributes.get("training_mode", 0) or any(v is not None for v in node.outputs[1:]) or x.type.rank < 2:
         return None
     if scale is None or bias is None or mean is None or variance is None or not is_float(x):
+        return None
+    if not is_channels_first(node):
         return None
     factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
     scaled = site.node("Mul", (x, _per_channel(factor, x, site, "scale")))
@@ -114,7 +117,7 @@ def _scaled_input(node: Node, site: Site) -> Replacement:
     if found is None or weight is None or not site.only_user(node.inputs[0]):
         return None
     x, factor = found
-    if x.type != node.operands[0].type or not is_float(x):
+    if x.type != node.operands[0].type or not is_float(x) or not is_channels_first(node):
         return None
     channels = _of_axis(factor, x.type.rank, 1)
     group = int_attribute(node, "group", 1)
@@ -136,7 +139,7 @@ def _foldable(value: Value, node: Node, site: Site) -> Node | None:
     if contraction is None or not site.only_user(value) or value.type != node.results[0].type or not is_float(value):
         return None
     plain = contraction.attributes.get("alpha", 1.0) == 1 and contraction.attributes.get("beta", 1.0) == 1
-    return contraction if plain else None
+    return contraction if plain and is_channels_first(contraction) else None
 
 
 def _channels(contraction: Node, constant: np.ndarray) -> np.ndarray | None:

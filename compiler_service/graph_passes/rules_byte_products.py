@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.attributes import int_attribute, is_channels_first
 from compiler_service.graph_passes.operands import as_number, is_single
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dim import Dim
@@ -168,7 +168,8 @@ def _dequantized_product(node: Node, site: Site, kind: DType) -> Replacement:
 
 def _is_plain(node: Node) -> bool:
     plain = node.attributes.get("alpha", 1.0) == 1 and node.attributes.get("beta", 1.0) == 1
-    return plain and not node.attributes.get("transA", 0) and node.results[0].dtype is DType.FLOAT32
+    plain = plain and is_channels_first(node) and not node.attributes.get("transA", 0)
+    return plain and node.results[0].dtype is DType.FLOAT32
 
 
 def _has_one_step(dequantize: Node) -> bool:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler_service.graph_passes.attributes import is_channels_first
 from compiler_service.graph_passes.operands import as_number, is_single
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_byte_products import Bytes, byte_product, is_byte_product
@@ -102,7 +103,7 @@ def _integer(node: Node, site: Site, dots: DType | None) -> Replacement:
     if dots is not None and is_byte_product(node, dots) and site.array(node.inputs[1]) is not None:
         return None
     a, b, a_zero, b_zero = (*node.inputs, None, None)[:4]
-    if a is None or b is None:
+    if a is None or b is None or not is_channels_first(node):
         return None
     is_conv = node.op == "ConvInteger"
     product = Product(a, a_zero, b, b_zero, 0 if is_conv else b.type.rank - 1)

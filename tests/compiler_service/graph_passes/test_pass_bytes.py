@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 from pass_graphs import graph, ops, run_passes
 
+from compiler_service.graph_passes.choose_layout import ChooseLayout
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.multiply_bytes import MultiplyBytes
+from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from compiler_service.interpret import run_graph
 from shared_ir.dtype import DType
@@ -24,10 +26,10 @@ def weights(*shape: int) -> str:
     return text_of(RNG.integers(-128, 127, shape, endpoint=True))
 
 
-def rewritten(text: str, tolerance: float = 0.0, data: DType = DType.UINT8) -> Graph:
-    """The graph with products of bytes, which computes the same."""
+def rewritten(text: str, tolerance: float = 0.0, data: DType = DType.UINT8, first: tuple[Pass, ...] = ()) -> Graph:
+    """The graph with products of bytes, after the passes ``first``; it computes the same."""
     before = graph(text)
-    after = run_passes(before, MultiplyBytes(data), FoldConstants())
+    after = run_passes(before, *first, MultiplyBytes(data), FoldConstants())
     feeds = {}
     for value in before.inputs:
         shape = tuple(d if isinstance(d, int) else 3 for d in value.shape)
@@ -96,11 +98,9 @@ def test_unsigned_weights_around_their_zero_point_are_signed() -> None:
     assert "MatMulInteger" not in ops(run_passes(before, MultiplyBytes()))
 
 
-@pytest.mark.parametrize("steps", ["0.5", "0.5, 0.25, 2.0"])
-def test_a_convolution_of_dequantized_operands(steps: str) -> None:
+def _dequantized_convolution(steps: str) -> str:
     count = len(steps.split(","))
-    after = rewritten(
-        f"""
+    return f"""
         graph main(%x: uint8[1, 2, 5, 5]) -> (%y) {{
           const %w: int8[3, 2, 3, 3] = [{weights(3, 2, 3, 3)}]
           const %s: float32[] = [0.01]
@@ -112,10 +112,18 @@ def test_a_convolution_of_dequantized_operands(steps: str) -> None:
           %e: float32[3, 2, 3, 3] = DequantizeLinear(%w, %t, %u) {{axis=0}}
           %y: float32[1, 3, 5, 5] = Conv(%d, %e, %b) {{pads=(1, 1, 1, 1), kernel_shape=(3, 3)}}
         }}
-        """,
-        1e-6,
-    )
+        """
+
+
+@pytest.mark.parametrize("steps", ["0.5", "0.5, 0.25, 2.0"])
+def test_a_convolution_of_dequantized_operands(steps: str) -> None:
+    after = rewritten(_dequantized_convolution(steps), 1e-6)
     assert ops(after) == ["Pad", "ConvInteger", "Add", "Cast", "Mul", "Add"]
+
+
+def test_a_convolution_that_has_a_layout_stays_one_of_floats() -> None:
+    after = rewritten(_dequantized_convolution("0.5, 0.25, 2.0"), 1e-6, first=(ChooseLayout(),))
+    assert "ConvInteger" not in ops(after)
 
 
 @pytest.mark.parametrize("turned", [0, 1])

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from pass_graphs import assert_same, body, graph, lines, ops, run_passes
 
+from compiler_service.graph_passes.choose_layout import ChooseLayout
 from compiler_service.graph_passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
 from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
@@ -219,6 +220,16 @@ def test_batch_norm_folds_into_the_convolution(name: str) -> None:
     after = run_passes(before, FoldBatchNorm())
     assert [(n.op, n.name) for n in after.nodes] == [(before.nodes[0].op, "conv")]
     assert_same(before, after, 1e-4)
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_what_has_a_layout_is_left_alone(name: str) -> None:
+    call, weight_shape, m = CONTRACTIONS[name]
+    type_ = f"float32[batch, {m}, h, w]"
+    before = graph(_batch_norm(f'%c: {type_} = {call} "conv"', weight_shape, m, type_))
+    laid_out = run_passes(before, ChooseLayout())
+    assert run_passes(laid_out, FoldBatchNorm()) is laid_out
+    assert_same(before, laid_out, 1e-4)
 
 
 def test_batch_norm_elsewhere_is_a_scale_and_a_shift_and_these_meet_their_like() -> None:
