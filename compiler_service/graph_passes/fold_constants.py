@@ -23,7 +23,7 @@ ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "
 """What models do to weights: folded at any size, since the result replaces an operand of the same size."""
 
 NEVER = frozenset(
-    {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, *KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
+    {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
 )
 
 

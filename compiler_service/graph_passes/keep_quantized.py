@@ -12,6 +12,7 @@ from compiler_service.graph_passes.operands import FEW_ROWS, has_few_rows
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import Replacement, Site, rewrite, rule
 from compiler_service.graph_passes.rules_movement import permutation
+from compiler_service.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph, Node, Value
 
@@ -54,7 +55,7 @@ class KeepQuantized(Pass):
         if is_turned:
             operands = tuple(_turned(v, site) for v in operands)
             attributes["axis"] = 1 - int_attribute(scaled, "axis", 1) % 2
-        kept = site.node("ingot.Dequantize", operands, attributes, name=scaled.name, output=weight.name)
+        kept = site.node(KEPT_QUANTIZED, operands, attributes, name=scaled.name, output=weight.name)
         others = {k: v for k, v in node.attributes.items() if k != "transB"}
         return site.node(node.op, (data, kept, *bias), others, name=node.name)
 

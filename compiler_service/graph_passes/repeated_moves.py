@@ -20,7 +20,7 @@ _READERS = frozenset(
 )
 """Reductions whose schedules read any strides, beside elementwise operators."""
 
-_WIDENING = frozenset({"Cast", *KEPT_QUANTIZED})
+_WIDENING = frozenset({"Cast", KEPT_QUANTIZED})
 """What products do to weights that are stored narrower than they are used."""
 
 

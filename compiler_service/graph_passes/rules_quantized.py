@@ -5,15 +5,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.operands import with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.graph import Node, Value
 
-_CODE = 15
-"""The largest code of 4 bits."""
-_INT8 = np.iinfo(np.int8)
 _MOST_BITS = 16
 """Differences of integers of so many bits are exact in float32, so ``round((x - z) * s / s) + z`` is ``x``."""
 
@@ -81,56 +77,9 @@ def _divided(x: Value, step: np.ndarray, site: Site) -> Value | None:
     return site.node("Mul", (inner, site.rounded(found[1] / step, x.dtype, "factor")))
 
 
-def _codes(node: Node, site: Site) -> tuple[np.ndarray | None, np.ndarray | None]:
-    """(codes, zero points) of weights that are dequantized, as far as they are constants; without zero points they are 0."""
-    weight, _, *zeros = node.operands
-    return site.array(weight), site.array(zeros[0]) if zeros else np.zeros((), np.int8)
-
-
-def _centred(node: Node, site: Site) -> Replacement:
-    """``ingot.Dequantize(w, s, z) -> ingot.Dequantize(int8(w - z), s)`` where the differences of constants are bytes"""
-    weight, scale, *_ = node.operands
-    codes, zeros = _codes(node, site)
-    if codes is None or zeros is None or (weight.dtype is DType.INT8 and not zeros.any()):
-        return None
-    axis, block = int_attribute(node, "axis", 1) % codes.ndim, int_attribute(node, "block_size")
-    less = zeros.astype(np.int16)
-    if less.ndim == codes.ndim and block:
-        less = np.repeat(less, block, axis)[tuple(map(slice, codes.shape))]
-    elif less.size > 1:
-        less = less.reshape([-1 if a == axis else 1 for a in range(codes.ndim)])
-    centred = codes.astype(np.int16) - (less if less.size > 1 else less.reshape(()))
-    if centred.size == 0 or centred.min() < _INT8.min or centred.max() > _INT8.max:
-        return None
-    return site.node(
-        node.op, (site.constant(centred.astype(np.int8), weight.name), scale), node.attributes, name=node.name
-    )
-
-
-def _nibbles(node: Node, site: Site) -> Replacement:
-    """``ingot.Dequantize(w, s, z)`` of codes that take 4 bits, with two of them in a byte"""
-    weight, scale, *_ = node.operands
-    codes, zeros = _codes(node, site)
-    if codes is None or zeros is None or codes.ndim != 2 or codes.size == 0:
-        return None
-    up = 8 if (codes < 0).any() else 0  # int4 as uint4
-    moved, zeros = codes.astype(np.int16) + up, zeros.astype(np.int16) + up
-    if moved.min() < 0 or moved.max() > _CODE or zeros.max() > _INT8.max:
-        return None
-    unsigned, rows = moved.astype(np.uint8), len(moved)
-    unsigned = np.concatenate([unsigned, np.zeros((rows % 2, unsigned.shape[1]), np.uint8)])
-    packed = site.constant(unsigned[::2] | unsigned[1::2] << 4, weight.name)
-    zero = site.constant(zeros.astype(np.int8), "zero_point")
-    return site.node(
-        "ingot.DequantizeNibbles", (packed, scale, zero), {**node.attributes, "rows": rows}, name=node.name
-    )
-
-
 def quantized_rules(approximate: bool) -> tuple[Rule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
         rule("QuantizeLinear", _same_steps),  # Q(DQ(x)) -> x
-        rule("ingot.Dequantize", _nibbles),  # two codes of 4 bits in a byte
-        rule("ingot.Dequantize", _centred),  # (w - z) * s -> w' * s
         *((rule("QuantizeLinear", _merged_steps),) if approximate else ()),  # Q(x * c, s) -> Q(x * (c / s), 1)
     )

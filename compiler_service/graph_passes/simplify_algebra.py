@@ -9,6 +9,7 @@ from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
 from compiler_service.graph_passes.rules_integer_products import integer_product_rules
+from compiler_service.graph_passes.rules_kept_weights import KEPT_WEIGHT_RULES
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
 from compiler_service.graph_passes.rules_product import product_rules
@@ -41,6 +42,7 @@ class SimplifyAlgebra(Pass):
             *WINDOW_RULES,
             *PATTERN_RULES,
             *SEQUENTIAL_RULES,
+            *KEPT_WEIGHT_RULES,
             *quantized_rules(self.approximate),
             *integer_product_rules(self.dots),
             *product_rules(self.approximate),

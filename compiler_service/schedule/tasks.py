@@ -7,7 +7,7 @@ costs a few microseconds) and large ones in enough pieces to share.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from compiler_service.schedule.state import Stage
 from compiler_service.schedule.steps import Schedule, Split, Step
@@ -129,6 +129,17 @@ class TaskLoops:
     steps: Schedule
     parallel: tuple[str, ...]
     serial: tuple[str, ...]
+
+    def of_elements(self, axis: str, size: int) -> TaskLoops:
+        """The same loops, counted in elements where ``axis`` stood for tiles of ``size`` of them."""
+
+        def name(loop: str) -> str:
+            own, _, factor = loop.partition(".")
+            return f"{axis}.{int(factor or 1) * size}" if own == axis else loop
+
+        splits = (s for s in self.steps if isinstance(s, Split))
+        steps = tuple(replace(s, factor=s.factor * size) if s.axis == axis else s for s in splits)
+        return TaskLoops(steps, tuple(map(name, self.parallel)), tuple(map(name, self.serial)))
 
 
 def wanted_tasks(cycles: float, target: Target, per_core: int = TASKS_PER_CORE) -> int:

@@ -93,8 +93,16 @@ def bit_and(a: Expr, b: Expr) -> Expr:
     return Binary(BinaryOp.AND, a, b)
 
 
+def bit_or(a: Expr, b: Expr) -> Expr:
+    return Binary(BinaryOp.OR, a, b)
+
+
 def bit_xor(a: Expr, b: Expr) -> Expr:
     return Binary(BinaryOp.XOR, a, b)
+
+
+def shift_left(x: Expr, count: Expr) -> Expr:
+    return Binary(BinaryOp.SHL, x, count)
 
 
 def shift_right(x: Expr, count: Expr) -> Expr:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from compiler_service.schedule.analysis import KernelView, inlined
 from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
+from compiler_service.schedule.rules.blocks import block_schedule
 from compiler_service.schedule.rules.byte_dots import byte_dot_candidates, byte_dot_schedule
 from compiler_service.schedule.rules.column import column_schedule
 from compiler_service.schedule.rules.contraction import contraction_candidates, contraction_schedule
@@ -30,6 +31,7 @@ Rule = Callable[[KernelView, Target], Schedule | None]
 
 RULES: tuple[tuple[str, Rule], ...] = (
     ("attention", attention_schedule),  # product, softmax, product
+    ("blocks", block_schedule),  # sums of products that are scaled before they are added up: weights of 4 bits
     ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
     ("bytes", byte_dot_schedule),  # sums of products of bytes, where the target has an instruction for them
     ("few columns", few_columns_schedule),  # sums of products with fewer results of a row than a vector has lanes

@@ -22,7 +22,6 @@ from compiler_service.schedule.rules.contraction_match import (
     multiplies_channels,
     same_axes,
     transposed_weight,
-    weights_of_a_byte,
 )
 from compiler_service.schedule.rules.contraction_sizes import Blocking, Layout, Operands, Sizes
 from compiler_service.schedule.rules.packing import near_distance, packed_order, packing, prefetch_distance
@@ -237,10 +236,7 @@ class _Plan:
         tile = self._tile_loops(stage)
         outer = [a.name for a in stage.compute.axes if a.name not in tile]
         reduced = [a.name for a in stage.reduction.axes]
-        last, together = stage.reduction.axes[-1], weights_of_a_byte(self._match)
-        if together > 1:
-            steps += [Split(stage.name, last.name, together), Unroll(stage.name, last.name)]
-            reduced.insert(-1, f"{last.name}.{together}")
+        last = stage.reduction.axes[-1]
         steps.append(Reorder(stage.name, (*outer, *reduced, *tile)))
         steps += self._tile_kinds(stage)
         if isinstance(last.extent, int) and 1 < last.extent <= _UNROLLED_REDUCTION:
@@ -309,8 +305,7 @@ class _Plan:
             if self._sizes.finishes_rows(self._blocking):
                 return [*packing(self._argument.name, order, near_distance(self._sizes.weight_bytes, self._target))]
             ahead = prefetch_distance(self._sizes.weight_bytes, self._target)
-            alone = weights_of_a_byte(match) == 1
-            sweeps = self._sweeps() if ahead and alone and self._sizes.keeps_tiles(self._blocking) else ()
+            sweeps = self._sweeps() if ahead and self._sizes.keeps_tiles(self._blocking) else ()
             assert match.stage.reduction is not None
             last, name = match.stage.reduction.axes[-1].name, self._argument.name
             fetched = Prefetch(match.stage.name, last, name, sweeps) if sweeps else None

@@ -135,19 +135,6 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
     return rows, before if before in used else None
 
 
-def weights_of_a_byte(match: Contraction) -> int:
-    """How many steps of the sum read the same element of the weight, one after the other."""
-    assert match.stage.reduction is not None
-    last = match.stage.reduction.axes[-1]
-    together = [
-        e.rhs.value
-        for index in match.weight.indices
-        for e in walk(index)
-        if isinstance(e, Binary) and e.op is BinaryOp.FLOOR_DIV and e.lhs == last.var and isinstance(e.rhs, Const)
-    ]
-    return int(together[0]) if together else 1
-
-
 def local_data(state: State, reduction: Stage) -> Stage | None:
     """The computed stage that the reduction reads as data (padding, a prologue), if any."""
     match = match_contraction(reduction)

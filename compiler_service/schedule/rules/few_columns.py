@@ -8,7 +8,7 @@ fills whole vectors too, and results are interleaved as they are stored.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from compiler_service.schedule.analysis import KernelView, accumulated, depends, inlined, reductions
 from compiler_service.schedule.rules.contraction_match import Contraction, match_contraction, same_axes
@@ -25,7 +25,7 @@ from compiler_service.schedule.steps import (
     Unroll,
     Vectorize,
 )
-from compiler_service.schedule.tasks import TaskLoops, arithmetic_cycles, body_cycles, memory_cycles, task_loops
+from compiler_service.schedule.tasks import arithmetic_cycles, body_cycles, memory_cycles, task_loops
 from compiler_service.schedule.tiles import FMA_LATENCY, SIDES, lanes
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, Tensor
 from shared_ir.dim import product
@@ -101,7 +101,7 @@ def _steps(state: State, found: _Product, target: Target) -> Schedule:
     tile = f"{row.name}.{size}"
     outer = [a for i, a in enumerate(axes) if i != found.rows and i not in found.few]
     tiles = Axis(row.name, -(-found.extent // size))
-    tasks = _of_rows(task_loops(output.name, [*outer, tiles], cycles, target), row.name, size)
+    tasks = task_loops(output.name, [*outer, tiles], cycles, target).of_elements(row.name, size)
     loops = (*tasks.parallel, *tasks.serial)
     steps: list[Step] = [*tasks.steps, Split(output.name, row.name, size)]
     steps += [Split(output.name, row.name, width), Unroll(output.name, *wide)] if wide else []
@@ -126,18 +126,6 @@ def _cycles(state: State, found: _Product, size: int, width: int) -> float:
     moved = memory_cycles(found.match.data.tensor.dtype.itemsize) * found.depth
     summed = arithmetic_cycles(found.match.stage.body, width) * found.depth
     return size * (moved + (summed + body_cycles(state.output.body, width)) * found.columns)
-
-
-def _of_rows(tasks: TaskLoops, row: str, size: int) -> TaskLoops:
-    """The same loops, counted in rows where ``row`` stood for tiles of ``size`` rows."""
-
-    def name(loop: str) -> str:
-        axis, _, factor = loop.partition(".")
-        return f"{row}.{int(factor or 1) * size}" if axis == row else loop
-
-    splits = (s for s in tasks.steps if isinstance(s, Split))
-    steps = tuple(replace(s, factor=s.factor * size) if s.axis == row else s for s in splits)
-    return TaskLoops(steps, tuple(map(name, tasks.parallel)), tuple(map(name, tasks.serial)))
 
 
 def _transposed(tensor: Tensor, output: str, tile: str, side: int, width: int) -> Schedule:

@@ -125,23 +125,6 @@ def dequantize_linear(
     return compute(x.shape, body, name="dequantize_linear")
 
 
-def dequantize_nibbles(
-    packed: Tensor, scale: Tensor, zero_point: Tensor, *, rows: int, axis: int = 1, block_size: int = 0
-) -> Tensor:
-    """:func:`dequantize_linear` of ``[rows, columns]`` codes below 16, of which a byte holds two of a column: the lower bits that of
-    the even row."""
-    columns = packed.shape[1]
-
-    def body(*index: Expr) -> Expr:
-        row, column = index
-        pair = convert(packed[row // 2, column], DType.INT32)
-        code = select(equal(row % 2, 0), pair % 16, pair // 16)
-        zero = convert(_scale_at(zero_point, index, axis, block_size), DType.INT32)
-        return convert(code - zero, scale.dtype) * _scale_at(scale, index, axis, block_size)
-
-    return compute((rows, columns), body, name="dequantize_nibbles")
-
-
 def quantize_linear(
     x: Tensor,
     scale: Tensor,
@@ -182,7 +165,7 @@ def saturated(x: Expr, kind: DType) -> Expr:
     return minimum(Binary(BinaryOp.MAX_NUMBER, least, x), lift(largest, x.dtype))
 
 
-KEPT_QUANTIZED = frozenset({"ingot.Dequantize", "ingot.DequantizeNibbles"})
+KEPT_QUANTIZED = "ingot.Dequantize"
 """DequantizeLinear of weights that a product reads as they are stored: not to be folded."""
 
 OPERATORS = (
@@ -191,6 +174,5 @@ OPERATORS = (
     Operator("BitCast", bit_cast),
     Operator("QuantizeLinear", quantize_linear),
     Operator("DequantizeLinear", dequantize_linear),
-    Operator("ingot.Dequantize", dequantize_linear),
-    Operator("ingot.DequantizeNibbles", dequantize_nibbles),
+    Operator(KEPT_QUANTIZED, dequantize_linear),
 )

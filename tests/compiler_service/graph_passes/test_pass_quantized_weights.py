@@ -55,8 +55,8 @@ def test_a_product_of_few_rows_reads_bytes(kind: type, bits: int, block: int, ze
     after = run_passes(before, KeepQuantized(), FoldConstants(), SimplifyAlgebra(), Fuse())
     weight = max(after.constants, key=lambda v: after.constants[v].size)
     if bits == 4:
-        assert ops(after) == ["ingot.DequantizeNibbles+MatMul"]
-        assert (weight.dtype, weight.shape) == (DType.UINT8, (DEPTH // 2, COLUMNS))
+        assert ops(after) == [*(["Reshape"] if block else []), "ReduceSum", "ingot.MatMulNibbles"]
+        assert (weight.dtype, weight.shape) == (DType.UINT32, (DEPTH // 8, COLUMNS))
     else:
         assert ops(after) == ["ingot.Dequantize+MatMul"]
         assert (weight.dtype, weight.shape) == (DType.INT8, (DEPTH, COLUMNS))
@@ -64,15 +64,18 @@ def test_a_product_of_few_rows_reads_bytes(kind: type, bits: int, block: int, ze
     assert_same(before, after, 1e-4)
 
 
-def test_an_odd_number_of_rows_is_filled_up() -> None:
-    before = graph("""graph main(%x: float32[1, 3]) -> (%y) {
-      const %w: int8[3, 2] = [7, -8, 0, 1, 2, -3]
-      const %s: float32[2] = [0.5, 1.0]
-      %d: float32[3, 2] = DequantizeLinear(%w, %s) {axis=1}
+@pytest.mark.parametrize(("depth", "attributes"), [(12, "axis=0, block_size=4"), (3, "axis=1")])
+def test_blocks_that_are_no_whole_words_stay_bytes(depth: int, attributes: str) -> None:
+    codes = ", ".join(str(n % 15 - 7) for n in range(depth * 2))
+    scales = "[3, 2] = [0.5, 1.0, 0.25, 2.0, 4.0, 0.125]" if "block" in attributes else "[2] = [0.5, 1.0]"
+    before = graph(f"""graph main(%x: float32[1, {depth}]) -> (%y) {{
+      const %w: int8[{depth}, 2] = [{codes}]
+      const %s: float32{scales}
+      %d: float32[{depth}, 2] = DequantizeLinear(%w, %s) {{{attributes}}}
       %y: float32[1, 2] = MatMul(%x, %d)
-    }""")
+    }}""")
     after = run_passes(before, KeepQuantized(least_elements=1), FoldConstants(), SimplifyAlgebra(), Fuse())
-    assert ops(after) == ["ingot.DequantizeNibbles+MatMul"]
+    assert ops(after) == ["ingot.Dequantize+MatMul"]
     assert_same(before, after)
 
 

@@ -24,6 +24,7 @@ from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor, topol
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import Dim, dim_symbols
 from shared_ir.dim import evaluate as evaluate_dim
+from shared_ir.dtype import DType
 from shared_ir.expr import Const, Expr, Var, lift, substitute, transform
 from shared_ir.simplify import simplify
 from shared_ir.target import Target
@@ -51,7 +52,8 @@ def random_feeds(output: Tensor, symbols: Mapping[str, int], seed: int = 0) -> d
         if tensor.dtype.is_float:
             feeds[tensor] = rng.standard_normal(shape).astype(storage_dtype(tensor.dtype))
         else:
-            feeds[tensor] = rng.integers(0, 3, shape).astype(storage_dtype(tensor.dtype))
+            high = 1 << 32 if tensor.dtype is DType.UINT32 else 3  # words hold codes
+            feeds[tensor] = rng.integers(0, high, shape).astype(storage_dtype(tensor.dtype))
     return feeds
 
 

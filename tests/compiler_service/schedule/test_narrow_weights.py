@@ -7,8 +7,9 @@ import pytest
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.steps import Pack
 from compiler_service.tensor_expr.coalesce import coalesce
-from compiler_service.tensor_expr.operators.conversion import cast, dequantize_linear, dequantize_nibbles
+from compiler_service.tensor_expr.operators.conversion import cast, dequantize_linear
 from compiler_service.tensor_expr.operators.matmul import matmul
+from compiler_service.tensor_expr.operators.nibbles import matmul_nibbles
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -32,20 +33,19 @@ def scaled(rows: Dim, depth: int, columns: int, block: int, *, zeros: bool) -> t
 
 
 def nibbles(rows: Dim, depth: int, columns: int, block: int, *, zeros: bool) -> tuple[Tensor, Tensor]:
-    """:func:`scaled` with two codes in a byte; a zero point for each scale, or one for all."""
-    w = placeholder("w", (-(-depth // 2), columns), DType.UINT8)
-    shape: tuple[Dim, ...] = (-(-depth // block), columns) if block else (columns,)
+    """Codes of 4 bits, eight to a word; a zero point for each scale, or one for all."""
+    words = placeholder("w", (depth // 8, columns), DType.UINT32)
+    shape = (depth // block, columns)
+    x, sums = placeholder("x", (rows, depth), F32), placeholder("sums", (rows, depth // block), F32)
     zero = placeholder("z", shape if zeros else (), DType.INT8)
-    scale = placeholder("s", shape, F32)
-    wide = dequantize_nibbles(w, scale, zero, rows=depth, axis=0 if block else 1, block_size=block)
-    return matmul(placeholder("x", (rows, depth), F32), wide), w
+    return matmul_nibbles(x, words, placeholder("s", shape, F32), zero, sums, block_size=block), words
 
 
 def checked(output: Tensor, weight: Tensor, sizes: dict[str, int], target: str) -> None:
     output, _ = coalesce(output)
-    constants = frozenset(t for t in arguments(output) if t.name != "x")
+    constants = frozenset(t for t in arguments(output) if t.name not in ("x", "sums"))
     schedule = default_schedule(output, constants, TARGETS[target])
-    assert [s.tensor for s in schedule if isinstance(s, Pack)] == [weight.name]
+    assert next(s.tensor for s in schedule if isinstance(s, Pack)) == weight.name
     for after_passes in (False, True):
         check(output, sizes, TARGETS[target], constants, after_passes=after_passes)
 
@@ -72,11 +72,14 @@ def test_halves(rows: int, depth: int, columns: int, target: str) -> None:
 @pytest.mark.parametrize("rows", [1, 5])
 def test_scaled_bytes(rows: int, depth: int, columns: int, block: int, zeros: bool, target: str) -> None:
     checked(*scaled(rows, depth, columns, block, zeros=zeros), {}, target)
+
+
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+@pytest.mark.parametrize("zeros", [False, True])
+@pytest.mark.parametrize(("depth", "columns", "block"), [(64, 40, 16), (48, 150, 8), (32, 70, 32)])
+@pytest.mark.parametrize("rows", [1, 5, 11])
+def test_words_of_nibbles(rows: int, depth: int, columns: int, block: int, zeros: bool, target: str) -> None:
     checked(*nibbles(rows, depth, columns, block, zeros=zeros), {}, target)
-
-
-def test_rows_of_odd_length() -> None:
-    checked(*nibbles(2, 37, 40, 16, zeros=True), {}, "avx512")
 
 
 @pytest.mark.slow
