@@ -10,6 +10,7 @@ from compiler_service.graph_passes.divide_means import DivideMeans
 from compiler_service.graph_passes.eliminate_common_subexpressions import EliminateCommonSubexpressions
 from compiler_service.graph_passes.eliminate_dead_code import EliminateDeadCode
 from compiler_service.graph_passes.expand_operators import ExpandOperators
+from compiler_service.graph_passes.factor_transforms import FactorTransforms
 from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
@@ -39,6 +40,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             WidenFloats,
             MultiplyBytes,
             KeepQuantized,
+            FactorTransforms,
             FoldConstants,
             EliminateCommonSubexpressions,
             SimplifyAlgebra,
@@ -78,6 +80,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
         WidenFloats(),
         *(() if dots is None else (MultiplyBytes(dots),)),
         KeepQuantized(),
+        FactorTransforms(),
         FoldConstants(),
         EliminateCommonSubexpressions(),
         SimplifyAlgebra(approximate=opt_level >= 3, dots=dots),
