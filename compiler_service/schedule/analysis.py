@@ -78,16 +78,17 @@ def index_axes(load: Load) -> Iterator[frozenset[str]]:
 
 def contiguous_axis(stage: Stage) -> str | None:
     """The axis along which the largest argument is read element by element (its last index is that axis plus
-    something constant), or None."""
-    best: tuple[int, str] | None = None
+    something constant), or None; of several the last of the results', along which lanes need not be combined."""
+    best: tuple[int, bool, str] | None = None
+    last = stage.compute.axes[-1].name if stage.compute.axes else ""
     for load in loads(stage.body):
         if not load.indices or not isinstance(load.tensor.op, Placeholder):
             continue
         names = [a.name for a in stage.compute.all_axes if depends(load.indices[-1], a.name)]
         rank = sum(1 for axes in index_axes(load) if axes)
-        if len(names) == 1 and (best is None or rank > best[0]):
-            best = (rank, names[0])
-    return None if best is None else best[1]
+        if len(names) == 1 and (best is None or (rank, names[0] == last) > best[:2]):
+            best = (rank, names[0] == last, names[0])
+    return None if best is None else best[2]
 
 
 def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:

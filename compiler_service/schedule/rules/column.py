@@ -39,11 +39,11 @@ _VECTORS = (8, 4)
 
 
 def column_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    """The schedule of a kernel with several reductions, all of them across its vectors, or None."""
+    """The schedule of a kernel whose reductions are all across its vectors, or None."""
     steps = accumulated(kernel)
     steps += inlined(kernel.after(steps), one_per_row(kernel.after(steps)))
     state = kernel.after(steps)
-    if len(reductions(state)) < 2 or not _is_across(state):
+    if not reductions(state) or not _is_across(state):
         return None
     return (*steps, *_loops(state, target))
 
