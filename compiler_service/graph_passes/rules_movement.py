@@ -164,12 +164,25 @@ def _split(node: Node, site: Site) -> Replacement:
     return tuple(parts)
 
 
+def _tiled(node: Node, site: Site) -> Replacement:
+    """Tile(x) of extents that only the run knows: whole copies, where each element would be divided by the extent."""
+    x, counts = node.operands[0], site.array(node.operands[1])
+    if counts is None or all(n == 1 or isinstance(d, int) for n, d in zip(counts, x.shape, strict=True)):
+        return None
+    axes = [(int(n), d) for n, d in zip(counts, x.shape, strict=True)]
+    narrow = [e for n, d in axes for e in ((1, d) if n != 1 else (d,))]
+    wide = [e for n, d in axes for e in ((n, d) if n != 1 else (d,))]
+    copies = site.node("Expand", (site.reshape(x, narrow), site.dims(wide)), name=node.name)
+    return site.reshape(copies, node.results[0].shape)
+
+
 MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Transpose", _transpose),  # T(T(x, p), q) -> T(x, p∘q); T(x, identity) -> x; only unit axes move -> Reshape
     rule("Squeeze Unsqueeze Flatten", _to_reshape),  # Squeeze(x) -> Reshape(x, shape)
     rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
     rule("Reshape", _reshape_around),  # Reshape(Reshape(x) + c) -> x + Reshape(c) where only unit axes come and go
     rule("Expand Tile", _same_type),  # Expand(x, its own shape) -> x
+    rule("Tile", _tiled),  # Tile(x, n) -> Reshape(Expand(Reshape(x, [1, d]), [n, d]), [n * d])
     rule("Slice", _whole_slice),  # Slice(x, all of it) -> x
     rule("Pad", _no_padding),  # Pad(x, 0) -> x
     rule("Concat", _concat),  # Concat(x) -> x

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_pairs, broadcast_shape, common_dim
@@ -158,9 +159,14 @@ def pad(
         return padded(x, before, after, fill)
     border = _BORDERS[mode]
 
+    def source(i: Expr, low: Dim, high: Dim, extent: Dim) -> Expr:
+        """Where element ``i`` comes from: most are within, where nothing but the condition is asked for."""
+        own = i - low
+        is_inside = [*([own >= 0] if low != 0 else []), *([own < extent] if high != 0 else [])]
+        return select(reduce(logical_and, is_inside), own, border(own, extent)) if is_inside else i
+
     def body(*index: Expr) -> Expr:
-        inside = zip(index, before, after, x.shape, strict=True)
-        return x[tuple(i if low == high == 0 else border(i - low, d) for i, low, high, d in inside)]
+        return x[tuple(map(source, index, before, after, x.shape))]
 
     return compute([low + d + high for low, d, high in zip(before, x.shape, after, strict=True)], body, name="pad")
 

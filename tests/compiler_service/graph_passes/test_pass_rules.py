@@ -6,7 +6,7 @@ import math
 import re
 
 import pytest
-from pass_graphs import assert_same, body, graph, lines, run_passes
+from pass_graphs import assert_same, body, graph, lines, ops, run_passes
 
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from shared_ir.dtype import DType
@@ -390,3 +390,29 @@ def test_an_output_keeps_its_name_when_its_producer_goes_away() -> None:
     before = Graph("main", (x,), (y,), (Node("Identity", (x,), (y,)),))
     after = run_passes(before, SimplifyAlgebra())
     assert after.outputs == (y,)
+
+
+def test_copies_of_unknown_extents_are_whole() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[batch, 3, h]) -> (%y) {
+          const %n: int64[3] = [2, 1, 3]
+          %y: float32[batch * 2, 3, h * 3] = Tile(%x, %n)
+        }
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert ops(after)[-2:] == ["Expand", "Reshape"]
+    assert_same(before, after)
+
+
+def test_copies_of_known_extents_stay_as_they_are() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[2, h]) -> (%y) {
+          const %n: int64[2] = [2, 1]
+          %y: float32[4, h] = Tile(%x, %n)
+        }
+        """
+    )
+    assert run_passes(before, SimplifyAlgebra()) is before
