@@ -402,7 +402,7 @@ def test_copies_of_unknown_extents_are_whole() -> None:
         """
     )
     after = run_passes(before, SimplifyAlgebra())
-    assert ops(after)[-2:] == ["Expand", "Reshape"]
+    assert [op for op in ops(after) if op != "ingot.Dims"] == ["Reshape", "Expand", "Reshape"]
     assert_same(before, after)
 
 
