@@ -24,6 +24,7 @@ from compiler_service.graph_passes.pass_manager import Pass, Pipeline
 from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.separate_phases import SeparatePhases
+from compiler_service.graph_passes.separate_taps import SeparateTaps
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from compiler_service.graph_passes.widen_floats import WidenFloats
 from shared_ir.dtype import HALVES, DType
@@ -47,6 +48,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             FoldBatchNorm,
             SeparatePhases,
             ChooseLayout,
+            SeparateTaps,
             DivideMeans,
             HalveWeights,
             Fuse,
@@ -89,6 +91,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
         FoldConstants(),
         *((SeparatePhases(),) if filters else ()),
         ChooseLayout(),
+        SeparateTaps(),
         *(() if cores == 1 else (DivideMeans(cores),)),
         FoldConstants(),
         EliminateCommonSubexpressions(),

@@ -1,4 +1,4 @@
-"""Col2Im: the sum of overlapping windows, the inverse of taking an image apart."""
+"""Col2Im: the sum of overlapping windows, the inverse of taking an image apart; and the same for windows in steps of one."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, reduce
+from compiler_service.tensor_expr.window import spatial_names, windows
 from shared_ir.dim import as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, equal, lift, logical_and, select
@@ -53,4 +54,27 @@ def col2im(
     return converted(reduce(ReduceOp.SUM, shape, block, body, name="col2im", assumes=pairs), x.dtype)
 
 
-OPERATORS = (Operator("Col2Im", col2im),)
+def sum_taps(x: Tensor, *, kernel_shape: Ints, dilations: Ints, pads: Ints) -> Tensor:
+    """``y[n, c, o] = sum over k of x[n, k, c, o + k * dilation - pad]``; the elements ``k`` of the window are one axis of ``x``."""
+    (batch, _, channels), spatial = x.shape[:3], x.shape[3:]
+    rank = len(spatial)
+    found = windows(spatial, kernel_shape, auto_pad="NOTSET", strides=None, dilations=dilations, pads=pads)
+
+    def body(*index: Expr) -> Expr:
+        n, c, *rest = index
+        inside: Expr = lift(True, DType.BOOL)
+        at: list[Expr] = []
+        for window, o, k, extent in zip(found, rest[:rank], rest[rank:], spatial, strict=True):
+            at.append(window.position(o, k) - window.before)
+            inside = logical_and(inside, at[-1] >= 0) if window.before != 0 else inside
+            inside = logical_and(inside, at[-1] < extent) if window.after != 0 else inside
+        tap = fold(lambda flat, axis: flat * axis[1] + axis[0], zip(rest[rank:], kernel_shape, strict=True), lift(0))
+        return select(inside, x[(n, tap, c, *at)], 0)
+
+    shape = (batch, channels, *(window.count for window in found))
+    names = ("n", "c", *spatial_names(rank, "o"))
+    taps = spatial_names(rank, "k")
+    return reduce(ReduceOp.SUM, shape, kernel_shape, body, name="sum_taps", axes=names, reduced=taps)
+
+
+OPERATORS = (Operator("Col2Im", col2im), Operator("ingot.SumTaps", sum_taps))
