@@ -85,6 +85,7 @@ def contiguous_axis(stage: Stage) -> str | None:
         if not load.indices or not isinstance(load.tensor.op, Placeholder):
             continue
         names = [a.name for a in stage.compute.all_axes if depends(load.indices[-1], a.name)]
+        names = [last] if last in names and steps_along(load.indices[-1], last) else names
         rank = sum(1 for axes in index_axes(load) if axes)
         if len(names) == 1 and (best is None or (rank, names[0] == last) > best[:2]):
             best = (rank, names[0] == last, names[0])
