@@ -73,6 +73,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
     """
     dots = None if target is None else target.dot4
     cores = 1 if target is None else target.cores
+    lanes = SeparateTaps.lanes if target is None else target.vector_bits // DType.FLOAT32.bits
     halves = HALVES if target is None or target.converts_halves else (DType.BFLOAT16,)
     passes: tuple[Pass, ...] = (
         ExpandOperators(),
@@ -91,7 +92,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
         FoldConstants(),
         *((SeparatePhases(),) if filters else ()),
         ChooseLayout(),
-        SeparateTaps(),
+        SeparateTaps(lanes),
         *(() if cores == 1 else (DivideMeans(cores),)),
         FoldConstants(),
         EliminateCommonSubexpressions(),

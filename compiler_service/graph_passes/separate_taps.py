@@ -28,17 +28,19 @@ class SeparateTaps(Pass):
     as it is: results that are few are turned for nothing.
 
     Attributes:
-        most_channels: of the results.
+        lanes: of a vector of the target.
+        filled: of the lanes; more results than that do as well in vectors of their own.
         least_channels: of the data, less than which are no product to speak of.
-        most_results: products of a pixel.
+        growth: of the memory that a pixel takes, from data to products.
     """
 
     name: ClassVar[str] = "separate-taps"
     level: ClassVar[int] = 3
 
-    most_channels: int = 4
+    lanes: int = 16
+    filled: float = 0.75
     least_channels: int = 8
-    most_results: int = 256
+    growth: int = 4
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("Conv", self._separated), *MOVEMENT_RULES))
@@ -67,10 +69,9 @@ class SeparateTaps(Pass):
         return site.node("Add", (total, node.inputs[2])) if len(node.inputs) > 2 and node.inputs[2] else total
 
     def _is_worth(self, node: Node, outputs: int, channels: int, *taps: int) -> bool:
-        few = outputs <= self.most_channels and outputs * math.prod(taps) <= self.most_results
-        return (
-            few and channels >= self.least_channels and math.prod(taps) > 1 and node.operands[0].dtype is DType.FLOAT32
-        )
+        results = outputs * math.prod(taps)
+        fits = self.least_channels <= channels and outputs < results <= self.growth * channels
+        return fits and outputs <= self.filled * self.lanes and node.operands[0].dtype is DType.FLOAT32
 
 
 def _is_dense(node: Node) -> bool:

@@ -16,6 +16,7 @@ from compiler_service.schedule.steps import Inline, Overlap, Peel, Reorder, Spli
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.operators.convolution import conv
+from compiler_service.tensor_expr.operators.folding import sum_taps
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim, symbol
 from shared_ir.dtype import DType
@@ -184,3 +185,22 @@ def test_outputs_of_a_channel_share_a_vector() -> None:
         isinstance(e.indices[0], Ramp) for e in values if isinstance(e, BufferLoad) and e.buffer.name.startswith("x")
     )
     assert any(isinstance(e, Shuffle) for e in values)
+
+
+@pytest.mark.parametrize("target", ONE_QUICK_TARGET)
+@pytest.mark.parametrize(
+    ("height", "width", "kernel"), [(5, 40, 3), (4, 7, 3), pytest.param(9, 33, 7, marks=pytest.mark.slow), (2, 2, 5)]
+)
+@pytest.mark.parametrize("known", [True, False])
+def test_windows_in_steps_of_one_slide_along_the_lanes(
+    height: int, width: int, kernel: int, known: bool, target: str
+) -> None:
+    pad, sizes = kernel // 2, {} if known else {"h": height, "w": width}
+    extents = (height, width) if known else (h, w)
+    x = placeholder("x", (2, kernel * kernel, 3, *extents), F32)
+    kind = {"kernel_shape": (kernel, kernel), "dilations": (1, 1), "pads": (pad,) * 4}
+    output, _ = coalesce(sum_taps(x, **kind))
+    schedule = default_schedule(output, frozenset(), TARGETS[target])
+    assert any(isinstance(s, Vectorize) and s.loop == "ow" for s in schedule)
+    for after_passes in (False, True):
+        check(output, sizes, TARGETS[target], frozenset(), after_passes)
