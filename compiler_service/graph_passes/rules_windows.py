@@ -11,19 +11,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-from itertools import product
-
 import numpy as np
 
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute, is_channels_first, text_attribute
-from compiler_service.graph_passes.operands import integer_operand, is_float
+from compiler_service.graph_passes.operands import integer_operand
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from compiler_service.graph_passes.transposed_windows import Transposed
 from compiler_service.tensor_expr.window import Window, windows
-from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import lift
-from shared_ir.graph import Attribute, Node, Value
+from shared_ir.graph import Attribute, Node
 
 
 def _padded_convolution(node: Node, site: Site) -> Replacement:
@@ -95,58 +90,13 @@ def _meets(first: int, stride: int, count: int, extent: int) -> bool:
     return skipped < count and first + skipped * stride < extent
 
 
-@dataclass(frozen=True)
-class _Phase:
-    """The outputs ``q * stride + r`` of a transposed convolution along one axis, a convolution of stride 1.
-
-    Attributes:
-        taps: of the weights, in the order in which they meet the data.
-        before, after: padding of the data.
-    """
-
-    taps: range
-    before: int
-    after: int
-
-    @staticmethod
-    def of(kernel: int, stride: int, crop: int, r: int, count: int) -> _Phase:
-        """``y[q * stride + r] = sum over j of x[q + (r + crop) // stride - j] * w[(r + crop) % stride + j * stride]`` for as many
-        ``q`` as the data has elements and ``count`` more."""
-        ahead, first = divmod(r + crop, stride)
-        taps = range(first, kernel, stride)[::-1]
-        before = len(taps) - 1 - ahead
-        return _Phase(taps, before, count + len(taps) - 1 - before)
-
-
-@dataclass(frozen=True)
-class _Transposed:
-    """What a transposed convolution by constant weights ``[ic, oc / group, ..]`` says of its windows."""
-
-    weight: np.ndarray
-    kernel: tuple[int, ...]
-    strides: tuple[int, ...]
-    dilations: tuple[int, ...]
-    begins: tuple[int, ...]
-    ends: tuple[int, ...]
-    more: tuple[int, ...]
-    group: int
-
-    @staticmethod
-    def of(node: Node, site: Site) -> _Transposed | None:
-        x, weight, *_ = node.operands
-        array, rank = site.array(weight), x.type.rank - 2
-        if array is None or not is_float(x) or "output_shape" in node.attributes or not _has_own_pads(node):
-            return None
-        ones, none = (1,) * rank, (0,) * rank
-        strides, dilations = (ints_attribute(node, name, ones) for name in ("strides", "dilations"))
-        pads, more = ints_attribute(node, "pads", none * 2), ints_attribute(node, "output_padding", none)
-        group = int_attribute(node, "group", 1)
-        return _Transposed(array, array.shape[2:], strides, dilations, pads[:rank], pads[rank:], more, group)
+def _transposed(node: Node, site: Site) -> Transposed | None:
+    return Transposed.of(node, site) if is_channels_first(node) else None
 
 
 def _transposed_of_stride_one(node: Node, site: Site) -> Replacement:
     """Every output sees the window back to front."""
-    found = _Transposed.of(node, site)
+    found = _transposed(node, site)
     if found is None or max(found.strides) > 1:
         return None
     reach = [(k - 1) * d for k, d in zip(found.kernel, found.dilations, strict=True)]
@@ -162,7 +112,7 @@ def _transposed_of_stride_one(node: Node, site: Site) -> Replacement:
 
 def _narrow_transposed(node: Node, site: Site) -> Replacement:
     """A window narrower than its stride leaves outputs to the bias alone; with zeros behind it all are computed alike."""
-    found = _Transposed.of(node, site)
+    found = _transposed(node, site)
     if found is None or max(found.dilations) > 1:
         return None
     missing = tuple(max(0, s - k) for k, s in zip(found.kernel, found.strides, strict=True))
@@ -181,30 +131,23 @@ def _narrow_transposed(node: Node, site: Site) -> Replacement:
 def _phases_of_transposed(node: Node, site: Site) -> Replacement:
     """Outputs at distance ``stride`` from one another see the same taps; a window that is no multiple of the stride has fewer for
     some of them than for others, and zeros in their place would be multiplied."""
-    window = _Transposed.of(node, site)
+    window = _transposed(node, site)
     if window is None or max(window.dilations) > 1:
         return None
-    kernel, strides, crops, group = window.kernel, window.strides, window.begins, window.group
+    kernel, strides, group = window.kernel, window.strides, window.group
     uneven = any(k % s for k, s in zip(kernel, strides, strict=True))
     if not uneven or any(k < s for k, s in zip(kernel, strides, strict=True)):
         return None
-    (x, _, *bias), ends, more = node.operands, window.ends, window.more
-    behind = [k - s + m - a - b for k, s, m, a, b in zip(kernel, strides, more, crops, ends, strict=True)]
-    found = [
-        [_Phase.of(k, s, crop, r, -(-rest // s)) for r in range(s)]
-        for k, s, crop, rest in zip(kernel, strides, crops, behind, strict=True)
-    ]
-    if min(min(p.before, p.after) for phases in found for p in phases) < 0:
+    found = window.phases()
+    if found is None:
         return None
+    x, _, *bias = node.operands
     turned = _of_convolution(window.weight, group)
     parts = []
-    for phases in product(*found):
-        own = turned
-        for axis, phase in enumerate(phases, start=2):
-            own = own.take(list(phase.taps), axis)
-        around = (*(p.before for p in phases), *(p.after for p in phases))
-        parts.append(site.node("Conv", (x, site.constant(own), *bias), {"pads": around, "group": group}))
-    return _interleaved(parts, strides, behind, node.results[0].shape, site)
+    for phase in found:
+        attributes: dict[str, Attribute] = {"pads": phase.pads, "group": group}
+        parts.append(site.node("Conv", (x, site.constant(phase.of(turned)), *bias), attributes))
+    return window.interleaved(parts, node.results[0].shape, site)
 
 
 def _of_convolution(weight: np.ndarray, group: int) -> np.ndarray:
@@ -212,24 +155,6 @@ def _of_convolution(weight: np.ndarray, group: int) -> np.ndarray:
     channels, outputs, *kernel = weight.shape
     apart = weight.reshape(group, channels // group, outputs, *kernel).swapaxes(1, 2)
     return np.ascontiguousarray(apart).reshape(group * outputs, channels // group, *kernel)
-
-
-def _interleaved(
-    parts: Sequence[Value], strides: Sequence[int], behind: Sequence[int], shape: Sequence[Dim], site: Site
-) -> Value:
-    """``parts[r][.., q] -> y[.., q * stride + r]``, the last stride first; cut off where ``behind`` is no multiple of the stride."""
-    images, channels, *extents = parts[0].shape
-    rank = len(extents)
-    whole = site.node("Concat", parts, {"axis": 1})
-    apart = site.reshape(whole, (images, *strides, channels, *extents))
-    places = (i for axis in range(rank) for i in (rank + 2 + axis, 1 + axis))
-    joined = site.transpose(apart, (0, rank + 1, *places))
-    sizes = [as_dim(lift(d) * s) for d, s in zip(extents, strides, strict=True)]
-    result = site.reshape(joined, (images, channels, *sizes))
-    for axis, (rest, stride) in enumerate(zip(behind, strides, strict=True), start=2):
-        if rest % stride:
-            result = site.slice(result, axis, 0, shape[axis])
-    return result
 
 
 WINDOW_RULES: tuple[Rule, ...] = (

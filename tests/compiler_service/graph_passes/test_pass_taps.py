@@ -23,6 +23,7 @@ def convolution(
     taps: tuple[int, ...] = (3, 3),
     spatial: tuple[Dim, ...] = (6, 5),
     *,
+    op: str = "Conv",
     bias: bool = False,
     dtype: DType = DType.FLOAT32,
     **attributes: Attribute,
@@ -32,12 +33,13 @@ def convolution(
     x = Value("x", TensorType(dtype, (2, channels, *spatial)))
     builder = Builder.of(Graph("main", (x,), (), ()))
     group = int(attributes.get("group", 1))  # type: ignore[arg-type]
-    weight = builder.constant(random.standard_normal((outputs, channels // group, *taps)).astype(dtype.numpy), "w")
+    sides = (outputs, channels // group) if op == "Conv" else (channels, outputs // group)
+    weight = builder.constant(random.standard_normal((*sides, *taps)).astype(dtype.numpy), "w")
     operands = [builder.node("Relu", (x,)), weight]
     if bias:
         operands.append(builder.constant(random.standard_normal(outputs).astype(dtype.numpy), "b"))
     kind: dict[str, Attribute] = {"kernel_shape": taps, **attributes}
-    y = builder.node("Relu", (builder.node("Conv", operands, kind, name="conv"),))
+    y = builder.node("Relu", (builder.node(op, operands, kind, name="conv"),))
     return Graph("main", (x,), (y,), tuple(builder.nodes), dict(builder.added))
 
 
@@ -78,6 +80,51 @@ def test_windows(name: str) -> None:
 def test_nothing_is_moved_around_a_single_result() -> None:
     after = separated(convolution(1, 32, pads=(1, 1, 1, 1)))
     assert ops(after).count("Transpose") == 1  # of the model's input
+
+
+TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Attribute]]] = {
+    "by 2": ((4, 4), (5, 6), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
+    "phases of one tap": ((2, 2), (5, 6), {"strides": (2, 2)}),
+    "other strides on each axis": ((6, 4), (4, 5), {"strides": (3, 2), "pads": (2, 1, 1, 1)}),
+    "an end that is cut off": ((4, 4), (5, 6), {"strides": (2, 2), "pads": (1, 1, 0, 0)}),
+    "more at the end": ((4, 4), (5, 6), {"strides": (2, 2), "pads": (1, 1, 1, 1), "output_padding": (1, 0)}),
+    "one axis": ((8,), (9,), {"strides": (4,), "pads": (2, 2)}),
+}
+
+
+@pytest.mark.parametrize("name", TRANSPOSED)
+@pytest.mark.parametrize("outputs", [1, 3])
+@pytest.mark.parametrize("bias", [False, True])
+def test_transposed_convolutions_add_up_phase_by_phase(name: str, outputs: int, bias: bool) -> None:
+    taps, spatial, attributes = TRANSPOSED[name]
+    before = convolution(outputs, 32, taps, spatial, op="ConvTranspose", bias=bias, **attributes)
+    after = separated(before)
+    assert ops(after).count("Einsum") == 1
+    assert ops(after).count("ingot.SumTaps") == np.prod(attributes["strides"])
+    assert_same(before, after, 1e-4)
+
+
+def test_transposed_convolutions_of_unknown_images() -> None:
+    before = convolution(2, 32, (4, 4), (H, W), op="ConvTranspose", bias=True, strides=(2, 2), pads=(1, 1, 1, 1))
+    after = separated(before)
+    assert "ingot.SumTaps" in ops(after)
+    assert_same(before, after, 1e-4)
+
+
+OTHER_TRANSPOSED: dict[str, Graph] = {
+    "no whole strides": convolution(1, 32, op="ConvTranspose", strides=(2, 2)),
+    "dilation": convolution(1, 32, (4, 4), op="ConvTranspose", strides=(2, 2), dilations=(2, 2)),
+    "groups": convolution(2, 32, (4, 4), op="ConvTranspose", strides=(2, 2), group=2),
+    "a phase that begins within the data": convolution(
+        1, 32, (4, 4), (8, 8), op="ConvTranspose", strides=(2, 2), pads=(5, 5, 5, 5)
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_TRANSPOSED)
+def test_other_transposed_convolutions_stay(name: str) -> None:
+    laid_out = run_passes(OTHER_TRANSPOSED[name], ChooseLayout())
+    assert "ConvTranspose" in ops(run_passes(laid_out, SeparateTaps()))
 
 
 OTHERS: dict[str, Graph] = {
