@@ -78,14 +78,18 @@ def index_axes(load: Load) -> Iterator[frozenset[str]]:
 
 def contiguous_axis(stage: Stage) -> str | None:
     """The axis along which the largest argument is read element by element (its last index is that axis plus
-    something constant), or None; of several the last of the results', along which lanes need not be combined."""
+    something constant), or None; of several the last of the results', along which lanes need not be combined.
+
+    Where windows slide along the last axis of the results, and no argument is read along another, it is that one.
+    """
     best: tuple[int, bool, str] | None = None
     last = stage.compute.axes[-1].name if stage.compute.axes else ""
-    for load in loads(stage.body):
-        if not load.indices or not isinstance(load.tensor.op, Placeholder):
-            continue
+    found = [ld for ld in loads(stage.body) if ld.indices and isinstance(ld.tensor.op, Placeholder)]
+    others = [a.name for a in stage.compute.axes[:-1]]
+    slides = not any(depends(ld.indices[-1], name) for ld in found for name in others)
+    for load in found:
         names = [a.name for a in stage.compute.all_axes if depends(load.indices[-1], a.name)]
-        names = [last] if last in names and steps_along(load.indices[-1], last) else names
+        names = [last] if slides and last in names and steps_along(load.indices[-1], last) else names
         rank = sum(1 for axes in index_axes(load) if axes)
         if len(names) == 1 and (best is None or (rank, names[0] == last) > best[:2]):
             best = (rank, names[0] == last, names[0])

@@ -15,7 +15,7 @@ from compiler_service.schedule.rules.window import window_schedule
 from compiler_service.schedule.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, Vectorize, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.operators.convolution import conv
+from compiler_service.tensor_expr.operators.convolution import conv, conv_transpose
 from compiler_service.tensor_expr.operators.folding import sum_taps
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim, symbol
@@ -204,3 +204,12 @@ def test_windows_in_steps_of_one_slide_along_the_lanes(
     assert any(isinstance(s, Vectorize) and s.loop == "ow" for s in schedule)
     for after_passes in (False, True):
         check(output, sizes, TARGETS[target], frozenset(), after_passes)
+
+
+@pytest.mark.parametrize("sizes", [{"h": 3, "w": 5}, {"h": 1, "w": 20}])
+def test_phases_of_a_transposed_convolution_do_not_slide(sizes: dict[str, int]) -> None:
+    """Their weights are read along the phases in steps of one, the data along the pixels."""
+    x, weight = placeholder("x", (1, 2, h, w), F32), placeholder("w", (2, 1, 3, 3), F32)
+    output, _ = coalesce(conv_transpose(x, weight, strides=(2, 2)))
+    for after_passes in (False, True):
+        check(output, sizes, AVX512, frozenset(), after_passes)
