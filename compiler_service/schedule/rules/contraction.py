@@ -236,9 +236,9 @@ class _Plan:
         tile = self._tile_loops(stage)
         outer = [a.name for a in stage.compute.axes if a.name not in tile]
         reduced = [a.name for a in stage.reduction.axes]
-        last = stage.reduction.axes[-1]
         steps.append(Reorder(stage.name, (*outer, *reduced, *tile)))
         steps += self._tile_kinds(stage)
+        last = stage.reduction.axes[-1]
         if isinstance(last.extent, int) and 1 < last.extent <= _UNROLLED_REDUCTION:
             steps.append(Unroll(stage.name, last.name))
         return steps

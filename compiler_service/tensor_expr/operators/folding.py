@@ -7,6 +7,7 @@ from functools import reduce as fold
 from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.operators.movement import padded
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, reduce
 from compiler_service.tensor_expr.window import spatial_names, windows
 from shared_ir.dim import as_dim, product
@@ -59,17 +60,14 @@ def sum_taps(x: Tensor, *, kernel_shape: Ints, dilations: Ints, pads: Ints) -> T
     (batch, _, channels), spatial = x.shape[:3], x.shape[3:]
     rank = len(spatial)
     found = windows(spatial, kernel_shape, auto_pad="NOTSET", strides=None, dilations=dilations, pads=pads)
+    before, after = (0, 0, 0, *(w.before for w in found)), (0, 0, 0, *(w.after for w in found))
+    image = padded(x, before, after, lift(0, x.dtype))
 
     def body(*index: Expr) -> Expr:
         n, c, *rest = index
-        inside: Expr = lift(True, DType.BOOL)
-        at: list[Expr] = []
-        for window, o, k, extent in zip(found, rest[:rank], rest[rank:], spatial, strict=True):
-            at.append(window.position(o, k) - window.before)
-            inside = logical_and(inside, at[-1] >= 0) if window.before != 0 else inside
-            inside = logical_and(inside, at[-1] < extent) if window.after != 0 else inside
+        at = [window.position(o, k) for window, o, k in zip(found, rest[:rank], rest[rank:], strict=True)]
         tap = fold(lambda flat, axis: flat * axis[1] + axis[0], zip(rest[rank:], kernel_shape, strict=True), lift(0))
-        return select(inside, x[(n, tap, c, *at)], 0)
+        return image[(n, tap, c, *at)]
 
     shape = (batch, channels, *(window.count for window in found))
     names = ("n", "c", *spatial_names(rank, "o"))

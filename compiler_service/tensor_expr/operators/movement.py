@@ -162,8 +162,8 @@ def pad(
     def source(i: Expr, low: Dim, high: Dim, extent: Dim) -> Expr:
         """Where element ``i`` comes from: most are within, where nothing but the condition is asked for."""
         own = i - low
-        is_inside = [*([own >= 0] if low != 0 else []), *([own < extent] if high != 0 else [])]
-        return select(reduce(logical_and, is_inside), own, border(own, extent)) if is_inside else i
+        conditions = _within(own, low, high, extent)
+        return select(reduce(logical_and, conditions), own, border(own, extent)) if conditions else i
 
     def body(*index: Expr) -> Expr:
         return x[tuple(map(source, index, before, after, x.shape))]
@@ -178,8 +178,7 @@ def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, a
         source = [i - low for i, low in zip(index, before, strict=True)]
         conditions = []
         for i, low, high, extent in zip(source, before, after, x.shape, strict=True):
-            conditions += [i >= 0] if low != 0 else []
-            conditions += [i < extent] if high != 0 else []
+            conditions += _within(i, low, high, extent)
         inside: Expr = lift(True, DType.BOOL)
         for condition in conditions:
             inside = logical_and(inside, condition)
@@ -187,6 +186,11 @@ def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, a
 
     shape = [low + d + high for low, d, high in zip(before, x.shape, after, strict=True)]
     return compute(shape, body, name="pad", axes=axes)
+
+
+def _within(i: Expr, low: Dim, high: Dim, extent: Dim) -> list[Expr]:
+    """What is asked of element ``i`` of ``extent`` for it not to lie in the padding: nothing at an end that has none."""
+    return [*([i >= 0] if low != 0 else []), *([i < extent] if high != 0 else [])]
 
 
 def _reflect(i: Expr, extent: Dim) -> Expr:

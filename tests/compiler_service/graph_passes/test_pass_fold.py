@@ -13,6 +13,7 @@ from compiler_service.graph_passes.fold_batch_norm import FoldBatchNorm
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from shared_ir.graph import Graph
 
 
 def test_dead_nodes_and_constants_go() -> None:
@@ -212,11 +213,16 @@ CONTRACTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", CONTRACTIONS)
-def test_batch_norm_folds_into_the_convolution(name: str) -> None:
+def _normalized(name: str) -> Graph:
+    """A batch normalization of one of ``CONTRACTIONS``."""
     call, weight_shape, m = CONTRACTIONS[name]
     type_ = f"float32[batch, {m}, h, w]"
-    before = graph(_batch_norm(f'%c: {type_} = {call} "conv"', weight_shape, m, type_))
+    return graph(_batch_norm(f'%c: {type_} = {call} "conv"', weight_shape, m, type_))
+
+
+@pytest.mark.parametrize("name", CONTRACTIONS)
+def test_batch_norm_folds_into_the_convolution(name: str) -> None:
+    before = _normalized(name)
     after = run_passes(before, FoldBatchNorm())
     assert [(n.op, n.name) for n in after.nodes] == [(before.nodes[0].op, "conv")]
     assert_same(before, after, 1e-4)
@@ -224,9 +230,7 @@ def test_batch_norm_folds_into_the_convolution(name: str) -> None:
 
 @pytest.mark.parametrize("name", CONTRACTIONS)
 def test_what_has_a_layout_is_left_alone(name: str) -> None:
-    call, weight_shape, m = CONTRACTIONS[name]
-    type_ = f"float32[batch, {m}, h, w]"
-    before = graph(_batch_norm(f'%c: {type_} = {call} "conv"', weight_shape, m, type_))
+    before = _normalized(name)
     laid_out = run_passes(before, ChooseLayout())
     assert run_passes(laid_out, FoldBatchNorm()) is laid_out
     assert_same(before, laid_out, 1e-4)
