@@ -11,6 +11,7 @@ from compiler_service.loop_ir.compact import Cell, let, load, loop, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
 from compiler_service.loop_ir.scattering import scatter_elements, scatter_slices
 from compiler_service.loop_ir.sorting import best_of_rows, sort_rows
+from compiler_service.loop_ir.trees import Walks, walk_trees
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
@@ -127,6 +128,11 @@ def _scattered(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Att
     return scatter_slices(data, indices, updates, out, reduction)
 
 
+def _leaves(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    x, roots, records, steps = inputs
+    return walk_trees(Walks(x, roots, records, steps, out, bool(attributes.get("is_missing_tested", 0))), task)
+
+
 def _sorted(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
     return sort_rows(inputs[0], out, task, bool(attributes.get("largest", 1)))
 
@@ -142,6 +148,7 @@ _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], 
             "ingot.Suppressed": _suppressed,
             "ingot.Cumulative": _cumulative,
             "ingot.Scattered": _scattered,
+            "ingot.TreeLeaves": _leaves,
             "ingot.Sorted": _sorted,
             "ingot.Best": _best,
         }

@@ -10,6 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
+from shared_ir.errors import ErrorCode, IngotError
 from tests.cases import every
 from tests.conformance.compiled import check_against_onnx_runtime, one_node, run_compiled, run_onnx_runtime
 
@@ -160,9 +161,27 @@ def test_tree_ensemble_of_two_classes_of_which_one_is_scored(transform: str, pos
     )
 
 
-def test_deep_trees_compile() -> None:
-    attributes = {**forest(3, 9, "LEQ"), **leaf_weights("target", 3, 9, [0], positive=False)}
+@pytest.mark.parametrize("trees", [1, 3, 11])
+def test_deep_trees(trees: int) -> None:
+    """Written as one expression, a path of eleven levels would mention its first node four million times."""
+    attributes = {**forest(trees, 11, "LEQ"), **leaf_weights("target", trees, 11, [0], positive=False)}
     check("TreeEnsembleRegressor", {"x": X}, n_targets=1, **attributes)
+
+
+@pytest.mark.parametrize("mode", ["GTE", "EQ", "NEQ"])
+def test_other_tests_of_trees(mode: str) -> None:
+    attributes = {**forest(9, 4, mode), **leaf_weights("target", 9, 4, [0], positive=False)}
+    limits = np.array(attributes["nodes_values"], np.float32)
+    x = np.resize(limits[limits != 0], (40, 5)).astype(np.float32)
+    check("TreeEnsembleRegressor", {"x": x}, n_targets=1, **attributes)
+
+
+def test_rows_of_fewer_features_than_the_trees_test_are_refused() -> None:
+    attributes = {**forest(2, 3, "LEQ"), **leaf_weights("target", 2, 3, [0], positive=False)}
+    with pytest.raises(IngotError) as caught:
+        check("TreeEnsembleRegressor", {"x": X[:, :3]}, n_targets=1, **attributes)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_ATTRIBUTE
+    assert "rows of at least 5 features" in str(caught.value)
 
 
 @pytest.mark.parametrize("labels", [["no", "yes", "maybe"], [3, 7, -1]])

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
 
 from compiler_service.frontend.adapters.chain import Chain
+from compiler_service.frontend.adapters.forest import DEEPEST, MODES, Forest, packed
 from compiler_service.frontend.adapters.machine_learning import (
     as_float,
     class_labels,
@@ -25,98 +25,101 @@ Nodes = tuple[SourceNode, ...]
 
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
-_MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")
 _MEMBER = 6
-_DEEPEST = 512
 
 
-@dataclass
-class Forest:
-    """Binary trees in one array of nodes; leaves are their own children."""
-
-    roots: list[int] = field(default_factory=list)
-    children: list[list[int]] = field(default_factory=list)  # [where the test fails, where it holds]
-    features: list[int] = field(default_factory=list)
-    thresholds: list[float] = field(default_factory=list)
-    modes: list[str] = field(default_factory=list)
-    missing: list[bool] = field(default_factory=list)
-
-    def add(self, feature: int = 0, threshold: float = 0.0, mode: str = "", missing: bool = False) -> int:
-        """A new node, a leaf as yet."""
-        number = len(self.children)
-        self.children.append([number, number])
-        self.features.append(feature)
-        self.thresholds.append(threshold)
-        self.modes.append(mode)
-        self.missing.append(missing)
-        return number
-
-    def depth(self) -> int:
-        """Steps from a root to the deepest leaf; -1 when a path does not end."""
-        level, steps = list(self.roots), 0
-        while True:
-            inner = [n for n in dict.fromkeys(level) if self.children[n] != [n, n]]
-            if not inner:
-                return steps
-            if steps == _DEEPEST:
-                return -1
-            level = [c for n in inner for c in self.children[n]]
-            steps += 1
-
-
-def leaves(chain: Chain, forest: Forest, x: str) -> str:
-    """The leaf of every tree, int32 ``[n, trees]``."""
-    depth = forest.depth()
-    if depth < 0:
-        raise chain.operands.unsupported("nodes", f"trees of at most {_DEEPEST} levels without cycles", "others")
-    kinds = tuple(dict.fromkeys(m for m in forest.modes if m)) or ("LEQ",)
-    codes = [kinds.index(m) if m else 0 for m in forest.modes]
-    tables: tuple[tuple[str, Any, type], ...] = (
-        ("roots", forest.roots, np.int32),
-        ("children", forest.children, np.int32),
-        ("features", forest.features, np.int32),
-        ("thresholds", forest.thresholds, np.float64 if _is_double(chain) else np.float32),
-        ("modes", codes, np.int32),
-        ("missing", forest.missing, np.bool_),
+def _scores(chain: Chain, forest: Forest, weights: np.ndarray, aggregate: str = "SUM") -> str:
+    """``[n, targets]``: over all trees, the ``weights`` ``[nodes, targets]`` of the leaves that rows reach."""
+    if not len(forest.roots):
+        raise chain.operands.unsupported("nodes", "at least one tree", "none")
+    records = packed(forest)
+    if records is None:
+        raise chain.operands.unsupported("nodes", f"trees of at most {DEEPEST} levels without cycles", "others")
+    tables = [
+        chain.constant(label, values, values.dtype.type)
+        for label, values in (("roots", records.roots), ("records", records.words), ("steps", records.steps))
+    ]
+    found = chain.add(
+        "ingot.TreeLeaves",
+        _input(chain, int(forest.features[~forest.is_leaf].max(initial=0)) + 1),
+        *tables,
+        trees=len(forest.roots),
+        is_missing_tested=int(records.is_missing_tested),
     )
-    names = [chain.constant(label, values, dtype) for label, values, dtype in tables]
-    return chain.add("ingot.TreeLeaves", x, *names, depth=depth, kinds=kinds)
+    table = weights[records.leaves]
+    return chain.add("ingot.TreeScores", found, chain.constant("weights", table, table.dtype.type), aggregate=aggregate)
 
 
 def _is_double(chain: Chain) -> bool:
     return chain.operands.dtype(chain.node.inputs[0]) is DType.FLOAT64
 
 
-def _input(chain: Chain) -> str:
-    """The features, in double precision where the model has them so."""
+def _input(chain: Chain, columns: int) -> str:
+    """The features, in double precision where the model has them so, of at least ``columns`` columns."""
     x = chain.node.inputs[0]
-    return x if _is_double(chain) else as_float(chain, x)
+    shape = chain.operands.shape(x)
+    width = shape[-1] if len(shape) == 2 else 0
+    if isinstance(width, int) and width < columns:
+        raise chain.operands.unsupported("nodes_featureids", f"rows of at least {columns} features", f"{shape}")
+    x = x if _is_double(chain) else as_float(chain, x)
+    if not isinstance(width, int):  # what a row lacks is 0, where reading it would leave the memory of the input
+        x = chain.add("Pad", x, chain.operands.int64s("pads", (0, 0, 0, columns)), mode="constant")
+    return x
 
 
-def _old_forest(chain: Chain) -> tuple[Forest, dict[tuple[int, int], int]]:
-    """The trees of TreeEnsembleRegressor and TreeEnsembleClassifier, and the number of each (tree, node)."""
-    get = chain.attribute
-    keys = list(zip(get("nodes_treeids"), get("nodes_nodeids"), strict=True))
-    forest = Forest()
-    count = len(keys)
-    tracks = get("nodes_missing_value_tracks_true") or (0,) * count
-    values = _floats(chain, "nodes_values")
-    modes = [m.removeprefix("BRANCH_") for m in get("nodes_modes")]
-    for feature, value, mode, missing in zip(get("nodes_featureids"), values, modes, tracks, strict=True):
-        is_leaf = mode == "LEAF"
-        forest.add(0 if is_leaf else feature, value, "" if is_leaf else mode, bool(missing))
-    numbers = {key: i for i, key in enumerate(keys)}
-    targets = zip(get("nodes_falsenodeids"), get("nodes_truenodeids"), strict=True)
-    for i, ((tree, _), (no, yes)) in enumerate(zip(keys, targets, strict=True)):
-        if forest.modes[i]:
-            if (tree, no) not in numbers or (tree, yes) not in numbers:
-                raise chain.operands.unsupported("nodes_truenodeids", "nodes of the same tree", f"{no}, {yes}")
-            forest.children[i] = [numbers[tree, no], numbers[tree, yes]]
-    first: dict[int, int] = {}
-    for i, (tree, _) in enumerate(keys):
-        first.setdefault(tree, i)
-    forest.roots = list(first.values())
-    return forest, numbers
+@dataclass(frozen=True)
+class _Index:
+    """Where the node of a tree stands in the lists of the model."""
+
+    trees: np.ndarray
+    nodes: np.ndarray
+
+    def find(self, trees: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """-1 where there is none, of several the last."""
+        keys, _ = self._keys(self.trees, self.nodes)
+        wanted, is_known = self._keys(trees, nodes)
+        order = np.argsort(keys, kind="stable")
+        places = np.searchsorted(keys[order], wanted, side="right") - 1
+        found = order[np.maximum(places, 0)] if len(order) else places
+        return np.where(is_known & (places >= 0) & (keys[found] == wanted), found, -1)
+
+    def _keys(self, trees: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """A number for each pair, and whether both occur at all."""
+        own_trees, own_nodes = np.unique(self.trees), np.unique(self.nodes)
+        tree, node = np.searchsorted(own_trees, trees), np.searchsorted(own_nodes, nodes)
+        known = np.isin(trees, own_trees) & np.isin(nodes, own_nodes)
+        return tree * (len(own_nodes) + 1) + node, known
+
+
+def _old_forest(chain: Chain) -> tuple[Forest, _Index]:
+    """The trees of TreeEnsembleRegressor and TreeEnsembleClassifier, and where their nodes are."""
+    names = ("treeids", "nodeids", "featureids", "falsenodeids", "truenodeids")
+    trees, nodes, features, no, yes = (_integers(chain, f"nodes_{name}") for name in names)
+    thresholds = np.array(_floats(chain, "nodes_values"), np.float64 if _is_double(chain) else np.float32)
+    modes = [mode.removeprefix("BRANCH_") for mode in chain.attribute("nodes_modes") or ()]
+    tracks = _integers(chain, "nodes_missing_value_tracks_true")
+    missing = tracks.astype(bool) if len(tracks) else np.zeros(len(trees), bool)
+    lengths = {len(column) for column in (trees, nodes, features, no, yes, thresholds, modes, missing)}
+    if len(lengths) > 1:
+        raise chain.operands.unsupported("nodes", "lists of one length", f"lengths {sorted(lengths)}")
+    if unknown := set(modes) - {*MODES, "LEAF"}:
+        raise chain.operands.unsupported("nodes_modes", ", ".join(MODES), ", ".join(sorted(unknown)))
+    index = _Index(trees, nodes)
+    is_leaf = np.array([mode == "LEAF" for mode in modes], bool)
+    children = np.repeat(np.where(is_leaf, np.arange(len(trees)), -1)[:, None], 2, 1)
+    for side, targets in enumerate((no, yes)):
+        children[~is_leaf, side] = index.find(trees[~is_leaf], targets[~is_leaf])
+    if (children < 0).any():
+        strays = np.flatnonzero((children < 0).any(1))
+        at = strays[0]
+        raise chain.operands.unsupported("nodes_truenodeids", "nodes of the same tree", f"{no[at]}, {yes[at]}")
+    _, first = np.unique(trees, return_index=True)
+    codes = np.array([MODES.index(mode) if mode != "LEAF" else 0 for mode in modes], np.int8)
+    return Forest(np.sort(first), children, features, thresholds, codes, missing), index
+
+
+def _integers(chain: Chain, name: str) -> np.ndarray:
+    return np.array(chain.attribute(name) or (), np.int64)
 
 
 def _floats(chain: Chain, name: str) -> Sequence[float]:
@@ -127,30 +130,24 @@ def _floats(chain: Chain, name: str) -> Sequence[float]:
     return tuple(chain.attribute(name) or ())
 
 
-def _weights(
-    chain: Chain, numbers: dict[tuple[int, int], int], prefix: str, targets: int, aggregate: str
-) -> np.ndarray:
+def _weights(chain: Chain, index: _Index, prefix: str, targets: int, aggregate: str) -> np.ndarray:
     """float32 ``[nodes, targets]``"""
-    get = chain.attribute
-    table = np.full((len(numbers), targets), neutral_weight(aggregate), np.float32)
-    given: set[tuple[int, int]] = set()
-    rows = zip(
-        *(get(f"{prefix}_{k}") for k in ("treeids", "nodeids", "ids")), _floats(chain, f"{prefix}_weights"), strict=True
-    )
-    for tree, node, target, weight in rows:
-        at = numbers[tree, node], target
-        table[at] = (table[at] if at in given else 0.0) + weight
-        given.add(at)
-    return table
+    trees, nodes, ids = (_integers(chain, f"{prefix}_{name}") for name in ("treeids", "nodeids", "ids"))
+    weights = np.array(_floats(chain, f"{prefix}_weights"), np.float32)
+    at = index.find(trees, nodes)
+    if not len(at) == len(ids) == len(weights) or (at < 0).any() or not ((ids >= 0) & (ids < targets)).all():
+        raise chain.operands.unsupported(f"{prefix}_ids", f"nodes of the trees, and targets below {targets}", "others")
+    total, is_given = np.zeros((len(index.trees), targets), np.float32), np.zeros((len(index.trees), targets), bool)
+    np.add.at(total, (at, ids), weights)
+    is_given[at, ids] = True
+    return np.where(is_given, total, np.float32(neutral_weight(aggregate)))
 
 
 def tree_ensemble_regressor(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     targets, aggregate = node.attributes.get("n_targets", 1), node.attributes.get("aggregate_function", "SUM")
-    forest, numbers = _old_forest(chain)
-    table = _weights(chain, numbers, "target", targets, aggregate)
-    found = leaves(chain, forest, _input(chain))
-    scores = chain.add("ingot.TreeScores", found, chain.constant("weights", table), aggregate=aggregate)
+    forest, index = _old_forest(chain)
+    scores = _scores(chain, forest, _weights(chain, index, "target", targets, aggregate), aggregate)
     base = _floats(chain, "base_values")
     if base:
         scores = chain.add("Add", scores, chain.constant("base_values", base))
@@ -162,21 +159,19 @@ def tree_ensemble_classifier(node: SourceNode, operands: Operands) -> Nodes:
     """Labels, and scores of all classes. Two classes of which the trees score only one: the other gets the rest."""
     chain = Chain(node, operands)
     labels = class_labels(chain)
-    forest, numbers = _old_forest(chain)
-    table = _weights(chain, numbers, "class", len(labels), "SUM")
+    forest, index = _old_forest(chain)
+    table = _weights(chain, index, "class", len(labels), "SUM")
     scored = sorted(set(node.attributes["class_ids"]))
-    found = leaves(chain, forest, _input(chain))
     base = _floats(chain, "base_values")
     if len(labels) == 2 and len(scored) == 1:
         is_probability = min(_floats(chain, "class_weights"), default=0.0) >= 0
-        column = np.ascontiguousarray(table[:, scored])
-        score = chain.add("ingot.TreeScores", found, chain.constant("weights", column))
+        score = _scores(chain, forest, table[:, scored])
         if base:
             score = chain.add("Add", score, chain.constant("base_values", base[-1:]))
         chain.as_output(two_labels(chain, score, labels, 0.5 if is_probability else 0.0))
         chain.as_output(_both_classes(chain, score, scored[0], is_probability=is_probability), 1)
         return tuple(chain.nodes)
-    scores = chain.add("ingot.TreeScores", found, chain.constant("weights", table))
+    scores = _scores(chain, forest, table)
     if base:
         scores = chain.add("Add", scores, chain.constant("base_values", base))
     best = chain.add("ArgMax", scores, axis=1, keepdims=0)
@@ -203,17 +198,15 @@ def tree_ensemble(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     reader = _Reader(chain)
     get = chain.attribute
-    for root in get("tree_roots"):
-        reader.forest.roots.append(reader.tree(root))
+    roots = [reader.tree(root) for root in get("tree_roots")]
     aggregate = _AGGREGATES[get("aggregate_function", 1)]
     targets = get("n_targets")
-    weights = np.full((len(reader.forest.children), targets), neutral_weight(aggregate))
+    dtype = np.float64 if _is_double(chain) else np.float32
+    weights = np.full((len(reader.children), targets), neutral_weight(aggregate), dtype)
     values = operands.array(get("leaf_weights")).reshape(-1)
     for number, leaf in reader.leaf_of.items():
         weights[number, get("leaf_targetids")[leaf]] = values[leaf]
-    found = leaves(chain, reader.forest, _input(chain))
-    dtype = np.float64 if _is_double(chain) else np.float32
-    scores = chain.add("ingot.TreeScores", found, chain.constant("weights", weights, dtype), aggregate=aggregate)
+    scores = _scores(chain, reader.forest(roots, dtype), weights, aggregate)
     chain.node = node.with_(attributes={"post_transform": _TRANSFORMS[get("post_transform", 0)]})
     chain.as_output(post_transformed(chain, scores, targets))
     return tuple(chain.nodes)
@@ -221,10 +214,11 @@ def tree_ensemble(node: SourceNode, operands: Operands) -> Nodes:
 
 @dataclass
 class _Reader:
-    """Copies trees of TreeEnsemble into a forest; tests of membership become chains of comparisons."""
+    """Copies trees of TreeEnsemble; tests of membership become chains of comparisons."""
 
     chain: Chain
-    forest: Forest = field(default_factory=Forest)
+    children: list[list[int]] = field(default_factory=list)
+    tests: list[tuple[int, float, int, bool]] = field(default_factory=list)
     leaf_of: dict[int, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -259,19 +253,43 @@ class _Reader:
     def _edge(self, target: int, is_leaf: int, level: int = 0) -> int:
         if not is_leaf:
             return self._node(target, level)
-        number = self.forest.add()
+        number = self._add(0, 0.0, 0, False)
         self.leaf_of[number] = target
         return number
 
     def _node(self, source: int, level: int) -> int:
-        if level > _DEEPEST:
-            raise self.chain.operands.unsupported("nodes", f"trees of at most {_DEEPEST} levels", "deeper ones")
-        forest, missing = self.forest, bool(self.missing[source])
+        if level > DEEPEST:
+            raise self.chain.operands.unsupported("nodes", f"trees of at most {DEEPEST} levels", "deeper ones")
         is_member = self.modes[source] == _MEMBER
         limits = self.sets.get(source, []) if is_member else [self.splits[source]]
-        mode = "EQ" if is_member else _MODES[self.modes[source]]
-        tests = [forest.add(self.features[source], limit, mode, missing) for limit in limits]
+        mode = MODES.index("EQ") if is_member else self._mode(source)
+        missing = bool(self.missing[source])
+        tests = [self._add(self.features[source], limit, mode, missing) for limit in limits]
         no, yes = (self._edge(*edges[source], level + 1) for edges in self.edges)
         for test, following in zip(tests, [*tests[1:], no], strict=True):
-            forest.children[test] = [following, yes]
+            self.children[test] = [following, yes]
         return tests[0] if tests else no
+
+    def _mode(self, source: int) -> int:
+        mode = self.modes[source]
+        if not 0 <= mode < len(MODES):
+            raise self.chain.operands.unsupported("nodes_modes", f"0 to {_MEMBER}", str(mode))
+        return mode
+
+    def _add(self, feature: int, limit: float, mode: int, missing: bool) -> int:
+        """A new node, a leaf as yet."""
+        number = len(self.children)
+        self.children.append([number, number])
+        self.tests.append((feature, limit, mode, missing))
+        return number
+
+    def forest(self, roots: Sequence[int], dtype: type) -> Forest:
+        features, limits, modes, missing = zip(*self.tests, strict=True)
+        return Forest(
+            np.array(roots, np.int64),
+            np.array(self.children, np.int64),
+            np.array(features, np.int64),
+            np.array(limits, dtype),
+            np.array(modes, np.int8),
+            np.array(missing, bool),
+        )

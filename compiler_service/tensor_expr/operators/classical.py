@@ -11,16 +11,8 @@ from compiler_service.tensor_expr.refusal import unsupported_attribute
 from compiler_service.tensor_expr.scalar import absolute, exp, is_nan, log, sqrt
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Expr, cast, equal, lift, logical_and, logical_or, select
+from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, select
 
-_MODES = {
-    "LEQ": BinaryOp.LE,
-    "LT": BinaryOp.LT,
-    "GTE": BinaryOp.GE,
-    "GT": BinaryOp.GT,
-    "EQ": BinaryOp.EQ,
-    "NEQ": BinaryOp.NE,
-}
 _AGGREGATES = {"SUM": ReduceOp.SUM, "AVERAGE": ReduceOp.SUM, "MIN": ReduceOp.MIN, "MAX": ReduceOp.MAX}
 
 
@@ -76,53 +68,6 @@ def probit(x: Tensor) -> Tensor:
     return elementwise("probit", body, x)
 
 
-def tree_leaves(
-    x: Tensor,
-    roots: Tensor,
-    children: Tensor,
-    features: Tensor,
-    thresholds: Tensor,
-    modes: Tensor,
-    missing: Tensor,
-    *,
-    depth: int,
-    kinds: tuple[str, ...],
-) -> Tensor:
-    """int32 ``[n, trees]``: the leaf of every tree that each row of ``x`` reaches within ``depth`` steps.
-
-    Args:
-        roots: int32 ``[trees]``: the first node of each.
-        children: int32 ``[nodes, 2]``: where to go when the test of a node fails, and when it holds; leaves go to themselves.
-        features: int32 ``[nodes]``: column of ``x`` that is tested against ``thresholds`` ``[nodes]``.
-        modes: int32 ``[nodes]``: the comparison, a position in ``kinds``.
-        missing: bool ``[nodes]``: whether the test holds for NaN.
-    """
-    for kind in kinds:
-        if kind not in _MODES:
-            raise unsupported_attribute("nodes_modes", ", ".join(_MODES), kind)
-
-    def holds(value: Expr, node: Expr) -> Expr:
-        limit = cast(thresholds[node], value.dtype)
-        tests: list[Expr] = [Binary(_MODES[kind], value, limit) for kind in kinds]
-        result = tests[0]
-        if len(tests) > 1:
-            result = lift(False, DType.BOOL)
-            for number, test in enumerate(tests):
-                result = logical_or(result, logical_and(equal(modes[node], number), test))
-        if value.dtype.is_float:
-            result = logical_or(result, logical_and(is_nan(value), missing[node]))
-        return result
-
-    def body(n: Expr, tree: Expr) -> Expr:
-        node = cast(roots[tree], DType.INT64)
-        for _ in range(depth):
-            value = widen(x[n, cast(features[node], DType.INT64)])
-            node = cast(children[node, cast(holds(value, node), DType.INT64)], DType.INT64)
-        return cast(node, DType.INT32)
-
-    return compute((x.shape[0], roots.shape[0]), body, name="tree_leaves")
-
-
 def tree_scores(leaves: Tensor, weights: Tensor, *, aggregate: str = "SUM") -> Tensor:
     """``[n, targets]``: over all trees, the weights ``[nodes, targets]`` of the leaves."""
     if aggregate not in _AGGREGATES:
@@ -149,6 +94,5 @@ OPERATORS = (
     Operator("ingot.GaussianKernel", gaussian_kernel),
     Operator("ingot.SoftmaxZero", softmax_zero),
     Operator("ingot.Probit", probit),
-    Operator("ingot.TreeLeaves", tree_leaves),
     Operator("ingot.TreeScores", tree_scores),
 )

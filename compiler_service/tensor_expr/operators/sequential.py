@@ -70,11 +70,35 @@ def scattered(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str,
     return placeholder("scattered", data.shape, data.dtype)
 
 
+RECORD = 4
+"""Words of a node in the ``records`` of ``ingot.TreeLeaves``."""
+
+
+def tree_leaves(
+    x: Tensor, roots: Tensor, records: Tensor, steps: Tensor, *, trees: int, is_missing_tested: int = 0
+) -> Tensor:
+    """int32 [n, trees]: the leaf of every tree that each row of ``x`` [n, features] reaches.
+
+    Args:
+        roots: int32 [groups * together]: the records that trees begin with; those beyond ``trees`` are walked, and not looked at.
+        records: words as wide as elements of ``x``, [nodes * RECORD]. A node's are the column of ``x`` that it tests (with
+            ``is_missing_tested`` twice that, plus 1 where NaN passes); the bits of the number that the column must not be above; the
+            record that follows where it is above, in words, behind which is the one that follows where it is not; the number of the
+            leaf. Leaves, and what leads to one record alone, test for NaN, which nothing passes; leaves follow themselves.
+        steps: int32 [groups]: how many lead from any root of the group to any leaf.
+    """
+    word = DType.INT64 if x.dtype is DType.FLOAT64 else DType.INT32
+    if x.rank != 2 or x.dtype not in (DType.FLOAT32, DType.FLOAT64) or records.dtype is not word:
+        raise mismatch("TreeLeaves takes rows of floats, and records as wide", f"[n, features], {word}", records.dtype)
+    return placeholder("leaves", (x.shape[0], trees), DType.INT32)
+
+
 OPERATORS = (
     Operator("ingot.Positions", positions),
     Operator("ingot.Suppressed", suppressed),
     Operator("ingot.Cumulative", cumulative),
     Operator("ingot.Scattered", scattered),
+    Operator("ingot.TreeLeaves", tree_leaves),
     Operator("ingot.Sorted", sorted_positions),
     Operator("ingot.Best", best_positions),
 )
