@@ -63,7 +63,7 @@ class _Finder:
     def _moves(self, node: Node, kind: Classification) -> bool:
         if node.op in _WIDENING:
             return all(v in self.constants for v in node.operands)
-        if not kind.free or not node.operands or node.operands[0] in self.constants:
+        if not kind.free or not node.operands or (node.operands[0] in self.constants and node.op != "Expand"):
             return False
         if node.op in VIEWS:
             return _only_units_move(node) or (_keeps_matrices(node) and self._is_repeated(node.operands[0]))
@@ -83,7 +83,9 @@ class _Finder:
             return reader.op in ("MatMul", "Gemm") and value == reader.operands[1]
         if reader.op in PRODUCTS:
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
-        if node.op in ("Transpose", "Expand") or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
+        if node.op == "Expand":
+            return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) and reader.op not in (*VIEWS, "Concat", "Transpose")
+        if node.op == "Transpose" or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
             return False
         return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) or reader.op in _READERS
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from compiler_service.graph_passes.attributes import text_attribute
+import numpy as np
+
+from compiler_service.graph_passes.attributes import int_attribute, text_attribute
 from compiler_service.graph_passes.operands import is_float
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_movement import permutation
@@ -10,6 +12,9 @@ from shared_ir.graph import Node, Value
 
 _LETTERS = "abcdefghijlopqrstuvwxyz"
 """For batch axes; m, k and n are rows, depth and columns."""
+
+_COLUMNS = 16
+"""Columns are left out by so many: those that fill a vector."""
 
 
 def _scaled_operand(node: Node, site: Site) -> Replacement:
@@ -68,9 +73,38 @@ def _equation(node: Node) -> str | None:
     return f"{batch}mk,{batch}kn->{batch}mn"
 
 
+def _gathered_columns(node: Node, site: Site) -> Replacement:
+    """GatherElements(a @ b, i) -> GatherElements(a @ b[.., low:high], i - low): columns that no index names are not computed.
+
+    Relative positions of attention ask for twice as many columns as there are tokens, of a table for the longest text. ``i`` may be
+    expanded. Half of the columns at least must go.
+    """
+    x, indices = node.operands
+    product, columns = site.producer(x, "MatMul"), x.shape[-1] if x.shape else 0
+    last = x.type.rank - 1
+    if product is None or not site.only_user(x) or int_attribute(node, "axis") % x.type.rank != last:
+        return None
+    expansion = site.producer(indices, "Expand")
+    numbers = site.array(indices if expansion is None else expansion.operands[0])
+    weight = product.operands[1]
+    if numbers is None or not numbers.size or not isinstance(columns, int) or weight.type.rank < 2:
+        return None
+    numbers = np.where(numbers < 0, numbers + columns, numbers)
+    low, high = int(numbers.min()) // _COLUMNS * _COLUMNS, -(-(int(numbers.max()) + 1) // _COLUMNS) * _COLUMNS
+    if numbers.min() < 0 or numbers.max() >= columns or 2 * (high - low) > columns:
+        return None
+    narrow = site.slice(weight, weight.type.rank - 1, low, min(high, columns))
+    moved = site.constant((numbers - low).astype(np.int32), "columns")
+    if expansion is not None:
+        moved = site.node("Expand", (moved, expansion.operands[1]))
+    found = site.node("MatMul", (product.operands[0], narrow), product.attributes)
+    return site.node("GatherElements", (found, moved), {"axis": last})
+
+
 def product_rules(approximate: bool) -> tuple[Rule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
         rule("Transpose", _transposed_result),  # Transpose(a @ b) -> Einsum(a, b)
+        rule("GatherElements", _gathered_columns),  # (a @ b)[i] -> (a @ b[:, low:high])[i - low]
         *((rule("MatMul", _scaled_operand),) if approximate else ()),  # (a * c) @ b -> (a @ b) * c
     )

@@ -166,6 +166,21 @@ def test_a_heavy_operator_is_not_repeated_by_an_expansion() -> None:
     assert ops(after) == ["Exp", "Expand+Neg"]
 
 
+def test_an_expansion_is_repeated_by_all_that_read_it() -> None:
+    after = _fused(
+        """
+        graph main(%x: float32[4, 100], %i: float32[1, 100]) -> (%y, %z) {
+          const %many: int64[2] = [4, 100]
+          %e: float32[4, 100] = Expand(%i, %many)
+          %y: float32[4, 100] = Add(%x, %e)
+          %s: float32[4, 100] = Softmax(%x) {axis=1}
+          %z: float32[4, 100] = Mul(%s, %e)
+        }
+        """
+    )
+    assert sorted(ops(after)) == ["Expand+Add", "Expand+Softmax+Mul"]
+
+
 def test_reshapes_are_views_with_their_dims_inside() -> None:
     after = _fused(
         """
