@@ -122,7 +122,8 @@ def _is_of_kind(value: AttributeValue, kind: str) -> bool:
         return kind == "INT"
     if kind in _KINDS:
         return isinstance(value, _KINDS[kind])
-    return isinstance(value, tuple) and all(isinstance(v, _KINDS[kind.removesuffix("S")]) for v in value)
+    element = _KINDS[kind.removesuffix("S")]
+    return isinstance(value, tuple) and all(issubclass(t, element) for t in set(map(type, value)))
 
 
 def _check_count(what: str, found: int, least: int, most: int, node: SourceNode) -> None:

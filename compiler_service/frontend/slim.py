@@ -7,12 +7,13 @@ it would refer to external data.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Mapping
 from types import MappingProxyType
 
 import onnx
 
-from compiler_service.frontend.wire import BYTES, WireError, spans, varint_bytes
+from compiler_service.frontend.wire import BYTES, FIXED32, VARINT, WireError, numbers_of, spans, varint_bytes
 
 OWN_FILE = "\0model"
 """The ``location`` of tensors whose data is in the model itself; no file can have this name."""
@@ -40,6 +41,9 @@ _PARTS: Mapping[str, Mapping[int, str]] = MappingProxyType(
 )
 """Message -> field number -> message inside which tensors may be (onnx.proto)."""
 
+_NUMBERS: Mapping[str, re.Pattern[bytes]] = MappingProxyType({"attribute": numbers_of((7, FIXED32), (8, VARINT))})
+"""``floats`` and ``ints`` (onnx.proto)."""
+
 Piece = bytes | memoryview
 
 
@@ -55,19 +59,20 @@ def _message(model: memoryview, start: int, end: int, kind: str, level: int) -> 
     try:
         if kind == "tensor":
             return _tensor(model, start, end)
-        return list(_with_parts(model, start, end, _PARTS[kind], level))
+        return _with_parts(model, start, end, kind, level)
     except WireError:
         return [model[start:end]]
 
 
-def _with_parts(model: memoryview, start: int, end: int, parts: Mapping[int, str], level: int) -> Iterator[Piece]:
-    for number, wire_type, at, content, after in spans(model, start, end):
+def _with_parts(model: memoryview, start: int, end: int, kind: str, level: int) -> list[Piece]:
+    parts, found, done = _PARTS[kind], list[Piece](), start
+    for number, wire_type, at, content, after in spans(model, start, end, _NUMBERS.get(kind)):
         if number not in parts or wire_type != BYTES or after - content < _LEAST_BYTES:
-            yield model[at:after]
             continue
         pieces = _message(model, content, after, parts[number], level + 1)
-        yield varint_bytes(number << 3 | BYTES) + varint_bytes(sum(map(len, pieces)))
-        yield from pieces
+        found += [model[done:at], varint_bytes(number << 3 | BYTES) + varint_bytes(sum(map(len, pieces))), *pieces]
+        done = after
+    return [*found, model[done:end]]
 
 
 def _tensor(model: memoryview, start: int, end: int) -> list[Piece]:

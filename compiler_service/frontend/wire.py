@@ -6,6 +6,7 @@ small hostile file cannot make the parser allocate without bound. Wire format: p
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -94,15 +95,28 @@ def _fields(view: memoryview) -> Iterator[tuple[int, int, int, memoryview]]:
         yield number, wire_type, value, view[content:after] if wire_type == BYTES else nothing
 
 
-def spans(view: memoryview, start: int, end: int) -> Iterator[tuple[int, int, int, int, int]]:
+def numbers_of(*fields: tuple[int, int]) -> re.Pattern[bytes]:
+    """What matches any numbers of these fields in a row, given by field number (to 15) and wire type: each is written with a
+    tag of its own, and a tree ensemble has millions."""
+    contents = {VARINT: rb"[\x80-\xff]{0,9}[\x00-\x7f]", FIXED32: rb".{4}", FIXED64: rb".{8}"}
+    choices = [re.escape(bytes([number << 3 | kind])) + contents[kind] for number, kind in fields]
+    return re.compile(rb"(?:%b)++" % rb"|".join(choices), re.DOTALL)
+
+
+def spans(
+    view: memoryview, start: int, end: int, passed_over: re.Pattern[bytes] | None = None
+) -> Iterator[tuple[int, int, int, int, int]]:
     """Number and wire type of every field of the message ``view[start:end]``, where it starts, where its content starts and
-    where it ends.
+    where it ends; of all but those that match ``passed_over``.
 
     Raises:
         WireError: the bytes do not parse.
     """
     at = start
     while at < end:
+        if passed_over is not None and (run := passed_over.match(view, at, end)):
+            at = run.end()
+            continue
         field_start = at
         tag, at = _varint(view, at, end)
         number, wire_type = tag >> 3, tag & 7
