@@ -178,6 +178,7 @@ def test_other_tests_of_trees(mode: str) -> None:
 
 def test_rows_of_fewer_features_than_the_trees_test_are_refused() -> None:
     attributes = {**forest(2, 3, "LEQ"), **leaf_weights("target", 2, 3, [0], positive=False)}
+    attributes["nodes_featureids"][0] = 4
     with pytest.raises(IngotError) as caught:
         check("TreeEnsembleRegressor", {"x": X[:, :3]}, n_targets=1, **attributes)
     assert caught.value.code is ErrorCode.UNSUPPORTED_ATTRIBUTE

@@ -76,6 +76,7 @@ def test_shapes_names_and_programs(path: Path, tmp_path: Path, capsys: pytest.Ca
     assert "input image: float32[1, 3, h, width]" in info
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("qemu-aarch64-static") is None, reason="qemu-user-static is not installed")
 def test_a_program_for_another_machine_gives_equal_answers(path: Path, tmp_path: Path) -> None:
     assert main(["compile", str(path), "--local", "--target", "raspberry-pi/4b", "--bundle", "--out", "pi"]) == 0

@@ -33,6 +33,7 @@ def test_casts_on_other_machines(name: str, dtype: DType, tmp_path: Path) -> Non
     check_casts(dtype, 4, target, partial(EmulatedKernel, folder=tmp_path))
 
 
+@pytest.mark.slow  # the first build for a machine builds its C library
 @pytest.mark.parametrize("name", FAMILIES)
 def test_matrix_multiplication_on_other_machines(name: str, tmp_path: Path) -> None:
     target = parse_target(name)

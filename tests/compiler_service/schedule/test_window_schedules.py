@@ -22,6 +22,7 @@ from shared_ir.dim import Dim, as_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.expr import Expr, lift, logical_and, maximum, select, walk
+from tests.cases import every
 from tests.compiler_service.schedule.kernels import AVX512, ONE_QUICK_TARGET, TARGETS, check, interpreted, random_feeds
 
 F32 = DType.FLOAT32
@@ -189,7 +190,7 @@ def test_outputs_of_a_channel_share_a_vector() -> None:
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize(
-    ("height", "width", "kernel"), [(5, 40, 3), (4, 7, 3), pytest.param(9, 33, 7, marks=pytest.mark.slow), (2, 2, 5)]
+    ("height", "width", "kernel"), every([(5, 40, 3), (4, 7, 3), (9, 33, 7), (2, 2, 5)], quick={(4, 7, 3)})
 )
 @pytest.mark.parametrize("known", [True, False])
 def test_windows_in_steps_of_one_slide_along_the_lanes(
