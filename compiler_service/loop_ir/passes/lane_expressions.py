@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import reduce
@@ -60,10 +60,10 @@ class LaneExpressions:
         fault(self.function, self.where, f"vectorized over {self.var.name}: {message}", expected, received)
 
     @contextmanager
-    def masked(self, mask: Expr) -> Iterator[None]:
-        """Inside, only the lanes of ``mask`` take part."""
+    def masked(self, mask: Expr, done: Iterable[Expr] = ()) -> Iterator[None]:
+        """Inside, only the lanes of ``mask`` take part; what is ``done`` already is not done again for them."""
         outer = self.mask, self._memo
-        self.mask, self._memo = mask, {}
+        self.mask, self._memo = mask, {e: self._memo[e] for e in done if e in self._memo}
         yield
         self.mask, self._memo = outer
 
@@ -146,12 +146,14 @@ class LaneExpressions:
             if left or right:
                 then, otherwise = self.splat(then, left), self.splat(otherwise, right)
             return select(cond, then, otherwise), left or right
-        with self.masked(self.combined(cond)):
+        done = _performed(expr.cond)
+        with self.masked(self.combined(cond), done):
             then = self.vector(expr.then)
         negation = Unary(UnaryOp.NOT, cond)
-        with self.masked(self.combined(negation)):
+        with self.masked(self.combined(negation), done):
             otherwise = self.vector(expr.otherwise)
-        if isinstance(then, BufferLoad) and then.mask is not None and _is_zero(expr.otherwise):
+        is_masked = isinstance(then, BufferLoad) and then.mask is not None and expr.then not in done
+        if is_masked and _is_zero(expr.otherwise):
             return then, True  # select(m, load[mask=m], 0) -> load[mask=m]: lanes off are 0 already
         return Select(cond, then, otherwise), True
 
@@ -184,6 +186,18 @@ class LaneExpressions:
             self.guard_used = True
             return new, False
         return select(VectorReduce(ReduceOp.OR, self.mask), new, lift(0, load.dtype)), False
+
+
+def _performed(expr: Expr) -> dict[Expr, None]:
+    """What computing ``expr`` computes in any case: all parts but those in branches."""
+    found: dict[Expr, None] = {}
+    waiting = [expr]
+    while waiting:
+        part = waiting.pop()
+        if part not in found:
+            found[part] = None
+            waiting += [part.cond] if isinstance(part, Select) else part.children()
+    return found
 
 
 def _conjuncts(cond: Expr) -> Iterator[Expr]:

@@ -151,6 +151,22 @@ def test_the_scalar_part_of_a_condition_is_asked_first() -> None:
     ]
 
 
+def test_what_a_condition_has_loaded_is_not_loaded_again_under_a_mask() -> None:
+    """An index that counts from the end where it is negative; the positive part of a number."""
+    x = load(X, T, V)
+    loaded = "x[t, 0:4]"
+    assert vectorized(store(Y, [T, V], select(x < ZERO, x + ONE, x))) == [
+        f"y[t, 0:4] = select({loaded} < splat(0.0, 4), {loaded} + splat(1.0, 4), {loaded})"
+    ]
+    assert vectorized(store(Y, [T, V], select(x > ZERO, x, ZERO))) == [
+        f"y[t, 0:4] = select({loaded} > splat(0.0, 4), {loaded}, splat(0.0, 4))"
+    ]
+    some = "x[t, 0:4, mask=ramp(0, 1, 4) < splat(3, 4)]"
+    assert vectorized(If(V < 3, store(Y, [T, V], select(x > ZERO, x, ZERO)))) == [
+        f"y[t, 0:4, mask=ramp(0, 1, 4) < splat(3, 4)] = select({some} > splat(0.0, 4), {some}, splat(0.0, 4))"
+    ]
+
+
 def test_both_branches_of_a_select_are_masked() -> None:
     chosen = select(V < 2, load(X, T, V + 14), load(X, T, V - 2))
     assert vectorized(store(Y, [T, V], chosen)) == [
