@@ -176,13 +176,15 @@ def test_other_tests_of_trees(mode: str) -> None:
     check("TreeEnsembleRegressor", {"x": x}, n_targets=1, **attributes)
 
 
-def test_rows_of_fewer_features_than_the_trees_test_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("column", "width", "expected"), [(4, 3, "rows of at least 5 features"), (-1, 5, "columns of the input")]
+)
+def test_trees_that_test_what_rows_do_not_have_are_refused(column: int, width: int, expected: str) -> None:
     attributes = {**forest(2, 3, "LEQ"), **leaf_weights("target", 2, 3, [0], positive=False)}
-    attributes["nodes_featureids"][0] = 4
-    with pytest.raises(IngotError) as caught:
-        check("TreeEnsembleRegressor", {"x": X[:, :3]}, n_targets=1, **attributes)
+    attributes["nodes_featureids"][0] = column
+    with pytest.raises(IngotError, match=expected) as caught:
+        check("TreeEnsembleRegressor", {"x": X[:, :width]}, n_targets=1, **attributes)
     assert caught.value.code is ErrorCode.UNSUPPORTED_ATTRIBUTE
-    assert "rows of at least 5 features" in str(caught.value)
 
 
 @pytest.mark.parametrize("labels", [["no", "yes", "maybe"], [3, 7, -1]])

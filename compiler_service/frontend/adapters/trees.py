@@ -1,4 +1,4 @@
-"""Tree ensembles of ai.onnx.ml: one step down all trees at once per level, then the weights of the leaves."""
+"""Tree ensembles of ai.onnx.ml: the leaf that a row reaches in every tree, then the sum of the weights of the leaves."""
 
 from __future__ import annotations
 
@@ -35,13 +35,16 @@ def _scores(chain: Chain, forest: Forest, weights: np.ndarray, aggregate: str = 
     records = packed(forest)
     if records is None:
         raise chain.operands.unsupported("nodes", f"trees of at most {DEEPEST} levels without cycles", "others")
+    columns = forest.features[~forest.is_leaf]
+    if columns.min(initial=0) < 0:
+        raise chain.operands.unsupported("nodes_featureids", "columns of the input", str(columns.min()))
     tables = [
         chain.constant(label, values, values.dtype.type)
         for label, values in (("roots", records.roots), ("records", records.words), ("steps", records.steps))
     ]
     found = chain.add(
         "ingot.TreeLeaves",
-        _input(chain, int(forest.features[~forest.is_leaf].max(initial=0)) + 1),
+        _input(chain, int(columns.max(initial=0)) + 1),
         *tables,
         trees=len(forest.roots),
         is_missing_tested=int(records.is_missing_tested),
@@ -110,8 +113,7 @@ def _old_forest(chain: Chain) -> tuple[Forest, _Index]:
     for side, targets in enumerate((no, yes)):
         children[~is_leaf, side] = index.find(trees[~is_leaf], targets[~is_leaf])
     if (children < 0).any():
-        strays = np.flatnonzero((children < 0).any(1))
-        at = strays[0]
+        at = np.flatnonzero((children < 0).any(1))[0]
         raise chain.operands.unsupported("nodes_truenodeids", "nodes of the same tree", f"{no[at]}, {yes[at]}")
     _, first = np.unique(trees, return_index=True)
     codes = np.array([MODES.index(mode) if mode != "LEAF" else 0 for mode in modes], np.int8)
