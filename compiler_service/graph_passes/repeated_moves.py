@@ -83,11 +83,9 @@ class _Finder:
             return reader.op in ("MatMul", "Gemm") and value == reader.operands[1]
         if reader.op in PRODUCTS:
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
-        if node.op == "Expand":
-            return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) and reader.op not in (*VIEWS, "Concat", "Transpose")
         if node.op == "Transpose" or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
             return False
-        return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) or reader.op in _READERS
+        return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) or (reader.op in _READERS and node.op != "Expand")
 
     def _is_product_operand(self, reader: Node, value: Value, node: Node) -> bool:
         """The right operand must be contiguous along its columns, or along the known number of rows that are summed over."""

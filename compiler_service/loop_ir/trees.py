@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import reduce
 
 from compiler_service.loop_ir.compact import Cell, load, loop, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, If, Statement, Store
@@ -51,8 +52,7 @@ class Walks:
 
     def step(self, node: Expr, row: Expr) -> Expr:
         """The record that follows ``node``; leaves follow themselves."""
-        word = load(self.records, node)
-        feature = cast(word, DType.INT64)
+        feature = cast(load(self.records, node), DType.INT64)
         value = load(self.x, row, feature // 2 if self.is_missing_tested else feature)
         holds = value <= reinterpret(load(self.records, node + 1), self.x.dtype)
         if self.is_missing_tested:
@@ -96,7 +96,7 @@ def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
         def look() -> Statement:
             ahead = [cast(load(walks.records, n.value + 2), DType.INT64) for n in nodes]
             going = [not_equal(after, n.value) for after, n in zip(ahead, nodes, strict=True)]
-            return moved.set(_any(going))
+            return moved.set(reduce(logical_or, going))
 
         def several(turn: Var) -> Statement:
             some = minimum(steps - turn * _LEVELS, _LEVELS)
@@ -112,13 +112,6 @@ def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
     return _with_cells(
         "node", initial, lambda nodes: with_cell("moved", lift(True, DType.BOOL), lambda m: descend(nodes, m))
     )
-
-
-def _any(conditions: Sequence[Expr]) -> Expr:
-    first, *others = conditions
-    for other in others:
-        first = logical_or(first, other)
-    return first
 
 
 def _with_cells(name: str, initial: Sequence[Expr], body: Callable[[Sequence[Cell]], Statement]) -> Statement:

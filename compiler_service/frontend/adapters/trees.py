@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 import numpy as np
 
@@ -79,19 +80,29 @@ class _Index:
 
     def find(self, trees: np.ndarray, nodes: np.ndarray) -> np.ndarray:
         """-1 where there is none, of several the last."""
-        keys, _ = self._keys(self.trees, self.nodes)
-        wanted, is_known = self._keys(trees, nodes)
-        order = np.argsort(keys, kind="stable")
-        places = np.searchsorted(keys[order], wanted, side="right") - 1
-        found = order[np.maximum(places, 0)] if len(order) else places
-        return np.where(is_known & (places >= 0) & (keys[found] == wanted), found, -1)
+        wanted, (keys, order) = self._keys(trees, nodes), self._sorted
+        is_known = np.isin(trees, self._own[0]) & np.isin(nodes, self._own[1])
+        places = np.searchsorted(keys, wanted, side="right") - 1
+        found = np.maximum(places, 0)
+        if not len(keys):
+            return places
+        return np.where(is_known & (places >= 0) & (keys[found] == wanted), order[found], -1)
 
-    def _keys(self, trees: np.ndarray, nodes: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """A number for each pair, and whether both occur at all."""
-        own_trees, own_nodes = np.unique(self.trees), np.unique(self.nodes)
-        tree, node = np.searchsorted(own_trees, trees), np.searchsorted(own_nodes, nodes)
-        known = np.isin(trees, own_trees) & np.isin(nodes, own_nodes)
-        return tree * (len(own_nodes) + 1) + node, known
+    @cached_property
+    def _own(self) -> tuple[np.ndarray, np.ndarray]:
+        return np.unique(self.trees), np.unique(self.nodes)
+
+    @cached_property
+    def _sorted(self) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of all pairs in order, and where each stands."""
+        keys = self._keys(self.trees, self.nodes)
+        order = np.argsort(keys, kind="stable")
+        return keys[order], order
+
+    def _keys(self, trees: np.ndarray, nodes: np.ndarray) -> np.ndarray:
+        """A number for each pair of a tree and a node that occur."""
+        own_trees, own_nodes = self._own
+        return np.searchsorted(own_trees, trees) * (len(own_nodes) + 1) + np.searchsorted(own_nodes, nodes)
 
 
 def _old_forest(chain: Chain) -> tuple[Forest, _Index]:

@@ -44,7 +44,7 @@ def test_a_tensor_behind_numbers_is_left_out() -> None:
     assert whole[start : start + length] == array.tobytes()
 
 
-@pytest.mark.parametrize("cut", [1, 2, 3, 4, 5, 6])
+@pytest.mark.parametrize("cut", [1, 2, 3, 4])
 def test_a_number_that_is_cut_off_is_no_number(cut: int) -> None:
     """Two fields of each kind, of which the last lacks its end."""
     fields = helper.make_attribute("a", [0.5, 0.25]).SerializeToString()
@@ -53,7 +53,7 @@ def test_a_number_that_is_cut_off_is_no_number(cut: int) -> None:
     whole = [f[:2] for f in spans(memoryview(numbers), 0, len(numbers), pattern)]
     assert whole == [(1, 2), (20, 0)]
     for message in (b"\x3d\x00\x00\x00\x3f" * 2, b"\x40\x80\x80\x80\x80\x80\x01" * 2):
-        ends = message[: len(message) - min(cut, 4)]
+        ends = message[:-cut]
         with pytest.raises(WireError):
             list(spans(memoryview(ends), 0, len(ends), pattern))
     assert [f[0] for f in spans(memoryview(fields), 0, len(fields), pattern)] == [1, 20]

@@ -9,8 +9,6 @@ from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from shared_ir.graph import Graph
 
-GATHER = "%y: float32[2, 3, 2] = GatherElements(%p, %{indices}) {{axis={axis}}}"
-
 
 def gathered(numbers: list[int], columns: int, axis: int = -1, users: str = "") -> tuple[Graph, Graph]:
     """Three rows take the same two columns of a product with ``columns`` of them, before and after the rules."""
@@ -22,7 +20,7 @@ def gathered(numbers: list[int], columns: int, axis: int = -1, users: str = "") 
           const %shape: int64[3] = [2, 3, 2]
           %p: float32[2, 3, {columns}] = MatMul(%x, %w)
           %e: int64[2, 3, 2] = Expand(%i, %shape)
-          {GATHER.format(indices="e", axis=axis)}
+          %y: float32[2, 3, 2] = GatherElements(%p, %e) {{axis={axis}}}
           {users}
         }}
         """
