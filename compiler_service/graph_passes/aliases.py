@@ -24,9 +24,11 @@ def runs_no_kernel(node: Node) -> bool:
 
 
 def memory_roots(graph: Graph) -> Mapping[Value, Value]:
-    """For every value of ``graph``, the value that defines its memory (itself, unless it is a view)."""
+    """For every value of ``graph``, the value that defines its memory: itself, unless it is a view. One of the enclosing graphs is its
+    own root here."""
     roots: dict[Value, Value] = {v: v for v in (*graph.inputs, *graph.constants)}
     for node in graph.nodes:
         for value in node.results:
-            roots[value] = roots[node.operands[0]] if is_view(node) else value
+            source = node.operands[0] if is_view(node) else value
+            roots[value] = roots.get(source, source)
     return roots

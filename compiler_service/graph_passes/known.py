@@ -28,9 +28,13 @@ def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) 
         if _small(value):
             known[value] = as_objects(array)
     for node in graph.nodes:
-        if _worth_a_try(node, known):
-            known.update(_evaluate(node, known))
+        known.update(node_values(node, known))
     return known
+
+
+def node_values(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
+    """What of the results of ``node`` is known where ``known`` is."""
+    return _evaluate(node, known) if _worth_a_try(node, known) else {}
 
 
 def _worth_a_try(node: Node, known: Mapping[Value, np.ndarray]) -> bool:

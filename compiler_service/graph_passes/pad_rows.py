@@ -16,6 +16,7 @@ from typing import ClassVar
 from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.fold_batch_norm import CONTRACTIONS
+from compiler_service.graph_passes.nested import map_graphs
 from compiler_service.graph_passes.parts import find_parts, readers
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.tensor_expr.strides import padded
@@ -25,7 +26,7 @@ from shared_ir.graph import GROUP_OP, Graph, Node, Value
 @dataclass(frozen=True)
 class PadRows(Pass):
     """A value that a contraction reads gets padding where its rows would share few sets of the first-level cache, and where all that
-    read it can do so through strides. Runs last, on the outermost graph.
+    read it can do so through strides. Runs last.
 
     Attributes:
         way: bytes of one way. A cache that is looked up while the address is translated has ways of at most a page: 4 KiB.
@@ -41,6 +42,9 @@ class PadRows(Pass):
     padding: int = 64
 
     def run(self, graph: Graph) -> Graph:
+        return map_graphs(graph, lambda nested, _: self._arranged(nested))
+
+    def _arranged(self, graph: Graph) -> Graph:
         parts = find_parts(graph)
         arranged = {*parts, *(p.whole for p in parts.values())}
         nodes = tuple(

@@ -26,6 +26,7 @@ from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.separate_phases import SeparatePhases
 from compiler_service.graph_passes.separate_taps import SeparateTaps
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from compiler_service.graph_passes.tile_batch import Costs, TileBatch
 from compiler_service.graph_passes.widen_floats import WidenFloats
 from shared_ir.dtype import HALVES, DType
 from shared_ir.target import Target
@@ -52,6 +53,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             DivideMeans,
             HalveWeights,
             Fuse,
+            TileBatch,
             SeparateOutputs,
             PlaceParts,
             PadRows,
@@ -98,6 +100,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
         EliminateCommonSubexpressions(),
         HalveWeights(halves),
         Fuse(merge=opt_level >= 3),
+        TileBatch() if target is None else TileBatch(Costs.of(target)),
         SeparateOutputs(),
         PlaceParts(),
         PadRows(),

@@ -9,6 +9,7 @@ from typing import ClassVar
 from compiler_service.graph_passes.aliases import memory_roots
 from compiler_service.graph_passes.concatenations import Concatenation
 from compiler_service.graph_passes.layout_state import elements
+from compiler_service.graph_passes.nested import map_graphs
 from compiler_service.graph_passes.parts import Part, find_parts, offsets, readers, side_by_side
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.separate_outputs import copy_group
@@ -21,7 +22,7 @@ from shared_ir.graph import GROUP_OP, Graph, Node, Value, fresh_names
 @dataclass(frozen=True)
 class PlaceParts(Pass):
     """A concatenation runs no kernel where kernels of ours write its operands into their places in its memory, one after the
-    other; the operands of which that cannot be said are copied there. Runs when kernels and outputs are settled, on the outermost graph.
+    other; the operands of which that cannot be said are copied there. Runs when kernels and outputs are settled.
 
     The largest concatenation is arranged first: one of operands that lie side by side in a larger one is a view of it (the
     growing prefixes of a dense block). A group that computes on the way to a concatenation, or from it, is cut around it, where
@@ -39,10 +40,14 @@ class PlaceParts(Pass):
     least_run: int = 64
 
     def run(self, graph: Graph) -> Graph:
+        known, fresh = input_symbols(graph), fresh_names(graph)
+        return map_graphs(graph, lambda nested, _: self._placed(nested, known, fresh))
+
+    def _placed(self, graph: Graph, known: frozenset[str], fresh: Callable[[str], str]) -> Graph:
         found = [c for n in graph.nodes if (c := Concatenation.of(n)) is not None]
         if not found:
             return graph
-        places = _Places(graph, self)
+        places = _Places(graph, self, known, fresh)
         order = sorted(range(len(found)), key=lambda i: (-elements(found[i].result), -i))
         changed = {id(found[i].group): nodes for i in order if (nodes := places.arrange(found[i]))}
         if not changed:
@@ -55,21 +60,20 @@ class PlaceParts(Pass):
 
 @dataclass
 class _Places:
-    """What lies where so far, in terms of the graph before any change."""
+    """What lies where so far, in terms of the graph before any change. ``known`` are the symbols whose values are known before the
+    run."""
 
     graph: Graph
     limits: PlaceParts
+    known: frozenset[str]
+    fresh: Callable[[str], str]
     parts: dict[Value, Part] = field(default_factory=dict)
     roots: Mapping[Value, Value] = field(init=False)
     outputs: frozenset[Value] = field(init=False)
-    known: frozenset[str] = field(init=False)
-    fresh: Callable[[str], str] = field(init=False)
 
     def __post_init__(self) -> None:
         self.roots = memory_roots(self.graph)
         self.outputs = frozenset(self.roots[v] for v in self.graph.outputs)
-        self.known = input_symbols(self.graph)
-        self.fresh = fresh_names(self.graph)
 
     def arrange(self, item: Concatenation) -> tuple[Node, ...]:
         """The groups in place of that of ``item``; none where it stays."""

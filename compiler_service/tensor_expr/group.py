@@ -92,7 +92,7 @@ def group_kernels(
     """
     body = node.attributes["body"]
     assert isinstance(body, Graph)
-    tensors = _define(body, node, known, strides)
+    tensors = define_group(body, node, known, strides)
     outer = dict(zip(body.inputs, node.operands, strict=True))
     names = node.attributes.get("nodes", ())
     assert isinstance(names, tuple)
@@ -107,7 +107,7 @@ def group_kernels(
     )
 
 
-def _define(body: Graph, node: Node, known: Known, strides: Mapping[Value, Strides]) -> dict[Value, Tensor]:
+def define_group(body: Graph, node: Node, known: Known, strides: Mapping[Value, Strides]) -> dict[Value, Tensor]:
     """The tensor of every value of ``body``."""
     tensors: dict[Value, Tensor] = {}
     measured = frozenset(v for n in body.nodes for v in measured_operands(n))
@@ -140,7 +140,7 @@ def _kernel(
     if isinstance(tensor.op, Placeholder):  # a copy
         source = tensor
         tensor = compute(source.shape, lambda *i: source[i], name="copy")
-    flops, assumed = _flops(tensor), _assumptions(tensor)
+    flops, assumed = flops_of(tensor), _assumptions(tensor)
     known = _with_known_elements(replace(tensor, strides=strides))
     output, shrunk = coalesce(known)
     original = {new: old for old, new in shrunk.items()}
@@ -274,7 +274,7 @@ def _renamed_tensors(
 _FREE = (Const, Var, Load, Cast, Reinterpret)
 
 
-def _flops(output: Tensor) -> Dim:
+def flops_of(output: Tensor) -> Dim:
     """Arithmetic operations on floats: one per operator node and element, one more per reduced element."""
     total: Dim = 0
     for tensor in topological(output):

@@ -18,6 +18,7 @@ from compiler_service.options import CompileOptions
 from compiler_service.pipeline import compile_model
 from runtime_service.loader import load_model
 from shared_ir.artifact import Artifact
+from shared_ir.target import Target
 
 Array = NDArray[Any]
 Feeds = Mapping[str, Array]
@@ -68,19 +69,23 @@ def normal(*shape: int, seed: int = 0) -> Array:
     return np.random.default_rng(seed).standard_normal(shape).astype(np.float32)
 
 
-def compiled(proto: onnx.ModelProto, opt_level: int = 3) -> Artifact:
+def compiled(proto: onnx.ModelProto, opt_level: int = 3, target: Target | None = None) -> Artifact:
     source = ModelSource.of(proto.SerializeToString())
-    return compile_model(source, host_target(), CompileOptions(opt_level=opt_level), workers=0)
+    return compile_model(source, target or host_target(), CompileOptions(opt_level=opt_level), workers=0)
 
 
 def assert_equals_onnxruntime(
-    proto: onnx.ModelProto, requests: Sequence[Feeds], opt_level: int = 3, tolerance: float = 2e-5
+    proto: onnx.ModelProto,
+    requests: Sequence[Feeds],
+    opt_level: int = 3,
+    tolerance: float = 2e-5,
+    target: Target | None = None,
 ) -> Artifact:
     """Every request through both executors, in order over one handle each; outputs equal those of ONNX Runtime."""
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 4
     session = onnxruntime.InferenceSession(proto.SerializeToString(), options, providers=["CPUExecutionProvider"])
-    artifact = compiled(proto, opt_level)
+    artifact = compiled(proto, opt_level, target)
     for executor in EXECUTORS:
         with load_model(artifact, threads=2, executor=executor) as loaded:
             for feeds in requests:
