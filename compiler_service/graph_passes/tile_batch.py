@@ -196,11 +196,12 @@ def _cheapest(run: Chain, batch: Batch, limits: TileBatch) -> list[Chain]:
         total += _saved(stage, batch, limits.costs)
         if total > most:
             first, last, most = start, i + 1, total
-    chain = run[first:last]
-    if sum(not is_view(s.node) for s in chain) < _LEAST_KERNELS:
+    if first == last:
         return []
-    whole = sum(_cycles(s, batch, limits.costs, 1) for s in chain)
-    own = [chain] if most >= limits.least_share * whole else []
+    chain = run[first:last]
+    kernels = sum(not is_view(s.node) for s in chain)
+    least = limits.least_share * sum(_cycles(s, batch, limits.costs, 1) for s in chain)
+    own = [chain] if kernels >= _LEAST_KERNELS and most >= least else []
     return [*_cheapest(run[:first], batch, limits), *own, *_cheapest(run[last:], batch, limits)]
 
 
