@@ -123,7 +123,7 @@ class _Plan:
         self._transposed = transposed
         self._before = before
         self._output = state.output
-        self._layout = Layout.of(match, state.output)
+        self._layout = Layout.of(match, state.output, target)
         self._columns, self._rows, self._window = self._layout.columns, self._layout.rows, self._layout.window
         self._argument, self._rows_of = state.argument(match.weight.tensor), state.argument(match.data.tensor)
         constant = self._argument in kernel.constants

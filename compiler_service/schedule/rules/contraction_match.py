@@ -22,7 +22,8 @@ class Contraction:
     Attributes:
         rows: axis of the row tile, or None for a vector times a matrix.
         groups: columns of one group when ``data`` depends on ``n // groups``, else 0.
-        window: axis before ``rows`` of more rows for the same weights (image rows, along which a window may slide too), or None.
+        window: axis before ``rows`` of more rows for the same weights (image rows, along which a window may slide too), or None; what
+            stands between them chooses other weights.
     """
 
     stage: Stage
@@ -128,11 +129,7 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
         for n in spatial
         if any(depends(i, n) for i in data.indices) and not any(depends(i, n) for i in weight.indices)
     ]
-    rows = used[-1] if used else None
-    if rows is None or rows == spatial[0]:
-        return rows, None
-    before = spatial[spatial.index(rows) - 1]
-    return rows, before if before in used else None
+    return used[-1] if used else None, used[-2] if len(used) > 1 else None
 
 
 def local_data(state: State, reduction: Stage) -> Stage | None:

@@ -11,7 +11,7 @@ from compiler_service.schedule.rules.contraction_match import Contraction
 from compiler_service.schedule.rules.contraction_tasks import Division, Tile, Work, best_division
 from compiler_service.schedule.state import Stage
 from compiler_service.schedule.tiles import chunk, lanes, register_tile, register_tiles, tile_cycles
-from compiler_service.tensor_expr.tensor import Axis, axis_var
+from compiler_service.tensor_expr.tensor import Axis, Load, axis_var
 from shared_ir.dim import Dim
 from shared_ir.expr import Const, substitute
 from shared_ir.simplify import simplify
@@ -52,7 +52,7 @@ class Layout:
         names: for each axis of the contraction, that of the output.
         columns, rows, window: see :class:`Contraction`.
         outer: axes that every task has one element of.
-        inner: axes after the rows that choose other weights for the same data.
+        inner: axes after the rows that choose other weights for the same data, where the second-level cache keeps them all.
     """
 
     names: Mapping[str, Axis]
@@ -63,7 +63,7 @@ class Layout:
     inner: tuple[Axis, ...]
 
     @classmethod
-    def of(cls, match: Contraction, output: Stage) -> Layout:
+    def of(cls, match: Contraction, output: Stage, target: Target) -> Layout:
         axes = output.compute.axes
         names = {s.name: o for s, o in zip(match.stage.compute.axes, axes, strict=True)}
         columns = names[match.columns]
@@ -71,7 +71,8 @@ class Layout:
         window = None if match.window is None else names[match.window]
         others = [a for a in axes if a not in (columns, rows, window)]
         last = len(axes) if rows is None else axes.index(rows)
-        inner = tuple(a for a in others if axes.index(a) > last)
+        kept = _bytes(match.weight) <= target.l2 // 2
+        inner = tuple(a for a in others if kept and axes.index(a) > last)
         return cls(names, columns, rows, window, tuple(a for a in others if a not in inner), inner)
 
 
@@ -224,8 +225,7 @@ class Sizes:
 
     @property
     def weight_bytes(self) -> int:
-        weight = self._match.weight
-        return math.prod(d for d in weight.tensor.shape if isinstance(d, int)) * weight.dtype.itemsize
+        return _bytes(self._match.weight)
 
     def _group_width(self, group: int) -> int:
         """Lanes of a vector within a group: all of them where the last vector may be masked and is at least half full."""
@@ -308,6 +308,10 @@ class Sizes:
                 moved = simplify(substitute(index, {axis_var(name): axis_var(name) + 1}) - index)
                 return int(moved.value) if isinstance(moved, Const) else 1
         return 1
+
+
+def _bytes(load: Load) -> int:
+    return _product(load.tensor.shape) * load.dtype.itemsize
 
 
 def _extent(axis: Axis | None) -> int:
