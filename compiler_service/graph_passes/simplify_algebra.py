@@ -12,6 +12,7 @@ from compiler_service.graph_passes.rules_integer_products import integer_product
 from compiler_service.graph_passes.rules_kept_weights import KEPT_WEIGHT_RULES
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
 from compiler_service.graph_passes.rules_patterns import PATTERN_RULES
+from compiler_service.graph_passes.rules_positions import POSITION_RULES
 from compiler_service.graph_passes.rules_product import product_rules
 from compiler_service.graph_passes.rules_quantized import quantized_rules
 from compiler_service.graph_passes.rules_sequential import SEQUENTIAL_RULES
@@ -41,6 +42,7 @@ class SimplifyAlgebra(Pass):
             *MOVEMENT_RULES,
             *WINDOW_RULES,
             *PATTERN_RULES,
+            *POSITION_RULES,
             *SEQUENTIAL_RULES,
             *KEPT_WEIGHT_RULES,
             *quantized_rules(self.approximate),

@@ -1,0 +1,48 @@
+"""Positions that are the same all along the other axes: whole slices are gathered and scattered, not elements.
+
+Graph networks say so with an expanded index: ``y[i[e], f] += u[e, f]``, for every edge ``e`` and all features ``f``.
+"""
+
+from __future__ import annotations
+
+from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from shared_ir.graph import Node, Value
+
+
+def _gathered_slices(node: Node, site: Site) -> Replacement:
+    x, indices = node.operands
+    axis = int_attribute(node, "axis") % x.type.rank
+    positions = _of_slices(indices, x, axis, site)
+    return None if positions is None else site.node("Gather", (x, positions), {"axis": axis})
+
+
+def _scattered_slices(node: Node, site: Site) -> Replacement:
+    data, indices, updates = node.operands
+    axis = int_attribute(node, "axis") % data.type.rank
+    positions = _of_slices(indices, data, axis, site)
+    if positions is None or axis > 0 or updates.shape != indices.shape:
+        return None
+    rows = site.reshape(positions, (indices.shape[0], 1))
+    attributes = {"reduction": str(node.attributes.get("reduction", "none"))}
+    return site.node("ScatterND", (data, rows, updates), attributes)
+
+
+def _of_slices(indices: Value, data: Value, axis: int, site: Site) -> Value | None:
+    """The positions along ``axis``, a vector, where ``indices`` repeats them all along the other axes of ``data``."""
+    expanded = site.producer(indices, "Expand")
+    if expanded is None or indices.type.rank != data.type.rank:
+        return None
+    source = expanded.operands[0]
+    own = (1,) * (indices.type.rank - source.type.rank) + source.shape
+    others = [a for a in range(data.type.rank) if a != axis]
+    whole = all(own[a] == 1 and indices.shape[a] == data.shape[a] for a in others)
+    if not whole or own[axis] != indices.shape[axis]:
+        return None
+    return site.reshape(source, (indices.shape[axis],))
+
+
+POSITION_RULES: tuple[Rule, ...] = (
+    rule("GatherElements", _gathered_slices),  # y[e, f] = x[i[e], f]
+    rule("ScatterElements", _scattered_slices),  # y = x; y[i[e], f] = u[e, f]
+)
