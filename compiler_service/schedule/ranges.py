@@ -123,6 +123,8 @@ class _Standing:
         own = next((r for n, r in self._ranges.items() if index == axis_var(n)), None)
         if own is not None:  # the axis itself: keep its limit
             return Range(own.base, own.extent, own.limit, interior=own.interior)
+        if any(isinstance(e, Load) for e in walk(index)):  # the data says where: anywhere
+            return Range(lift(0), extent)
         first = at_base(index, self._ranges)
         distance = self._inside(substitute(index, self._moved) - first)
         low, high = self._inside.interval(distance)

@@ -5,10 +5,11 @@ from __future__ import annotations
 from compiler_service.loop_ir.ir import BufferLoad, Store
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
+from compiler_service.schedule.steps import ComputeAt
 from compiler_service.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
-from shared_ir.expr import lift, minimum, walk
+from shared_ir.expr import lift, maximum, minimum, walk
 from tests.compiler_service.schedule.kernels import AVX512, arguments_of, check
 
 
@@ -40,3 +41,17 @@ def test_a_load_that_stands_still_needs_no_mask_though_the_size_bounds_its_index
     output = compute((n, m), lambda i, j: x[minimum(index[i], lift(m) - 1)] + x[j], name="gather")
     for after_passes in (False, True):
         check(output, {"n": 3, "m": 21}, AVX512, frozenset(), after_passes)
+
+
+def test_a_part_that_data_points_into_is_kept_as_a_whole() -> None:
+    """Its first row used to be where the first index points, which says nothing about the others."""
+    x, index = placeholder("x", (40, 3), DType.FLOAT32), placeholder("index", (40, 20), DType.INT64)
+    part = compute((40, 3), lambda i, j: x[i, j], name="part")
+    place = compute((40, 20), lambda i, j: index[i, j], name="place")
+    output = compute(
+        (40, 20, 3), lambda i, k, c: part[maximum(minimum(place[i, k], 39), 0), c], name="gather", axes=("i", "k", "c")
+    )
+    schedule = default_schedule(output, frozenset(), AVX512)
+    assert any(isinstance(s, ComputeAt) and s.stage == "part" for s in schedule)
+    for after_passes in (False, True):
+        check(output, {}, AVX512, frozenset(), after_passes)
