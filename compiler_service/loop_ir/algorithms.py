@@ -10,7 +10,8 @@ from compiler_service.loop_ir.chains import Chain, cumulate
 from compiler_service.loop_ir.compact import Cell, let, load, loop, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
 from compiler_service.loop_ir.scattering import scatter_elements, scatter_slices
-from compiler_service.loop_ir.sorting import best_of_rows, sort_rows
+from compiler_service.loop_ir.selection import best_of_rows
+from compiler_service.loop_ir.sorting import sort_rows
 from compiler_service.loop_ir.trees import Walks, walk_trees
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim

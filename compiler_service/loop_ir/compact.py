@@ -11,7 +11,7 @@ from shared_ir.dim import Dim, as_dim, product
 from shared_ir.expr import Const, Expr, Scalar, Var, lift
 
 Index = tuple[Expr, ...]
-_LANES = 16
+LANES = 16
 
 
 @dataclass(frozen=True)
@@ -45,15 +45,15 @@ def elements(shape: Sequence[Dim], body: Callable[[Index], Statement]) -> Statem
     if not shape:
         return body(())
     *outer, last = shape
-    full = lift(last) // _LANES
+    full = lift(last) // LANES
 
     def row(index: Index) -> Statement:
         def vector(i: Var) -> Statement:
             lane = Var("lane")
-            return For(lane, lift(_LANES), ForKind.VECTORIZED, body((*index, i * _LANES + lane)))
+            return For(lane, lift(LANES), ForKind.VECTORIZED, body((*index, i * LANES + lane)))
 
-        rest = loop("rest", as_dim(lift(last) % _LANES), lambda i: body((*index, full * _LANES + i)))
-        return rest if isinstance(last, int) and last < _LANES else Block((loop("vector", as_dim(full), vector), rest))
+        rest = loop("rest", as_dim(lift(last) % LANES), lambda i: body((*index, full * LANES + i)))
+        return rest if isinstance(last, int) and last < LANES else Block((loop("vector", as_dim(full), vector), rest))
 
     return nest("row", outer, row)
 

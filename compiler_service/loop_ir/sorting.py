@@ -1,4 +1,4 @@
-"""Loop functions that sort rows: all of a row by merging, the first few elements of one by insertion. One row per task."""
+"""Loop functions that sort rows by merging. One row per task."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _MOST_LEVELS = 40
 """Rows have fewer than 2**40 elements."""
 
 
-def _precedes(a: Expr, b: Expr, largest: bool) -> Expr:
+def precedes(a: Expr, b: Expr, largest: bool) -> Expr:
     """Whether ``a`` must come before ``b``; NaN counts as the largest number."""
     if a.dtype.is_float and a.dtype.bits < 32:
         a, b = cast(a, DType.FLOAT32), cast(b, DType.FLOAT32)
@@ -36,11 +36,11 @@ def _precedes(a: Expr, b: Expr, largest: bool) -> Expr:
     if not a.dtype.is_float:
         return before
     first, second = (a, b) if largest else (b, a)
-    alone = logical_and(Unary(UnaryOp.IS_NAN, first), _not(Unary(UnaryOp.IS_NAN, second)))
+    alone = logical_and(Unary(UnaryOp.IS_NAN, first), logical_not(Unary(UnaryOp.IS_NAN, second)))
     return logical_or(before, alone)
 
 
-def _not(x: Expr) -> Expr:
+def logical_not(x: Expr) -> Expr:
     return Unary(UnaryOp.NOT, x)
 
 
@@ -49,27 +49,32 @@ def _power_of_two(exponent: Expr) -> Expr:
 
 
 @dataclass(frozen=True)
-class _MergeSort:
-    """Runs of 1, 2, 4, ... positions are merged from one half of ``out`` into the other."""
+class MergeSort:
+    """Positions in ``row`` of ``x``, in ``out[*place, 0, :]``: runs of 1, 2, 4, ... of them are merged from one half into the other."""
 
     x: Buffer
-    out: Buffer
     row: tuple[Expr, ...]
+    out: Buffer
+    place: tuple[Expr, ...]
     largest: bool
 
     @property
     def size(self) -> Expr:
-        return lift(self.x.shape[-1])
+        return lift(self.out.shape[-1])
 
-    def statement(self) -> Statement:
-        start = loop("p", self.size, lambda p: self.put(0, p, p))
-        return Block((start, loop("level", _MOST_LEVELS, self.level), self.bring_home()))
+    def of_row(self) -> Statement:
+        """All positions of the row, sorted."""
+        return Block((loop("p", self.size, lambda p: self.put(0, p, p)), self.of_given()))
+
+    def of_given(self) -> Statement:
+        """The positions that are there, sorted."""
+        return Block((loop("level", _MOST_LEVELS, self.level), self.bring_home()))
 
     def at(self, half: Expr | int, i: Expr) -> Expr:
-        return load(self.out, *self.row, half, i)
+        return load(self.out, *self.place, half, i)
 
     def put(self, half: Expr | int, i: Expr, position: Expr) -> Statement:
-        return Store(self.out, (*self.row, lift(half), i), position)
+        return Store(self.out, (*self.place, lift(half), i), position)
 
     def level(self, number: Var) -> Statement:
         width = _power_of_two(number)
@@ -86,8 +91,8 @@ class _MergeSort:
                     load(self.x, *self.row, self.at(source, i.value)),
                     load(self.x, *self.row, self.at(source, j.value)),
                 )
-                other_first = select(j.value < high, _precedes(theirs, ours, self.largest), False)
-                decide = left.set(select(i.value < middle, _not(other_first), False))
+                other_first = select(j.value < high, precedes(theirs, ours, self.largest), False)
+                decide = left.set(select(i.value < middle, logical_not(other_first), False))
                 chosen = select(left.value, self.at(source, i.value), self.at(source, j.value))
                 advance = If(left.value, i.set(i.value + 1), j.set(j.value + 1))
                 return Block((decide, self.put((number + 1) % 2, low + q, chosen), advance))
@@ -116,36 +121,5 @@ class _MergeSort:
 def sort_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim, Statement]:
     """``out`` [..., 2, n]: the sorted positions of the rows of ``x`` [..., n], and room to work in. Stable."""
     lead = x.shape[:-1]
-    return product(lead), _MergeSort(x, out, unravel(task, lead), largest).statement()
-
-
-def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim, Statement]:
-    """``out`` [..., k]: the first k sorted positions of the rows of ``x``. Stable; made for k much smaller than the row."""
-    lead, count = x.shape[:-1], out.shape[-1]
     row = unravel(task, lead)
-    assert isinstance(count, int)
-
-    def kept_at(i: Expr) -> Expr:
-        return load(out, *row, i)
-
-    def beats(i: Expr, rank: Expr) -> Expr:
-        return _precedes(load(x, *row, i), load(x, *row, kept_at(rank)), largest)
-
-    def insert(i: Var, kept: Cell, low: Cell, high: Cell) -> Statement:
-        middle = (low.value + high.value) // 2
-        halve = If(low.value < high.value, If(beats(i, middle), high.set(middle), low.set(middle + 1)))
-        last = minimum(kept.value, lift(count - 1))
-        shift = loop("s", last - low.value, lambda s: Store(out, (*row, last - s), kept_at(last - s - 1)))
-        grow = If(kept.value < count, kept.set(kept.value + 1))
-        return Block((loop("h", count.bit_length(), lambda _: halve), shift, Store(out, (*row, low.value), i), grow))
-
-    def visit(i: Var, kept: Cell) -> Statement:
-        enters = select(kept.value < count, lift(True, DType.BOOL), beats(i, lift(count - 1)))
-        return If(
-            enters,
-            with_cell(
-                "low", lift(0), lambda low: with_cell("high", kept.value, lambda high: insert(i, kept, low, high))
-            ),
-        )
-
-    return product(lead), with_cell("kept", lift(0), lambda kept: loop("i", x.shape[-1], lambda i: visit(i, kept)))
+    return product(lead), MergeSort(x, row, out, row, largest).of_row()

@@ -143,6 +143,35 @@ def test_not_a_number_is_the_largest(algorithm: str) -> None:
     assert sorted_by(algorithm, data, DType.FLOAT32, False, 6).tolist() == [[3, 0, 2, 5, 1, 4]]
 
 
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize(
+    "dtype",
+    [DType.FLOAT32, DType.FLOAT64, DType.FLOAT16, DType.INT8, DType.UINT8, DType.INT32, DType.INT64, DType.UINT64],
+)
+def test_the_first_many_are_those_that_reach_a_threshold(dtype: DType, largest: bool) -> None:
+    random = np.random.default_rng(dtype.bits)
+    few, many = random.integers(0, 9, (1, 90)), random.integers(0, 1 << 62, (1, 90))
+    for numbers in (few, many, many * (random.random((1, 90)) < 0.5), np.zeros((1, 90), np.int64)):
+        data = (numbers >> (62 - min(dtype.bits, 62))).astype(dtype.numpy)
+        if dtype.is_signed:
+            data = data * random.choice(np.array([-1, 1], dtype.numpy), data.shape)
+        keys = data.astype(object)
+        expected = sorted(range(90), key=lambda i: -keys[0, i] if largest else keys[0, i])
+        for count in (65, 90):
+            assert sorted_by("ingot.Best", data, dtype, largest, count).tolist() == [expected[:count]]
+
+
+@pytest.mark.parametrize("largest", [True, False])
+@pytest.mark.parametrize("share", [0.1, 0.9, 1.0])
+def test_a_threshold_knows_no_number_and_infinities(share: float, largest: bool) -> None:
+    random = np.random.default_rng(0)
+    data = random.choice(np.array([1, -1, np.inf, -np.inf, 0.0, -0.0], np.float32), (1, 80))
+    data = np.where(random.random((1, 80)) < share, np.float32(np.nan), data)
+    rank = [(2, 0) if np.isnan(v) else (1, float(v)) for v in data[0]]
+    expected = sorted(range(80), key=lambda i: tuple(-r for r in rank[i]) if largest else rank[i])
+    assert sorted_by("ingot.Best", data, DType.FLOAT32, largest, 70).tolist() == [expected[:70]]
+
+
 def in_both_forms(function: Function, arrays: list[Array], blank: Array) -> Array:
     """What the program makes of ``blank``, the same before and after the loop passes."""
     verify(function)
