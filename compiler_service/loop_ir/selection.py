@@ -29,6 +29,8 @@ _MOST_INSERTED = 64
 _LEAST_SHARE = 32
 """More than so many, or than this share of a row, are found by a threshold: an insertion moves all that are kept, and the shorter the
 row the larger the part of it that enters."""
+_KEY_BITS = 64
+"""Of the integers that stand for values while the threshold is sought."""
 _LANE = Var("lane")
 
 
@@ -39,12 +41,11 @@ def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim,
     assert isinstance(count, int)
     short = isinstance(x.shape[-1], int) and count * _LEAST_SHARE > x.shape[-1]
     find = _reaching if short or count > _MOST_INSERTED else _inserted
-    chosen = find(x, row, count, largest)
 
     def written(positions: Callable[[Expr], Expr]) -> Statement:
         return loop("k", count, lambda k: Store(out, (*row, k), positions(k)))
 
-    return product(lead), chosen(written)
+    return product(lead), find(x, row, count, largest, written)
 
 
 def _vector(body: Statement) -> Statement:
@@ -158,11 +159,11 @@ class _Insertion:
         return loop("v", self.moved.shape[0] // LANES, body)
 
 
-_Chosen = Callable[[Callable[[Callable[[Expr], Expr]], Statement]], Statement]
-"""Finds positions, then runs what is made of the function that tells position ``k``."""
+_Written = Callable[[Callable[[Expr], Expr]], Statement]
+"""What is made of the function that tells position ``k``."""
 
 
-def _inserted(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool) -> _Chosen:
+def _inserted(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, written: _Written) -> Statement:
     room = -(-count // LANES) * LANES
     values, moved = (Buffer(n, x.dtype, (s,), Scope.STACK) for n, s in (("values", room + 1), ("moved", room)))
     positions, carried = (
@@ -172,18 +173,12 @@ def _inserted(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool) -> _C
         "r", room + 1, lambda r: Block((Store(values, (r,), load(x, *row, 0)), Store(positions, (r,), lift(0))))
     )
 
-    def chosen(written: Callable[[Callable[[Expr], Expr]], Statement]) -> Statement:
-        def over(kept: Cell) -> Statement:
-            insertion = _Insertion(x, row, count, largest, values, positions, moved, carried, kept)
-            return Block((start, insertion.statement(), written(lambda k: load(positions, k + 1))))
+    def over(kept: Cell) -> Statement:
+        insertion = _Insertion(x, row, count, largest, values, positions, moved, carried, kept)
+        return Block((start, insertion.statement(), written(lambda k: load(positions, k + 1))))
 
-        return _with((values, positions, moved, carried), with_cell("kept", lift(0), over))
-
-    return chosen
-
-
-def _with(buffers: tuple[Buffer, ...], body: Statement) -> Statement:
-    for buffer in reversed(buffers):
+    body = with_cell("kept", lift(0), over)
+    for buffer in (carried, moved, positions, values):
         body = Allocate(buffer, body)
     return body
 
@@ -289,15 +284,12 @@ class _Threshold:
         return each_that(holds, take, 0, self.x.shape[-1])
 
 
-_KEY_BITS = 64
-
-
-def _reaching(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool) -> _Chosen:
+def _reaching(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, written: _Written) -> Statement:
     threshold = _Threshold(x, row, count, largest)
     order = Buffer("order", DType.INT64, (2, count), Scope.STACK)
     least, greatest = threshold.range()
 
-    def found(value: Expr, taken: Cell) -> Statement:
+    def collected(value: Expr, taken: Cell) -> Statement:
         steps = [
             threshold.collect(lambda i: threshold.precedes(i, value), order, taken),
             threshold.collect(lambda i: equal(threshold.element(i), value), order, taken),
@@ -307,20 +299,13 @@ def _reaching(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool) -> _C
             steps.append(If(taken.value < count, no_number))
         return Block((*steps, MergeSort(x, row, order, (), largest).of_given()))
 
-    def chosen(written: Callable[[Callable[[Expr], Expr]], Statement]) -> Statement:
-        def over(low: Cell, high: Cell) -> Statement:
-            narrowed = loop("step", threshold.dtype.bits, lambda _: threshold.halve(low, high))
-            sure = low if largest else high
-            collected = with_cell(
-                "limit",
-                threshold.value(sure.value),
-                lambda limit: with_cell("taken", lift(0), lambda taken: found(limit.value, taken)),
-            )
-            return Block((narrowed, collected, written(lambda k: load(order, 0, k))))
-
-        return Allocate(
-            order,
-            with_cell("low", lift(least), lambda low: with_cell("high", lift(greatest), lambda high: over(low, high))),
+    def over(low: Cell, high: Cell) -> Statement:
+        narrowed = loop("step", threshold.dtype.bits, lambda _: threshold.halve(low, high))
+        limit = threshold.value(low.value if largest else high.value)
+        found = with_cell(
+            "limit", limit, lambda at: with_cell("taken", lift(0), lambda taken: collected(at.value, taken))
         )
+        return Block((narrowed, found, written(lambda k: load(order, 0, k))))
 
-    return chosen
+    ends = with_cell("low", lift(least), lambda low: with_cell("high", lift(greatest), lambda high: over(low, high)))
+    return Allocate(order, ends)
