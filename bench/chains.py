@@ -29,7 +29,7 @@ class Chain:
     nodes: list[onnx.NodeProto] = field(default_factory=list)
     initializers: list[onnx.TensorProto] = field(default_factory=list)
 
-    def add(self, op: str, *inputs: str, domain: str = "", **attributes: int) -> str:
+    def add(self, op: str, *inputs: str, domain: str = "", **attributes: int | list[int]) -> str:
         result = f"v{len(self.nodes)}"
         self.nodes.append(helper.make_node(op, inputs, [result], domain=domain, **attributes))
         return result
