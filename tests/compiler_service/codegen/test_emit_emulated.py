@@ -11,6 +11,9 @@ from emulated import EmulatedKernel
 from loop_kernels import matmul
 from test_emit_operators import TYPES, check_casts, check_operators
 
+from compiler_service.loop_ir import passes
+from compiler_service.loop_ir.algorithms import algorithm_function
+from compiler_service.tensor_expr.tensor import placeholder
 from shared_ir.dtype import DType
 from shared_ir.target import parse_target
 
@@ -51,3 +54,15 @@ def test_dot_products_of_bytes_on_arm(tmp_path: Path) -> None:
     target = parse_target("raspberry-pi/5")
     assert target.dot4 is DType.INT8
     check_operators(DType.INT32, 4, target, partial(EmulatedKernel, folder=tmp_path))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("count", [5, 70])  # by insertion, by a threshold
+@pytest.mark.parametrize(("name", "dtype"), [c for c in CASES if c[1] in (DType.FLOAT32, DType.INT64)])
+def test_the_first_of_rows_on_other_machines(name: str, dtype: DType, count: int, tmp_path: Path) -> None:
+    x = np.random.default_rng(count).integers(-50, 50, (3, 301)).astype(dtype.numpy)
+    given, out = placeholder("x", x.shape, dtype), placeholder("y", (3, count), DType.INT64)
+    function = passes.run(algorithm_function("ingot.Best", "best", [given], out, 0, {"largest": 1}))
+    found = np.zeros((3, count), np.int64)
+    EmulatedKernel(function, parse_target(name), tmp_path)([x, found], {})
+    np.testing.assert_array_equal(found, np.argsort(-x, axis=1, kind="stable")[:, :count])
