@@ -50,7 +50,7 @@ class Costs:
         launch: cycles of a launch, and of the threads meeting at its end.
     """
 
-    cache: int = 1 << 24
+    cache: int = 1 << 23
     cached: float = 16
     uncached: float = 8
     flops: float = 32
@@ -59,9 +59,9 @@ class Costs:
 
     @classmethod
     def of(cls, target: Target) -> Costs:
-        """Half of the cache is left to weights, and to others who share it."""
+        """A quarter of the cache: the rest is left to weights, and to others who share it."""
         flops = 2 * target.vector_bits / DType.FLOAT32.bits
-        return cls((target.l3 or target.l2) // 2, 2 * target.memory_bytes, target.memory_bytes, flops)
+        return cls((target.l3 or target.l2) // 4, 2 * target.memory_bytes, target.memory_bytes, flops)
 
     def kernel(self, flops: float, moved: float) -> float:
         """A launch that reads and writes ``moved`` bytes."""

@@ -15,8 +15,8 @@ from runtime_service.loader import load_model
 from shared_ir.artifact import Artifact
 from shared_ir.plan import Repeat, walk_steps
 
-SMALL = replace(host_target(), l2=64 << 10, l3=256 << 10, memory_bytes=1)
-"""Half of its last-level cache holds some of the images below, not all, and memory is slow."""
+SMALL = replace(host_target(), l2=64 << 10, l3=512 << 10, memory_bytes=1)
+"""A quarter of its last-level cache holds some of the images below, not all, and memory is slow."""
 
 
 def convolutions(samples: int | str) -> onnx.ModelProto:

@@ -157,8 +157,8 @@ def test_the_number_of_samples_is_another_one_for_a_part() -> None:
 
 def test_the_costs_of_a_target() -> None:
     zen, small = (Costs.of(parse_target(name)) for name in ("amd/zen4", "raspberry-pi/4b"))
-    assert (zen.cache, zen.cached, zen.uncached, zen.flops) == (16 << 20, 16, 8, 32)
-    assert (small.cache, small.flops) == (512 << 10, 8)
+    assert (zen.cache, zen.cached, zen.uncached, zen.flops) == (8 << 20, 16, 8, 32)
+    assert (small.cache, small.flops) == (256 << 10, 8)
 
 
 @pytest.mark.slow
