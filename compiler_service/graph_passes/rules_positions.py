@@ -5,7 +5,7 @@ Graph networks say so with an expanded index: ``y[i[e], f] += u[e, f]``, for eve
 
 from __future__ import annotations
 
-from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.attributes import int_attribute, text_attribute
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.graph import Node, Value
 
@@ -24,8 +24,7 @@ def _scattered_slices(node: Node, site: Site) -> Replacement:
     if positions is None or axis > 0 or updates.shape != indices.shape:
         return None
     rows = site.reshape(positions, (indices.shape[0], 1))
-    attributes = {"reduction": str(node.attributes.get("reduction", "none"))}
-    return site.node("ScatterND", (data, rows, updates), attributes)
+    return site.node("ScatterND", (data, rows, updates), {"reduction": text_attribute(node, "reduction", "none")})
 
 
 def _of_slices(indices: Value, data: Value, axis: int, site: Site) -> Value | None:

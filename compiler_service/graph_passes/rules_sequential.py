@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.attributes import int_attribute, text_attribute
 from compiler_service.graph_passes.operands import integer_operand
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.arrays import storage_dtype
@@ -33,7 +33,9 @@ def _scatter_elements(node: Node, site: Site) -> Replacement:
     axis = int_attribute(node, "axis") % data.type.rank
     if data.dtype is DType.STRING or _is_few(indices.shape[axis]):
         return None
-    return site.node("ingot.Scattered", node.operands, {"axis": axis, "reduction": _reduction(node)})
+    return site.node(
+        "ingot.Scattered", node.operands, {"axis": axis, "reduction": text_attribute(node, "reduction", "none")}
+    )
 
 
 def _scatter_slices(node: Node, site: Site) -> Replacement:
@@ -41,7 +43,7 @@ def _scatter_slices(node: Node, site: Site) -> Replacement:
     *over, depth = indices.shape
     if data.dtype is DType.STRING or not isinstance(depth, int) or _is_few(product(over)):
         return None
-    return site.node("ingot.Scattered", node.operands, {"reduction": _reduction(node)})
+    return site.node("ingot.Scattered", node.operands, {"reduction": text_attribute(node, "reduction", "none")})
 
 
 def _unpool(node: Node, site: Site) -> Replacement:
@@ -58,10 +60,6 @@ def _unpool(node: Node, site: Site) -> Replacement:
 
 def _is_few(count: Dim) -> bool:
     return isinstance(count, int) and count <= _FEW
-
-
-def _reduction(node: Node) -> str:
-    return str(node.attributes.get("reduction", "none"))
 
 
 SEQUENTIAL_RULES: tuple[Rule, ...] = (

@@ -11,11 +11,9 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-import numpy as np
-
 from compiler_service.graph_passes.aliases import is_view
 from compiler_service.graph_passes.batch_parts import Batch, Stage, part_of, stage_of
-from compiler_service.graph_passes.fold_shapes import DIMS
+from compiler_service.graph_passes.builder import Builder
 from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.layout_state import HINT, elements
 from compiler_service.graph_passes.pass_manager import Pass
@@ -156,7 +154,7 @@ class _Tiling:
             "reverse": (0,) * len(leaving),
         }
         repeat = Node(REPEAT_OP, (None, None), tuple(stacked), attributes)
-        return [repeat, *(_view(rows, v) for rows, v in zip(stacked, leaving, strict=True))]
+        return [repeat, *(_view(rows, v, fresh) for rows, v in zip(stacked, leaving, strict=True))]
 
     def _is_read_outside(self, value: Value, chain: Chain) -> bool:
         inside = {id(s.node) for s in chain}
@@ -235,13 +233,9 @@ def _bytes(value: Value) -> int:
     return elements(value) * value.dtype.itemsize
 
 
-def _view(source: Value, target: Value) -> Node:
+def _view(source: Value, target: Value, fresh: Callable[[str], str]) -> Node:
     """The group that sees ``source`` in the shape of ``target``."""
-    shape = Value(f"{target.name}_shape", TensorType(DType.INT64, (target.type.rank,)))
-    constants: dict[Value, np.ndarray] = {}
-    dims = [Node(DIMS, (), (shape,), {"dims": target.shape})]
-    if all(isinstance(d, int) for d in target.shape):
-        constants, dims = {shape: np.array(target.shape, dtype=np.int64)}, []
-    reshape = Node("Reshape", (source, shape), (target,), {"allowzero": 1})
-    body = Graph("reshape", (source,), (target,), (*dims, reshape), constants)
+    builder = Builder(fresh)
+    reshape = Node("Reshape", (source, builder.dims(target.shape)), (target,), {"allowzero": 1})
+    body = Graph("reshape", (source,), (target,), (*builder.nodes, reshape), builder.added)
     return Node(GROUP_OP, (source,), (target,), {"body": body, "nodes": (), "view": True})

@@ -40,6 +40,12 @@ def loop(name: str, extent: Dim, body: Callable[[Var], Statement]) -> Statement:
     return For(var, lift(extent), ForKind.SERIAL, body(var))
 
 
+def lanes(body: Callable[[Var], Statement]) -> Statement:
+    """``body`` for each lane of a vector."""
+    lane = Var("lane")
+    return For(lane, lift(LANES), ForKind.VECTORIZED, body(lane))
+
+
 def elements(shape: Sequence[Dim], body: Callable[[Index], Statement]) -> Statement:
     """``body`` at every index of ``shape``, vectors along its last axis; it must do the same in every lane."""
     if not shape:
@@ -49,8 +55,7 @@ def elements(shape: Sequence[Dim], body: Callable[[Index], Statement]) -> Statem
 
     def row(index: Index) -> Statement:
         def vector(i: Var) -> Statement:
-            lane = Var("lane")
-            return For(lane, lift(LANES), ForKind.VECTORIZED, body((*index, i * LANES + lane)))
+            return lanes(lambda lane: body((*index, i * LANES + lane)))
 
         rest = loop("rest", as_dim(lift(last) % LANES), lambda i: body((*index, full * LANES + i)))
         return rest if isinstance(last, int) and last < LANES else Block((loop("vector", as_dim(full), vector), rest))

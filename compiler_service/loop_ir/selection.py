@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler_service.loop_ir.compact import LANES, Cell, load, loop, unravel, with_cell
-from compiler_service.loop_ir.ir import Allocate, Block, Buffer, For, ForKind, If, Scope, Statement, Store
-from compiler_service.loop_ir.sorting import MergeSort, logical_not, precedes
+from compiler_service.loop_ir.compact import LANES, Cell, lanes, load, loop, unravel, with_cell
+from compiler_service.loop_ir.ir import Allocate, Block, Buffer, If, Scope, Statement, Store
+from compiler_service.loop_ir.sorting import MergeSort, precedes
+from compiler_service.tensor_expr.scalar import logical_not
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -31,7 +32,6 @@ _LEAST_SHARE = 32
 row the larger the part of it that enters."""
 _KEY_BITS = 64
 """Of the integers that stand for values while the threshold is sought."""
-_LANE = Var("lane")
 
 
 def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim, Statement]:
@@ -48,11 +48,6 @@ def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim,
     return product(lead), find(x, row, count, largest, written)
 
 
-def _vector(body: Statement) -> Statement:
-    """``body`` for ``_LANE`` in a vector."""
-    return For(_LANE, lift(LANES), ForKind.VECTORIZED, body)
-
-
 def _one_where(condition: Expr) -> Expr:
     return select(condition, lift(1, DType.INT32), lift(0, DType.INT32))
 
@@ -66,7 +61,7 @@ def each_that(holds: Callable[[Expr], Expr], body: Callable[[Expr], Statement], 
 
     def look(first: Expr) -> Statement:
         def over(found: Cell) -> Statement:
-            count = _vector(found.set(found.value + _one_where(holds(first + _LANE))))
+            count = lanes(lambda lane: found.set(found.value + _one_where(holds(first + lane))))
             return Block((count, If(found.value > 0, loop("i", LANES, lambda i: visit(first + i)))))
 
         return with_cell("found", lift(0, DType.INT32), over)
@@ -115,48 +110,31 @@ class _Insertion:
         """Element ``i`` among those kept; of equal ones it comes last."""
 
         def ranked(rank: Cell) -> Statement:
-            def stays(vector: Expr) -> Statement:
-                place = vector * LANES + _LANE
+            def stays(place: Expr) -> Statement:
                 ahead = logical_not(precedes(self.element(i), load(self.values, place + 1), self.largest))
-                before = logical_and(place < self.kept.value, ahead)
-                return _vector(rank.set(rank.value + _one_where(before)))
+                return rank.set(rank.value + _one_where(logical_and(place < self.kept.value, ahead)))
 
             grow = If(self.kept.value < self.count, self.kept.set(self.kept.value + 1))
-            return Block((self.vectors(stays), self.put(i, cast(rank.value, DType.INT64)), grow))
+            return Block((self.ranks(stays), self.put(i, cast(rank.value, DType.INT64)), grow))
 
         return with_cell("rank", lift(0, DType.INT32), ranked)
 
     def put(self, i: Expr, rank: Expr) -> Statement:
         """Element ``i`` at ``rank``, and what is there and behind it one further."""
-        pairs = ((self.values, self.moved, self.element(i)), (self.positions, self.carried, cast(i, DType.INT64)))
+        value = self.shifted(self.values, self.moved, self.element(i), rank)
+        return Block((value, self.shifted(self.positions, self.carried, cast(i, DType.INT64), rank)))
 
-        def move(vector: Expr) -> Statement:
-            place = vector * LANES + _LANE
-            return Block(
-                tuple(
-                    _vector(
-                        Store(
-                            new,
-                            (place,),
-                            select(
-                                place > rank,
-                                load(old, place),
-                                select(equal(place, rank), own, load(old, place + 1)),
-                            ),
-                        )
-                    )
-                    for old, new, own in pairs
-                )
-            )
+    def shifted(self, old: Buffer, new: Buffer, own: Expr, rank: Expr) -> Statement:
+        def at(place: Expr) -> Expr:
+            here = select(equal(place, rank), own, load(old, place + 1))
+            return select(place > rank, load(old, place), here)
 
-        def back(vector: Expr) -> Statement:
-            place = vector * LANES + _LANE
-            return Block(tuple(_vector(Store(old, (place + 1,), load(new, place))) for old, new, _ in pairs))
+        moved = self.ranks(lambda place: Store(new, (place,), at(place)))
+        return Block((moved, self.ranks(lambda place: Store(old, (place + 1,), load(new, place)))))
 
-        return Block((self.vectors(move), self.vectors(back)))
-
-    def vectors(self, body: Callable[[Expr], Statement]) -> Statement:
-        return loop("v", self.moved.shape[0] // LANES, body)
+    def ranks(self, body: Callable[[Expr], Statement]) -> Statement:
+        """``body`` of every rank there is room for."""
+        return loop("v", self.moved.shape[0] // LANES, lambda v: lanes(lambda lane: body(v * LANES + lane)))
 
 
 _Written = Callable[[Callable[[Expr], Expr]], Statement]
@@ -261,17 +239,17 @@ class _Threshold:
         sums = Buffer("sums", DType.INT32, (LANES,), Scope.STACK)
 
         def count(b: Var) -> Statement:
-            return _vector(Store(sums, (_LANE,), load(sums, _LANE) + _one_where(holds(b * LANES + _LANE))))
+            return lanes(lambda lane: Store(sums, (lane,), load(sums, lane) + _one_where(holds(b * LANES + lane))))
 
         def over(total: Cell) -> Statement:
             def single(i: Var) -> Statement:
                 return total.set(total.value + _one_where(holds(blocks * LANES + i)))
 
             rest = loop("last", as_dim(size % LANES), single)
-            added = _vector(total.set(total.value + load(sums, _LANE)))
+            added = lanes(lambda lane: total.set(total.value + load(sums, lane)))
             return Block((loop("block", as_dim(blocks), count), added, rest, body(total.value)))
 
-        zero = _vector(Store(sums, (_LANE,), lift(0, DType.INT32)))
+        zero = lanes(lambda lane: Store(sums, (lane,), lift(0, DType.INT32)))
         return Allocate(sums, Block((zero, with_cell("total", lift(0, DType.INT32), over))))
 
     def collect(self, holds: Callable[[Expr], Expr], order: Buffer, taken: Cell) -> Statement:

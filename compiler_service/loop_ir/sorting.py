@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from compiler_service.loop_ir.compact import Cell, load, loop, unravel, with_cell
 from compiler_service.loop_ir.ir import Block, Buffer, If, Statement, Store
+from compiler_service.tensor_expr.scalar import logical_not
 from shared_ir.dim import Dim, product
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -38,10 +39,6 @@ def precedes(a: Expr, b: Expr, largest: bool) -> Expr:
     first, second = (a, b) if largest else (b, a)
     alone = logical_and(Unary(UnaryOp.IS_NAN, first), logical_not(Unary(UnaryOp.IS_NAN, second)))
     return logical_or(before, alone)
-
-
-def logical_not(x: Expr) -> Expr:
-    return Unary(UnaryOp.NOT, x)
 
 
 def _power_of_two(exponent: Expr) -> Expr:
