@@ -228,7 +228,7 @@ def _marked(stage: Stage, step: Unroll | Vectorize | Guard | Overlap | Peel | St
         return _overlapping(stage, step)
     if isinstance(step, Guard | Stagger):
         loop = stage.loop(step.loop)
-        marked = replace(loop, guarded=True) if isinstance(step, Guard) else replace(loop, staggered=True)
+        marked = replace(loop, guarded=True) if isinstance(step, Guard) else replace(loop, staggered=step.rows)
         return replace(stage, loops=tuple(marked if o == loop else o for o in stage.loops))
     kind = LoopKind.UNROLLED if isinstance(step, Unroll) else LoopKind.VECTORIZED
     return _with_kind(stage, (step.loop,), kind)

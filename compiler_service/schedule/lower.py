@@ -423,7 +423,7 @@ class _Lowering:
         if loop != ROOT and stage.loop(loop).staggered:
             parts: list[tuple[Stage, Part]] = [(c, partial(compute, c)) for c in children]
             parts.append((stage, lambda part: body(part, inside)))
-            result = self._staggered(stage.loop(loop).axis, parts, ranges)
+            result = self._staggered(stage.loop(loop), parts, ranges)
         else:
             result = block(*(compute(c, ranges) for c in children), body(ranges, inside))
         for child in reversed(children):
@@ -439,17 +439,21 @@ class _Lowering:
         buffer = Buffer(child.name, self._room.dtype(child), tuple(extents[i] for i in order), child.scope)
         return Local(buffer, tuple(needed[a.name].base for a in child.compute.axes), order)
 
-    def _staggered(self, axis: str, parts: Sequence[tuple[Stage, Part]], ranges: Ranges) -> Statement:
-        """What computes the stages, the outer one last, a row of ``axis`` in each turn."""
-        here, behind = ranges[axis], lags(self._state, [stage for stage, _ in parts])
+    def _staggered(self, loop: Loop, parts: Sequence[tuple[Stage, Part]], ranges: Ranges) -> Statement:
+        """What computes the stages, the outer one last, some rows in each turn."""
+        here, behind = ranges[loop.axis], lags(self._state, [stage for stage, _ in parts])
 
         def row(compute: Part, number: Expr) -> Statement:
-            return compute({**ranges, axis: replace(here, base=self._simplify(here.base + number), extent=1)})
+            return compute({**ranges, loop.axis: replace(here, base=self._simplify(here.base + number), extent=1)})
 
         last = max(behind.values())
-        turn = self._fresh(axis, as_dim(lift(here.extent) + last))
+        turn = self._fresh(loop.axis, as_dim(expr_ceil_div(here.extent, loop.staggered) + last))
         turns = [
-            Turn(lag, self._fresh(axis, here.extent), [partial(row, c) for s, c in parts if behind[s.name] == lag])
+            Turn(
+                lag,
+                [self._fresh(loop.axis, here.extent) for _ in range(loop.staggered)],
+                [partial(row, c) for s, c in parts if behind[s.name] == lag],
+            )
             for lag in range(last + 1)
         ]
         return staggered(turn, turns, here.extent)

@@ -3,25 +3,28 @@
 ::
 
     for i in n: sum[i] = ..x[i]..                    for t in n + 2:
-    for i in n: square[i] = ..x[i], sum[i]..    ->       if t < n:           sum[t] = ..x[t]..
-    for i in n: y[i] = ..x[i], square[i]..               if 1 <= t < n + 1:  square[t - 1] = ..
-                                                         if 2 <= t:          y[t - 2] = ..
+    for i in n: square[i] = ..x[i], sum[i]..    ->       for j in columns:
+    for i in n: y[i] = ..x[i], square[i]..                   sum[t] = ..x[t, j]..
+                                                             square[t - 1] = ..x[t - 1, j]..
+                                                             y[t - 2, j] = ..x[t - 2, j]..
 
-No stage then waits for the last operations of the one before it, and a row is still in the first-level cache when it is read again.
+where a row that is none is left out. No stage then waits for the last operations of the one before it, a row is still in the
+first-level cache when it is read again, and the cache below is asked for the next row while this one is computed and written.
 This is software pipelining (Lam, "Software pipelining", PLDI 1988) of a loop over rows.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from operator import attrgetter
 
-from compiler_service.loop_ir.ir import For, ForKind, Let, Statement
+from compiler_service.loop_ir.ir import Allocate, Block, Buffer, For, ForKind, If, Let, Statement
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.statements import block, guard
 from compiler_service.tensor_expr.tensor import loads
 from shared_ir.dim import Dim
-from shared_ir.expr import Expr, Var, lift, logical_and
+from shared_ir.expr import Const, Expr, Scalar, Var, ceil_div, lift, logical_and
 
 Row = Callable[[Expr], Statement]
 """What computes one row, given its number."""
@@ -29,15 +32,18 @@ Row = Callable[[Expr], Statement]
 
 @dataclass(frozen=True)
 class Turn:
-    """``rows`` are computed in this order, each for the row ``lag`` before the turn; ``number`` is a name for that."""
+    """``stages`` are computed in this order, each for the rows ``lag`` behind the first; ``numbers`` are names for those of one turn."""
 
     lag: int
-    number: Var
-    rows: Sequence[Row]
+    numbers: Sequence[Var]
+    stages: Sequence[Row]
+
+    def row(self, number: Expr) -> Statement:
+        return block(*(stage(number) for stage in self.stages))
 
 
 def lags(state: State, stages: Sequence[Stage]) -> Mapping[str, int]:
-    """How many rows each of ``stages``, producers first, is behind the first: one more than what it reads where it sweeps over a
+    """How many turns each of ``stages``, producers first, is behind the first: one more than what it reads where it sweeps over a
     row (it reduces, or it is the last), as many where it is one element of the row."""
     found: dict[str, int] = {}
     for reader in stages:
@@ -48,11 +54,69 @@ def lags(state: State, stages: Sequence[Stage]) -> Mapping[str, int]:
 
 
 def staggered(turn: Var, turns: Sequence[Turn], extent: Dim) -> Statement:
-    """The loop over the rows; every turn's number is a variable of its own, so that no pass cuts the loop for the sake of its ends."""
-    last = max(t.lag for t in turns)
-    body = []
+    """The loop over the rows, as many in a turn as have numbers; every number is a variable of its own, so that no pass cuts the
+    loop for the sake of its ends."""
+    last, count = max(t.lag for t in turns), len(turns[0].numbers)
+    body: Statement = If(
+        _all_rows((turns[-1].numbers[0], turns[0].numbers[-1]), extent),
+        side_by_side([t.row(n) for t in turns for n in t.numbers]),
+        block(*(_those_there(t, extent) for t in turns)),
+    )
     for each in turns:
-        wanted = logical_and(each.number >= 0, each.number < lift(extent))
-        rows = block(*(row(each.number) for row in each.rows))
-        body.append(Let(each.number, turn - each.lag, guard(wanted, rows)))
-    return For(turn, lift(extent) + last, ForKind.SERIAL, block(*body))
+        for i, number in enumerate(each.numbers):
+            body = Let(number, (turn - each.lag) * count + i, body)
+    return For(turn, ceil_div(extent, count) + last, ForKind.SERIAL, body)
+
+
+def _all_rows(numbers: Sequence[Var], extent: Dim) -> Expr:
+    return logical_and(numbers[0] >= 0, numbers[-1] < lift(extent))
+
+
+def _those_there(turn: Turn, extent: Dim) -> Statement:
+    """The rows of a turn at the ends of the loop."""
+    one_by_one = block(*(guard(_all_rows((n,), extent), turn.row(n)) for n in turn.numbers))
+    if len(turn.numbers) == 1:
+        return one_by_one
+    return If(_all_rows(turn.numbers, extent), side_by_side([turn.row(n) for n in turn.numbers]), one_by_one)
+
+
+@dataclass(frozen=True)
+class _Swept:
+    """A statement with a loop in it: ``buffers`` live while what is ``before``, the loop and what is ``after`` run."""
+
+    sweep: For
+    buffers: tuple[Buffer, ...] = ()
+    before: tuple[Statement, ...] = ()
+    after: tuple[Statement, ...] = ()
+
+    @property
+    def turns(self) -> Scalar | None:
+        return self.sweep.extent.value if isinstance(self.sweep.extent, Const) else None
+
+
+def side_by_side(statements: Sequence[Statement]) -> Statement:
+    """Independent ``statements`` with their first loops in one, where each has such a loop and all are as long; else in a row."""
+    found = [s for s in map(_swept, statements) if s is not None]
+    if len(found) < len(statements) or len({s.turns for s in found}) > 1 or found[0].turns is None:
+        return block(*statements)
+    first = found[0].sweep
+    bodies = (s.sweep.body if s.sweep is first else Let(s.sweep.var, first.var, s.sweep.body) for s in found)
+    before, after = ([each for s in found for each in part(s)] for part in (attrgetter("before"), attrgetter("after")))
+    result = block(*before, replace(first, body=block(*bodies)), *after)
+    for buffer in (b for s in found for b in s.buffers):
+        result = Allocate(buffer, result)
+    return result
+
+
+def _swept(statement: Statement) -> _Swept | None:
+    match statement:
+        case For(kind=ForKind.SERIAL):
+            return _Swept(statement)
+        case Allocate(buffer=buffer, body=body):
+            inside = _swept(body)
+            return None if inside is None else replace(inside, buffers=(buffer, *inside.buffers))
+        case Block(statements=parts):
+            for i, part in enumerate(parts):
+                if (inside := _swept(part)) is not None:
+                    return replace(inside, before=(*parts[:i], *inside.before), after=(*inside.after, *parts[i + 1 :]))
+    return None

@@ -38,7 +38,8 @@ class LoopKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``: see the steps of these names."""
+    """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``
+    (rows of a turn): see the steps of these names."""
 
     axis: str
     step: int = 1
@@ -46,7 +47,7 @@ class Loop:
     guarded: bool = False
     overlap: bool = False
     peel: bool = False
-    staggered: bool = False
+    staggered: int = 0
 
     @property
     def name(self) -> str:

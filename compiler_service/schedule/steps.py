@@ -117,11 +117,12 @@ class ComputeAt:
 
 @dataclass(frozen=True, slots=True)
 class Stagger:
-    """Go through the rows of a tile once: stages computed in its ``loop`` take turns, each a row behind what it reads
-    (:mod:`compiler_service.schedule.stagger`)."""
+    """Go through the rows of a tile once, some ``rows`` in a turn: stages computed in its ``loop`` are a turn behind what they
+    read, and sweep over their rows side by side (:mod:`compiler_service.schedule.stagger`)."""
 
     stage: str
     loop: str
+    rows: int = 1
 
 
 @dataclass(frozen=True, slots=True)

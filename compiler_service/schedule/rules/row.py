@@ -36,7 +36,7 @@ from compiler_service.schedule.steps import (
     Stagger,
     Step,
 )
-from compiler_service.schedule.tasks import TaskLoops, count, stage_cycles, task_loops
+from compiler_service.schedule.tasks import TASKS_PER_CORE, TaskLoops, count, stage_cycles, task_loops
 from compiler_service.schedule.tiles import CACHE_LINE, lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.dim import Dim
@@ -48,8 +48,10 @@ _VECTORS_TOGETHER = 32
 """Rows go together until they have so many vectors."""
 _CACHE_SHARE = 0.5
 """Of the first-level cache, for the rows that go together."""
-_MOST_TURNS = 64
-"""Rows that take turns in one loop."""
+_MOST_TURNS = 512
+"""Rows that take turns in one loop, whose ends are slower than the rest."""
+_MOST_SIDE_BY_SIDE = 4
+"""Of them in each turn: more hide no more of what ends a row."""
 _IN_REGISTERS = 16
 """Vectors of a row that is written out in full."""
 
@@ -64,11 +66,12 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     output = state.output
     bound = bound_axes(state, output, aliased)
     free = tuple(a.name for a in output.compute.axes if a.name not in bound)
-    vectors, inner = _free_loops(output, free, target)
-    tasks = _tasks(state, [a for a in output.compute.axes if a.name in bound], target)
+    turn = 0 if aliased else _rows_of_a_turn(state, target)
+    tasks = _tasks(state, [a for a in output.compute.axes if a.name in bound], target, bool(turn))
     rows = (*tasks.parallel, *tasks.serial)
-    staggers = _staggers(state, aliased, tasks, target)
-    together, tile = _staggered(output, tasks) if staggers else _together(state, output, tasks, target)
+    together, tile = _staggered(output, tasks) if turn else _together(state, output, tasks, target)
+    staggers = bool(turn and tile)
+    vectors, inner = _free_loops(output, free, target, staggers)
     outer = rows if not tile else rows[:-1] if tile in rows else (*rows[:-1], tile)
     place: list[Step] = []
     alone = _alone(state, aliased, target)
@@ -77,13 +80,13 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
             loops = rows if stage.name in alone else outer
             place.append(ComputeAt(stage.name, output.name, loops[-1] if loops else ROOT))
             place += [Alias(stage.name)] if stage.name in aliased - alone else []
-            place += _inner_schedule(stage, target) if stage.reduction or stage.name in aliased else ()
+            place += _inner_schedule(stage, target, staggers) if stage.reduction or stage.name in aliased else ()
     order = (Reorder(output.name, (*outer, *(rows[-1:] if tile else ()), *inner)),)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
     ahead: Schedule = ()
     if tile:
         distance = together[0].factor if together else 0
-        ahead = (Stagger(output.name, tile),) if staggers else _fetched(output, rows[-1], inner, distance, target)
+        ahead = (Stagger(output.name, tile, turn),) if staggers else _fetched(output, rows[-1], inner, distance, target)
     return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place)
 
 
@@ -104,13 +107,14 @@ def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> 
     return (Split(output.name, axis, size),), f"{axis}.{size}"
 
 
-def _staggers(state: State, aliased: frozenset[str], tasks: TaskLoops, target: Target) -> bool:
-    """Whether rows take turns in the stages: as many as are read and written at a time stay in the first-level cache."""
+def _rows_of_a_turn(state: State, target: Target) -> int:
+    """How many rows are in each stage at a time where rows take turns in them: all that are read and written meanwhile stay in the
+    first-level cache. 0: too long a row, or nothing to wait for."""
     sweeps = reductions(state)
-    if len(sweeps) < 2 or aliased or not tasks.serial or not all(isinstance(n, int) for s in sweeps for n in _row(s)):
-        return False
+    if len(sweeps) < 2 or not all(isinstance(n, int) for s in sweeps for n in _row(s)):
+        return 0
     row = max(math.prod(int(n) for n in _row(s) if isinstance(n, int)) * s.tensor.dtype.itemsize for s in sweeps)
-    return (2 + len(sweeps)) * row <= _CACHE_SHARE * target.l1
+    return min(int(_CACHE_SHARE * target.l1 / ((2 + len(sweeps)) * row)), _MOST_SIDE_BY_SIDE)
 
 
 def _row(stage: Stage) -> tuple[Dim, ...]:
@@ -119,6 +123,8 @@ def _row(stage: Stage) -> tuple[Dim, ...]:
 
 def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]:
     """The split, and its loop, of rows that take turns: those of a task, or a part of them."""
+    if not tasks.serial:
+        return (), ""
     axis = tasks.serial[-1]
     factor = next((s.factor for s in tasks.steps if isinstance(s, Split) and s.axis == axis), 0)
     if 0 < factor <= _MOST_TURNS:
@@ -170,11 +176,12 @@ def _most_rows(state: State, target: Target) -> int:
     return min(wanted, int(_CACHE_SHARE * target.l1 / longest))
 
 
-def _tasks(state: State, rows: list[Axis], target: Target) -> TaskLoops:
+def _tasks(state: State, rows: list[Axis], target: Target, turns: bool) -> TaskLoops:
+    """Rows that take turns are a task for each core: more of them would only have more ends."""
     total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
     for axis in rows:
         total /= max(1, count(axis.extent))  # an axis may be empty
-    return task_loops(state.output.name, rows, total, target)
+    return task_loops(state.output.name, rows, total, target, 1 if turns else TASKS_PER_CORE)
 
 
 def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
@@ -200,12 +207,14 @@ def _may_alias(state: State, stage: Stage) -> bool:
     )
 
 
-def _free_loops(stage: Stage, free: tuple[str, ...], target: Target) -> tuple[Schedule, tuple[str, ...]]:
+def _free_loops(
+    stage: Stage, free: tuple[str, ...], target: Target, staggers: bool
+) -> tuple[Schedule, tuple[str, ...]]:
     if not free:
         return (), ()
     last = extent_of(stage.compute.axes, free[-1])
     width = lanes(target, stage.tensor.dtype)
-    vectors, inner = vector_loops(stage, free[-1], width, _unrolled(last, width), last)
+    vectors, inner = vector_loops(stage, free[-1], width, 1 if staggers else _unrolled(last, width), last)
     return vectors, (*free[:-1], *inner)
 
 
@@ -216,8 +225,8 @@ def _unrolled(extent: Dim, width: int) -> int:
     return _UNROLL
 
 
-def _inner_schedule(stage: Stage, target: Target) -> Schedule:
-    """Loops of a stage inside a row."""
+def _inner_schedule(stage: Stage, target: Target, staggers: bool) -> Schedule:
+    """Loops of a stage inside a row; one vector after the other where rows take turns, which are side by side then."""
     spatial = tuple(a.name for a in stage.compute.axes)
     width = lanes(target, stage.tensor.dtype)
     if stage.reduction is None:
@@ -231,6 +240,6 @@ def _inner_schedule(stage: Stage, target: Target) -> Schedule:
     extent = extent_of(stage.reduction.axes, along)
     if isinstance(extent, int) and extent < (width // 4 if target.masked else width):
         return ()
-    vectors, inner = vector_loops(stage, along, width, _unrolled(extent, width), extent)
+    vectors, inner = vector_loops(stage, along, width, 1 if staggers else _unrolled(extent, width), extent)
     others = tuple(n for n in reduced if n != along)
     return (*vectors, Reorder(stage.name, (*spatial, *others, *inner)))

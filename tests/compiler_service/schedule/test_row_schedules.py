@@ -2,12 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
+from compiler_service.loop_ir.ir import (
+    Allocate,
+    Block,
+    Buffer,
+    For,
+    ForKind,
+    Let,
+    Scope,
+    Statement,
+    Store,
+    substatements,
+)
 from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.stagger import lags
+from compiler_service.schedule.stagger import lags, side_by_side
 from compiler_service.schedule.steps import Alias, ComputeAt, FetchNext, Schedule, Split, Stagger, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -16,6 +30,7 @@ from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Var, lift
 from tests.compiler_service.schedule.kernels import AVX2, AVX512, ONE_QUICK_TARGET, TARGETS, interpreted, random_feeds
 
 F32 = DType.FLOAT32
@@ -73,22 +88,61 @@ def test_the_next_rows_are_asked_for() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rows", "length", "loop"),
+    ("rows", "length", "turns"),
     [
-        (64, 96, "i0.32"),
-        (197, 384, "i0.25"),
-        (1000, 768, "i0.63"),
+        (64, 96, ("i0.32", 4)),
+        (197, 384, ("i0.99", 2)),
+        (5000, 768, ("i0.500", 1)),
         (2, 768, None),
         (1, 768, None),
         (0, 768, None),
         (64, 3000, None),
     ],
 )
-def test_rows_of_a_normalisation_take_turns(rows: int, length: int, loop: str | None) -> None:
+def test_rows_of_a_normalisation_take_turns(rows: int, length: int, turns: tuple[str, int] | None) -> None:
     schedule = default_schedule(normalised(rows, length), frozenset(), AVX512)
-    assert [s.loop for s in schedule if isinstance(s, Stagger)] == ([] if loop is None else [loop])
-    assert loop is None or set(places(schedule).values()) == {loop}
+    assert [(s.loop, s.rows) for s in schedule if isinstance(s, Stagger)] == ([] if turns is None else [turns])
+    assert turns is None or set(places(schedule).values()) == {turns[0]}
     assert from_json(to_json(schedule)) == schedule
+
+
+@pytest.mark.parametrize("most", [1, 2, 3])
+def test_any_number_of_rows_goes_side_by_side(most: int) -> None:
+    tensor = normalised(23, 130)
+    feeds = random_feeds(tensor, {})
+    schedule = tuple(
+        replace(s, rows=most) if isinstance(s, Stagger) else s for s in default_schedule(tensor, frozenset(), AVX512)
+    )
+    (wanted,) = evaluate([tensor], feeds, {})
+    got = interpreted(tensor, feeds, {}, AVX512, schedule, after_passes=True)
+    np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
+
+
+def swept(extent: int) -> tuple[Statement, Store, For, Store]:
+    i, out = Var("i"), Buffer("out", F32, (extent,), Scope.STACK)
+    first, each, last = (Store(out, (at,), lift(1.0, F32)) for at in (lift(0), i, lift(extent - 1)))
+    loop = For(i, lift(extent), ForKind.SERIAL, each)
+    return Allocate(out, Block((first, loop, last))), first, loop, last
+
+
+def test_loops_of_one_length_become_one() -> None:
+    (one, first, sweep, last), (other, other_first, other_sweep, other_last) = swept(8), swept(8)
+    body = side_by_side([one, other])
+    assert isinstance(body, Allocate)
+    while isinstance(body, Allocate):
+        body = body.body
+    *before, loop, behind, other_behind = substatements(body)
+    assert [*before, behind, other_behind] == [first, other_first, last, other_last]
+    assert isinstance(loop, For)
+    own, renamed = substatements(loop.body)
+    assert own is sweep.body
+    assert isinstance(renamed, Let)
+    assert (renamed.var, renamed.value, renamed.body) == (other_sweep.var, loop.var, other_sweep.body)
+
+
+def test_loops_of_other_lengths_stay_in_a_row() -> None:
+    one, other = swept(8)[0], swept(9)[0]
+    assert substatements(side_by_side([one, other])) == (one, other)
 
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
