@@ -14,7 +14,7 @@ from pass_graphs import feeds, graph, run_passes
 from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.memory_units import bound_sizes
-from compiler_service.graph_passes.pack_memory import Block, pack
+from compiler_service.graph_passes.pack_memory import PAGE, PAGED, Block, pack
 from compiler_service.graph_passes.parts import find_strides
 from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement, plan_memory
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
@@ -260,3 +260,10 @@ def test_loops_that_were_not_lowered_are_refused_by_name() -> None:
     )
     with pytest.raises(IngotError, match=r"Loop cannot be placed .* 'again \(Loop\)'"):
         plan_memory(run_passes(before, Fuse()))
+
+
+def test_large_blocks_start_at_whole_pages() -> None:
+    large, larger, small = Block(PAGED + 1, 0, 1), Block(PAGED + PAGE + 1, 1, 2), Block(100, 0, 2)
+    packing = pack([small, large, larger])
+    assert [as_dim(offset) for offset in packing.offsets] == [2 * PAGED + 3 * PAGE, PAGED + 2 * PAGE, 0]
+    assert packing.size == 2 * PAGED + 3 * PAGE + 2 * ALIGNMENT
