@@ -38,8 +38,8 @@ class LoopKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Loop:
-    """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``
-    (rows of a turn): see the steps of these names."""
+    """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``, the rows of a turn: see the steps of these
+    names."""
 
     axis: str
     step: int = 1
