@@ -59,7 +59,7 @@ def staggered(turn: Var, turns: Sequence[Turn], extent: Dim) -> Statement:
     last, count = max(t.lag for t in turns), len(turns[0].numbers)
     body: Statement = If(
         _all_rows((turns[-1].numbers[0], turns[0].numbers[-1]), extent),
-        side_by_side([t.row(n) for t in turns for n in t.numbers]),
+        in_one_loop([t.row(n) for t in turns for n in t.numbers]),
         block(*(_those_there(t, extent) for t in turns)),
     )
     for each in turns:
@@ -77,7 +77,7 @@ def _those_there(turn: Turn, extent: Dim) -> Statement:
     one_by_one = block(*(guard(_all_rows((n,), extent), turn.row(n)) for n in turn.numbers))
     if len(turn.numbers) == 1:
         return one_by_one
-    return If(_all_rows(turn.numbers, extent), side_by_side([turn.row(n) for n in turn.numbers]), one_by_one)
+    return If(_all_rows(turn.numbers, extent), in_one_loop([turn.row(n) for n in turn.numbers]), one_by_one)
 
 
 @dataclass(frozen=True)
@@ -94,7 +94,7 @@ class _Swept:
         return self.sweep.extent.value if isinstance(self.sweep.extent, Const) else None
 
 
-def side_by_side(statements: Sequence[Statement]) -> Statement:
+def in_one_loop(statements: Sequence[Statement]) -> Statement:
     """Independent ``statements`` with their first loops in one, where each has such a loop and all are as long; else in a row."""
     found = [s for s in map(_swept, statements) if s is not None]
     if len(found) < len(statements) or len({s.turns for s in found}) > 1 or found[0].turns is None:

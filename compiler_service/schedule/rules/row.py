@@ -214,24 +214,26 @@ def _free_loops(
         return (), ()
     last = extent_of(stage.compute.axes, free[-1])
     width = lanes(target, stage.tensor.dtype)
-    vectors, inner = vector_loops(stage, free[-1], width, 1 if staggers else _unrolled(last, width), last)
+    vectors, inner = vector_loops(stage, free[-1], width, _unrolled(last, width, staggers), last)
     return vectors, (*free[:-1], *inner)
 
 
-def _unrolled(extent: Dim, width: int) -> int:
-    """Vectors of a step along a row."""
+def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
+    """Vectors of a step along a row; one where rows take turns, which have one each in a step."""
+    if staggers:
+        return 1
     if isinstance(extent, int) and extent <= _IN_REGISTERS * width:
         return max(1, extent // width)
     return _UNROLL
 
 
 def _inner_schedule(stage: Stage, target: Target, staggers: bool) -> Schedule:
-    """Loops of a stage inside a row; one vector after the other where rows take turns, which are side by side then."""
+    """Loops of a stage inside a row."""
     spatial = tuple(a.name for a in stage.compute.axes)
     width = lanes(target, stage.tensor.dtype)
     if stage.reduction is None:
         last = stage.compute.axes[-1].extent
-        vectors, inner = vector_loops(stage, spatial[-1], width, _unrolled(last, width), last)
+        vectors, inner = vector_loops(stage, spatial[-1], width, _unrolled(last, width, staggers), last)
         return (*vectors, Reorder(stage.name, (*spatial[:-1], *inner)))
     reduced = tuple(a.name for a in stage.reduction.axes)
     along = contiguous_axis(stage)
@@ -240,6 +242,6 @@ def _inner_schedule(stage: Stage, target: Target, staggers: bool) -> Schedule:
     extent = extent_of(stage.reduction.axes, along)
     if isinstance(extent, int) and extent < (width // 4 if target.masked else width):
         return ()
-    vectors, inner = vector_loops(stage, along, width, 1 if staggers else _unrolled(extent, width), extent)
+    vectors, inner = vector_loops(stage, along, width, _unrolled(extent, width, staggers), extent)
     others = tuple(n for n in reduced if n != along)
     return (*vectors, Reorder(stage.name, (*spatial, *others, *inner)))

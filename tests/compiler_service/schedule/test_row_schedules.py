@@ -21,7 +21,7 @@ from compiler_service.loop_ir.ir import (
 )
 from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.stagger import lags, side_by_side
+from compiler_service.schedule.stagger import in_one_loop, lags
 from compiler_service.schedule.steps import Alias, ComputeAt, FetchNext, Schedule, Split, Stagger, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -127,7 +127,7 @@ def swept(extent: int) -> tuple[Statement, Store, For, Store]:
 
 def test_loops_of_one_length_become_one() -> None:
     (one, first, sweep, last), (other, other_first, other_sweep, other_last) = swept(8), swept(8)
-    body = side_by_side([one, other])
+    body = in_one_loop([one, other])
     assert isinstance(body, Allocate)
     while isinstance(body, Allocate):
         body = body.body
@@ -142,7 +142,7 @@ def test_loops_of_one_length_become_one() -> None:
 
 def test_loops_of_other_lengths_stay_in_a_row() -> None:
     one, other = swept(8)[0], swept(9)[0]
-    assert substatements(side_by_side([one, other])) == (one, other)
+    assert substatements(in_one_loop([one, other])) == (one, other)
 
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
