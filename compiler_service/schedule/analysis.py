@@ -140,17 +140,35 @@ def stays_in_row(state: State, stage: Stage, bound: Iterable[str]) -> bool:
 
 
 def one_per_row(state: State) -> frozenset[str]:
-    """Stages that say something of a reduction and have fewer elements than the output: the mean where there was a sum."""
+    """Stages with fewer elements than the output that say something of a reduction, the mean where there was a sum, or that
+    all terms of one read: what is taken off each."""
     wide = [a for a in state.output.compute.axes if a.extent != 1]
+    shared = {ld.tensor for s in reductions(state) for ld in _reached(state, s.body) if _is_one_for_all_terms(s, ld)}
     found: set[str] = set()
     for stage in state.stages.values():
         if stage is state.output or stage.reduction is not None:
             continue
         own = [a for a in stage.compute.axes if a.extent != 1]
         reads = [s for ld in loads(stage.body) if (s := state.stage_of(ld.tensor)) is not None]
-        if len(own) < len(wide) and any(s.reduction is not None or s.name in found for s in reads):
+        says = any(s.reduction is not None or s.name in found for s in reads)
+        if len(own) < len(wide) and (says or (stage.tensor in shared and not is_free(stage))):
             found.add(stage.name)
     return frozenset(found)
+
+
+def _reached(state: State, body: Expr) -> Iterator[Load]:
+    """What ``body`` reads, itself or by way of stages that are no reductions."""
+    for load in loads(body):
+        yield load
+        source = state.stage_of(load.tensor)
+        if source is not None and source.reduction is None:
+            places = dict(zip((a.var for a in source.compute.axes), load.indices, strict=True))
+            yield from _reached(state, substitute(source.body, places))
+
+
+def _is_one_for_all_terms(reduction: Stage, load: Load) -> bool:
+    assert reduction.reduction is not None
+    return not any(depends(i, a.name) for i in load.indices for a in reduction.reduction.axes)
 
 
 def extent_of(axes: tuple[Axis, ...], name: str) -> Dim:

@@ -33,7 +33,7 @@ from compiler_service.schedule.interior import interior, padded_part
 from compiler_service.schedule.pieces import Piece, overlapping, peeled, piece_range, pieces, smaller_vectors
 from compiler_service.schedule.ranges import Range, Ranges, Regions, whole
 from compiler_service.schedule.room import Room
-from compiler_service.schedule.stagger import Turn, lags, staggered
+from compiler_service.schedule.stagger import Turn, lags, staggered, sweeps
 from compiler_service.schedule.state import Ahead, Further, Loop, LoopKind, Stage, State
 from compiler_service.schedule.statements import block, guard
 from compiler_service.schedule.steps import ROOT, Schedule
@@ -441,22 +441,22 @@ class _Lowering:
 
     def _staggered(self, loop: Loop, parts: Sequence[tuple[Stage, Part]], ranges: Ranges) -> Statement:
         """What computes the stages, the outer one last, some rows in each turn."""
-        here, behind = ranges[loop.axis], lags(self._state, [stage for stage, _ in parts])
+        here, stages = ranges[loop.axis], [stage for stage, _ in parts]
+        behind = lags(self._state, stages)
 
         def row(compute: Part, number: Expr) -> Statement:
             return compute({**ranges, loop.axis: replace(here, base=self._simplify(here.base + number), extent=1)})
 
-        last = max(behind.values())
-        turn = self._fresh(loop.axis, as_dim(expr_ceil_div(here.extent, loop.staggered) + last))
-        turns = [
-            Turn(
-                lag,
-                [self._fresh(loop.axis, here.extent) for _ in range(loop.staggered)],
-                [partial(row, c) for s, c in parts if behind[s.name] == lag],
+        def turn(lag: int) -> Turn:
+            numbers = [self._fresh(loop.axis, here.extent) for _ in range(loop.staggered)]
+            own = [(sweeps(s, stages), partial(row, compute)) for s, compute in parts if behind[s.name] == lag]
+            return Turn(
+                lag, numbers, [each for sweep, each in own if sweep], [each for sweep, each in own if not sweep]
             )
-            for lag in range(last + 1)
-        ]
-        return staggered(turn, turns, here.extent)
+
+        last = max(behind.values())
+        each = self._fresh(loop.axis, as_dim(expr_ceil_div(here.extent, loop.staggered) + last))
+        return staggered(each, [turn(lag) for lag in range(last + 1)], here.extent)
 
 
 def _halvings(tile: int, lanes: int) -> Iterator[tuple[int, int]]:

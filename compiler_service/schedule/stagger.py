@@ -32,24 +32,31 @@ Row = Callable[[Expr], Statement]
 
 @dataclass(frozen=True)
 class Turn:
-    """``stages`` are computed in this order, each for the rows ``lag`` behind the first; ``numbers`` are names for those of one turn."""
+    """Stages computed for the rows ``lag`` behind the first: the ``sweeps`` over a row, none of which needs another of them, then
+    the ``others`` in their order; ``numbers`` are names for the rows of one turn."""
 
     lag: int
     numbers: Sequence[Var]
-    stages: Sequence[Row]
+    sweeps: Sequence[Row]
+    others: Sequence[Row]
 
     def row(self, number: Expr) -> Statement:
-        return block(*(stage(number) for stage in self.stages))
+        return block(in_one_loop([sweep(number) for sweep in self.sweeps]), *(other(number) for other in self.others))
+
+
+def sweeps(stage: Stage, stages: Sequence[Stage]) -> bool:
+    """Whether ``stage`` goes over a row: it reduces, or it is the last of ``stages``; else it is one element for each row."""
+    return stage.reduction is not None or stage is stages[-1]
 
 
 def lags(state: State, stages: Sequence[Stage]) -> Mapping[str, int]:
     """How many turns each of ``stages``, producers first, is behind the first: one more than what it reads where it sweeps over a
-    row (it reduces, or it is the last), as many where it is one element of the row."""
+    row, as many where it is one element of the row."""
     found: dict[str, int] = {}
     for reader in stages:
         read = {s.name for ld in loads(reader.body) if (s := state.stage_of(ld.tensor)) is not None}
-        sweeps = reader.reduction is not None or reader is stages[-1]
-        found[reader.name] = max((found[name] + sweeps for name in read if name in found), default=0)
+        more = int(sweeps(reader, stages))
+        found[reader.name] = max((found[name] + more for name in read if name in found), default=0)
     return found
 
 
@@ -95,14 +102,15 @@ class _Swept:
 
 
 def in_one_loop(statements: Sequence[Statement]) -> Statement:
-    """Independent ``statements`` with their first loops in one, where each has such a loop and all are as long; else in a row."""
-    found = [s for s in map(_swept, statements) if s is not None]
-    if len(found) < len(statements) or len({s.turns for s in found}) > 1 or found[0].turns is None:
+    """Independent ``statements``: those without a loop, then the others with their first loops in one where all are as long."""
+    swept = [(s, _swept(s)) for s in statements]
+    alone, found = [s for s, inside in swept if inside is None], [inside for _, inside in swept if inside is not None]
+    if len(found) < 2 or len({s.turns for s in found}) > 1 or found[0].turns is None:
         return block(*statements)
     first = found[0].sweep
     bodies = (s.sweep.body if s.sweep is first else Let(s.sweep.var, first.var, s.sweep.body) for s in found)
     before, after = ([each for s in found for each in part(s)] for part in (attrgetter("before"), attrgetter("after")))
-    result = block(*before, replace(first, body=block(*bodies)), *after)
+    result = block(*alone, *before, replace(first, body=block(*bodies)), *after)
     for buffer in (b for s in found for b in s.buffers):
         result = Allocate(buffer, result)
     return result

@@ -8,6 +8,7 @@ full, so that it stays in registers from one sweep to the next.
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from compiler_service.schedule.analysis import (
     KernelView,
@@ -23,6 +24,7 @@ from compiler_service.schedule.analysis import (
     reductions,
     stays_in_row,
 )
+from compiler_service.schedule.stagger import lags, sweeps
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
     ROOT,
@@ -48,6 +50,8 @@ _VECTORS_TOGETHER = 32
 """Rows go together until they have so many vectors."""
 _CACHE_SHARE = 0.5
 """Of the first-level cache, for the rows that go together."""
+_SHARE_OF_TURNS = 0.95
+"""Of it, for all rows that are at hand while some take turns."""
 _MOST_TURNS = 512
 """Rows that take turns in one loop, whose ends are slower than the rest."""
 _MOST_SIDE_BY_SIDE = 4
@@ -110,11 +114,22 @@ def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> 
 def _rows_of_a_turn(state: State, target: Target) -> int:
     """How many rows are in each stage at a time where rows take turns in them: all that are read and written meanwhile stay in the
     first-level cache. 0: too long a row, or nothing to wait for."""
-    sweeps = reductions(state)
-    if len(sweeps) < 2 or not all(isinstance(n, int) for s in sweeps for n in _row(s)):
+    found, stages = reductions(state), tuple(state.stages.values())
+    if len(found) < 2 or not all(isinstance(n, int) for s in found for n in _row(s)):
         return 0
-    row = max(math.prod(int(n) for n in _row(s) if isinstance(n, int)) * s.tensor.dtype.itemsize for s in sweeps)
-    return min(int(_CACHE_SHARE * target.l1 / ((2 + len(sweeps)) * row)), _MOST_SIDE_BY_SIDE)
+    row = max(math.prod(int(n) for n in _row(s) if isinstance(n, int)) * s.tensor.dtype.itemsize for s in found)
+    behind = lags(state, stages)
+    turns = len({behind[s.name] for s in stages if sweeps(s, stages)})
+    own, shared = _rows_read(state.output, bound_axes(state, state.output))
+    room = int(_SHARE_OF_TURNS * target.l1 / row) - shared
+    return max(0, min(room // (own * turns + 1), _MOST_SIDE_BY_SIDE))
+
+
+def _rows_read(output: Stage, bound: Sequence[str]) -> tuple[int, int]:
+    """How many arguments the output reads at its own row, and how many at the same place in every row."""
+    found = [ld for ld in loads(output.body) if ld.indices and isinstance(ld.tensor.op, Placeholder)]
+    own = {ld.tensor for ld in found if any(depends(i, axis) for i in ld.indices for axis in bound)}
+    return len(own), len({ld.tensor for ld in found} - own)
 
 
 def _row(stage: Stage) -> tuple[Dim, ...]:

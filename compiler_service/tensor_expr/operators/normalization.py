@@ -8,6 +8,7 @@ from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, widen
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
+from compiler_service.tensor_expr.operators.moments import moments
 from compiler_service.tensor_expr.operators.pooling import raised, root
 from compiler_service.tensor_expr.operators.reduction import mean_of, position_of, reduced
 from compiler_service.tensor_expr.operators.reshaping import reshaped
@@ -108,12 +109,9 @@ def _batch_normalized(
 
 def _standardised(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
     """``(x - mean) / sqrt(variance + epsilon)`` over ``axes``, the mean, and the reciprocal of the root; all wide."""
-    wide = _wide(x)
-    mean = mean_of(reduced(ReduceOp.SUM, wide, axes, "sum"), x, axes)
-    centred = elementwise("centred", lambda v, m: v - m, wide, mean)
-    variance = mean_of(reduced(ReduceOp.SUM, centred, axes, "sum_square", lambda v: v * v), x, axes, "variance")
-    deviation = elementwise("inverse_deviation", lambda v: rsqrt(v + epsilon), variance)
-    return elementwise("standardised", lambda v, d: v * d, centred, deviation), mean, deviation
+    found = moments(_wide(x), axes)
+    deviation = elementwise("inverse_deviation", lambda v: rsqrt(v + epsilon), found.variance)
+    return elementwise("standardised", lambda v, d: v * d, found.centred, deviation), found.mean, deviation
 
 
 def layer_normalization(
@@ -184,11 +182,9 @@ def group_normalization(
 
 def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
     """``(x - mean) / (deviation + 1e-9)``"""
-    over, wide = normal_axes(axes, x.rank), _wide(x)
-    mean = mean_of(reduced(ReduceOp.SUM, wide, over, "sum"), x, over)
-    centred = elementwise("centred", lambda v, m: v - m, wide, mean)
-    variance = mean_of(reduced(ReduceOp.SUM, centred, over, "sum_square", lambda v: v * v), x, over, "variance")
-    return converted(elementwise("normalised", lambda v, s: v / (sqrt(s) + 1e-9), centred, variance), x.dtype)
+    found = moments(_wide(x), normal_axes(axes, x.rank))
+    scaled = elementwise("normalised", lambda v, s: v / (sqrt(s) + 1e-9), found.centred, found.variance)
+    return converted(scaled, x.dtype)
 
 
 def lp_normalization(x: Tensor, *, axis: int = -1, p: int = 2) -> Tensor:

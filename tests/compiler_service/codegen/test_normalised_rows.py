@@ -16,7 +16,7 @@ from shared_ir.dtype import DType
 
 
 @pytest.mark.parametrize("offset", [0.0, 1000.0])
-@pytest.mark.parametrize(("rows", "length"), [(1, 5), (7, 96), (9, 100), (13, 384), (6, 768), (3, 3000)])
+@pytest.mark.parametrize(("rows", "length"), [(1, 5), (7, 96), (9, 100), (13, 384), (6, 768), (11, 1536), (3, 3000)])
 def test_rows_are_normalised(rows: int, length: int, offset: float) -> None:
     rng = np.random.default_rng(length)
     x = (rng.standard_normal((rows, length)) + offset).astype(np.float32)

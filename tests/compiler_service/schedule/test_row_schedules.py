@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -18,8 +19,10 @@ from compiler_service.loop_ir.ir import (
     Statement,
     Store,
     substatements,
+    walk_statements,
 )
 from compiler_service.schedule.apply import apply_schedule
+from compiler_service.schedule.lower import lower
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.stagger import in_one_loop, lags
 from compiler_service.schedule.steps import Alias, ComputeAt, FetchNext, Schedule, Split, Stagger, from_json, to_json
@@ -31,7 +34,15 @@ from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var, lift
-from tests.compiler_service.schedule.kernels import AVX2, AVX512, ONE_QUICK_TARGET, TARGETS, interpreted, random_feeds
+from tests.compiler_service.schedule.kernels import (
+    AVX2,
+    AVX512,
+    ONE_QUICK_TARGET,
+    TARGETS,
+    arguments_of,
+    interpreted,
+    random_feeds,
+)
 
 F32 = DType.FLOAT32
 
@@ -91,11 +102,13 @@ def test_the_next_rows_are_asked_for() -> None:
     ("rows", "length", "turns"),
     [
         (64, 96, ("i0.32", 4)),
-        (197, 384, ("i0.99", 2)),
-        (5000, 768, ("i0.500", 1)),
+        (197, 384, ("i0.99", 4)),
+        (5000, 768, ("i0.500", 2)),
+        (49, 1536, ("i0.25", 1)),
         (2, 768, None),
         (1, 768, None),
         (0, 768, None),
+        (64, 2048, None),
         (64, 3000, None),
     ],
 )
@@ -171,10 +184,13 @@ def test_any_number_of_rows_takes_turns() -> None:
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
-def test_a_stage_is_a_row_behind_what_it_reads() -> None:
-    tensor = normalised(64, 96)
+def lags_of(tensor: Tensor) -> Mapping[str, int]:
     state = apply_schedule(tensor, default_schedule(tensor, frozenset(), AVX512))
-    assert lags(state, list(state.stages.values())) == {
+    return lags(state, list(state.stages.values()))
+
+
+def test_a_stage_is_a_row_behind_what_it_reads() -> None:
+    assert lags_of(normalised(64, 96)) == {
         "sum": 0,
         "mean": 0,
         "sum_square": 1,
@@ -182,6 +198,21 @@ def test_a_stage_is_a_row_behind_what_it_reads() -> None:
         "inverse_deviation": 1,
         "layer_normalization": 2,
     }
+
+
+def test_a_row_that_is_read_once_is_a_turn_less_at_hand() -> None:
+    found = lags_of(normalised(64, 384))
+    assert (found["shift"], found["sum"], found["sum_square"]) == (0, 1, 1)
+    assert (found["mean"], found["inverse_deviation"], found["layer_normalization"]) == (1, 1, 2)
+
+
+def test_sums_of_one_turn_share_a_loop_with_the_row_behind_them() -> None:
+    tensor = normalised(8, 384)
+    schedule = default_schedule(tensor, frozenset(), AVX512)
+    function = lower("rows", tensor, arguments_of(tensor), [], schedule, AVX512)
+    loops = [s for s in walk_statements(function.body) if isinstance(s, For) and s.extent == lift(384 // 16)]
+    stored = [sorted({s.buffer.name for s in walk_statements(loop) if isinstance(s, Store)}) for loop in loops]
+    assert ["out", "sum_lanes", "sum_square_lanes"] in stored
 
 
 @pytest.mark.parametrize("target", ["avx512", "avx2"])
