@@ -96,25 +96,30 @@ def contiguous_axis(stage: Stage) -> str | None:
     return None if best is None else best[2]
 
 
-def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
-    """Axes of the output on which some other remaining stage (but ``ignore``) depends: it must be computed inside their
-    loops."""
-    bound: set[str] = set()
-    axes_of: dict[str, list[frozenset[str]]] = {output.name: [frozenset({a.name}) for a in output.compute.axes]}
+def _axes_behind(state: State, start: Stage, *, past_reductions: bool) -> Mapping[str, Mapping[str, frozenset[str]]]:
+    """For ``start`` and each stage that it reads, itself or by way of others (reductions only if ``past_reductions``), the axes
+    of ``start`` that each of the stage's axes depends on."""
+    found = {start.name: {a.name: frozenset({a.name}) for a in start.compute.all_axes}}
     for stage in reversed(list(state.stages.values())):
-        if stage.name not in axes_of:
+        own = found.get(stage.name)
+        if own is None or (stage.reduction is not None and stage is not start and not past_reductions):
             continue
-        own = dict(zip((a.name for a in stage.compute.axes), axes_of[stage.name], strict=True))
         for load in loads(stage.body):
             source = state.stage_of(load.tensor)
             if source is None:
                 continue
-            reached = [frozenset().union(*(own.get(n, frozenset()) for n in axes)) for axes in index_axes(load)]
-            known = axes_of.get(source.name)
-            axes_of[source.name] = reached if known is None else [a | b for a, b in zip(known, reached, strict=True)]
-    for name, reached in axes_of.items():
-        if name != output.name and name not in ignore:
-            bound |= frozenset().union(*reached)
+            known = found.setdefault(source.name, {})
+            for axis, axes in zip(source.compute.axes, index_axes(load), strict=True):
+                known[axis.name] = known.get(axis.name, frozenset()).union(*(own.get(n, frozenset()) for n in axes))
+    return found
+
+
+def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
+    """Axes of the output on which some other remaining stage (but ``ignore``) depends: it must be computed inside their
+    loops."""
+    behind = _axes_behind(state, output, past_reductions=True)
+    others = [axes for name, axes in behind.items() if name != output.name and name not in ignore]
+    bound = frozenset().union(*(found for axes in others for found in axes.values()))
     return tuple(a.name for a in output.compute.axes if a.name in bound)
 
 
@@ -143,7 +148,7 @@ def one_per_row(state: State) -> frozenset[str]:
     """Stages with fewer elements than the output that say something of a reduction, the mean where there was a sum, or that
     all terms of one read: what is taken off each."""
     wide = [a for a in state.output.compute.axes if a.extent != 1]
-    shared = {ld.tensor for s in reductions(state) for ld in _reached(state, s.body) if _is_one_for_all_terms(s, ld)}
+    shared = {name for s in reductions(state) for name in _one_for_all_terms(state, s)}
     found: set[str] = set()
     for stage in state.stages.values():
         if stage is state.output or stage.reduction is not None:
@@ -151,24 +156,18 @@ def one_per_row(state: State) -> frozenset[str]:
         own = [a for a in stage.compute.axes if a.extent != 1]
         reads = [s for ld in loads(stage.body) if (s := state.stage_of(ld.tensor)) is not None]
         says = any(s.reduction is not None or s.name in found for s in reads)
-        if len(own) < len(wide) and (says or (stage.tensor in shared and not is_free(stage))):
+        if len(own) < len(wide) and (says or (stage.name in shared and not is_free(stage))):
             found.add(stage.name)
     return frozenset(found)
 
 
-def _reached(state: State, body: Expr) -> Iterator[Load]:
-    """What ``body`` reads, itself or by way of stages that are no reductions."""
-    for load in loads(body):
-        yield load
-        source = state.stage_of(load.tensor)
-        if source is not None and source.reduction is None:
-            places = dict(zip((a.var for a in source.compute.axes), load.indices, strict=True))
-            yield from _reached(state, substitute(source.body, places))
-
-
-def _is_one_for_all_terms(reduction: Stage, load: Load) -> bool:
-    assert reduction.reduction is not None
-    return not any(depends(i, a.name) for i in load.indices for a in reduction.reduction.axes)
+def _one_for_all_terms(state: State, stage: Stage) -> Iterator[str]:
+    """What a reduction reads at one place, itself or by way of stages that are no reductions, for all terms of an element."""
+    assert stage.reduction is not None
+    reduced = frozenset(a.name for a in stage.reduction.axes)
+    for name, axes in _axes_behind(state, stage, past_reductions=False).items():
+        if name != stage.name and reduced.isdisjoint(frozenset().union(*axes.values())):
+            yield name
 
 
 def extent_of(axes: tuple[Axis, ...], name: str) -> Dim:

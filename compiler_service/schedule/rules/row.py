@@ -8,7 +8,7 @@ full, so that it stays in registers from one sweep to the next.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from compiler_service.schedule.analysis import (
     KernelView,
@@ -114,10 +114,10 @@ def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> 
 def _rows_of_a_turn(state: State, target: Target) -> int:
     """How many rows are in each stage at a time where rows take turns in them: all that are read and written meanwhile stay in the
     first-level cache. 0: too long a row, or nothing to wait for."""
-    found, stages = reductions(state), tuple(state.stages.values())
-    if len(found) < 2 or not all(isinstance(n, int) for s in found for n in _row(s)):
+    lengths, stages = _row_lengths(state), tuple(state.stages.values())
+    if lengths is None or len(lengths) < 2:
         return 0
-    row = max(math.prod(int(n) for n in _row(s) if isinstance(n, int)) * s.tensor.dtype.itemsize for s in found)
+    row = max(length * state.stage(name).tensor.dtype.itemsize for name, length in lengths.items())
     behind = lags(state, stages)
     turns = len({behind[s.name] for s in stages if sweeps(s, stages)})
     own, shared = _rows_read(state.output, bound_axes(state, state.output))
@@ -132,8 +132,16 @@ def _rows_read(output: Stage, bound: Sequence[str]) -> tuple[int, int]:
     return len(own), len({ld.tensor for ld in found} - own)
 
 
-def _row(stage: Stage) -> tuple[Dim, ...]:
-    return () if stage.reduction is None else tuple(a.extent for a in stage.reduction.axes)
+def _row_lengths(state: State) -> Mapping[str, int] | None:
+    """How many terms an element of each reduction has; None where the run decides."""
+    found: dict[str, int] = {}
+    for stage in reductions(state):
+        assert stage.reduction is not None
+        extents = [a.extent for a in stage.reduction.axes if isinstance(a.extent, int)]
+        if len(extents) < len(stage.reduction.axes):
+            return None
+        found[stage.name] = math.prod(extents)
+    return found
 
 
 def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]:
@@ -177,16 +185,14 @@ def _alone(state: State, aliased: frozenset[str], target: Target) -> frozenset[s
 
 def _most_rows(state: State, target: Target) -> int:
     """Rows, read and written, that stay in the first-level cache from one stage to the next."""
+    lengths = _row_lengths(state)
+    if lengths is None:
+        return 1
     longest = vectors = 1
-    for stage in reductions(state):
-        assert stage.reduction is not None
-        length = 1
-        for axis in stage.reduction.axes:
-            if not isinstance(axis.extent, int):
-                return 1
-            length *= axis.extent
-        longest = max(longest, 2 * length * stage.tensor.dtype.itemsize)
-        vectors = max(vectors, -(-length // lanes(target, stage.tensor.dtype)))
+    for name, length in lengths.items():
+        dtype = state.stage(name).tensor.dtype
+        longest = max(longest, 2 * length * dtype.itemsize)
+        vectors = max(vectors, -(-length // lanes(target, dtype)))
     wanted = min(max(_LEAST_ROWS, _VECTORS_TOGETHER // vectors), _MOST_ROWS)
     return min(wanted, int(_CACHE_SHARE * target.l1 / longest))
 

@@ -10,7 +10,7 @@ from compiler_service.tensor_expr.broadcast import elementwise
 from compiler_service.tensor_expr.operators.reduction import mean_of, reduced
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute
 from shared_ir.dim import Dim
-from shared_ir.expr import BinaryOp, Expr, binary, lift
+from shared_ir.expr import Expr, lift, maximum
 
 _SAMPLES = 8
 _LEAST_ROW, _LONGEST_ROW = 32 * _SAMPLES, 256 * _SAMPLES
@@ -54,7 +54,7 @@ def _shifted_moments(x: Tensor, over: tuple[int, ...]) -> Moments:
     away = mean_of(reduced(ReduceOp.SUM, shifted, over, "sum"), x, over, "away")
     square = mean_of(_square_sum(shifted, over), x, over, "mean_square")
     mean = elementwise("mean", lambda d, s: d + s, away, shift)
-    variance = elementwise("variance", lambda q, d: binary(BinaryOp.MAX, q - d * d, lift(0, q.dtype)), square, away)
+    variance = elementwise("variance", lambda q, d: maximum(q - d * d, 0), square, away)
     return Moments(mean, variance, _difference("centred", x, mean))
 
 
