@@ -9,6 +9,7 @@ import numpy as np
 
 from compiler_service.graph_passes.operands import is_float, with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from compiler_service.graph_passes.rules_broadcast import expanded
 from shared_ir.arrays import storage_dtype
 from shared_ir.graph import Node
 
@@ -22,13 +23,13 @@ def _single_operand(node: Node, site: Site) -> Replacement:
 
 
 def _neutral(number: float, *, either_side: bool) -> Callable[[Node, Site], Replacement]:
-    """``x op number -> x`` (and ``number op x -> x``), when the other operand does not widen the result."""
+    """``x op number -> x`` (and ``number op x -> x``), repeated where the other operand widens the result."""
 
     def apply(node: Node, site: Site) -> Replacement:
         a, b = node.operands
         for x, c in ((a, b), (b, a))[: 2 if either_side else 1]:
-            if site.scalar(c) == number and x.type == node.results[0].type:
-                return x
+            if site.scalar(c) == number and x.dtype is node.results[0].dtype:
+                return expanded(x, node.results[0], site)
         return None
 
     return apply
@@ -145,6 +146,8 @@ def arithmetic_rules(approximate: bool) -> tuple[Rule, ...]:
         rule("Sub", _neutral(0, either_side=False)),  # x - 0 -> x
         rule("Mul", _neutral(1, either_side=True)),  # x * 1 -> x, 1 * x -> x
         rule("Div", _neutral(1, either_side=False)),  # x / 1 -> x
+        rule("And", _neutral(1, either_side=True)),  # x and true -> x
+        rule("Or", _neutral(0, either_side=True)),  # x or false -> x
         rule("Sum Max Min Mean", _single_operand),  # Sum(x) -> x
         rule("Neg Not Reciprocal", _twice),  # -(-x) -> x
         rule("Relu Abs Floor Ceil Round Sign", _again),  # Relu(Relu(x)) -> Relu(x)

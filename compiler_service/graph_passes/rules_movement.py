@@ -49,6 +49,18 @@ def _reshape(node: Node, site: Site) -> Replacement:
     return None if inner is None else site.reshape(inner.operands[0], node.results[0].shape)
 
 
+def _input_reshaped(node: Node, site: Site) -> Replacement:
+    """A view of what comes from outside costs nothing, and what converts it can be calculated where it is read."""
+    inner = site.producer(node.operands[0], "Cast")
+    if inner is None or not site.only_user(node.operands[0]):
+        return None
+    before = site.producer(inner.operands[0], "Reshape")
+    source = inner.operands[0] if before is None else before.operands[0]
+    if site.producer(source) is not None:
+        return None
+    return site.node("Cast", (site.reshape(source, node.results[0].shape),), inner.attributes, name=inner.name)
+
+
 def _reshape_around(node: Node, site: Site) -> Replacement:
     """Axes of extent 1 that come and go for the sake of a constant: it is reshaped instead."""
     inner = site.producer(node.operands[0], "Add", "Mul")
@@ -180,6 +192,7 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Transpose", _transpose),  # T(T(x, p), q) -> T(x, p∘q); T(x, identity) -> x; only unit axes move -> Reshape
     rule("Squeeze Unsqueeze Flatten", _to_reshape),  # Squeeze(x) -> Reshape(x, shape)
     rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
+    rule("Reshape", _input_reshaped),  # Reshape(Cast(input)) -> Cast(Reshape(input))
     rule("Reshape", _reshape_around),  # Reshape(Reshape(x) + c) -> x + Reshape(c) where only unit axes come and go
     rule("Expand Tile", _same_type),  # Expand(x, its own shape) -> x
     rule("Tile", _tiled),  # Tile(x, n) -> Reshape(Expand(Reshape(x, [1, d]), [n, d]), [n * d])

@@ -1,13 +1,30 @@
-"""Positions that are the same all along the other axes: whole slices are gathered and scattered, not elements.
+"""Positions that follow a rule: what they name is moved in one piece.
 
-Graph networks say so with an expanded index: ``y[i[e], f] += u[e, f]``, for every edge ``e`` and all features ``f``.
+Positions that are the same all along the other axes move whole slices, not elements. Graph networks say so with an expanded
+index: ``y[i[e], f] += u[e, f]``, for every edge ``e`` and all features ``f``. Positions that count upwards name a slice;
+exported masks are full of them.
 """
 
 from __future__ import annotations
 
+import numpy as np
+
 from compiler_service.graph_passes.attributes import int_attribute, text_attribute
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.graph import Node, Value
+
+
+def _counted(node: Node, site: Site) -> Replacement:
+    x, indices = node.operands
+    axis = int_attribute(node, "axis") % x.type.rank
+    numbers, extent = site.array(indices), x.shape[axis]
+    if numbers is None or numbers.size < 2 or not isinstance(extent, int):
+        return None
+    places = np.where(numbers < 0, numbers + extent, numbers).reshape(-1)
+    start, stop = int(places[0]), int(places[0]) + places.size
+    if start < 0 or stop > extent or (places != np.arange(start, stop)).any():
+        return None
+    return site.reshape(site.slice(x, axis, start, stop), node.results[0].shape)
 
 
 def _gathered_slices(node: Node, site: Site) -> Replacement:
@@ -42,6 +59,7 @@ def _of_slices(indices: Value, data: Value, axis: int, site: Site) -> Value | No
 
 
 POSITION_RULES: tuple[Rule, ...] = (
+    rule("Gather", _counted),  # y[i, j] = x[c + n i + j] -> Reshape(x[c : c + m n])
     rule("GatherElements", _gathered_slices),  # y[e, f] = x[i[e], f]
     rule("ScatterElements", _scattered_slices),  # y = x; y[i[e], f] = u[e, f]
 )

@@ -8,6 +8,7 @@ from typing import ClassVar
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
+from compiler_service.graph_passes.rules_broadcast import BROADCAST_RULES
 from compiler_service.graph_passes.rules_integer_products import integer_product_rules
 from compiler_service.graph_passes.rules_kept_weights import KEPT_WEIGHT_RULES
 from compiler_service.graph_passes.rules_movement import MOVEMENT_RULES, SPLIT_RULES
@@ -39,6 +40,7 @@ class SimplifyAlgebra(Pass):
     def run(self, graph: Graph) -> Graph:
         rules = (
             *arithmetic_rules(self.approximate),
+            *BROADCAST_RULES,
             *MOVEMENT_RULES,
             *WINDOW_RULES,
             *PATTERN_RULES,

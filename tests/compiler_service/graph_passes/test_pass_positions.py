@@ -1,4 +1,4 @@
-"""Positions that repeat along the other axes gather and scatter whole slices."""
+"""Positions that repeat along the other axes gather and scatter whole slices; positions that count gather one slice."""
 
 from __future__ import annotations
 
@@ -78,3 +78,49 @@ def test_many_slices_are_scattered_by_a_loop() -> None:
     assert node.operands[1].shape == (20, 1)
     assert "axis" not in node.attributes
     assert_same_at(before, after, range(-7, 7))
+
+
+def counted(data: str, axis: int, numbers: str, indices: str, result: str) -> Graph:
+    return graph(f"""graph main(%x: float32[{data}]) -> (%y) {{
+      const %i: int64[{indices}] = {numbers}
+      %y: float32[{result}] = Gather(%x, %i) {{axis={axis}}}
+    }}""")
+
+
+@pytest.mark.parametrize(
+    ("data", "axis", "numbers", "indices", "result", "wanted"),
+    [
+        ("6, 3", 0, "[0, 1, 2, 3, 4, 5]", "6", "6, 3", ["Identity"]),
+        ("6, 3", 0, "[0, 1, 2, 3, 4, 5]", "2, 3", "2, 3, 3", ["Reshape"]),
+        ("6, 3", 0, "[2, 3, 4]", "3", "3, 3", ["Slice"]),
+        ("2, 6", -1, "[-4, -3, -2, -1]", "2, 2", "2, 2, 2", ["Slice", "Reshape"]),
+    ],
+)
+def test_positions_that_count_are_a_slice(
+    data: str, axis: int, numbers: str, indices: str, result: str, wanted: list[str]
+) -> None:
+    before = counted(data, axis, numbers, indices, result)
+    after = run_passes(before, SimplifyAlgebra())
+    assert ops(after) == wanted
+    assert_same_at(before, after, range(0))
+
+
+@pytest.mark.parametrize(
+    ("numbers", "indices", "why"),
+    [
+        ("[0, 2, 4]", "3", "every other"),
+        ("[2, 1, 0]", "3", "backwards"),
+        ("[-1, 0, 1]", "3", "around the end"),
+        ("[4]", "1", "one"),
+    ],
+)
+def test_positions_that_do_not_count_are_gathered(numbers: str, indices: str, why: str) -> None:
+    before = counted("6, 3", 0, numbers, indices, f"{indices}, 3")
+    after = run_passes(before, SimplifyAlgebra())
+    assert ops(after) == ["Gather"], why
+    assert_same_at(before, after, range(0))
+
+
+def test_positions_outside_stay_where_they_fail() -> None:
+    before = counted("6, 3", 0, "[4, 5, 6]", "3", "3, 3")
+    assert run_passes(before, SimplifyAlgebra()) is before
