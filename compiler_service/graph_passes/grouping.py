@@ -25,6 +25,8 @@ READS_ONCE = frozenset({"Transpose", "Concat", "Pad", "Slice", "DepthToSpace", "
 
 PRODUCTS = frozenset({"MatMul", "Einsum"})
 
+SOFTMAX = frozenset({"Softmax", "ingot.SafeSoftmax"})
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -191,7 +193,7 @@ class Grouping:
 
 def _is_over_columns(node: Node) -> bool:
     """Whether it is softmax over the last axis, in single precision."""
-    if node.op != "Softmax":
+    if node.op not in SOFTMAX:
         return False
     (result,) = node.results
     axis = int_attribute(node, "axis", -1)

@@ -112,7 +112,7 @@ def along_axis(node: Node, state: LayoutState) -> bool:
     return True
 
 
-_DEFAULT_AXIS = {"Softmax": -1, "LogSoftmax": -1, "Hardmax": -1}
+_DEFAULT_AXIS = {"Softmax": -1, "ingot.SafeSoftmax": -1, "LogSoftmax": -1, "Hardmax": -1}
 
 
 def reduction(node: Node, state: LayoutState) -> bool:
@@ -252,7 +252,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
             ),
             follower,
         ),
-        **dict.fromkeys(("Concat", "Split", "Softmax", "LogSoftmax", "Hardmax"), along_axis),
+        **dict.fromkeys(("Concat", "Split", *_DEFAULT_AXIS), along_axis),
         **dict.fromkeys(
             (
                 "ReduceSum",

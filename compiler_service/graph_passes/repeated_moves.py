@@ -9,15 +9,16 @@ from dataclasses import dataclass, field
 
 from compiler_service.graph_passes.attributes import text_attribute
 from compiler_service.graph_passes.classify import Classification, Kind
-from compiler_service.graph_passes.grouping import PRODUCTS, VIEWS
+from compiler_service.graph_passes.grouping import PRODUCTS, SOFTMAX, VIEWS
 from compiler_service.graph_passes.rules_movement import permutation
 from compiler_service.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from shared_ir.dim import Dim
 from shared_ir.graph import Graph, Node, Value, free_values
 
-_READERS = frozenset(
-    {"Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool", "LayerNormalization", "RMSNormalization", "Softmax"}
-)
+_READERS = SOFTMAX | {
+    *("Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool"),
+    *("LayerNormalization", "RMSNormalization"),
+}
 """Reductions whose schedules read any strides, beside elementwise operators."""
 
 _WIDENING = frozenset({"Cast", KEPT_QUANTIZED})

@@ -141,6 +141,17 @@ def _softmax(node: Node, site: Site) -> Replacement:
     return site.node("Softmax", (x,), {"axis": axes[0]})
 
 
+def _safe_softmax(node: Node, site: Site) -> Replacement:
+    """SafeSoftmax: Where(IsNaN(Softmax(x)), 0, Softmax(x)), by which attention to no key is nothing"""
+    condition, instead, weights = node.operands
+    asked, softmax = site.producer(condition, "IsNaN"), site.producer(weights, "Softmax")
+    if asked is None or softmax is None or asked.operands != (weights,) or site.scalar(instead) != 0:
+        return None
+    if node.results[0].type != weights.type:
+        return None
+    return site.node("ingot.SafeSoftmax", softmax.inputs, softmax.attributes)
+
+
 def _layer_normalization(node: Node, site: Site) -> Replacement:
     """LayerNormalization: d / Sqrt(ReduceMean(d ** 2) + epsilon) with d = x - ReduceMean(x), over the last axes"""
     centred, deviation = node.operands
@@ -228,6 +239,7 @@ PATTERN_RULES: tuple[Rule, ...] = (
     rule("Mul", _activation),  # x * gate(x) -> Gelu, Swish, HardSwish
     rule("Mul", _hard_sigmoid),  # Clip(x + 3, 0, 6) * (1 / 6) -> HardSigmoid(x)
     rule("Div", _softmax),  # Exp(x - max) / ReduceSum(Exp(x - max)) -> Softmax(x)
+    rule("Where", _safe_softmax),  # Where(IsNaN(Softmax(x)), 0, Softmax(x)) -> SafeSoftmax(x)
     rule("Div", _layer_normalization),  # (x - mean) / Sqrt(variance + epsilon) -> LayerNormalization(x, 1)
     rule("Mul", _rms_normalization),  # x * (1 / Sqrt(mean of squares + epsilon)) -> RMSNormalization(x, 1)
     rule("Div", _rms_normalization),  # x / Sqrt(mean of squares + epsilon) -> RMSNormalization(x, 1)

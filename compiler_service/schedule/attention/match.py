@@ -9,7 +9,7 @@ from compiler_service.schedule.analysis import depends, reductions
 from compiler_service.schedule.state import Stage, State
 from compiler_service.tensor_expr.tensor import Axis, Load, Placeholder, ReduceOp, Tensor, axis_var, loads
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Expr, Unary, UnaryOp, substitute
+from shared_ir.expr import Binary, BinaryOp, Expr, Select, Unary, UnaryOp, equal, select, substitute
 
 _LARGEST = (ReduceOp.MAX_NUMBER, ReduceOp.MAX)
 """Of a softmax, and of one that is spelled out."""
@@ -30,6 +30,7 @@ class Attention:
         query, key, value: what is multiplied.
         raw: the tensor of the first product, which ``score`` reads once.
         score: what the softmax is taken of: ``raw``, scaled and masked.
+        safe: whether a row whose sum of powers is NaN has weights of 0.
     """
 
     mixed: Stage
@@ -43,6 +44,7 @@ class Attention:
     value: Load
     raw: Tensor
     score: Expr
+    safe: bool
 
 
 def match_attention(state: State) -> Attention | None:
@@ -57,23 +59,42 @@ def match_attention(state: State) -> Attention | None:
     factors = _factors(mixed, total)
     if factors is None:
         return None
-    powers, sum_load, value = factors
+    weight, value = factors
+    powers, sum_load = weight.powers, weight.total
     (keys,) = _reduced(mixed)
     expected = _placed(total, total.body, sum_load, keys)
     if powers is not expected or not _is_plain(value):
         return None
     score = _score(powers, largest, keys)
-    return None if score is None else _assembled(mixed, scores, score, value)
+    return None if score is None else _assembled(mixed, scores, score, value, weight.safe)
 
 
-def _factors(mixed: Stage, total: Stage) -> tuple[Expr, Load, Load] | None:
-    """(powers, the read of their sum, values) where ``mixed`` adds up ``powers * (1 / sum) * values``."""
-    for weight, value in _sides(mixed.body):
-        for powers, inverse in _sides(weight):
-            if not isinstance(value, Load) or not (isinstance(inverse, Unary) and inverse.op is UnaryOp.RECIPROCAL):
-                continue
-            if isinstance(inverse.x, Load) and inverse.x.tensor is total.tensor:
-                return powers, inverse.x, value
+@dataclass(frozen=True)
+class _Weight:
+    """``powers * (1 / total)``, where ``safe`` 0 if ``total`` is NaN."""
+
+    powers: Expr
+    total: Load
+    safe: bool
+
+
+def _factors(mixed: Stage, total: Stage) -> tuple[_Weight, Load] | None:
+    """The two factors of what ``mixed`` adds up: weight and value."""
+    for factor, value in _sides(mixed.body):
+        weight = _weight(factor, total.tensor)
+        if weight is not None and isinstance(value, Load):
+            return weight, value
+    return None
+
+
+def _weight(factor: Expr, total: Tensor) -> _Weight | None:
+    guarded = factor if isinstance(factor, Select) else None
+    for powers, inverse in _sides(factor if guarded is None else guarded.then):
+        read = inverse.x if isinstance(inverse, Unary) and inverse.op is UnaryOp.RECIPROCAL else None
+        if not isinstance(read, Load) or read.tensor is not total:
+            continue
+        if guarded is None or guarded is select(equal(read, read), guarded.then, 0.0):
+            return _Weight(powers, read, guarded is not None)
     return None
 
 
@@ -94,7 +115,7 @@ def _score(powers: Expr, largest: Stage, keys: Axis) -> Expr | None:
     return score if score is _placed(largest, largest.body, shift, keys) else None
 
 
-def _assembled(mixed: Stage, scores: Stage, score: Expr, value: Load) -> Attention | None:
+def _assembled(mixed: Stage, scores: Stage, score: Expr, value: Load, safe: bool) -> Attention | None:
     """The parts by what they are for; None where the first product is not one of a row by a key."""
     reads = dict.fromkeys(ld for ld in loads(score) if ld.tensor is scores.tensor)
     columns, (keys,), (own,) = mixed.compute.axes[-1], _reduced(mixed), _reduced(scores)
@@ -112,7 +133,7 @@ def _assembled(mixed: Stage, scores: Stage, score: Expr, value: Load) -> Attenti
         plain = all(_is_plain(ld) for ld in (query, key, *outside))
         if ours and plain and all(isinstance(a.extent, int) for a in (columns, depth)):
             outer = tuple(a for a in mixed.compute.axes[:-1] if a is not rows)
-            return Attention(mixed, outer, rows, columns, keys, depth, query, key, value, scores.tensor, score)
+            return Attention(mixed, outer, rows, columns, keys, depth, query, key, value, scores.tensor, score, safe)
     return None
 
 

@@ -15,7 +15,7 @@ from compiler_service.schedule.steps import Attend
 from compiler_service.tensor_expr.scalar import reciprocal
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim, product
-from shared_ir.expr import Expr, Var, ceil_div, lift, minimum
+from shared_ir.expr import Expr, Var, ceil_div, equal, lift, minimum, select
 from shared_ir.target import Target
 
 
@@ -127,12 +127,12 @@ class _Nest:
         columns = context.attention.columns
 
         def row(r: Expr) -> Statement:
-            inverse = reciprocal(BufferLoad(memory.total, (r,)))
+            total = BufferLoad(memory.total, (r,))
 
             def element(_: Expr, n: Expr, wanted: Expr | None) -> Statement:
                 inner = {**here.heads, **context.row(here, r, exact=True), columns.var: n}
                 places = {own[a.name].var: inner[a.var] for a in mixed.compute.axes}
-                known = {mixed.tensor: BufferLoad(memory.sums, (r, n)) * inverse}
+                known = {mixed.tensor: self._divided(BufferLoad(memory.sums, (r, n)), total)}
                 value = context.read(output.body, places, wanted, known)
                 at = tuple(self._simplify(places[a.var]) for a in output.compute.axes)
                 return Store(context.output, at, value, wanted)
@@ -140,6 +140,13 @@ class _Nest:
             return self._loops.along(context.columns, element, width=context.column_width)
 
         return self._loops.each("row", here.count, row)
+
+    def _divided(self, added: Expr, total: Expr) -> Expr:
+        """A weighted sum by the sum of its weights, or what is safe: 0 for NaN, and for weights of which none counts."""
+        if not self._context.attention.safe:
+            return added * reciprocal(total)
+        known = added * select(equal(total, 0.0), 0.0, reciprocal(total))
+        return select(equal(total, total), known, 0.0)
 
 
 def _named(lets: Sequence[tuple[Var, Expr]], body: Statement) -> Statement:

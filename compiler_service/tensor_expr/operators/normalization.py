@@ -21,12 +21,29 @@ from shared_ir.expr import Expr, cast, equal, lift, logical_and, select
 
 def softmax(x: Tensor, *, axis: int = -1) -> Tensor:
     """``exp(x - max) * (1 / sum)``; a row with a NaN or +inf in it is NaN, whatever its largest number is."""
+    powers, total = _powers(x, axis)
+    inverse = elementwise("inverse", reciprocal, total)
+    return converted(elementwise("softmax", lambda p, i: p * i, powers, inverse), x.dtype)
+
+
+def safe_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
+    """Softmax in which 0 takes the place of NaN: a row of -inf only, of which no key may be attended to, has no weight.
+
+    An element is NaN where the sum of its row is, so that asking the sum is enough: the largest element adds 1 to it, and none
+    adds more.
+    """
+    powers, total = _powers(x, axis)
+    inverse = elementwise("inverse", reciprocal, total)
+    weights = elementwise("safe", lambda p, i, t: select(equal(t, t), p * i, 0.0), powers, inverse, total)
+    return converted(weights, x.dtype)
+
+
+def _powers(x: Tensor, axis: int) -> tuple[Tensor, Tensor]:
+    """``exp(x - max)`` along ``axis``, and its sum."""
     axis = normal_axis(axis, x.rank)
     largest = reduced(ReduceOp.MAX_NUMBER, x, (axis,), "max")
     powers = elementwise("exp", lambda v, m: exp(v - m), _wide(x), largest)
-    total = reduced(ReduceOp.SUM, powers, (axis,), "sum")
-    inverse = elementwise("inverse", reciprocal, total)
-    return converted(elementwise("softmax", lambda p, i: p * i, powers, inverse), x.dtype)
+    return powers, reduced(ReduceOp.SUM, powers, (axis,), "sum")
 
 
 def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
@@ -233,6 +250,7 @@ def _is_known(x: Tensor | None, value: float) -> bool:
 
 OPERATORS = (
     Operator("Softmax", softmax),
+    Operator("ingot.SafeSoftmax", safe_softmax),
     Operator("LogSoftmax", log_softmax),
     Operator("Hardmax", hardmax),
     Operator("BatchNormalization", batch_normalization),

@@ -43,6 +43,18 @@ def test_attention_moves_no_data() -> None:
     assert found == [["MatMul", "Mul", "Softmax", "Einsum"]]
 
 
+def test_attention_of_safe_weights_moves_no_data() -> None:
+    plain = "%p: float32[batch, 2, h, h] = Softmax(%s) {axis=3}"
+    safe = """%w: float32[batch, 2, h, h] = Softmax(%s) {axis=3}
+      %n: bool[batch, 2, h, h] = IsNaN(%w)
+      %p: float32[batch, 2, h, h] = Where(%n, %zero, %w)"""
+    text = ATTENTION.replace(plain, safe).replace("const %axes", "const %zero: float32[1] = [0]\n      const %axes")
+    (kernel,) = (name.split("+") for name in ops(fused(text)) if "Einsum" in name)
+    assert [op for op in kernel if op in ("MatMul", "ingot.SafeSoftmax", "Einsum")] == [
+        *("MatMul", "ingot.SafeSoftmax", "Einsum")
+    ]
+
+
 def test_keys_that_heads_share_are_not_repeated_in_memory() -> None:
     after = fused(
         """

@@ -219,13 +219,17 @@ PATTERNS = {
         "%m: M = ReduceMax(%x, %axis)\n%d: T = Sub(%x, %m)\n%e: T = Exp(%d)\n%s: M = ReduceSum(%e, %axis)\n%y: T = Div(%e, %s)",
         "Softmax(%x) {axis=1}",
     ),
+    "safe softmax": (
+        "%w: T = Softmax(%x) {axis=1}\n%n: B = IsNaN(%w)\n%y: T = Where(%n, %zero, %w)",
+        "ingot.SafeSoftmax(%x) {axis=1}",
+    ),
 }
 
 
 @pytest.mark.parametrize("name", PATTERNS)
 def test_pattern(name: str) -> None:
     nodes, wanted = PATTERNS[name]
-    before, after = _simplified(nodes.replace("M =", f"{M} ="), SCALARS)
+    before, after = _simplified(nodes.replace("M =", f"{M} =").replace("B =", "bool[batch, 4] ="), SCALARS)
     assert body(after) == f"%y: {X} = {wanted}"
     assert_same(before, after, 1e-4)
 

@@ -11,7 +11,7 @@ from compiler_service.schedule.rules import candidate_schedules, default_schedul
 from compiler_service.schedule.steps import Attend, Schedule, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
-from compiler_service.tensor_expr.operators.normalization import softmax
+from compiler_service.tensor_expr.operators.normalization import safe_softmax, softmax
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
@@ -39,6 +39,7 @@ def attention(
     *,
     masked: bool = True,
     epilogue: bool = False,
+    safe: bool = False,
 ) -> Tensor:
     """``softmax(q @ k^T * c + mask) @ v`` with the heads beside each other."""
     q = placeholder("q", (batch, rows, heads, depth), F32)
@@ -57,7 +58,7 @@ def attention(
     if masked:
         plain = scores
         scores = compute(plain.shape, lambda i, h, r, j: plain[i, h, r, j] * 0.25 + mask[i, r, j], name="masked")
-    weights = softmax(scores)
+    weights = safe_softmax(scores) if safe else softmax(scores)
     mixed = reduce(
         ReduceOp.SUM,
         (batch, rows, heads, columns),
@@ -138,12 +139,13 @@ def test_every_candidate_of_the_tuner_gives_the_same_result() -> None:
         np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
 
 
-def masked_run(mask: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """(computed in blocks of 16 keys, by the expression) with ``mask`` over 3 rows and 37 keys."""
-    output, _ = coalesce(attention(1, 1, 3, 37, 4, 4))
+def masked_run(mask: np.ndarray, value: float = 1.0, *, safe: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    """(computed in blocks of 16 keys, by the expression) with ``mask`` over 3 rows and 37 keys, ``value`` among the values."""
+    output, _ = coalesce(attention(1, 1, 3, 37, 4, 4, safe=safe))
     feeds = random_feeds(output, {})
-    target = next(t for t in arguments_of(output) if t.name == "mask")
-    feeds[target] = mask.reshape(feeds[target].shape).astype(np.float32)
+    arguments = {t.name: t for t in arguments_of(output)}
+    feeds[arguments["mask"]] = mask.reshape(feeds[arguments["mask"]].shape).astype(np.float32)
+    feeds[arguments["v"]].flat[5] = value
     schedule = resized(output, Attend("", 3, 16, (3, 1), (3, 1)))
     with np.errstate(invalid="ignore"):
         (wanted,) = evaluate([output], feeds, {})
@@ -170,6 +172,24 @@ def test_not_a_number_stays_in_its_row() -> None:
     mask = np.zeros((3, 37))
     mask[2, 20] = np.nan
     got, wanted = masked_run(mask)
+    np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
+
+
+@pytest.mark.parametrize("hidden", [np.inf, -np.inf, np.nan])
+def test_safe_weights_of_a_row_without_any_key_are_nothing(hidden: float) -> None:
+    mask = np.zeros((3, 37))
+    mask[1] = hidden
+    got, wanted = masked_run(mask, safe=True)
+    assert not wanted.reshape(3, -1)[1].any()
+    assert wanted.reshape(3, -1)[[0, 2]].any()
+    np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
+
+
+def test_nothing_of_a_value_that_is_not_a_number_is_not_a_number() -> None:
+    mask = np.zeros((3, 37))
+    mask[1] = -np.inf
+    got, wanted = masked_run(mask, np.nan, safe=True)
+    assert np.isnan(wanted).sum() == 3
     np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=2e-5)
 
 
