@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -161,6 +162,27 @@ def _sliced(part: _Slice, axis: int, site: Site) -> Value:
     return part.source if is_whole else site.slice(part.source, axis, part.start, part.stop)
 
 
+def _slice_reshaped(node: Node, site: Site) -> Replacement:
+    """The sliced axis is split in pieces none of which is cut: whoever reads the slice finds it by an offset."""
+    value, shape = node.operands[0], node.results[0].shape
+    inner = site.producer(value, "Slice")
+    cut = () if inner is None else [a for a, n in enumerate(inner.operands[0].shape) if n != value.shape[a]]
+    if len(cut) != 1 or len(shape) <= value.type.rank or not site.only_user(value):
+        return None
+    axis, behind = cut[0], len(shape) - value.type.rank + cut[0] + 1
+    piece = [d for d in shape[axis + 1 : behind] if isinstance(d, int)]
+    if shape[:axis] != value.shape[:axis] or shape[behind:] != value.shape[axis + 1 :]:
+        return None
+    part, size = _slice_along(value, axis, site), math.prod(piece)
+    extent = part.source.shape[axis]
+    if part.source == value or not isinstance(extent, int) or len(piece) != behind - axis - 1:
+        return None
+    if any(n % size for n in (extent, part.start, part.stop)):
+        return None
+    split = site.reshape(part.source, (*shape[:axis], extent // size, *shape[axis + 1 :]))
+    return site.slice(split, axis, part.start // size, part.stop // size)
+
+
 def _split(node: Node, site: Site) -> Replacement:
     """Parts of equal or given size become slices, which fuse into whoever reads them."""
     x = node.operands[0]
@@ -194,6 +216,9 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
     rule("Reshape", _input_reshaped),  # Reshape(Cast(input)) -> Cast(Reshape(input))
     rule("Reshape", _reshape_around),  # Reshape(Reshape(x) + c) -> x + Reshape(c) where only unit axes come and go
+    rule(
+        "Reshape", _slice_reshaped
+    ),  # Reshape(x[.., a * n:b * n], [.., b - a, n]) -> Reshape(x, [.., m, n])[.., a:b, :]
     rule("Expand Tile", _same_type),  # Expand(x, its own shape) -> x
     rule("Tile", _tiled),  # Tile(x, n) -> Reshape(Expand(Reshape(x, [1, d]), [n, d]), [n * d])
     rule("Slice", _whole_slice),  # Slice(x, all of it) -> x

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler_service.graph_passes.attributes import int_attribute, text_attribute
+from compiler_service.graph_passes.attributes import float_attribute, int_attribute, text_attribute
 from compiler_service.graph_passes.operands import is_float
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_movement import permutation
@@ -101,9 +101,39 @@ def _gathered_columns(node: Node, site: Site) -> Replacement:
     return site.node("GatherElements", (found, moved), {"axis": last})
 
 
+def _rows_reshaped(node: Node, site: Site) -> Replacement:
+    """A matrix whose rows are the leading axes of a tensor before and after: the product takes the tensor.
+
+    What follows is then calculated with the product, whichever shape it asks for. A bias that depends on the row stays.
+    """
+    product = site.producer(node.operands[0], "MatMul", "Gemm")
+    before = None if product is None else site.producer(product.operands[0], "Reshape")
+    if product is None or before is None or not site.only_user(node.operands[0]) or not _is_plain_product(product):
+        return None
+    rows, weight, *bias = product.operands
+    shape = node.results[0].shape
+    if len(shape) < 3 or shape[-1] != product.results[0].shape[-1]:
+        return None
+    x = site.reshape(before.operands[0], (*shape[:-1], rows.shape[-1]))
+    if int_attribute(product, "transB", 0):
+        weight = site.transpose(weight, (1, 0))
+    found = site.node("MatMul", (x, weight), name=product.name)
+    return found if not bias else site.node("Add", (found, *bias))
+
+
+def _is_plain_product(product: Node) -> bool:
+    """Whether it multiplies rows by one matrix and adds nothing, or the same to every row."""
+    if product.operands[1].type.rank != 2 or int_attribute(product, "transA", 0):
+        return False
+    if float_attribute(product, "alpha", 1.0) != 1 or float_attribute(product, "beta", 1.0) != 1:
+        return False
+    return all(c.type.rank < 2 or c.shape[0] == 1 for c in product.operands[2:])
+
+
 def product_rules(approximate: bool) -> tuple[Rule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
+        rule("Reshape", _rows_reshaped),  # Reshape(Reshape(x) @ b + c) -> Reshape(x) @ b + c where columns stay
         rule("Transpose", _transposed_result),  # Transpose(a @ b) -> Einsum(a, b)
         rule("GatherElements", _gathered_columns),  # (a @ b)[i] -> (a @ b[:, low:high])[i - low]
         *((rule("MatMul", _scaled_operand),) if approximate else ()),  # (a * c) @ b -> (a @ b) * c

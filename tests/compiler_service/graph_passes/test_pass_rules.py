@@ -8,6 +8,7 @@ import re
 import pytest
 from pass_graphs import assert_same, body, graph, lines, ops, run_passes
 
+from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph, Node, Value
@@ -417,3 +418,61 @@ def test_copies_of_known_extents_stay_as_they_are() -> None:
         """
     )
     assert run_passes(before, SimplifyAlgebra()) is before
+
+
+@pytest.mark.parametrize(
+    ("product", "operators"),
+    [
+        ("MatMul(%r, %w)", ["Reshape", "MatMul"]),
+        ("Gemm(%r, %w, %c)", ["Reshape", "MatMul", "Add"]),
+        ("Gemm(%r, %w, %c) {transB=1}", ["Reshape", "MatMul", "Add"]),
+        ("Gemm(%r, %w, %rows)", ["Reshape", "Gemm", "Reshape"]),
+        ("Gemm(%r, %w, %c) {alpha=2.0}", ["Reshape", "Gemm", "Reshape"]),
+    ],
+)
+def test_product_of_a_matrix_that_was_and_becomes_a_tensor(product: str, operators: list[str]) -> None:
+    before = graph(
+        f"""
+        graph main(%x: float32[batch, 3, 2, 2], %rows: float32[3 * batch, 1]) -> (%y) {{
+          const %w: float32[4, 4] = {[float(i) for i in range(16)]}
+          const %c: float32[1, 4] = [1.0, 2.0, 3.0, 4.0]
+          const %to: int64[2] = [-1, 4]
+          const %back: int64[3] = [-1, 3, 4]
+          %r: float32[3 * batch, 4] = Reshape(%x, %to)
+          %p: float32[3 * batch, 4] = {product}
+          %y: float32[batch, 3, 4] = Reshape(%p, %back)
+        }}
+        """
+    )
+    after = run_passes(before, FoldConstants(), SimplifyAlgebra(), FoldConstants())
+    assert [n.op for n in after.nodes if n.op != "ingot.Dims"] == operators
+    assert_same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("ends", "shape", "operators"),
+    [
+        ((4, 8), "batch, 3, 2, 2", ["Reshape", "Slice"]),
+        ((4, 8), "batch, 3, 1, 4", ["Reshape", "Slice"]),
+        ((6, 12), "batch, 3, 3, 1, 2", ["Reshape", "Slice"]),
+        ((2, 6), "batch, 3, 1, 4", ["Slice", "Reshape"]),
+        ((4, 8), "3 * batch, 2, 2", ["Slice", "Reshape"]),
+    ],
+)
+def test_pieces_of_an_axis_are_sliced_whole(ends: tuple[int, int], shape: str, operators: list[str]) -> None:
+    wanted = [-1 if "batch" in d else int(d) for d in shape.split(",")]
+    before = graph(
+        f"""
+        graph main(%x: float32[batch, 3, 12]) -> (%y) {{
+          const %start: int64[1] = [{ends[0]}]
+          const %stop: int64[1] = [{ends[1]}]
+          const %axis: int64[1] = [2]
+          const %to: int64[{len(wanted)}] = {wanted}
+          %s: float32[batch, 3, {ends[1] - ends[0]}] = Slice(%x, %start, %stop, %axis)
+          %y: float32[{shape}] = Reshape(%s, %to)
+        }}
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes if n.op != "ingot.Dims"] == operators
+    assert_same(before, after)
