@@ -105,10 +105,10 @@ def test_what_a_view_reads_is_copied() -> None:
     after = fused(
         """
         graph main(%x: float32[batch, 8]) -> (%y) {
-          const %shape: int64[3] = [-1, 2, 2]
+          const %shape: int64[2] = [-1, 2]
           %a: float32[batch, 4], %b: float32[batch, 4] = Split(%x) {axis=1, num_outputs=2}
-          %r: float32[batch, 2, 2] = Reshape(%a, %shape)
-          %y: float32[batch, 2, 2] = Relu(%r)
+          %r: float32[2 * batch, 2] = Reshape(%a, %shape)
+          %y: float32[2 * batch, 2] = Relu(%r)
         }
         """
     )

@@ -93,7 +93,8 @@ def counted(data: str, axis: int, numbers: str, indices: str, result: str) -> Gr
         ("6, 3", 0, "[0, 1, 2, 3, 4, 5]", "6", "6, 3", ["Identity"]),
         ("6, 3", 0, "[0, 1, 2, 3, 4, 5]", "2, 3", "2, 3, 3", ["Reshape"]),
         ("6, 3", 0, "[2, 3, 4]", "3", "3, 3", ["Slice"]),
-        ("2, 6", -1, "[-4, -3, -2, -1]", "2, 2", "2, 2, 2", ["Slice", "Reshape"]),
+        ("2, 6", -1, "[-4, -3, -2, -1]", "2, 2", "2, 2, 2", ["Reshape", "Slice"]),
+        ("2, 7", -1, "[-4, -3, -2, -1]", "2, 2", "2, 2, 2", ["Slice", "Reshape"]),
     ],
 )
 def test_positions_that_count_are_a_slice(
