@@ -10,6 +10,7 @@ from bench.forests import SHAPES, Shape, forest_model
 from tests.conformance.compiled import check_against_onnx_runtime
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("classes", [1, 5])
 @pytest.mark.parametrize("rows", [1, "n"])
 def test_every_kind_computes_what_onnx_runtime_does(rows: int | str, classes: int) -> None:
@@ -20,6 +21,7 @@ def test_every_kind_computes_what_onnx_runtime_does(rows: int | str, classes: in
     check_against_onnx_runtime(model, {"x": x})
 
 
+@pytest.mark.slow
 def test_trees_are_as_deep_as_they_say() -> None:
     model = forest_model("bagged", SHAPES["bagged"], 1)
     attributes = {a.name: a for a in model.graph.node[0].attribute}

@@ -38,6 +38,7 @@ def test_a_schedule_that_fits_is_no_fault() -> None:
     assert ingot.compile(model()).report["faults"] == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [misfit, broken])
 def test_a_schedule_that_does_not_fit_costs_speed_alone(
     rules: Callable[..., tuple[Split, ...]], monkeypatch: pytest.MonkeyPatch

@@ -195,6 +195,7 @@ def test_a_disabled_pass_does_not_run() -> None:
         compiled("image", disabled_passes=("no-such-pass",))
 
 
+@pytest.mark.slow
 def test_layers_of_equal_shape_share_a_kernel() -> None:
     plan = compiled("text").plan
     assert len(plan.kernels) < len(plan.steps)

@@ -14,6 +14,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from tests.cases import every
 from tests.conformance.compiled import check_against_onnx_runtime, one_node, run_compiled, run_onnx_runtime
 
+pytestmark = pytest.mark.slow
+
 RNG = np.random.default_rng(7)
 X = RNG.normal(size=(33, 5)).astype(np.float32)
 

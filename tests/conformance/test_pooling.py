@@ -13,6 +13,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from tests.cases import every
 from tests.conformance.compiled import check_against_onnx_runtime, one_node, run_compiled, run_onnx_runtime
 
+pytestmark = pytest.mark.slow
+
 
 def pool(shape: list[int | str], kernel: int = 2, stride: int = 2) -> onnx.ModelProto:
     given = {"kernel_shape": [kernel, kernel], "strides": [stride, stride]}

@@ -16,6 +16,8 @@ from compiler_service.pipeline import CompileOptions, compile_model, verify_arti
 from shared_ir.errors import ErrorCode, IngotError
 from tests.conformance.compiled import Array, run_compiled
 
+pytestmark = pytest.mark.slow
+
 FLOAT, INT64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 MASK = (1 << 64) - 1
 

@@ -14,6 +14,8 @@ from onnx.reference import ReferenceEvaluator
 from shared_ir.errors import ErrorCode, IngotError
 from tests.conformance.compiled import run_compiled
 
+pytestmark = pytest.mark.slow
+
 FLOAT, INT64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
 X = helper.make_tensor_value_info("x", FLOAT, ["n", "m"])
 SEQUENCE = helper.make_tensor_sequence_value_info("s", FLOAT, ["a", "b"])

@@ -21,6 +21,8 @@ from shared_ir.plan import Call, walk_steps
 from shared_ir.plan_json import read_plan, write_plan
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
+pytestmark = pytest.mark.slow
+
 STRING, FLOAT, INT64 = onnx.TensorProto.STRING, onnx.TensorProto.FLOAT, onnx.TensorProto.INT64
 WORDS = np.array([["red", "grün", ""], ["blue", "red", "red"]], object)
 

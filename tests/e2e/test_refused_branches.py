@@ -37,6 +37,7 @@ def run(proto: onnx.ModelProto, executor: str = "aot", **feeds: np.ndarray | boo
         return list(loaded.run({"x": X} | {k: np.asarray(v) for k, v in feeds.items()}).values())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("swapped", "executor"),
     every(itertools.product((False, True), ("aot", "graph")), quick={(False, "graph"), (True, "aot")}),

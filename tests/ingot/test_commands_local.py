@@ -55,6 +55,7 @@ def test_compile_run_profile_inspect(path: Path, tmp_path: Path, capsys: pytest.
     assert "Conv" in ask(capsys, "inspect", str(path), "--graph")["graph"]
 
 
+@pytest.mark.slow
 def test_tables_are_readable(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", str(path), "--local"]) == 0
     assert main(["profile", "net.ingot", "--input", "image=random:1x3x8x8"]) == 0
@@ -89,6 +90,7 @@ def test_a_program_for_another_machine_gives_equal_answers(path: Path, tmp_path:
     np.testing.assert_allclose(scores, expected_scores(classifier(), image), rtol=1e-4, atol=1e-6)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("skopeo") is None, reason="skopeo is not installed")
 def test_other_tools_read_the_folder(path: Path) -> None:
     assert main(["compile", str(path), "--local", "--out", "net.ingot"]) == 0
@@ -130,6 +132,7 @@ def test_mistakes_are_one_sentence(
     assert json.loads(capsys.readouterr().err)["error"]["code"] == code
 
 
+@pytest.mark.slow
 def test_inputs_of_a_run_are_checked(path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["compile", str(path), "--local", "--out", "net.ingot"]) == 0
     for given, told in (

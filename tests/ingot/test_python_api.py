@@ -20,6 +20,7 @@ def artifact() -> ingot.Artifact:
     return ingot.compile(classifier(), workers=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 3, 8, 8), (3, 3, 5, 17), (2, 3, 1, 1)])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_one_compilation_runs_at_every_size(artifact: ingot.Artifact, shape: tuple[int, ...], executor: str) -> None:
@@ -53,6 +54,7 @@ def test_save_and_load(artifact: ingot.Artifact, tmp_path: Path) -> None:
     assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
 
 
+@pytest.mark.slow
 def test_the_same_input_gives_the_same_artifact(artifact: ingot.Artifact) -> None:
     again = ingot.compile(classifier().SerializeToString(), workers=0)
     assert again.manifest.key == artifact.manifest.key

@@ -28,6 +28,7 @@ def test_a_seed_is_one_model() -> None:
     assert 5 <= len(one.graph.node) <= 20
 
 
+@pytest.mark.slow
 def test_the_set_has_operators_of_every_family() -> None:
     found = {n.op_type for seed in FROZEN for n in frozen_model(seed)[0].graph.node}
     assert {

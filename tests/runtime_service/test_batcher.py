@@ -70,6 +70,7 @@ def value_of(future: Future[Result]) -> Array:
     return future.result(10).outputs["y"]
 
 
+@pytest.mark.slow
 @given(
     requests=st.lists(st.tuples(st.integers(0, 11), st.sampled_from([1, 3])), min_size=1, max_size=12),
     failing=st.sets(st.integers(0, 11)),

@@ -198,6 +198,7 @@ def test_closing_waits_for_running_calls(artifact: Artifact) -> None:
     assert ends == [ErrorCode.UNAVAILABLE] * 4
 
 
+@pytest.mark.slow
 def test_loading_and_unloading_leaves_nothing(artifact: Artifact) -> None:
     feeds = toy_feeds(500)
 

@@ -106,6 +106,7 @@ def test_strings_of_our_client(server: RuntimeServer, protocol: Any) -> None:
     endpoint.close()
 
 
+@pytest.mark.slow
 def test_models_of_strings_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     source = ModelSource.of(colours())
     artifact = compile_model(source, host_target(), workers=0)

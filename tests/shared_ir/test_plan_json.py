@@ -35,6 +35,7 @@ def both_ways(dims: list[Dim]) -> list[Dim]:
     return [reader.read(d) for d in json.loads(json.dumps(written))]
 
 
+@pytest.mark.slow
 @given(st.lists(st.one_of(expressions(), expressions(raw=True)), max_size=5))
 def test_reading_gives_the_very_objects_that_were_written(exprs: list[Expr]) -> None:
     dims = [int(e.value) if isinstance(e, Const) else e for e in exprs]

@@ -28,6 +28,7 @@ def test_simplify_keeps_the_value(expr: Expr, values: Mapping[str, int]) -> None
     assert value_of(simplify(expr), values) == wanted
 
 
+@pytest.mark.slow
 @given(expressions(raw=True), st.data())
 def test_simplify_keeps_the_value_inside_ranges(expr: Expr, data: st.DataObject) -> None:
     bounds = st.tuples(st.integers(-20, 20), st.integers(0, 15)).map(lambda p: (p[0], p[0] + p[1]))

@@ -80,6 +80,7 @@ def run(*command: str | Path) -> str:
 SANITIZERS = ["", *(pytest.param(s, marks=pytest.mark.slow) for s in ("thread", "address", "undefined"))]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sanitizer", SANITIZERS)
 def test_every_function_on_several_threads(folder: Path, sanitizer: str) -> None:
     assert run(build_driver(folder, sanitizer), "run", folder / "weights.bin") == "ok"
@@ -103,6 +104,7 @@ def test_memory_that_the_run_sizes(growing_folder: Path, sanitizer: str) -> None
     assert run(build_driver(growing_folder, sanitizer, GROWING_DRIVER)) == "ok"
 
 
+@pytest.mark.slow
 def test_no_leak_of_memory_that_the_run_sizes(growing_folder: Path) -> None:
     valgrind = shutil.which("valgrind")
     if not valgrind:

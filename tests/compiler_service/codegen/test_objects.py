@@ -32,6 +32,7 @@ def modules(target: Target) -> dict[str, str]:
     return {name: emit_kernel(function, target, name) for name, function in functions.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("workers", [0, 1, 2])
 def test_objects_are_the_same_wherever_they_are_made(workers: int) -> None:
     texts = modules(TARGET)

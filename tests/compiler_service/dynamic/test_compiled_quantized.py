@@ -157,6 +157,7 @@ def test_quantizing_what_is_no_number(kind: type, level: int) -> None:
     assert run_compiled(model, {"x": x}, level)[0].tolist() == wanted
 
 
+@pytest.mark.slow
 def test_layers_with_other_steps_share_a_kernel() -> None:
     layers = range(3)
     nodes = []

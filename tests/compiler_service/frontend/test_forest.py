@@ -85,6 +85,7 @@ def walked(records: Records, x: Array, trees: int, rows: Dim) -> Array:
     return results[0]
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=40)
 @given(forests(), st.lists(st.sampled_from([*NUMBERS, np.nan]), min_size=0, max_size=15), st.booleans())
 def test_walks_end_at_the_same_leaves(forest: Forest, numbers: list[float], known: bool) -> None:

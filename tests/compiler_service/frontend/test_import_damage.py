@@ -67,6 +67,7 @@ def test_an_absent_part_of_a_concatenation_is_a_fault_of_the_model() -> None:
     assert caught.value.code is ErrorCode.INVALID_MODEL
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(st.integers(0, len(SAMPLE) - 1), st.integers(0, 255)), min_size=1, max_size=4))
 @settings(max_examples=400, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_damaged_models_are_refused_or_imported(changes: list[tuple[int, int]]) -> None:

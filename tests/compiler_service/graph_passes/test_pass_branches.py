@@ -79,6 +79,7 @@ def test_strides_that_agree() -> None:
     assert_same(before, after, 2e-5)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=60)
 @given(
     st.lists(

@@ -71,6 +71,7 @@ def test_structure(name: str) -> None:
     assert plan.arena_size < 0.75 * plan.unshared_size
 
 
+@pytest.mark.slow
 def test_resnet50_is_its_convolutions_and_little_more() -> None:
     optimised = _optimised(_model("resnet50"))
     inner = [_inner(n) for n in _kernels(optimised)]

@@ -65,6 +65,7 @@ def test_taps_of_images_that_only_the_run_knows_stay() -> None:
     assert run_passes(before, SimplifyAlgebra()) is before
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_without_dead_taps_a_convolution_computes_the_same(data: st.DataObject) -> None:
@@ -109,6 +110,7 @@ def test_phases_are_images(
     assert_same(before, after)
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_phases_compute_what_the_convolution_does(data: st.DataObject) -> None:
@@ -249,6 +251,7 @@ def test_other_transposed_convolutions_stay(kernel: tuple[int, ...], attributes:
     assert run_passes(before, SimplifyAlgebra()) is before
 
 
+@pytest.mark.slow
 @settings(max_examples=60, deadline=None)
 @given(st.data())
 def test_phases_compute_what_the_transposed_convolution_does(data: st.DataObject) -> None:

@@ -143,6 +143,7 @@ def test_not_a_number_is_the_largest(algorithm: str) -> None:
     assert sorted_by(algorithm, data, DType.FLOAT32, False, 6).tolist() == [[3, 0, 2, 5, 1, 4]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(
     "dtype",

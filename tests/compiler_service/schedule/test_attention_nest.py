@@ -106,6 +106,7 @@ def resized(output: Tensor, step: Attend) -> Schedule:
     return tuple(sizes if isinstance(x, Attend) else x for x in default)
 
 
+@pytest.mark.slow
 @settings(deadline=None, max_examples=6)
 @given(
     st.builds(

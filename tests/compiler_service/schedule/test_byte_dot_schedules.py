@@ -104,6 +104,7 @@ def test_rows_of_the_run(rows: int) -> None:
     assert is_by_dots(check(matmul(symbol("m"), 24, 40), VNNI, {"m": rows}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", WITH_DOTS)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("channels", "kernel"), every([(8, 3), (8, 1), (6, 3), (3, 5)], quick={(8, 1), (6, 3)}))
@@ -122,6 +123,7 @@ def test_rows_are_asked_for_by_the_name_of_their_bytes() -> None:
     assert any(isinstance(step, Prefetch) and step.tensor == "x" for step in schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [3, 10])
 def test_sizes_of_the_run(size: int) -> None:
     assert is_by_dots(check(convolution(symbol("s"), 4, 24, 3, 1), VNNI, {"s": size}))

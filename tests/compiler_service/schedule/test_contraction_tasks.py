@@ -148,6 +148,7 @@ def test_rows_of_large_outputs_are_finished_one_after_the_other(
     assert loops_of(schedule)[1:3] == (tiles if finished else tiles[::-1])
 
 
+@pytest.mark.slow
 def test_finished_rows_compute_the_product() -> None:
     target = replace(AVX512, l1=1024, l2=65536)  # with which a small output is a large one
     output, schedule = with_weights(145, 24, 96, target)

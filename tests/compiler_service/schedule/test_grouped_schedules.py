@@ -58,6 +58,7 @@ def is_by_diagonals(schedule: Schedule) -> bool:
     return any(isinstance(step, Diagonals) for step in schedule)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("stride", [1, 2])
 @pytest.mark.parametrize(("channels", "group"), every([(32, 2), (24, 8), (20, 4), (8, 4)], quick={(20, 4), (8, 4)}))
@@ -84,6 +85,7 @@ def test_windows_of_any_rank(shape: tuple[int, ...], kernel: int, pad: int, targ
     assert is_by_diagonals(check(grouped(shape, 24, 4, kernel, 1, pad), target, {}))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("size", [{"h": 1, "w": 2}, {"h": 5, "w": 11}])
 def test_sizes_of_the_run(size: dict[str, int]) -> None:
     assert is_by_diagonals(check(grouped((symbol("h"), symbol("w")), 24, 8), AVX512, size))

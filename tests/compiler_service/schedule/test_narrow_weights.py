@@ -13,6 +13,7 @@ from compiler_service.tensor_expr.operators.nibbles import matmul_nibbles
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, symbol
 from shared_ir.dtype import DType
+from tests.cases import every
 from tests.compiler_service.schedule.kernels import ONE_QUICK_TARGET, TARGETS, check
 
 F32 = DType.FLOAT32
@@ -77,7 +78,7 @@ def test_scaled_bytes(rows: int, depth: int, columns: int, block: int, zeros: bo
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize(("depth", "columns", "block"), [(64, 40, 16), (48, 150, 8), (32, 70, 32)])
-@pytest.mark.parametrize("rows", [1, 5, 11])
+@pytest.mark.parametrize("rows", every([1, 5, 11], quick={1}))
 def test_words_of_nibbles(rows: int, depth: int, columns: int, block: int, zeros: bool, target: str) -> None:
     checked(*nibbles(rows, depth, columns, block, zeros=zeros), {}, target)
 

@@ -34,6 +34,7 @@ from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var, lift
+from tests.cases import every
 from tests.compiler_service.schedule.kernels import (
     AVX2,
     AVX512,
@@ -159,7 +160,7 @@ def test_loops_of_other_lengths_stay_in_a_row() -> None:
 
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
-@pytest.mark.parametrize(("rows", "length"), [(5, 49), (64, 96), (131, 40), (23, 130)])
+@pytest.mark.parametrize(("rows", "length"), every([(5, 49), (64, 96), (131, 40), (23, 130)], quick={(5, 49)}))
 def test_rows_that_take_turns_compute_the_expression(rows: int, length: int, target: str) -> None:
     tensor = normalised(rows, length)
     feeds = random_feeds(tensor, {})
@@ -171,6 +172,7 @@ def test_rows_that_take_turns_compute_the_expression(rows: int, length: int, tar
         np.testing.assert_allclose(got, wanted, rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.slow
 def test_any_number_of_rows_takes_turns() -> None:
     n = symbol("n")
     x, scale = placeholder("x", (n, 40), F32), placeholder("scale", (40,), F32)

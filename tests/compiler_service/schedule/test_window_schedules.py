@@ -192,7 +192,7 @@ def test_outputs_of_a_channel_share_a_vector() -> None:
 @pytest.mark.parametrize(
     ("height", "width", "kernel"), every([(5, 40, 3), (4, 7, 3), (9, 33, 7), (2, 2, 5)], quick={(4, 7, 3)})
 )
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("known", every([True, False], quick={True}))
 def test_windows_in_steps_of_one_slide_along_the_lanes(
     height: int, width: int, kernel: int, known: bool, target: str
 ) -> None:

@@ -89,7 +89,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("case", every(CASES, quick={"ragged", "columns", "weights"}))
+@pytest.mark.parametrize("case", every(CASES, quick={"ragged"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_computes_the_convolution(target: str, case: str) -> None:
     (h, w, c, oc), blocking = CASES[case]
@@ -169,6 +169,7 @@ WIDE = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", every(WIDE, quick={"5x5"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_of_wider_windows(target: str, case: str) -> None:
