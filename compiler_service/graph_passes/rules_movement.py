@@ -9,7 +9,7 @@ from typing import NamedTuple
 from compiler_service.graph_passes.attributes import int_attribute, ints_attribute
 from compiler_service.graph_passes.operands import integer_operand
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
-from shared_ir.dim import Dim
+from shared_ir.dim import Dim, product
 from shared_ir.graph import Node, Value
 
 
@@ -162,6 +162,36 @@ def _sliced(part: _Slice, axis: int, site: Site) -> Value:
     return part.source if is_whole else site.slice(part.source, axis, part.start, part.stop)
 
 
+def _split_behind(node: Node, site: Site) -> Replacement:
+    """What splits axes after a transpose splits them before it: often they merged just for that, as those of batched products."""
+    moved = site.producer(node.operands[0], "Transpose")
+    view = None if moved is None else site.producer(moved.operands[0], "Reshape")
+    if moved is None or view is None or not site.only_user(node.operands[0]):
+        return None
+    shape, perm = node.results[0].shape, permutation(moved)
+    groups = _merged_axes(shape, moved.results[0].shape)
+    if groups is None:
+        return None
+    before = [axis for p in range(len(perm)) for axis in groups[perm.index(p)]]
+    split = site.reshape(view.operands[0], [shape[axis] for axis in before])
+    return site.transpose(split, [before.index(axis) for axis in range(len(shape))])
+
+
+def _merged_axes(shape: Sequence[Dim], merged: Sequence[Dim]) -> list[list[int]] | None:
+    """For each extent of ``merged`` the axes of ``shape`` that it is the product of, None where axes are cut."""
+    groups: list[list[int]] = []
+    axis = 0
+    for extent in merged:
+        group = []
+        while axis < len(shape) and (not group or product(shape[a] for a in group) != extent):
+            group.append(axis)
+            axis += 1
+        if not group or product(shape[a] for a in group) != extent:
+            return None
+        groups.append(group)
+    return groups if axis == len(shape) else None
+
+
 def _slice_reshaped(node: Node, site: Site) -> Replacement:
     """The sliced axis is split in pieces none of which is cut: whoever reads the slice finds it by an offset."""
     value, shape = node.operands[0], node.results[0].shape
@@ -216,9 +246,8 @@ MOVEMENT_RULES: tuple[Rule, ...] = (
     rule("Reshape", _reshape),  # Reshape(Reshape(x)) -> Reshape(x); Reshape(x, its own shape) -> x
     rule("Reshape", _input_reshaped),  # Reshape(Cast(input)) -> Cast(Reshape(input))
     rule("Reshape", _reshape_around),  # Reshape(Reshape(x) + c) -> x + Reshape(c) where only unit axes come and go
-    rule(
-        "Reshape", _slice_reshaped
-    ),  # Reshape(x[.., a * n:b * n], [.., b - a, n]) -> Reshape(x, [.., m, n])[.., a:b, :]
+    rule("Reshape", _split_behind),  # Reshape(Transpose(Reshape(x))) -> Transpose(Reshape(x)) where axes split
+    rule("Reshape", _slice_reshaped),  # Reshape(x[a * n:b * n], [b - a, n]) -> Reshape(x, [m, n])[a:b]
     rule("Expand Tile", _same_type),  # Expand(x, its own shape) -> x
     rule("Tile", _tiled),  # Tile(x, n) -> Reshape(Expand(Reshape(x, [1, d]), [n, d]), [n * d])
     rule("Slice", _whole_slice),  # Slice(x, all of it) -> x

@@ -476,3 +476,38 @@ def test_pieces_of_an_axis_are_sliced_whole(ends: tuple[int, int], shape: str, o
     after = run_passes(before, SimplifyAlgebra())
     assert [n.op for n in after.nodes if n.op != "ingot.Dims"] == operators
     assert_same(before, after)
+
+
+@pytest.mark.parametrize(
+    ("merged", "perm", "shape", "operators"),
+    [
+        ("4 * batch, h, 6", (0, 2, 1), "batch, 4, 6, h", ["Transpose"]),
+        ("batch, 4 * h, 6", (2, 1, 0), "6, 4, h, batch", ["Transpose"]),
+        ("4 * batch, h, 6", (0, 2, 1), "batch, 2, 2, 6, h", ["Reshape", "Transpose"]),
+        ("4 * batch, h, 2, 3", (0, 3, 1, 2), "batch, 4, 3, h, 2", ["Reshape", "Transpose"]),
+        ("4 * batch, h, 2, 3", (0, 2, 3, 1), "batch, 4, 6, h", ["Reshape", "Transpose", "Reshape"]),
+    ],
+)
+def test_axes_that_split_after_a_transpose(
+    merged: str, perm: tuple[int, ...], shape: str, operators: list[str]
+) -> None:
+    into, back = merged.split(", "), shape.split(", ")
+    turned = ", ".join(into[p] for p in perm)
+    before = graph(
+        f"""
+        graph main(%x: float32[batch, 4, h, 6]) -> (%y) {{
+          %into: int64[{len(into)}] = ingot.Dims() {{dims=({", ".join(_dim(d) for d in into)},)}}
+          %back: int64[{len(back)}] = ingot.Dims() {{dims=({", ".join(_dim(d) for d in back)},)}}
+          %r: float32[{merged}] = Reshape(%x, %into)
+          %t: float32[{turned}] = Transpose(%r) {{perm={perm}}}
+          %y: float32[{shape}] = Reshape(%t, %back)
+        }}
+        """
+    )
+    after = run_passes(before, SimplifyAlgebra())
+    assert [n.op for n in after.nodes if n.op != "ingot.Dims"] == operators
+    assert_same(before, after)
+
+
+def _dim(text: str) -> str:
+    return text if text.isdigit() else f"`{text}`"
