@@ -182,7 +182,7 @@ def _merged_axes(shape: Sequence[Dim], merged: Sequence[Dim]) -> list[list[int]]
     groups: list[list[int]] = []
     axis = 0
     for extent in merged:
-        group = []
+        group: list[int] = []
         while axis < len(shape) and (not group or product(shape[a] for a in group) != extent):
             group.append(axis)
             axis += 1
