@@ -207,7 +207,7 @@ def _slice_reshaped(node: Node, site: Site) -> Replacement:
     extent = part.source.shape[axis]
     if part.source == value or not isinstance(extent, int) or len(piece) != behind - axis - 1:
         return None
-    if any(n % size for n in (extent, part.start, part.stop)):
+    if size == 0 or any(n % size for n in (extent, part.start, part.stop)):
         return None
     split = site.reshape(part.source, (*shape[:axis], extent // size, *shape[axis + 1 :]))
     return site.slice(split, axis, part.start // size, part.stop // size)

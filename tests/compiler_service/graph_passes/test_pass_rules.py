@@ -478,6 +478,21 @@ def test_pieces_of_an_axis_are_sliced_whole(ends: tuple[int, int], shape: str, o
     assert_same(before, after)
 
 
+def test_pieces_of_nothing_are_not_counted() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[3, 12]) -> (%y) {
+          const %at: int64[1] = [4]
+          const %axis: int64[1] = [1]
+          const %to: int64[3] = [3, 2, 0]
+          %s: float32[3, 0] = Slice(%x, %at, %at, %axis)
+          %y: float32[3, 2, 0] = Reshape(%s, %to) {allowzero=1}
+        }
+        """
+    )
+    assert ops(run_passes(before, SimplifyAlgebra())) == ["Slice", "Reshape"]
+
+
 @pytest.mark.parametrize(
     ("merged", "perm", "shape", "operators"),
     [
