@@ -26,6 +26,17 @@ class TensorType:
     def is_static(self) -> bool:
         return all(isinstance(d, int) for d in self.shape)
 
+    def may_be(self, other: TensorType) -> bool:
+        """Whether a tensor can have both types: equal element types and as many axes, none of two numbers that differ."""
+        return (
+            self.dtype == other.dtype
+            and self.rank == other.rank
+            and all(
+                m == n or not (isinstance(m, int) and isinstance(n, int))
+                for m, n in zip(self.shape, other.shape, strict=True)
+            )
+        )
+
     def __str__(self) -> str:
         return f"{self.dtype}[{dims_text(self.shape)}]"
 

@@ -173,6 +173,7 @@ class _Sweep:
             replacement = item.apply(node, site)
             if replacement is not None:
                 values = replacement if isinstance(replacement, tuple) else (replacement,)
+                _check_types(item, node, values)
                 return self._bind(node, values, site.nodes)
         return None
 
@@ -191,6 +192,20 @@ class _Sweep:
             else:
                 self.mapping[old] = new
         return nodes
+
+
+def _check_types(item: Rule, node: Node, values: tuple[Value | None, ...]) -> None:
+    """A rule that answers something of another type is at fault: what reads the value would compute nonsense."""
+    for old, new in zip(node.outputs, values, strict=False):
+        if old is not None and new is not None and not old.type.may_be(new.type):
+            raise IngotError(
+                ErrorCode.COMPILER_FAULT,
+                f"the rewrite rule {item.apply.__name__.strip('_')!r} changed a type",
+                node=str(node),
+                tensor=old.name,
+                expected=str(old.type),
+                received=str(new.type),
+            )
 
 
 def rename(node: Node, old: Value, new: Value) -> Node:

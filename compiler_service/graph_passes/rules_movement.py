@@ -120,7 +120,7 @@ def _concat_of_slices(node: Node, site: Site) -> Replacement:
     joined: list[_Slice] = []
     for value in node.operands:
         part = _slice_along(value, axis, site)
-        if joined and joined[-1].source == part.source and joined[-1].stop == part.start != part.stop:
+        if joined and joined[-1].source == part.source and joined[-1].stop == part.start:
             joined[-1] = _Slice(None, part.source, joined[-1].start, part.stop)
         else:
             joined.append(part)
@@ -136,11 +136,12 @@ class _Slice(NamedTuple):
     value: Value | None
     source: Value
     start: int
-    stop: int
+    stop: Dim
 
 
 def _slice_along(value: Value, axis: int, site: Site) -> _Slice:
-    """``value`` as a slice along ``axis`` alone, by numbers; an empty slice of itself where it is none."""
+    """``value`` as a slice along ``axis`` alone, by numbers; the whole of itself where it is none."""
+    whole = _Slice(value, value, 0, value.shape[axis])
     node = site.producer(value, "Slice")
     numbers = () if node is None else [integer_operand(node, i, site) for i in range(1, len(node.inputs))]
     extent = None if node is None else node.operands[0].shape[axis]
@@ -150,11 +151,12 @@ def _slice_along(value: Value, axis: int, site: Site) -> _Slice:
         or not isinstance(extent, int)
         or any(n is None or len(n) != 1 for n in numbers)
     ):
-        return _Slice(value, value, 0, 0)
+        return whole
     start, stop, along, *step = (n[0] for n in numbers if n is not None)
     if along % value.type.rank != axis or any(s != 1 for s in step):
-        return _Slice(value, value, 0, 0)
-    return _Slice(value, node.operands[0], *slice(start, stop).indices(extent)[:2])
+        return whole
+    start, stop, _ = slice(start, stop).indices(extent)
+    return _Slice(value, node.operands[0], start, max(start, stop))
 
 
 def _sliced(part: _Slice, axis: int, site: Site) -> Value:

@@ -102,6 +102,21 @@ def slice_(make: Maker) -> Entry | None:
     return make.add("Slice", x.name, *(make.constant([v]) for v in (begin, end, axis, step)), exact=x.exact)
 
 
+def pieces(make: Maker) -> Entry | None:
+    """Pieces of one value beside each other, the whole among them: how exporters wrap a signal around its ends."""
+    x = _some(make)
+    if x is None:
+        return None
+    axis = make.integer(0, x.rank - 1)
+    names: list[str] = []
+    for _ in range(make.integer(2, 3)):
+        begin, end = make.choose([(0, _ALL), (0, 1), (0, 2), (-1, _ALL), (1, -1), (1, _ALL), (1, 2), (2, 1)])
+        part = make.add("Slice", x.name, *(make.constant([v]) for v in (begin, end, axis)), exact=x.exact)
+        if part is not None:
+            names.append(x.name if (begin, end) == (0, _ALL) else part.name)
+    return make.add("Concat", *names, axis=axis, exact=x.exact) if names else None
+
+
 def pad(make: Maker) -> Entry | None:
     x = make.pick(lambda v: v.array.dtype == np.float32 and 1 <= v.rank <= 4 and min(v.shape) >= 2)
     if x is None:
@@ -228,6 +243,6 @@ def _graph(nodes: list[onnx.NodeProto], inputs: tuple[onnx.ValueInfoProto, ...],
 
 
 MOVING_STEPS: tuple[Step, ...] = (
-    transpose, transpose, reshape, reshape, axes, repeat, concat, concat, split, slice_, slice_, pad, gather, gather, scatter,
-    special, of_data, branch, loop,
+    transpose, transpose, reshape, reshape, axes, repeat, concat, concat, split, slice_, slice_, pieces, pad, gather, gather,
+    scatter, special, of_data, branch, loop,
 )  # fmt: skip

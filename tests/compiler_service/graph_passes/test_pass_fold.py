@@ -156,6 +156,21 @@ def test_shape_arithmetic_becomes_dims() -> None:
     assert run_passes(after, FoldShapes()) is after
 
 
+def test_what_is_computed_from_nothing_is_known() -> None:
+    before = graph(
+        """
+        graph main(%x: int64[2, 3]) -> (%y, %all) {
+          const %parts: int64[2] = [0, 2]
+          %none: int64[0, 3], %all: int64[2, 3] = Split(%x, %parts) {axis=0}
+          %y: int64[] = ReduceSum(%none) {keepdims=0}
+        }
+        """
+    )
+    after = run_passes(before, FoldShapes())
+    assert [n.op for n in after.nodes] == ["Split"]
+    assert_same(before, after)
+
+
 def test_known_shapes_become_constants_and_scalars_are_squeezed_dims() -> None:
     before = graph(
         """

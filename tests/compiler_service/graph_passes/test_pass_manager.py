@@ -122,6 +122,12 @@ def test_rules_that_never_rest_are_reported() -> None:
         rewrite(graph(TEXT), [forever])
 
 
+def test_a_rule_that_changes_a_type_is_reported() -> None:
+    taller = rule("Relu", lambda node, site: site.reshape(node.operands[0], (1, 4)))
+    with pytest.raises(IngotError, match=r"changed a type; at node .*Relu.*received float32\[1, 4\]"):
+        rewrite(graph(TEXT), [taller])
+
+
 def test_rules_reach_nested_graphs_and_see_outer_constants() -> None:
     before = graph(
         """

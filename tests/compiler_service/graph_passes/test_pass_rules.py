@@ -127,6 +127,16 @@ MOVEMENT = {
     ),
     "no padding": ("%a: T = Pad(%x, %none)\n%y: T = Relu(%a)", ["Relu"]),
     "a padding that shifts stays": ("%a: T = Pad(%x, %shift)\n%y: T = Relu(%a)", ["Pad", "Relu"]),
+    "slices that follow each other are one": (
+        "%a: float32[batch, 1] = Slice(%x, %zero, %one, %one)\n%b: float32[batch, 2] = Slice(%x, %one, %last, %one)\n"
+        "%y: float32[batch, 3] = Concat(%a, %b) {axis=1}",
+        ["Slice"],
+    ),
+    "what wraps around its ends stays": (
+        "%a: float32[batch, 1] = Slice(%x, %last, %far, %one)\n%b: float32[batch, 1] = Slice(%x, %zero, %one, %one)\n"
+        "%y: float32[batch, 6] = Concat(%a, %x, %b) {axis=1}",
+        ["Slice", "Slice", "Concat"],
+    ),
     "split is slices": (
         "%a: float32[batch, 1], %b: float32[batch, 3] = Split(%x, %parts) {axis=1}\n%y: float32[batch, 3] = Mul(%a, %b)",
         ["Slice", "Slice", "Mul"],
