@@ -10,6 +10,7 @@ from compiler_service.frontend.arms import DynamicTypeError
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.objects import HandleType, join
+from compiler_service.frontend.ranks import widened
 from compiler_service.frontend.scope import Binding, SequenceBinding, Special
 from shared_ir.dim import Dim, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
@@ -35,13 +36,17 @@ def type_of(binding: Binding) -> TensorType | None:
 
 
 def merged(node: SourceNode, index: int, a: Binding, b: Binding, context: Context) -> TensorType | None:
-    """The type of an output of ``If``: a dim on which the branches differ becomes a symbol that the run defines."""
+    """The type of an output of ``If``: a dim on which the branches differ becomes a symbol that the run defines, and single
+    elements have the axes of the branch that gives them more."""
     if type_of(a) is None or not isinstance(a, Value) or type_of(b) is None or not isinstance(b, Value):
         return None
     joined = _of_objects(a.type, b.type, node.outputs[index])
     if joined is not None:
         return joined
     if a.dtype is not b.dtype or len(a.shape) != len(b.shape):
+        wider = widened(a.type, b.type)
+        if wider is not None:
+            return wider
         raise DynamicTypeError(
             ErrorCode.TYPE_MISMATCH,
             "the branches of If give different types, and the condition is not known while compiling",
@@ -63,13 +68,17 @@ def generalised(
     loose: set[Dim],
     context: Context,
 ) -> TensorType | None:
-    """``before`` with a new symbol, added to ``loose``, for every dim that ``after`` changes; loose dims may change."""
+    """``before`` with a new symbol, added to ``loose``, for every dim that ``after`` changes; loose dims may change. A single
+    element has the axes of the one that has more."""
     if before is None or after is None:
         return before
     joined = _of_objects(before, after, name)
     if joined is not None:
         return joined
     if before.dtype is not after.dtype or before.rank != after.rank:
+        wider = widened(before, after)
+        if wider is not None:
+            return wider
         raise DynamicTypeError(
             ErrorCode.TYPE_MISMATCH,
             f"{node.op} changes the type of a carried value",

@@ -16,8 +16,9 @@ from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.objects import Objects, declared_type
+from compiler_service.frontend.ranks import conformed, started, unread, widened
 from compiler_service.frontend.scope import Binding, Builder, Frame, Special
-from shared_ir.dim import Dim, as_dim
+from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, maximum
@@ -76,7 +77,6 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
         take(only, condition, why, node, builder, importer.context)
         _bind(node, only.outputs, frame)
         return
-    branches: dict[str, Attribute] = {key: arm.graph for key, arm in zip(protos, arms, strict=True)}
     results = [arm.outputs for arm in arms]
     equality = equality_of(condition, builder, importer.context) if _disagree(*results) else None
     if equality is not None:
@@ -84,6 +84,10 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
         _bind(node, assume(equality, importer.inline(taken, frame, builder), node, builder, importer.context), frame)
         return
     types = [merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
+    branches: dict[str, Attribute] = {
+        key: conformed(arm.graph, arm.outputs, types, node, importer.context)[0]
+        for key, arm in zip(protos, arms, strict=True)
+    }
     _finish(node, (condition,), branches, types, frame, builder, importer)
 
 
@@ -106,13 +110,16 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     if len(proto.input) != count + 2 or len(proto.output) < count + 1:
         raise _malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
     _check_outputs(node, proto, len(node.outputs) + 1)
-    objects = Objects(Nodes(node, builder, context))
+    nodes = Nodes(node, builder, context)
+    objects = Objects(nodes)
     declared = [declared_type(info.type, info.name) for info in proto.input[2:]]
     state_inputs = tuple(objects.value(b, t) for b, t in zip(inputs[2:], declared, strict=True))
     inputs = (*inputs[:2], *state_inputs)
     head = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     counter = context.symbols.fresh(f"{node.title}_i")
-    state, graph, outputs = _settled(node, proto, head, inputs[2:], frame, importer, number=counter)
+    runs = _starts(inputs[1], context) and _at_least_once(inputs[0], context)
+    state, graph, outputs = _settled(node, proto, head, state_inputs, frame, importer, number=counter, runs=runs)
+    inputs = (*inputs[:2], *(started(b, t, nodes) for b, t in zip(state_inputs, state, strict=True)))
     trip = _trip_count(node, inputs, graph, outputs, context)
     outside = Outside.of(node, inputs, graph, context)
     types = [outside.type(i, type_of(outputs[1 + i]), before) for i, before in enumerate(state)]
@@ -131,25 +138,46 @@ def _settled(
     importer: BodyImporter,
     tail: Types = (),
     number: Expr | None = None,
+    *,
+    runs: bool = False,
 ) -> tuple[list[TensorType | None], Graph, tuple[Binding, ...]]:
     """The body for state types that its own outputs keep: dims that change are made symbols until none does.
+
+    Args:
+        runs: the body is known to run at least once.
 
     Returns:
         types of the state inputs, the body, and what its outputs are bound to.
     """
+    context = importer.context
     state = [type_of(b) for b in initial]
     loose: set[Dim] = set()
     first = 1 if head else 0  # a Loop body gives its condition first
     while True:
         graph, outputs = importer.body(proto, frame, [*head, *state, *tail], number)
         after = [type_of(b) for b in outputs[first : first + len(state)]]
+        given = state
+        if runs and None not in state:
+            inner = Outside.of(node, initial, graph, context).inner
+            carried = graph.inputs[len(head) : len(head) + len(state)]
+            given = [_unseen(a, b, graph, v, inner) for a, b, v in zip(state, after, carried, strict=True)]
         general = [
-            generalised(node, a, b, proto.input[len(head) + i].name, loose, importer.context)
-            for i, (a, b) in enumerate(zip(state, after, strict=True))
+            generalised(node, a, b, proto.input[len(head) + i].name, loose, context)
+            for i, (a, b) in enumerate(zip(given, after, strict=True))
         ]
         if general == state:
-            return state, graph, outputs
+            return state, *conformed(graph, outputs, [*[None] * first, *state], node, context)
         state = general
+
+
+def _unseen(
+    before: TensorType | None, after: TensorType | None, graph: Graph, value: Value, inner: frozenset[str]
+) -> TensorType | None:
+    """``after`` for a carried ``value`` that comes in as another type where the body does not look at it."""
+    if before is None or after is None or (before.dtype is after.dtype and before.rank == after.rank):
+        return before
+    known = not dim_symbols(after.shape) & inner
+    return after if known and widened(before, after) is None and unread(graph, value) else before
 
 
 def _trip_count(
@@ -158,15 +186,23 @@ def _trip_count(
     """How often the body runs, where the limit is known and the condition cannot end the loop sooner."""
     limit = inputs[0]
     most = context.known.scalar(limit) if isinstance(limit, Value) else None
-    start = inputs[1]
-    starts = start is Special.ABSENT or (isinstance(start, Value) and context.known.scalar(start) is True)
     goes_on = outputs[0]
     keeps = isinstance(goes_on, Value) and (
         context.known.scalar(goes_on) is True or _is_passed_on(goes_on, graph.inputs[1], graph)
     )
-    if starts and keeps and isinstance(most, int | Expr) and not isinstance(most, bool):
+    if _starts(inputs[1], context) and keeps and isinstance(most, int | Expr) and not isinstance(most, bool):
         return as_dim(maximum(most, 0) if isinstance(most, Expr) else max(most, 0))
     return context.symbols.fresh(f"{node.title}_trips")
+
+
+def _starts(condition: Binding, context: Context) -> bool:
+    """Whether a loop is known to go into its first iteration, as far as its condition goes."""
+    return condition is Special.ABSENT or (isinstance(condition, Value) and context.known.scalar(condition) is True)
+
+
+def _at_least_once(limit: Binding, context: Context) -> bool:
+    most = context.known.scalar(limit) if isinstance(limit, Value) else None
+    return limit is Special.ABSENT or (isinstance(most, int) and most >= 1)
 
 
 def _is_passed_on(value: Value, source: Value, graph: Graph) -> bool:
@@ -198,6 +234,8 @@ def import_scan(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     axes = [None if t is None else _axis(node, a, t.rank) for t, a in zip(whole, in_axes, strict=True)]
     slices = [without_axis(t, axis) for t, axis in zip(whole, axes, strict=True)]
     state, graph, outputs = _settled(node, proto, (), inputs[:count], frame, importer, slices)
+    nodes = Nodes(node, builder, context)
+    inputs = (*(started(b, t, nodes) for b, t in zip(inputs, state, strict=False)), *inputs[count:])
     length = next((t.shape[a] for t, a in zip(whole, axes, strict=True) if t is not None and a is not None), 0)
     outside = Outside.of(node, inputs, graph, context)
     types = [outside.type(i, type_of(outputs[i]), before) for i, before in enumerate(state)]

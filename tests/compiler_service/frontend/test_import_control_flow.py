@@ -138,6 +138,29 @@ def test_state_that_changes_its_type_is_refused() -> None:
     assert (caught.value.code, caught.value.tensor) == (ErrorCode.TYPE_MISMATCH, "s")
 
 
+def test_single_elements_have_the_axes_of_the_branch_that_gives_more() -> None:
+    total = node("ReduceSum", ["x"], ["t"], keepdims=0)
+    one = body([total, node("Reshape", ["t", "vector"], ["r"])], [], ["r"])
+    nodes = [node("If", ["flag"], ["y"], then_branch=one, else_branch=body([total], [], ["t"]))]
+    proto = model(nodes, [tensor("flag", [], BOOL), tensor("x", ["n"])], ["y"], [constant("vector", [1])])
+    module = load(proto)
+    assert output_types(module) == ["float32[1]"]
+    assert [ops(g) for g in module.graph.nodes[0].subgraphs] == [["ReduceSum", "Reshape"], ["ReduceSum", "Reshape"]]
+
+
+@pytest.mark.parametrize(("limit", "refused"), [(5, False), (0, True)])
+def test_what_a_body_does_not_read_may_come_in_as_anything_if_the_body_runs(limit: int, refused: bool) -> None:
+    inputs = [tensor("i", [], INT64), tensor("go", [], BOOL), tensor("s", None)]
+    made = body([node("Relu", ["x"], ["s2"])], inputs, ["go", "s2"])
+    nodes = [node("Loop", ["limit", "", "zero"], ["final"], body=made)]
+    proto = model(nodes, [tensor("x", ["n", 3])], ["final"], [constant("limit", limit), constant("zero", 0)])
+    if refused:
+        with pytest.raises(IngotError, match="changes the type of a carried value"):
+            load(proto)
+    else:
+        assert output_types(load(proto)) == ["float32[n, 3]"]
+
+
 def scan(**attributes: object) -> onnx.ModelProto:
     inner = [node("Add", ["s", "e"], ["s2"]), node("Relu", ["s2"], ["o"])]
     made = body(inner, [tensor("s", None), tensor("e", None)], ["s2", "o"])
