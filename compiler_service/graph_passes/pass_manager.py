@@ -75,7 +75,7 @@ class Pipeline:
         """``module`` after every enabled pass.
 
         Raises:
-            IngotError: INVALID_ARGUMENT when ``disabled`` names an unknown pass; what a pass raised;
+            IngotError: INVALID_ARGUMENT when ``disabled`` names an unknown pass or one of level 0, which code needs; what a pass raised;
                 COMPILER_FAULT naming the pass when it broke.
         """
         graph = self.run_graph(module.graph, context)
@@ -83,6 +83,7 @@ class Pipeline:
 
     def run_graph(self, graph: Graph, context: PassContext) -> Graph:
         self._check_names(context.disabled)
+        self._check_needed(context.disabled)
         done: list[str] = []
         for index, item in enumerate(self.passes, start=1):
             if not context.enables(item):
@@ -108,6 +109,19 @@ class Pipeline:
                 expected=f"one of {', '.join(sorted(known))}",
                 received=unknown[0],
                 remedy="Name a pass of the pipeline.",
+            )
+
+
+    def _check_needed(self, names: Iterable[str]) -> None:
+        needed = sorted({p.name for p in self.passes if p.level == 0} & set(names))
+        if needed:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"pass {needed[0]!r} brings the graph to the form that code is made from, at every level",
+                field="disabled",
+                expected="passes that only optimise",
+                received=needed[0],
+                remedy="Leave it in.",
             )
 
 

@@ -74,6 +74,12 @@ def test_an_unknown_disabled_pass_is_an_error() -> None:
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
+def test_a_pass_that_code_needs_cannot_be_disabled() -> None:
+    with pytest.raises(IngotError, match="pass 'fuse' brings the graph to the form") as caught:
+        default_pipeline(3).run_graph(graph(TEXT), PassContext(3, frozenset({"fuse"})))
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
 def test_verification_names_the_pass() -> None:
     with pytest.raises(IngotError, match=r"after pass 'break': .*%y is used but not defined"):
         Pipeline((Break(),)).run_graph(graph(TEXT), PassContext(instruments=(Verify(),)))
