@@ -23,14 +23,14 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
     for step in built.schedule:
         if isinstance(step, Winograd):
             weight = tensors[step.weight]
-            *summed, kernel = (int(str(weight.shape[axis])) for axis in step.axes[1:-1])
-            channels = prod(summed)
-            of_method = (step.tile, kernel, channels, step.stride)
+            window = [axis for axis in step.axes[-2:] if axis >= 0]
+            channels, kernel = (prod(int(str(weight.shape[a])) for a in axes) for axes in (step.axes[1:-2], window[:1]))
+            of_method = (step.tile, kernel, channels, step.stride, len(window))
             found.append(
                 {
                     "kernel": built.kernel.name,
                     "nodes": list(definition.nodes),
-                    "algorithm": _name(step, kernel),
+                    "algorithm": _name(step, kernel, len(window)),
                     "error_bound": error_bound(*of_method, transforms_weights=step.chunk > 0),
                     "error_typical": measured_error(*of_method, transforms_weights=step.chunk > 0),
                 }
@@ -38,6 +38,7 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
     return tuple(found)
 
 
-def _name(step: Winograd, kernel: int) -> str:
+def _name(step: Winograd, kernel: int, axes: int) -> str:
     stride = f" of stride {step.stride}" if step.stride > 1 else ""
-    return f"winograd F({step.tile}x{step.tile}, {kernel}x{kernel}){stride}"
+    tile, window = ("x".join([str(n)] * axes) for n in (step.tile, kernel))
+    return f"winograd F({tile}, {window}){stride}"

@@ -111,7 +111,6 @@ class Pipeline:
                 remedy="Name a pass of the pipeline.",
             )
 
-
     def _check_needed(self, names: Iterable[str]) -> None:
         needed = sorted({p.name for p in self.passes if p.level == 0} & set(names))
         if needed:

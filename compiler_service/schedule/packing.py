@@ -94,10 +94,12 @@ def weight_transform(
         group = weight.shape[1]
         assert isinstance(group, int)
         return Turned(group)
-    kernel = weight.shape[step.axes[-1]]
+    *kept, kh, kw = step.axes
+    window = tuple(axis for axis in (kh, kw) if axis >= 0)
+    kernel = weight.shape[window[0]]
     assert isinstance(kernel, int)
     matrix = filtering(step.tile, kernel, step.stride).weight
-    return LinearTransform(step.axes[-2:], step.axes[:-2], tuple(tuple(float(x) for x in row) for row in matrix))
+    return LinearTransform(window, tuple(kept), tuple(tuple(float(x) for x in row) for row in matrix))
 
 
 def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:

@@ -31,8 +31,8 @@ def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) ->
     asked = (step.axes, step.stride)
     if conv is None or conv.weight.tensor is not weight or (conv.weight_axes, conv.stride) != asked:
         raise misfit(f"{stage.name} is not a convolution of stride {step.stride} by {step.weight}")
-    if step.chunk and (conv.is_grouped or conv.taps or conv.depth % step.chunk):
-        expected = f"a divisor of {conv.depth} channels of one group and one plane"
+    if step.chunk and (conv.is_grouped or conv.taps or conv.depth % step.chunk or not all(conv.filtered)):
+        expected = f"a divisor of {conv.depth} channels of one group and one plane, filtered along both axes"
         raise misfit(f"{stage.name} has no whole chunks of channels", expected, str(step.chunk))
     made = winograd_stages(conv, step.tile, step.chunk)
     tensors = (made.data, made.rows, made.transformed, made.accumulated, made.product, made.columns, made.output)

@@ -221,7 +221,7 @@ class Winograd:
     after:  the stages of :class:`compiler_service.tensor_expr.winograd.WinogradStages`; the constant ``weight``, whose axes
             oc, t.., c, kh, kw are at the positions ``axes``, is transformed at compile time to ``[p, q, oc, t.. c]``, which a
             later ``Pack`` of it lays out. Where ``chunk`` is not 0, the kernel transforms it on the way, and sums so many
-            channels at a time.
+            channels at a time. A window along one axis has -1 in place of its other axis; its tiles are ``tile`` outputs long.
     """
 
     stage: str

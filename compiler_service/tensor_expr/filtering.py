@@ -7,7 +7,8 @@ m * m * r * r (Lavin and Gray, "Fast Algorithms for Convolutional Neural Network
 
 The matrices follow from n - 1 distinct points and infinity (Toom-Cook). The points 0, 1, -1, 1/2, -2 keep the rounding error of
 F(4x4, 3x3) about 5 times smaller than 0, +-1, +-2 (Barabasz et al., "Error Analysis and Improving the Accuracy of Winograd
-Convolution for Deep Neural Networks", 2020).
+Convolution for Deep Neural Networks", 2020). Along one axis alone, F(m, r) takes n products in place of m * r, and its errors are
+about the square root of those of F(m x m, r x r): there 2 and -1/2 may join the points.
 
 With a stride, the elements that a tap reads are one of its residues: each phase of the data, with the taps that read it, is a
 convolution of stride 1, and their sum is the result. F(m, 3) of stride 2 has m + 1 products for two taps of the even elements and m
@@ -27,7 +28,9 @@ import numpy as np
 
 Matrix = tuple[tuple[Fraction, ...], ...]
 
-_POINTS = (Fraction(0), Fraction(1), Fraction(-1), Fraction(1, 2), Fraction(-2))
+_POINTS = (*map(Fraction, (0, 1, -1)), Fraction(1, 2), Fraction(-2), Fraction(2), Fraction(-1, 2))
+_MOST_POINTS = {1: 7, 2: 5}
+"""For each number of axes that are filtered, points that may be used."""
 _SAMPLES = 16
 """Tiles and output channels to measure errors on."""
 _UNIT = 2.0**-24
@@ -64,14 +67,14 @@ class Filtering:
         return replace(self, weight=weight, data=data)
 
 
-def is_known(tile: int, kernel: int, stride: int = 1) -> bool:
-    """Whether :func:`filtering` has points enough: more would make errors grow."""
-    return kernel >= stride and tile + -(-kernel // stride) - 2 <= len(_POINTS)
+def is_known(tile: int, kernel: int, stride: int = 1, axes: int = 2) -> bool:
+    """Whether :func:`filtering` along so many ``axes`` has points enough: more would make errors grow."""
+    return kernel >= stride and tile + -(-kernel // stride) - 2 <= _MOST_POINTS[axes]
 
 
 @cache
 def filtering(tile: int, kernel: int, stride: int = 1) -> Filtering:
-    """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, and infinity."""
+    """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, 2, -1/2, and infinity."""
     if kernel < stride:
         raise ValueError(f"a stride of {stride} passes over data between windows of {kernel}")
     size = (tile - 1) * stride + kernel
@@ -115,47 +118,48 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
     return tuple(found)
 
 
+PLAIN = filtering(1, 1)
+"""Of an axis along which nothing is filtered: each element is a tile of its own."""
+
+
 # -- rounding errors
 
 
-def error_bound(tile: int, kernel: int, channels: int, stride: int = 1, *, transforms_weights: bool = False) -> float:
-    """Largest error of an output in float32, relative to ``max|data| * sum|weight|`` over the ``channels * kernel**2`` weights of
-    an output channel. It holds for all data and weights, and is seldom approached.
+def error_bound(
+    tile: int, kernel: int, channels: int, stride: int = 1, axes: int = 2, *, transforms_weights: bool = False
+) -> float:
+    """Largest error of an output in float32, relative to ``max|data| * sum|weight|`` over the ``channels * kernel**axes`` weights
+    of an output channel. It holds for all data and weights, and is seldom approached.
 
     Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), more where
     the kernel itself transforms the weights; the transforms enlarge its terms by the product of the absolute matrices.
     """
     f = filtering(tile, kernel, stride)
     output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
-    reach = data.sum(axis=1)
-    growth = max(
-        np.einsum("i,j,i,j,i,j->", output[i], output[j], weight[:, a], weight[:, b], reach, reach)
-        for i in range(tile)
-        for j in range(tile)
-        for a in range(kernel)
-        for b in range(kernel)
-    )
-    steps = 2 * (f.size + f.size) + channels + (2 * kernel if transforms_weights else 2)
+    growth = np.einsum("ip,pa,p->ia", output, weight, data.sum(axis=1)).max() ** axes
+    steps = axes * (f.size + f.size) + channels + (axes * kernel if transforms_weights else 2)
     return float(growth * steps * _UNIT / (1 - steps * _UNIT))
 
 
 def measured_error(
-    tile: int, kernel: int, channels: int, stride: int = 1, *, transforms_weights: bool = False
+    tile: int, kernel: int, channels: int, stride: int = 1, axes: int = 2, *, transforms_weights: bool = False
 ) -> float:
     """Error of a few tiles of normally distributed data and weights in float32, relative to the largest output."""
     f = filtering(tile, kernel, stride)
     f = f.with_plain_weights() if transforms_weights else f
+    other = f if axes > 1 else PLAIN
     random = np.random.default_rng(0)
-    data = random.standard_normal((_SAMPLES, channels, f.size, f.size)).astype(np.float32)
-    weight = random.standard_normal((_SAMPLES, channels, kernel, kernel)).astype(np.float32)
+    data = random.standard_normal((_SAMPLES, channels, f.size, other.size)).astype(np.float32)
+    weight = random.standard_normal((_SAMPLES, channels, kernel, other.kernel)).astype(np.float32)
+
+    def both(left: Matrix, array: np.ndarray, right: Matrix, dtype: type[np.floating[Any]]) -> np.ndarray:
+        return np.asarray(np.array(left, dtype) @ array.astype(dtype) @ np.array(right, dtype).T)
 
     def filtered(dtype: type[np.floating[Any]]) -> np.ndarray:
-        back, forth = np.array(f.output, dtype), np.array(f.data, dtype)
-        exact = np.array(f.weight, dtype if transforms_weights else np.float64)
-        own = (exact @ weight.astype(exact.dtype) @ exact.T).astype(dtype)
-        other = forth @ data.astype(dtype) @ forth.T
-        product = other.transpose(2, 3, 0, 1) @ own.transpose(2, 3, 1, 0)  # [p, q, tile, channel]
-        return np.asarray(back @ product.transpose(2, 3, 0, 1) @ back.T)
+        own = both(f.weight, weight, other.weight, dtype if transforms_weights else np.float64).astype(dtype)
+        moved = both(f.data, data, other.data, dtype)
+        product = moved.transpose(2, 3, 0, 1) @ own.transpose(2, 3, 1, 0)  # [p, q, tile, channel]
+        return both(f.output, product.transpose(2, 3, 0, 1), other.output, dtype)
 
     wanted = filtered(np.float64)
     return float(np.abs(filtered(np.float32) - wanted).max() / np.abs(wanted).max())

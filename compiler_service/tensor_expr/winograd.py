@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from math import prod
+from typing import TypeVar
 
-from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering
+from compiler_service.tensor_expr.filtering import PLAIN, Filtering, Matrix, filtering
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
@@ -26,6 +27,8 @@ from shared_ir.expr import (
 )
 from shared_ir.simplify import simplify
 
+T = TypeVar("T")
+U = TypeVar("U")
 _STRIDES = (1, 2)
 
 
@@ -34,14 +37,18 @@ class Convolution:
     """``sum over t.., kh, kw, c of data[plane.., oh * stride + kh, ow * stride + kw, channel(oc, c)] * weight[..]``, dilation 1.
 
     Each plane of the data that an output sums is filtered on its own: under further taps ``t..`` (of the depth of a volume) it has
-    as many channels more.
+    as many channels more. A window along one axis alone, ``kh`` or ``kw``, is filtered along that; the other axis is read as it
+    is. A line of data has no rows, and no ``oh``.
 
     Attributes:
         outer: axes of the output before ``oh, ow, oc``.
         taps: axes ``t..`` of the sum; places of ``plane`` hang on them and on the outer axes.
+        kernel: extent of the window.
+        filtered: whether it extends along ``kh``, along ``kw``.
+        has_rows: whether the output has an axis ``oh``.
         depth: channels of the data that an output sums, those of all planes.
         group: outputs that sum the same channels; all of them where the convolution is not grouped.
-        weight_axes: positions of oc, t.., c, kh, kw among the weight's axes.
+        weight_axes: positions of oc, t.., c, kh, kw among the weight's axes; -1 for that which the window has not.
     """
 
     tensor: Tensor
@@ -50,10 +57,28 @@ class Convolution:
     outer: tuple[str, ...]
     taps: tuple[Axis, ...]
     kernel: int
+    filtered: tuple[bool, bool]
+    has_rows: bool
     stride: int
     depth: int
     group: int
     weight_axes: tuple[int, ...]
+
+    def filterings(self, tile: int) -> tuple[Filtering, Filtering]:
+        """Along rows and columns."""
+        own = filtering(tile, self.kernel, self.stride)
+        rows, columns = self.filtered
+        return own if rows else PLAIN, own if columns else PLAIN
+
+    @property
+    def image(self) -> tuple[Dim, Dim]:
+        """Height and width of the output."""
+        return self.tensor.shape[-3] if self.has_rows else 1, self.tensor.shape[-2]
+
+    @property
+    def window(self) -> int:
+        """Taps of a plane."""
+        return self.kernel**2 if all(self.filtered) else self.kernel
 
     @property
     def is_grouped(self) -> bool:
@@ -89,28 +114,64 @@ def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution |
     """``tensor``, the sum of products of the two loads, as a convolution that filtering applies to, or None."""
     op = tensor.op
     reduction = op.reduction if isinstance(op, Compute) else None
-    if reduction is None or reduction.op is not ReduceOp.SUM or tensor.rank < 3 or len(reduction.axes) < 3:
+    if reduction is None or reduction.op is not ReduceOp.SUM or tensor.rank < 2 or len(reduction.axes) < 2:
         return None
-    *outer, oh, ow, oc = _axes_of(tensor)
-    *taps, kh, kw, c = reduction.axes
-    static = all(isinstance(a.extent, int) for a in (oc, *reduction.axes))
-    if not static or kh.extent != kw.extent or kh.extent == 1 or len(data.indices) < 3:
+    if not all(isinstance(a.extent, int) for a in (_axes_of(tensor)[-1], *reduction.axes)):
         return None
-    *plane, ih, iw, ic = data.indices
-    inner = {a.var for a in (oh, ow, oc, kh, kw, c)}
-    order = [a.var for a in (oc, *taps, c, kh, kw)]
+    forms = ((True, True, True), (True, False, True), (True, True, False), (False, False, True))
+    found = (_in_form(tensor, reduction.axes, data, weight, *form) for form in forms)
+    return next((conv for conv in found if conv is not None), None)
+
+
+def _in_form(
+    tensor: Tensor, summed: tuple[Axis, ...], data: Load, weight: Load, has_rows: bool, *filtered: bool
+) -> Convolution | None:
+    """The convolution with or without rows, filtered along rows, along columns."""
+    places, windows = 2 if has_rows else 1, sum(filtered)
+    if tensor.rank <= places or len(summed) <= windows or len(data.indices) <= places:
+        return None
+    axes = _axes_of(tensor)
+    outer, over, oc = axes[: -places - 1], axes[-places - 1 : -1], axes[-1]
+    taps, window, c = summed[: -windows - 1], summed[-windows - 1 : -1], summed[-1]
+    plane, own = data.indices[: -places - 1], data.indices[-places - 1 :]
+    order = [a.var for a in (oc, *taps, c, *window)]
+    inner = {a.var for a in (*over, oc, *window, c)}
     if any(variables(i) & inner for i in plane) or sorted(map(str, weight.indices)) != sorted(map(str, order)):
         return None
-    kernel, channels, outputs = (int(str(a.extent)) for a in (kh, c, oc))
-    names, axes = tuple(a.name for a in outer), tuple(weight.indices.index(v) for v in order)
+    if len({a.extent for a in window}) > 1 or window[0].extent == 1 or (not has_rows and tensor.rank > 2):
+        return None
+    kernel, channels, outputs = (int(str(a.extent)) for a in (window[0], c, oc))
+    positions = [weight.indices.index(v) for v in order]
+    weight_axes = (*positions[:-windows], *_spread(filtered, positions[-windows:], -1))
     groups = (outputs,) if taps else _outputs_of_group(data.tensor.shape[-1], channels, outputs)
     depth = channels * _product(taps)
     for group, stride in ((group, stride) for group in groups for stride in _STRIDES):
-        found = Convolution(tensor, data, weight, names, tuple(taps), kernel, stride, depth, group, axes)
-        wanted = (oh.var * stride + kh.var, ow.var * stride + kw.var, found.channel(oc.var, c.var))
-        if all(simplify(i) == simplify(w) for i, w in zip((ih, iw, ic), wanted, strict=True)):
+        found = Convolution(
+            tensor,
+            data,
+            weight,
+            tuple(a.name for a in outer),
+            tuple(taps),
+            kernel,
+            (filtered[0], filtered[1]),
+            has_rows,
+            stride,
+            depth,
+            group,
+            weight_axes,
+        )
+        steps = _spread(filtered[2 - places :], window, None)
+        wanted = (a.var if tap is None else a.var * stride + tap.var for a, tap in zip(over, steps, strict=True))
+        indices = zip(own, (*wanted, found.channel(oc.var, c.var)), strict=True)
+        if all(simplify(i) == simplify(w) for i, w in indices):
             return found
     return None
+
+
+def _spread(where: Sequence[bool], items: Sequence[T], other: U) -> tuple[T | U, ...]:
+    """The ``items`` in those places, ``other`` elsewhere."""
+    left = iter(items)
+    return tuple(next(left) if here else other for here in where)
 
 
 def _outputs_of_group(channels: Dim, depth: int, outputs: int) -> Iterator[int]:
@@ -134,7 +195,8 @@ class WinogradStages:
 
     Attributes:
         weight_rows: half of the transform of the weights ``[c, p, b, oc]``; None where they come transformed.
-        weight: all of it ``[c, p, q, oc]``; where they come transformed, the argument ``[p, q, oc, c]``.
+        weight: all of it ``[c, p, q, oc]``; where they come transformed, the argument ``[p, q, oc, c]``, without the axis along
+            which nothing is filtered.
         data: the data with zeros so that every tile is whole ``[outer.., h, w, c]``.
         rows: half of the transform of the data ``[outer.., p, b, th, tw, c]``.
         transformed: all of it ``[outer.., p, q, th, tw, c]``; in chunks of channels ``[outer.., chunk, p, q, th, tw, c]``.
@@ -162,59 +224,71 @@ class WinogradStages:
 def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradStages:
     """``conv`` by F(tile x tile). Where ``chunk`` is not 0 its weights are transformed here, and so many channels of the data, a
     divisor of their number, are summed at a time (of one plane alone); else its weights come transformed."""
-    name, shape = conv.tensor.name, conv.tensor.shape
-    f = filtering(tile, conv.kernel, conv.stride)
-    f = f.with_plain_weights() if chunk else f
-    *outer, height, width, channels = shape
-    tiles = [as_dim(ceil_div(lift(n), tile)) for n in (height, width)]
-    data = _whole_tiles(conv, f, tiles)
-    oc, size, rank = conv.weight.tensor.shape[conv.weight_axes[0]], f.size, len(outer)
+    name, shape, channels = conv.tensor.name, conv.tensor.shape, conv.tensor.shape[-1]
+    both = conv.filterings(tile)
+    down, across = (f.with_plain_weights() for f in both) if chunk else both
+    tiles = [as_dim(ceil_div(lift(n), f.tile)) for n, f in zip(conv.image, both, strict=True)]
+    data = _whole_tiles(conv, both, tiles)
+    rank = len(conv.outer)
+    outer = shape[:rank]
 
     def stage(suffix: str, first: int, last: Dim, names: Sequence[str], body: Callable[..., Expr]) -> Tensor:
-        own, axes = (*outer, first, size, *tiles, last), (*conv.outer, *names[:2], "th", "tw", names[2])
+        own, axes = (*outer, first, across.size, *tiles, last), (*conv.outer, *names[:2], "th", "tw", names[2])
         return compute(own, body, name=f"{name}.{suffix}", axes=axes)
 
     def rows_body(*i: Expr) -> Expr:
         p, b, th, tw, c = i[rank:]
-        first, column = th * (tile * conv.stride), tw * (tile * conv.stride) + b
-        return _combination(f.data, p, [data[(*i[:rank], first + a, column, c)] for a in range(size)])
+        first, column = th * (down.tile * down.stride), tw * (across.tile * across.stride) + b
+        return _combination(down.data, p, [data[(*i[:rank], first + a, column, c)] for a in range(down.size)])
 
     def transformed_body(*i: Expr) -> Expr:
-        return _combination(f.data, i[rank + 1], [rows[(*i[: rank + 1], b, *i[rank + 2 :])] for b in range(size)])
+        terms = [rows[(*i[: rank + 1], b, *i[rank + 2 :])] for b in range(across.size)]
+        return _combination(across.data, i[rank + 1], terms)
 
     def columns_body(*i: Expr) -> Expr:
-        return _combination(f.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(size)])
+        return _combination(down.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(down.size)])
 
     def output_body(*i: Expr) -> Expr:
-        h, w, o = i[rank:]
-        terms = [columns[(*i[:rank], h % tile, q, h // tile, w // tile, o)] for q in range(size)]
-        return _combination(f.output, w % tile, terms)
+        h, w, o = (*i[rank:],) if conv.has_rows else (lift(0), *i[rank:])
+        place = (h // down.tile, w // across.tile, o)
+        terms = [columns[(*i[:rank], h % down.tile, q, *place)] for q in range(across.size)]
+        return _combination(across.output, w % across.tile, terms)
 
-    rows = stage("rows", size, data.shape[-1], ("p", "b", "c"), rows_body)
+    rows = stage("rows", down.size, data.shape[-1], ("p", "b", "c"), rows_body)
     if chunk:
         transformed = _in_chunks(conv, transformed_body, rows.shape, chunk)
-        weight_rows, weight = _transformed_weights(conv, f)
+        weight_rows, weight = _transformed_weights(conv, down)
         accumulated, product = _summed_chunks(conv, transformed, weight)
     else:
-        transformed = stage("data.transformed", size, data.shape[-1], ("p", "q", "c"), transformed_body)
+        transformed = stage("data.transformed", down.size, data.shape[-1], ("p", "q", "c"), transformed_body)
         weight_rows = None
-        weight = placeholder(f"{conv.weight.tensor.name}.transformed", (size, size, oc, conv.depth), data.dtype)
+        weight = _weights_of_points(conv, both)
         accumulated = reduce(
             ReduceOp.SUM,
-            (*outer, size, size, *tiles, channels),
+            (*outer, down.size, across.size, *tiles, channels),
             (conv.depth,),
-            lambda *i: transformed[(*i[:-2], conv.channel(*i[-2:]))] * weight[(*i[rank : rank + 2], *i[-2:])],
+            lambda *i: (
+                transformed[(*i[:-2], conv.channel(*i[-2:]))]
+                * weight[(*(p for p, f in zip(i[rank : rank + 2], conv.filtered, strict=True) if f), *i[-2:])]
+            ),
             name=f"{name}.accumulated",
             axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
             reduced=("c",),
         )
-        product = stage("product", size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
-    columns = stage("columns", tile, channels, ("i", "q", "oc"), columns_body)
+        product = stage("product", down.size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
+    columns = stage("columns", down.tile, channels, ("i", "q", "oc"), columns_body)
     axis_names = tuple(a.name for a in _axes_of(conv.tensor))
     output = compute(shape, output_body, name=name, axes=axis_names)
-    sizes = zip((("th", "p"), ("tw", "q")), (height, width), strict=True)
-    unread = tuple(pair for pair, extent in sizes if isinstance(extent, int) and extent % tile)
+    sizes = zip((("th", "p"), ("tw", "q")), conv.image, both, strict=True)
+    unread = tuple(pair for pair, extent, f in sizes if isinstance(extent, int) and extent % f.tile)
     return WinogradStages(weight_rows, weight, data, rows, transformed, accumulated, product, columns, output, unread)
+
+
+def _weights_of_points(conv: Convolution, both: Sequence[Filtering]) -> Tensor:
+    """The weights as they come transformed, ``[p, q, oc, c]`` without the axis that is not filtered."""
+    points = (f.size for f, along in zip(both, conv.filtered, strict=True) if along)
+    oc = conv.weight.tensor.shape[conv.weight_axes[0]]
+    return placeholder(f"{conv.weight.tensor.name}.transformed", (*points, oc, conv.depth), conv.tensor.dtype)
 
 
 def _transformed_weights(conv: Convolution, f: Filtering) -> tuple[Tensor, Tensor]:
@@ -285,21 +359,23 @@ def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Ten
     return part, total
 
 
-def _whole_tiles(conv: Convolution, f: Filtering, tiles: Sequence[Dim]) -> Tensor:
+def _whole_tiles(conv: Convolution, both: Sequence[Filtering], tiles: Sequence[Dim]) -> Tensor:
     """The data of whole tiles: zeros where the last tiles hang over the end; planes side by side as channels."""
     source = conv.data.tensor
-    shape = [as_dim(lift(n) * (f.tile * f.stride) + f.kernel - f.stride) for n in tiles]
+    shape = [as_dim(lift(n) * (f.tile * f.stride) + f.kernel - f.stride) for n, f in zip(tiles, both, strict=True)]
     rank = len(conv.outer)
     outer_axes = [a.var for a in _axes_of(conv.tensor)[:rank]]
+    places = 2 if conv.has_rows else 1
 
     def body(*i: Expr) -> Expr:
         taps, channel = conv.place(i[-1])
         here = dict(zip(outer_axes, i[:rank], strict=True)) | taps
-        plane = tuple(substitute(index, here) for index in conv.data.indices[:-3])
+        plane = tuple(substitute(index, here) for index in conv.data.indices[: -places - 1])
+        own = i[-places - 1 : -1]
         inside: Expr = lift(True, DType.BOOL)
-        for index, extent in zip(i[rank:-1], source.shape[-3:-1], strict=True):
+        for index, extent in zip(own, source.shape[-places - 1 : -1], strict=True):
             inside = logical_and(inside, index < lift(extent))
-        return select(inside, source[(*plane, *i[rank:-1], channel)], lift(0, source.dtype))
+        return select(inside, source[(*plane, *own, channel)], lift(0, source.dtype))
 
     outer = conv.tensor.shape[:rank]
     names = (*conv.outer, "h", "w", "c")

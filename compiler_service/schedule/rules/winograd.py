@@ -11,9 +11,17 @@ the registers.
 
 from __future__ import annotations
 
+from math import prod
+
 from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
 from compiler_service.schedule.rules.packing import near_distance, packing, prefetch_distance
-from compiler_service.schedule.rules.winograd_model import FLOAT, KERNELS, Blocking, choose_blocking, vector_width
+from compiler_service.schedule.rules.winograd_model import (
+    FLOAT,
+    Blocking,
+    choose_blocking,
+    is_considered,
+    vector_width,
+)
 from compiler_service.schedule.state import convolution_of
 from compiler_service.schedule.steps import (
     ComputeAt,
@@ -30,9 +38,9 @@ from compiler_service.schedule.steps import (
     Winograd,
 )
 from compiler_service.schedule.tiles import vector_loops
-from compiler_service.tensor_expr.filtering import filtering
 from compiler_service.tensor_expr.tensor import Placeholder
 from compiler_service.tensor_expr.winograd import Convolution
+from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
@@ -58,7 +66,7 @@ def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
     width = vector_width(conv, target)
     whole = width > 0 and (conv.depth // conv.planes % width == 0 or not conv.taps)  # no vector crosses planes
-    return constant and conv.kernel in KERNELS and conv.tensor.dtype is DType.FLOAT32 and whole
+    return constant and is_considered(conv) and conv.tensor.dtype is DType.FLOAT32 and whole
 
 
 class _Plan:
@@ -68,6 +76,7 @@ class _Plan:
         self._kernel, self._name, self._target, self._blocking = kernel, name, target, blocking
         self._weight = conv.weight.tensor.name
         self._weight_axes = conv.weight_axes
+        self._conv = conv
         before = (Winograd(name, self._weight, conv.weight_axes, blocking.tile, blocking.chunk, conv.stride),)
         made = ("data", "rows", "data.transformed", "accumulated", "product", "columns")
         weights = ("weight.rows", "weight.transformed") if blocking.chunk else ()
@@ -75,13 +84,14 @@ class _Plan:
         self._before: Schedule = (*before, *inlined(kernel.after(before), keep))
         self._state = kernel.after(self._before)
         self._width = vector_width(conv, target)
-        self._points = filtering(blocking.tile, conv.kernel, conv.stride).size
+        both = conv.filterings(blocking.tile)
+        self._points = {"p": both[0].size, "q": both[1].size}
+        self._tile = (both[0].tile, both[1].tile)
         self._depth = conv.depth
-        side, channels = conv.kernel if blocking.chunk else self._points, conv.tensor.shape[-1]
+        taps, channels = conv.window if blocking.chunk else prod(self._points.values()), conv.tensor.shape[-1]
         assert isinstance(channels, int)
-        size = side**2 * channels * conv.depth * FLOAT
-        self._prefetch = prefetch_distance(size, target)
-        width = conv.tensor.shape[-2]
+        self._prefetch = prefetch_distance(taps * channels * conv.depth * FLOAT, target)
+        width = conv.image[1]
         self._columns = width if isinstance(width, int) else 0
 
     def steps(self) -> Schedule:
@@ -105,38 +115,48 @@ class _Plan:
     def _vector_loop(self) -> str:
         return f"{self._state.output.compute.axes[-1].name}.{self._width}"
 
+    def _image_axes(self) -> list[tuple[str, int, int, Dim]]:
+        """Of the output's rows, where it has any, and columns: name, outputs of a tile, tiles of a task (0: all), extent."""
+        b, axes = self._blocking, self._state.output.compute.axes[:-1]
+        found = [(axes[-1].name, self._tile[1], b.columns, self._conv.image[1])]
+        if self._conv.has_rows:
+            found.insert(0, (axes[-2].name, self._tile[0], b.rows, self._conv.image[0]))
+        return found
+
     def _serial_loops(self) -> tuple[str, ...]:
         """The loops of a task around those of a tile."""
-        b = self._blocking
-        oh, ow = (a.name for a in self._state.output.compute.axes[-3:-1])
-        rows = (f"{oh}.{b.tile}",) if b.rows > 1 else ()
-        tiles = (*rows, f"{ow}.{b.tile}") if b.columns != 1 else rows
-        return (self._vector_loop(), *tiles) if b.chunk else (*tiles, self._vector_loop())
+        tiles = tuple(
+            f"{name}.{tile}" if tile > 1 else name for name, tile, count, _ in self._image_axes() if count != 1
+        )
+        return (self._vector_loop(), *tiles) if self._blocking.chunk else (*tiles, self._vector_loop())
 
     def _output_loops(self) -> tuple[Schedule, str]:
         """(steps, last parallel loop)"""
         b, out = self._blocking, self._state.output
-        *outer, oh, ow, oc = (a.name for a in out.compute.axes)
-        tasks = [*outer]
+        image = self._image_axes()
+        oc = out.compute.axes[-1].name
+        tasks = [a.name for a in out.compute.axes[: -1 - len(image)]]
         steps: list[Step] = []
-        if b.rows > 1:
-            steps.append(Split(out.name, oh, b.rows * b.tile))
-        tasks.append(f"{oh}.{b.rows * b.tile}")
-        if b.columns > 1:
-            steps.append(Split(out.name, ow, b.columns * b.tile))
-        if b.columns:
-            tasks.append(f"{ow}.{b.columns * b.tile}")
+        for name, tile, count, _ in image:
+            if count > 1:
+                steps.append(Split(out.name, name, count * tile))
+            if count:
+                tasks.append(f"{name}.{count * tile}" if count * tile > 1 else name)
         if b.channels:
             steps.append(Split(out.name, oc, b.channels))
             tasks.append(f"{oc}.{b.channels}")
-        steps += [Split(out.name, oh, b.tile), Split(out.name, ow, b.tile), Split(out.name, oc, self._width)]
-        sizes = zip((oh, ow), out.tensor.shape[-3:-1], strict=True)
-        steps += [Guard(out.name, f"{n}.{b.tile}") for n, d in sizes if not isinstance(d, int) or d % b.tile]
+        steps += [Split(out.name, name, tile) for name, tile, _, _ in image if tile > 1]
+        steps.append(Split(out.name, oc, self._width))
         steps += [
-            Reorder(out.name, (*tasks, *self._serial_loops(), oh, ow, oc)),
+            Guard(out.name, f"{name}.{tile}")
+            for name, tile, _, extent in image
+            if tile > 1 and (not isinstance(extent, int) or extent % tile)
+        ]
+        inner = [name for name, tile, _, _ in image if tile > 1]
+        steps += [
+            Reorder(out.name, (*tasks, *self._serial_loops(), *inner, oc)),
             Parallel(out.name, tuple(tasks)),
-            Unroll(out.name, oh),
-            Unroll(out.name, ow),
+            *(Unroll(out.name, name) for name in inner),
             Vectorize(out.name, oc),
         ]
         return tuple(steps), tasks[-1]
@@ -178,7 +198,7 @@ class _Plan:
         tiled, blocks = self._tiles()
         unrolled = (*(name for name, _ in tiled), *wide)
         unread = self._state.stage(stage).unread
-        apart = {point: f"{point}.{self._points - 1}" for _, point in unread}
+        apart = {point: f"{point}.{self._points[point] - 1}" for _, point in unread}
         points = [name for point in ("p", "q") for name in (apart.get(point), point) if name is not None]
         kinds: list[Step] = []
         for name in (stage, inner):
@@ -188,7 +208,7 @@ class _Plan:
         alone = [name for name in ("th", "tw") if name not in unrolled]
         return (
             ComputeAt(stage, self._state.output.name, loop, "scratch"),
-            *(Split(stage, point, self._points - 1) for _, point in unread),
+            *(Split(stage, point, self._points[point] - 1) for _, point in unread),
             Split(stage, "oc", tile),
             *(Split(stage, name, size) for name, size in tiled),
             *kinds,
@@ -206,9 +226,10 @@ class _Plan:
     def _weights(self, stage: str, tile: int) -> Schedule:
         b = self._blocking
         parts = b.channels // tile if b.channels % tile == 0 else 0
-        chunks = ((2, b.channels, 0),) if parts else ()  # a task reads its weights in order
-        order = (*chunks, (0, 1, 0), (1, 1, 0), (2, tile, parts), (3, 1, 0), (2, 1, tile))
-        columns = b.columns or -(-self._columns // b.tile)
+        oc = sum(self._conv.filtered)  # behind the axes of points
+        chunks = ((oc, b.channels, 0),) if parts else ()  # a task reads its weights in order
+        order = (*chunks, *((axis, 1, 0) for axis in range(oc)), (oc, tile, parts), (oc + 1, 1, 0), (oc, 1, tile))
+        columns = b.columns or -(-self._columns // self._tile[1])
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
         ahead = Prefetch(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
@@ -223,7 +244,7 @@ class _Plan:
         tiled, blocks = self._tiles()
         unrolled = ("q", *(name for name, _ in tiled))
         alone = [name for name in ("th", "tw") if name not in unrolled]
-        last = self._points - 1
+        last = self._points["p"] - 1
         apart = any(point == "p" for _, point in self._state.stage(stage).unread)
         points = (f"p.{last}", "p") if apart else ("p",)
         return (
@@ -250,5 +271,5 @@ class _Plan:
         parts = b.channels // width
         chunks = ((oc, b.channels, 0),) if parts else ()
         order = (*chunks, (oc, width, parts), (c, 1, 0), (kh, 1, 0), (kw, 1, 0), (oc, 1, width))
-        ahead = FetchNext(stage, "c", self._weight, "c", b.chunk, reader, (("p", self._points, 1),))
+        ahead = FetchNext(stage, "c", self._weight, "c", b.chunk, reader, (("p", self._points["p"], 1),))
         return (*packing(self._weight, order, 0), *((ahead,) if self._prefetch else ()))

@@ -15,8 +15,13 @@ from shared_ir.target import Target
 
 FLOAT = 4
 """Bytes of an element."""
-KERNELS = (3, 5)
-"""Extents of windows that filtering is considered for."""
+_KERNELS = {1: (2, 3, 4, 5, 6, 7), 2: (3, 5)}
+"""For each number of axes that are filtered, extents of windows that filtering is considered for."""
+_TILES = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
+"""Outputs of a tile along each of them."""
+_COLUMNS_OF_LINES = (8, 12, 16, 24, 32, 48, 64)
+"""Tiles of a row of tiles that a task may cover where a window extends along one axis: rows may be of any length, and one task's
+need not be all of them."""
 _CORES_OF_MEMORY = 2
 """So many cores that read at once have all that the memory gives."""
 _BLOCK_SLACK = 1.1
@@ -41,7 +46,8 @@ weights than the first-level cache keeps while a row of points after the other r
 
 @dataclass(frozen=True)
 class Blocking:
-    """F(tile x tile); a task covers ``rows`` x ``columns`` tiles (0 columns: all) and ``channels`` output channels (0: all).
+    """F(tile x tile), or F(tile); a task covers ``rows`` x ``columns`` tiles (0 columns: all) and ``channels`` output channels (0:
+    all). A tile has one output along an axis that is not filtered.
 
     ``down`` x ``across`` tiles x ``vectors`` registers accumulate. Where ``chunk`` is not 0 the kernel transforms the weights: then
     all tiles of a task and a row of their points accumulate, over ``chunk`` channels of the data.
@@ -74,6 +80,10 @@ def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
     return model.with_fewest_reads(best) if best is not None and least < _GAIN[conv.stride] else None
 
 
+def is_considered(conv: Convolution) -> bool:
+    return conv.kernel in _KERNELS[sum(conv.filtered)]
+
+
 def vector_width(conv: Convolution, target: Target) -> int:
     """Elements of a vector, which crosses no groups: half of a register where whole ones do not fit; 0 for narrower groups, of
     which vectors hold several (:mod:`compiler_service.schedule.rules.grouped`), and where neither fits."""
@@ -91,24 +101,26 @@ class _Model:
     """
 
     def __init__(self, conv: Convolution, target: Target, unknown: int) -> None:
-        height, width, channels = conv.tensor.shape[-3:]
+        (height, width), channels = conv.image, conv.tensor.shape[-1]
         self.rows, self.columns, self.channels = (
             d if isinstance(d, int) else unknown for d in (height, width, channels)
         )
+        self._conv, self._axes, self.window = conv, sum(conv.filtered), conv.window
         self.depth, self.group, self.is_grouped = conv.depth, conv.group, conv.is_grouped
         self.has_planes = bool(conv.taps)
         self.is_static = isinstance(height, int) and isinstance(width, int)
         self.kernel, self.stride, self.width = conv.kernel, conv.stride, vector_width(conv, target)
         self._target = target
-        self._images = math.prod(d for d in conv.tensor.shape[:-3] if isinstance(d, int))
+        self._images = math.prod(d for d in conv.tensor.shape[: len(conv.outer)] if isinstance(d, int))
 
     def candidates(self) -> Iterator[Blocking]:
-        for tile in (4, 2):
-            if not is_known(tile, self.kernel, self.stride):
+        for tile in _TILES[self._axes]:
+            if not is_known(tile, self.kernel, self.stride, self._axes):
                 continue
             if self.stride > 1 and self._weights(tile) > _MOST_WEIGHTS:
                 continue
-            down, across = -(-self.rows // tile), -(-self.columns // tile)
+            both = self._conv.filterings(tile)
+            down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
             for rows, columns in self._task_tiles(down, across):
                 chunk = 0 if columns == across and self.is_static else columns
                 for channels in self._shares(rows == down and columns == across):
@@ -116,12 +128,13 @@ class _Model:
                         yield Blocking(tile, rows, chunk, channels, *block)
             yield from self._with_weights(tile, down, across)
 
-    def _filtering(self, tile: int) -> Filtering:
-        return filtering(tile, self.kernel, self.stride)
+    def _points(self, tile: int) -> int:
+        """Products of a tile."""
+        return math.prod(f.size for f in self._conv.filterings(tile))
 
     def _weights(self, tile: int) -> int:
         """Bytes of the transformed weights."""
-        return self._filtering(tile).size ** 2 * self.depth * self.channels * FLOAT
+        return self._points(tile) * self.depth * self.channels * FLOAT
 
     def _shares(self, is_image: bool) -> list[int]:
         """Output channels of a task, 0 for all: those of whole groups, or where a task covers an image one share for each core."""
@@ -141,12 +154,13 @@ class _Model:
 
     def _with_weights(self, tile: int, down: int, across: int) -> Iterator[Blocking]:
         """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
-        size = self._filtering(tile).size
+        size = filtering(tile, self.kernel, self.stride).size
         registers = size * down * across + size + 2
         if (
             not self.is_static
             or self.is_grouped
             or self.has_planes
+            or self._axes < 2
             or self.stride > 1
             or self.depth % _CHUNK
             or registers > self._target.vector_registers
@@ -162,7 +176,7 @@ class _Model:
         too: of blocks that cost alike, the one of more vectors reads less data (3 to 8 % of a convolution's time)."""
         if b.chunk:
             return b
-        columns, channels = b.columns or -(-self.columns // b.tile), b.channels or self.channels
+        columns, channels = self._columns_of(b), b.channels or self.channels
         blocks = self._blocks(b.rows, columns, b.channels)
         found = [replace(b, down=down, across=across, vectors=vectors) for down, across, vectors in blocks]
         most = self.cost(b) * _ALIKE
@@ -174,6 +188,8 @@ class _Model:
         if not self.is_static:
             yield from ((rows, columns) for rows in (1, 2, 4) for columns in (4, 7, 8, 14))
             return
+        if self._axes < 2:
+            yield from ((r, c) for c in _COLUMNS_OF_LINES if c < across for r in range(1, min(down, 8) + 1))
         for columns in range(1, across + 1):
             if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
                 yield from ((rows, columns) for rows in range(1, down + 1))
@@ -182,42 +198,49 @@ class _Model:
         height, vectors = register_tile(self.columns, self.group, self._target, DType.FLOAT32)
         width = lanes(self._target, DType.FLOAT32)
         product = tile_cost(self.columns, height, self.group, vectors * width, width) * (self.channels // self.group)
-        steps = self.kernel**2 * self.depth
+        steps = self.window * self.depth
         sweeps = self.rows * -(-self.columns // height)
         size = steps * self.channels * FLOAT
         total = self._images * self.rows * product * steps
         return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
 
+    def _columns_of(self, b: Blocking) -> int:
+        """Tiles of a row of tiles that a task covers."""
+        return b.columns or -(-self.columns // self._conv.filterings(b.tile)[1].tile)
+
     def cost(self, b: Blocking) -> float:
-        f = self._filtering(b.tile)
-        columns = b.columns or -(-self.columns // b.tile)
+        both = self._conv.filterings(b.tile)
+        columns = self._columns_of(b)
+        counts, points = (b.rows, columns), self._points(b.tile)
         tiles = b.rows * columns
         channels = b.channels or self.channels
-        product = self._product_of_chunks(b, f) * channels if b.chunk else self._product(b, f.size, columns, channels)
-        more = self.kernel - self.stride
-        lines = math.prod(n * b.tile * self.stride + more for n in (b.rows, columns))
+        product = self._product_of_chunks(b, both[0]) * channels if b.chunk else self._product(b, both, channels)
+        lines = math.prod(n * f.tile * f.stride + f.kernel - f.stride for n, f in zip(counts, both, strict=True))
         depth = self.depth * max(1, channels // self.group)
         vectors_in, vectors_out = -(-depth // self.width), -(-channels // self.width)
         registers = self._target.vector_registers
-        forth = vectors_in * (2 * lines + tiles * _transform(f.data, f.size, registers))
-        back = vectors_out * tiles * _transform(f.output, f.size, registers)
+        forth = vectors_in * (2 * lines + tiles * _transform(both[0].data, both[1].data, registers))
+        back = vectors_out * tiles * _transform(both[0].output, both[1].output, registers)
         parts = self.channels // channels
-        tasks = -(-self.rows // (b.rows * b.tile)) * -(-self.columns // (columns * b.tile)) * parts * self._images
-        kept = f.size**2 * tiles * (depth + (self.width if b.chunk else channels)) * FLOAT
+        shares = (-(-d // (n * f.tile)) for d, n, f in zip((self.rows, self.columns), counts, both, strict=True))
+        tasks = math.prod(shares) * parts * self._images
+        kept = points * tiles * (depth + (self.width if b.chunk else channels)) * FLOAT
         spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
-        size = self.kernel**2 * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
+        size = self.window * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
         return self._both(
             tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
         )
 
-    def _product(self, b: Blocking, size: int, columns: int, channels: int) -> float:
+    def _product(self, b: Blocking, both: tuple[Filtering, Filtering], channels: int) -> float:
         """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
-        hangs = [self._hangs(*edge, b.tile) for edge in ((self.rows, b.rows), (self.columns, columns))]
+        (down, across), columns = both, self._columns_of(b)
+        hangs = [self._hangs(*edge) for edge in ((self.rows, b.rows, down.tile), (self.columns, columns, across.tile))]
         return self.depth * sum(
-            n * m * _block_cost(replace(b, rows=b.rows - down), columns - across, channels, self.width)
-            for n, down in ((size - 1, 0), (1, hangs[0]))
-            for m, across in ((size - 1, 0), (1, hangs[1]))
+            n * m * _block_cost(replace(b, rows=b.rows - below), columns - beside, channels, self.width)
+            for n, below in ((down.size - 1, 0), (1, hangs[0]))
+            for m, beside in ((across.size - 1, 0), (1, hangs[1]))
+            if n * m
         )
 
     def _hangs(self, extent: int, tiles: int, tile: int) -> bool:
@@ -298,10 +321,12 @@ def _block_cost(b: Blocking, columns: int, channels: int, width: int, others: in
     )
 
 
-def _transform(matrix: Matrix, size: int, registers: int) -> float:
+def _transform(down: Matrix, across: Matrix, registers: int) -> float:
     """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up. What has
     been transformed along one axis and does not fit ``registers`` is written and read once more."""
-    return (size + len(matrix)) * _terms(matrix) + size * size + 2 * max(0, len(matrix) * size - registers)
+    height, width = len(down[0]), len(across[0])
+    terms = width * _terms(down) + len(down) * _terms(across)
+    return terms + height * width + 2 * max(0, len(down) * width - registers)
 
 
 def _terms(matrix: Matrix) -> int:
