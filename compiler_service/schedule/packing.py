@@ -22,16 +22,22 @@ class LinearTransform:
     """``matrix`` applied along each of ``axes``, which come first in the result; the others follow in the order ``kept``, those
     after the first of them as one axis.
 
-    With G of shape [n, r]: ``U[p, q, oc, c] = sum over a, b of G[p, a] * G[q, b] * w[oc, c, a, b]`` for axes (2, 3).
+    With G of shape [n, r]: ``U[p, q, oc, c] = sum over a, b of G[p, a] * G[q, b] * w[oc, c, a, b]`` for axes (2, 3). Rows of
+    several ``parts`` of one axis become an axis of their own: ``U[p, s, oc, c]``.
     """
 
     axes: tuple[int, ...]
     kept: tuple[int, ...]
     matrix: tuple[tuple[float, ...], ...]
+    parts: int = 1
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
         first, *merged = (lift(shape[a]) for a in self.kept)
-        return (*(len(self.matrix) for _ in self.axes), as_dim(first), as_dim(prod(merged, start=lift(1))))
+        return (*self._points(), as_dim(first), as_dim(prod(merged, start=lift(1))))
+
+    def _points(self) -> tuple[int, ...]:
+        rows = len(self.matrix)
+        return (rows,) * len(self.axes) if self.parts == 1 else (rows // self.parts, self.parts)
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         """The transformed array, computed in float64 and rounded once to the dtype of ``array``."""
@@ -39,7 +45,9 @@ class LinearTransform:
         result = array.astype(np.float64).transpose(*self.axes, *self.kept)
         for axis in range(len(self.axes)):
             result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis)), 0, axis)
-        return np.ascontiguousarray(result.astype(array.dtype)).reshape(*result.shape[: len(self.axes) + 1], -1)
+        return np.ascontiguousarray(result.astype(array.dtype)).reshape(
+            *self._points(), result.shape[len(self.axes)], -1
+        )
 
 
 @dataclass(frozen=True)
@@ -98,8 +106,8 @@ def weight_transform(
     window = tuple(axis for axis in (kh, kw) if axis >= 0)
     kernel = weight.shape[window[0]]
     assert isinstance(kernel, int)
-    matrix = filtering(step.tile, kernel, step.stride).weight
-    return LinearTransform(window, tuple(kept), tuple(tuple(float(x) for x in row) for row in matrix))
+    f = filtering(step.tile, kernel, step.stride)
+    return LinearTransform(window, tuple(kept), tuple(tuple(float(x) for x in row) for row in f.weight), f.parts)
 
 
 def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:

@@ -10,6 +10,10 @@ F(4x4, 3x3) about 5 times smaller than 0, +-1, +-2 (Barabasz et al., "Error Anal
 Convolution for Deep Neural Networks", 2020). Along one axis alone, F(m, r) takes n products in place of m * r, and its errors are
 about the square root of those of F(m x m, r x r): there 2 and -1/2 may join the points.
 
+A window along one axis that is too long for the points is cut in parts of as many taps as a tile has outputs, F(m, m) each. What
+part s reads of tile t is what part 0 reads of tile t + s, so data is transformed once, and products of all parts are summed before
+they are transformed back: F(4, 11) has three times 7 products for 4 outputs in place of 44.
+
 With a stride, the elements that a tap reads are one of its residues: each phase of the data, with the taps that read it, is a
 convolution of stride 1, and their sum is the result. F(m, 3) of stride 2 has m + 1 products for two taps of the even elements and m
 for that of the odd ones, in place of 3 m; its matrices are those of both phases side by side.
@@ -43,8 +47,9 @@ class Filtering:
 
     Attributes:
         output: AT, ``tile`` x ``size``.
-        weight: G, ``size`` x ``kernel``.
+        weight: G, ``size`` x ``kernel``; ``size * parts`` x ``kernel``, for each point the rows of all parts.
         data: BT, ``size`` x ``size``.
+        parts: of the window, ``tile`` taps each where there are several.
     """
 
     tile: int
@@ -53,11 +58,17 @@ class Filtering:
     output: Matrix
     weight: Matrix
     data: Matrix
+    parts: int = 1
 
     @property
     def size(self) -> int:
-        """Products, and elements of the data, for a tile of outputs."""
-        return (self.tile - 1) * self.stride + self.kernel
+        """Products, and elements of the data, for a tile of outputs and a part of the window."""
+        return len(self.data)
+
+    @property
+    def reach(self) -> int:
+        """Taps of the window, those that fill its last part up included."""
+        return self.kernel if self.parts == 1 else self.parts * self.tile
 
     def with_plain_weights(self) -> Filtering:
         """The same with the denominators of G in BT: its rows start with 1, fewer multiplications transform weights."""
@@ -69,7 +80,8 @@ class Filtering:
 
 def is_known(tile: int, kernel: int, stride: int = 1, axes: int = 2) -> bool:
     """Whether :func:`filtering` along so many ``axes`` has points enough: more would make errors grow."""
-    return kernel >= stride and tile + -(-kernel // stride) - 2 <= _MOST_POINTS[axes]
+    in_parts = axes == 1 and stride == 1 and kernel > tile >= 2 and 2 * tile - 2 <= _MOST_POINTS[axes]
+    return kernel >= stride and (in_parts or tile + -(-kernel // stride) - 2 <= _MOST_POINTS[axes])
 
 
 @cache
@@ -77,6 +89,8 @@ def filtering(tile: int, kernel: int, stride: int = 1) -> Filtering:
     """The matrices of F(tile, kernel) over the first points of 0, 1, -1, 1/2, -2, 2, -1/2, and infinity."""
     if kernel < stride:
         raise ValueError(f"a stride of {stride} passes over data between windows of {kernel}")
+    if stride == 1 and kernel > tile > 1 and tile + kernel - 2 > len(_POINTS):
+        return _in_parts(tile, kernel)
     size = (tile - 1) * stride + kernel
     phases = [_dense(tile, len(range(phase, kernel, stride))) for phase in range(stride)]
     output = tuple(tuple(c for p in phases for c in p.output[i]) for i in range(tile))
@@ -85,10 +99,18 @@ def filtering(tile: int, kernel: int, stride: int = 1) -> Filtering:
     return Filtering(tile, kernel, stride, output, weight, data)
 
 
+def _in_parts(tile: int, kernel: int) -> Filtering:
+    part = _dense(tile, tile)
+    count = -(-kernel // tile)
+    places = range(0, count * tile, tile)
+    weight = tuple(_spread(row, at, 1, count * tile)[:kernel] for row in part.weight for at in places)
+    return Filtering(tile, kernel, 1, part.output, weight, part.data, count)
+
+
 def _spread(row: Sequence[Fraction], first: int, step: int, extent: int) -> tuple[Fraction, ...]:
     """``row`` at every ``step``-th of ``extent`` places from ``first``, zeros between."""
     found = [Fraction(0)] * extent
-    found[first::step] = row
+    found[first : first + step * len(row) : step] = row
     return tuple(found)
 
 
@@ -125,6 +147,12 @@ PLAIN = filtering(1, 1)
 # -- rounding errors
 
 
+def _of_one_part(tile: int, kernel: int, stride: int, channels: int) -> tuple[Filtering, int]:
+    """Filtering by one part of the window, and over how many channels: those of other parts are as good as further ones."""
+    f = filtering(tile, kernel, stride)
+    return (f, channels) if f.parts == 1 else (filtering(tile, tile), channels * f.parts)
+
+
 def error_bound(
     tile: int, kernel: int, channels: int, stride: int = 1, axes: int = 2, *, transforms_weights: bool = False
 ) -> float:
@@ -134,10 +162,10 @@ def error_bound(
     Each element passes ``steps`` roundings on its way (Higham, "Accuracy and Stability of Numerical Algorithms", 3.1), more where
     the kernel itself transforms the weights; the transforms enlarge its terms by the product of the absolute matrices.
     """
-    f = filtering(tile, kernel, stride)
+    f, channels = _of_one_part(tile, kernel, stride, channels)
     output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
     growth = np.einsum("ip,pa,p->ia", output, weight, data.sum(axis=1)).max() ** axes
-    steps = axes * (f.size + f.size) + channels + (axes * kernel if transforms_weights else 2)
+    steps = axes * (f.size + f.size) + channels + (axes * f.kernel if transforms_weights else 2)
     return float(growth * steps * _UNIT / (1 - steps * _UNIT))
 
 
@@ -145,12 +173,12 @@ def measured_error(
     tile: int, kernel: int, channels: int, stride: int = 1, axes: int = 2, *, transforms_weights: bool = False
 ) -> float:
     """Error of a few tiles of normally distributed data and weights in float32, relative to the largest output."""
-    f = filtering(tile, kernel, stride)
+    f, channels = _of_one_part(tile, kernel, stride, channels)
     f = f.with_plain_weights() if transforms_weights else f
     other = f if axes > 1 else PLAIN
     random = np.random.default_rng(0)
     data = random.standard_normal((_SAMPLES, channels, f.size, other.size)).astype(np.float32)
-    weight = random.standard_normal((_SAMPLES, channels, kernel, other.kernel)).astype(np.float32)
+    weight = random.standard_normal((_SAMPLES, channels, f.kernel, other.kernel)).astype(np.float32)
 
     def both(left: Matrix, array: np.ndarray, right: Matrix, dtype: type[np.floating[Any]]) -> np.ndarray:
         return np.asarray(np.array(left, dtype) @ array.astype(dtype) @ np.array(right, dtype).T)

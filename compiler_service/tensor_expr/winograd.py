@@ -38,7 +38,8 @@ class Convolution:
 
     Each plane of the data that an output sums is filtered on its own: under further taps ``t..`` (of the depth of a volume) it has
     as many channels more. A window along one axis alone, ``kh`` or ``kw``, is filtered along that; the other axis is read as it
-    is. A line of data has no rows, and no ``oh``.
+    is. A line of data has no rows, and no ``oh``; where it is read with a dilation, its phases take the place of rows: outputs
+    that are a dilation apart, with what they read, are a line of their own.
 
     Attributes:
         outer: axes of the output before ``oh, ow, oc``.
@@ -46,6 +47,7 @@ class Convolution:
         kernel: extent of the window.
         filtered: whether it extends along ``kh``, along ``kw``.
         has_rows: whether the output has an axis ``oh``.
+        dilation: of a line.
         depth: channels of the data that an output sums, those of all planes.
         group: outputs that sum the same channels; all of them where the convolution is not grouped.
         weight_axes: positions of oc, t.., c, kh, kw among the weight's axes; -1 for that which the window has not.
@@ -59,6 +61,7 @@ class Convolution:
     kernel: int
     filtered: tuple[bool, bool]
     has_rows: bool
+    dilation: int
     stride: int
     depth: int
     group: int
@@ -72,8 +75,13 @@ class Convolution:
 
     @property
     def image(self) -> tuple[Dim, Dim]:
-        """Height and width of the output."""
-        return self.tensor.shape[-3] if self.has_rows else 1, self.tensor.shape[-2]
+        """Height and width of the output; the number and the length of phases."""
+        *_, height, width, _ = (1, *self.tensor.shape)
+        return (height, width) if self.has_rows else (self.dilation, as_dim(ceil_div(lift(width), self.dilation)))
+
+    def phase(self, column: Expr) -> tuple[Expr, Expr]:
+        """Which phase of a line an element belongs to, and its place there."""
+        return column % self.dilation, column // self.dilation
 
     @property
     def window(self) -> int:
@@ -138,14 +146,16 @@ def _in_form(
     inner = {a.var for a in (*over, oc, *window, c)}
     if any(variables(i) & inner for i in plane) or sorted(map(str, weight.indices)) != sorted(map(str, order)):
         return None
-    if len({a.extent for a in window}) > 1 or window[0].extent == 1 or (not has_rows and tensor.rank > 2):
+    if len({a.extent for a in window}) > 1 or window[0].extent == 1:
         return None
+    dilation = 1 if has_rows else _step_of(own[0], window[0].var)
     kernel, channels, outputs = (int(str(a.extent)) for a in (window[0], c, oc))
     positions = [weight.indices.index(v) for v in order]
     weight_axes = (*positions[:-windows], *_spread(filtered, positions[-windows:], -1))
     groups = (outputs,) if taps else _outputs_of_group(data.tensor.shape[-1], channels, outputs)
     depth = channels * _product(taps)
-    for group, stride in ((group, stride) for group in groups for stride in _STRIDES):
+    strides = _STRIDES if dilation == 1 else (1,)
+    for group, stride in ((group, stride) for group in groups for stride in strides):
         found = Convolution(
             tensor,
             data,
@@ -155,17 +165,26 @@ def _in_form(
             kernel,
             (filtered[0], filtered[1]),
             has_rows,
+            dilation,
             stride,
             depth,
             group,
             weight_axes,
         )
         steps = _spread(filtered[2 - places :], window, None)
-        wanted = (a.var if tap is None else a.var * stride + tap.var for a, tap in zip(over, steps, strict=True))
+        wanted = (
+            a.var if tap is None else a.var * stride + tap.var * dilation for a, tap in zip(over, steps, strict=True)
+        )
         indices = zip(own, (*wanted, found.channel(oc.var, c.var)), strict=True)
         if all(simplify(i) == simplify(w) for i, w in indices):
             return found
     return None
+
+
+def _step_of(index: Expr, var: Var) -> int:
+    """By how much ``index`` grows with ``var``; 1 where that is no number above 1."""
+    step = simplify(substitute(index, {var: var + 1}) - index)
+    return int(str(step)) if str(step).isdigit() and str(step) != "0" else 1
 
 
 def _spread(where: Sequence[bool], items: Sequence[T], other: U) -> tuple[T | U, ...]:
@@ -199,11 +218,13 @@ class WinogradStages:
             which nothing is filtered.
         data: the data with zeros so that every tile is whole ``[outer.., h, w, c]``.
         rows: half of the transform of the data ``[outer.., p, b, th, tw, c]``.
-        transformed: all of it ``[outer.., p, q, th, tw, c]``; in chunks of channels ``[outer.., chunk, p, q, th, tw, c]``.
+        transformed: all of it ``[outer.., p, q, th, tw, c]``, of the tiles behind those of the output too that further parts of a
+            window read; in chunks of channels ``[outer.., chunk, p, q, th, tw, c]``.
         accumulated: sums over channels of the data ``[outer.., p, q, th, tw, oc]``; over those of a chunk
             ``[outer.., p, q, th, tw, chunk, oc]``.
         product: ``[outer.., p, q, th, tw, oc]``.
-        columns: half of the transform back ``[outer.., i, q, th, tw, oc]``.
+        columns: half of the transform back ``[outer.., i, q, th, tw, oc]``; of a line that is read with a dilation all of it,
+            ``[outer.., i, th, tw, oc]``.
         output: what the convolution computes ``[outer.., oh, ow, oc]``.
         unread: axes of ``product`` whose last tile hangs over the end, each with that of its points: the last point (infinity) adds
             to the last output of a tile alone.
@@ -231,9 +252,18 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
     data = _whole_tiles(conv, both, tiles)
     rank = len(conv.outer)
     outer = shape[:rank]
+    read = [as_dim(lift(n) + (f.parts - 1)) for n, f in zip(tiles, both, strict=True)]
+    ahead = [f.parts > 1 for f in both]
 
-    def stage(suffix: str, first: int, last: Dim, names: Sequence[str], body: Callable[..., Expr]) -> Tensor:
-        own, axes = (*outer, first, across.size, *tiles, last), (*conv.outer, *names[:2], "th", "tw", names[2])
+    def stage(
+        suffix: str,
+        first: int,
+        last: Dim,
+        names: Sequence[str],
+        body: Callable[..., Expr],
+        count: Sequence[Dim] = tiles,
+    ) -> Tensor:
+        own, axes = (*outer, first, across.size, *count, last), (*conv.outer, *names[:2], "th", "tw", names[2])
         return compute(own, body, name=f"{name}.{suffix}", axes=axes)
 
     def rows_body(*i: Expr) -> Expr:
@@ -246,37 +276,53 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
         return _combination(across.data, i[rank + 1], terms)
 
     def columns_body(*i: Expr) -> Expr:
+        if conv.dilation > 1:
+            return _combination(
+                across.output, i[rank], [product[(*i[:rank], 0, q, *i[rank + 1 :])] for q in range(across.size)]
+            )
         return _combination(down.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(down.size)])
 
     def output_body(*i: Expr) -> Expr:
-        h, w, o = (*i[rank:],) if conv.has_rows else (lift(0), *i[rank:])
+        h, w, o = i[rank:] if conv.has_rows else (*conv.phase(i[rank]), i[-1])
+        if conv.dilation > 1:
+            return columns[(*i[:rank], w % across.tile, h, w // across.tile, o)]
         place = (h // down.tile, w // across.tile, o)
         terms = [columns[(*i[:rank], h % down.tile, q, *place)] for q in range(across.size)]
         return _combination(across.output, w % across.tile, terms)
 
-    rows = stage("rows", down.size, data.shape[-1], ("p", "b", "c"), rows_body)
+    rows = stage("rows", down.size, data.shape[-1], ("p", "b", "c"), rows_body, read)
     if chunk:
         transformed = _in_chunks(conv, transformed_body, rows.shape, chunk)
         weight_rows, weight = _transformed_weights(conv, down)
         accumulated, product = _summed_chunks(conv, transformed, weight)
     else:
-        transformed = stage("data.transformed", down.size, data.shape[-1], ("p", "q", "c"), transformed_body)
+        transformed = stage("data.transformed", down.size, data.shape[-1], ("p", "q", "c"), transformed_body, read)
         weight_rows = None
         weight = _weights_of_points(conv, both)
+        parts = max(f.parts for f in both)
+
+        def product_body(*i: Expr) -> Expr:
+            *place, oc, s, c = i if parts > 1 else (*i[:-1], lift(0), i[-1])
+            tile = (at + s if more else at for at, more in zip(place[rank + 2 :], ahead, strict=True))
+            points = (point for point, along in zip(place[rank : rank + 2], conv.filtered, strict=True) if along)
+            own = (*points, s) if parts > 1 else points
+            return transformed[(*place[: rank + 2], *tile, conv.channel(oc, c))] * weight[(*own, oc, c)]
+
         accumulated = reduce(
             ReduceOp.SUM,
             (*outer, down.size, across.size, *tiles, channels),
-            (conv.depth,),
-            lambda *i: (
-                transformed[(*i[:-2], conv.channel(*i[-2:]))]
-                * weight[(*(p for p, f in zip(i[rank : rank + 2], conv.filtered, strict=True) if f), *i[-2:])]
-            ),
+            (parts, conv.depth) if parts > 1 else (conv.depth,),
+            product_body,
             name=f"{name}.accumulated",
             axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
-            reduced=("c",),
+            reduced=("s", "c") if parts > 1 else ("c",),
         )
         product = stage("product", down.size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
-    columns = stage("columns", down.tile, channels, ("i", "q", "oc"), columns_body)
+    if conv.dilation > 1:
+        whole = (*outer, across.tile, *tiles, channels)
+        columns = compute(whole, columns_body, name=f"{name}.columns", axes=(*conv.outer, "i", "th", "tw", "oc"))
+    else:
+        columns = stage("columns", down.tile, channels, ("i", "q", "oc"), columns_body)
     axis_names = tuple(a.name for a in _axes_of(conv.tensor))
     output = compute(shape, output_body, name=name, axes=axis_names)
     sizes = zip((("th", "p"), ("tw", "q")), conv.image, both, strict=True)
@@ -285,8 +331,10 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
 
 
 def _weights_of_points(conv: Convolution, both: Sequence[Filtering]) -> Tensor:
-    """The weights as they come transformed, ``[p, q, oc, c]`` without the axis that is not filtered."""
-    points = (f.size for f, along in zip(both, conv.filtered, strict=True) if along)
+    """The weights as they come transformed, ``[p, q, oc, c]`` without the axis that is not filtered; ``[p, s, oc, c]`` for the
+    parts s of a window."""
+    points = [f.size for f, along in zip(both, conv.filtered, strict=True) if along]
+    points += [f.parts for f in both if f.parts > 1]
     oc = conv.weight.tensor.shape[conv.weight_axes[0]]
     return placeholder(f"{conv.weight.tensor.name}.transformed", (*points, oc, conv.depth), conv.tensor.dtype)
 
@@ -362,7 +410,7 @@ def _summed_chunks(conv: Convolution, data: Tensor, weight: Tensor) -> tuple[Ten
 def _whole_tiles(conv: Convolution, both: Sequence[Filtering], tiles: Sequence[Dim]) -> Tensor:
     """The data of whole tiles: zeros where the last tiles hang over the end; planes side by side as channels."""
     source = conv.data.tensor
-    shape = [as_dim(lift(n) * (f.tile * f.stride) + f.kernel - f.stride) for n, f in zip(tiles, both, strict=True)]
+    shape = [as_dim(lift(n) * (f.tile * f.stride) + f.reach - f.stride) for n, f in zip(tiles, both, strict=True)]
     rank = len(conv.outer)
     outer_axes = [a.var for a in _axes_of(conv.tensor)[:rank]]
     places = 2 if conv.has_rows else 1
@@ -371,7 +419,8 @@ def _whole_tiles(conv: Convolution, both: Sequence[Filtering], tiles: Sequence[D
         taps, channel = conv.place(i[-1])
         here = dict(zip(outer_axes, i[:rank], strict=True)) | taps
         plane = tuple(substitute(index, here) for index in conv.data.indices[: -places - 1])
-        own = i[-places - 1 : -1]
+        h, w = i[rank:-1]
+        own = (h, w) if conv.has_rows else (w * conv.dilation + h,)
         inside: Expr = lift(True, DType.BOOL)
         for index, extent in zip(own, source.shape[-places - 1 : -1], strict=True):
             inside = logical_and(inside, index < lift(extent))

@@ -86,9 +86,13 @@ class _Plan:
         self._width = vector_width(conv, target)
         both = conv.filterings(blocking.tile)
         self._points = {"p": both[0].size, "q": both[1].size}
+        self._parts = max(f.parts for f in both)
         self._tile = (both[0].tile, both[1].tile)
         self._depth = conv.depth
-        taps, channels = conv.window if blocking.chunk else prod(self._points.values()), conv.tensor.shape[-1]
+        taps, channels = (
+            conv.window if blocking.chunk else self._parts * prod(self._points.values()),
+            conv.tensor.shape[-1],
+        )
         assert isinstance(channels, int)
         self._prefetch = prefetch_distance(taps * channels * conv.depth * FLOAT, target)
         width = conv.image[1]
@@ -98,16 +102,19 @@ class _Plan:
         loops, task = self._output_loops()
         columns = f"{self._name}.columns"
         out = self._state.output
+        back: Schedule = (
+            ComputeAt(columns, out.name, self._serial_loops()[-1], "stack"),
+            Unroll(columns, "i"),
+            Unroll(columns, "q"),
+            Vectorize(columns, "oc"),
+        )
         return (
             *self._before,
             *loops,
             *self._data(task),
             *self._transformed(task),
             *(self._product_of_chunks() if self._blocking.chunk else self._product(task)),
-            ComputeAt(columns, out.name, self._serial_loops()[-1], "stack"),
-            Unroll(columns, "i"),
-            Unroll(columns, "q"),
-            Vectorize(columns, "oc"),
+            *(back if self._conv.dilation == 1 else self._phases_of_columns(task)),
         )
 
     # -- the output
@@ -132,14 +139,18 @@ class _Plan:
 
     def _output_loops(self) -> tuple[Schedule, str]:
         """(steps, last parallel loop)"""
+        if self._conv.dilation > 1:
+            return self._output_loops_of_phases()
         b, out = self._blocking, self._state.output
         image = self._image_axes()
         oc = out.compute.axes[-1].name
         tasks = [a.name for a in out.compute.axes[: -1 - len(image)]]
         steps: list[Step] = []
-        for name, tile, count, _ in image:
+        for name, tile, count, extent in image:
             if count > 1:
                 steps.append(Split(out.name, name, count * tile))
+                if self._is_cut(count * tile, extent):
+                    steps.append(Guard(out.name, f"{name}.{count * tile}"))
             if count:
                 tasks.append(f"{name}.{count * tile}" if count * tile > 1 else name)
         if b.channels:
@@ -160,6 +171,43 @@ class _Plan:
             Vectorize(out.name, oc),
         ]
         return tuple(steps), tasks[-1]
+
+    def _is_cut(self, size: int, extent: Dim) -> bool:
+        """Whether the last task of a line has less to do than the others: it does as much, and leaves out what is not wanted."""
+        return sum(self._conv.filtered) == 1 and isinstance(extent, int) and extent % size > 0
+
+    def _output_loops_of_phases(self) -> tuple[Schedule, str]:
+        """(steps, last parallel loop): what is transformed back lies there phase by phase, and is picked in order."""
+        b, out = self._blocking, self._state.output
+        *outer, ow, oc = (a.name for a in out.compute.axes)
+        tasks = list(outer)
+        steps: list[Step] = []
+        if b.columns:
+            size, extent = b.columns * self._tile[1] * self._conv.dilation, self._conv.tensor.shape[-2]
+            steps.append(Split(out.name, ow, size))
+            steps += [Guard(out.name, f"{ow}.{size}")] if self._is_cut(size, extent) else []
+            tasks.append(f"{ow}.{size}")
+        if b.channels:
+            steps.append(Split(out.name, oc, b.channels))
+            tasks.append(f"{oc}.{b.channels}")
+        steps += [
+            Split(out.name, oc, self._width),
+            Reorder(out.name, (*tasks, ow, self._vector_loop(), oc)),
+            Parallel(out.name, tuple(tasks)),
+            Vectorize(out.name, oc),
+        ]
+        return tuple(steps), tasks[-1]
+
+    def _phases_of_columns(self, loop: str) -> Schedule:
+        stage = self._state.stage(f"{self._name}.columns")
+        outer = [a.name for a in stage.compute.axes[:-4]]
+        return (
+            ComputeAt(stage.name, self._state.output.name, loop, "scratch"),
+            Split(stage.name, "oc", self._width),
+            Reorder(stage.name, (*outer, "th", "tw", f"oc.{self._width}", "i", "oc")),
+            Unroll(stage.name, "i"),
+            Vectorize(stage.name, "oc"),
+        )
 
     # -- the stages before it
 
@@ -213,7 +261,7 @@ class _Plan:
             *(Split(stage, name, size) for name, size in tiled),
             *kinds,
             Reorder(stage, (*outer, *points, f"oc.{tile}", *blocks, *unrolled, "oc")),
-            Reorder(inner, (*outer, *alone, "p", "q", "c", *unrolled, "oc")),
+            Reorder(inner, (*outer, *alone, "p", "q", *(("s",) if self._parts > 1 else ()), "c", *unrolled, "oc")),
             ComputeAt(inner, stage, blocks[1], "stack"),
             *self._weights(inner, tile),
         )
@@ -226,14 +274,16 @@ class _Plan:
     def _weights(self, stage: str, tile: int) -> Schedule:
         b = self._blocking
         parts = b.channels // tile if b.channels % tile == 0 else 0
-        oc = sum(self._conv.filtered)  # behind the axes of points
+        oc = sum(self._conv.filtered) + (self._parts > 1)  # behind the axes of points, and of parts
         chunks = ((oc, b.channels, 0),) if parts else ()  # a task reads its weights in order
-        order = (*chunks, *((axis, 1, 0) for axis in range(oc)), (oc, tile, parts), (oc + 1, 1, 0), (oc, 1, tile))
+        of_part = ((oc - 1, 1, 0),) if self._parts > 1 else ()
+        points = ((axis, 1, 0) for axis in range(oc - len(of_part)))
+        order = (*chunks, *points, (oc, tile, parts), *of_part, (oc + 1, 1, 0), (oc, 1, tile))
         columns = b.columns or -(-self._columns // self._tile[1])
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
         ahead = Prefetch(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
-        near = near_distance(tile * self._depth * FLOAT, self._target)
+        near = near_distance(tile * self._parts * self._depth * FLOAT, self._target)
         return packing(self._weight, order, self._prefetch, ahead, near)
 
     def _product_of_chunks(self) -> Schedule:

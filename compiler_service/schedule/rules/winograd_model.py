@@ -15,11 +15,11 @@ from shared_ir.target import Target
 
 FLOAT = 4
 """Bytes of an element."""
-_KERNELS = {1: (2, 3, 4, 5, 6, 7), 2: (3, 5)}
+_KERNELS = {1: range(2, 64), 2: (3, 5)}
 """For each number of axes that are filtered, extents of windows that filtering is considered for."""
 _TILES = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
 """Outputs of a tile along each of them."""
-_COLUMNS_OF_LINES = (8, 12, 16, 24, 32, 48, 64)
+_COLUMNS_OF_LINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
 """Tiles of a row of tiles that a task may cover where a window extends along one axis: rows may be of any length, and one task's
 need not be all of them."""
 _CORES_OF_MEMORY = 2
@@ -30,6 +30,8 @@ _ALIKE = 1.05
 """Blockings cost alike when one takes at most so many times as long as the other."""
 _FEWEST_COLUMNS = 7
 """A task covers at least so many tiles of a row of tiles, or all of them."""
+_MOST_ROWS = 8
+"""Rows of tiles of one task where a window extends along one axis."""
 _UNKNOWN = (20, 48, 112)
 """What extents that the run defines are taken for."""
 _GAIN = {1: 0.9, 2: 0.86}
@@ -132,9 +134,13 @@ class _Model:
         """Products of a tile."""
         return math.prod(f.size for f in self._conv.filterings(tile))
 
+    def _parts(self, tile: int) -> int:
+        """Of the window."""
+        return max(f.parts for f in self._conv.filterings(tile))
+
     def _weights(self, tile: int) -> int:
         """Bytes of the transformed weights."""
-        return self._points(tile) * self.depth * self.channels * FLOAT
+        return self._points(tile) * self._parts(tile) * self.depth * self.channels * FLOAT
 
     def _shares(self, is_image: bool) -> list[int]:
         """Output channels of a task, 0 for all: those of whole groups, or where a task covers an image one share for each core."""
@@ -185,11 +191,15 @@ class _Model:
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
         """(rows, columns) of tiles that a task may cover."""
+        if self._conv.dilation > 1:
+            yield from ((down, columns) for columns in _COLUMNS_OF_LINES if columns < across)
+            return
         if not self.is_static:
             yield from ((rows, columns) for rows in (1, 2, 4) for columns in (4, 7, 8, 14))
             return
         if self._axes < 2:
-            yield from ((r, c) for c in _COLUMNS_OF_LINES if c < across for r in range(1, min(down, 8) + 1))
+            wide = (c for c in _COLUMNS_OF_LINES if _FEWEST_COLUMNS <= c < across)
+            yield from ((rows, columns) for columns in wide for rows in range(1, min(down, _MOST_ROWS) + 1))
         for columns in range(1, across + 1):
             if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
                 yield from ((rows, columns) for rows in range(1, down + 1))
@@ -213,18 +223,19 @@ class _Model:
         columns = self._columns_of(b)
         counts, points = (b.rows, columns), self._points(b.tile)
         tiles = b.rows * columns
+        read = math.prod(n + f.parts - 1 for n, f in zip(counts, both, strict=True))
         channels = b.channels or self.channels
         product = self._product_of_chunks(b, both[0]) * channels if b.chunk else self._product(b, both, channels)
-        lines = math.prod(n * f.tile * f.stride + f.kernel - f.stride for n, f in zip(counts, both, strict=True))
+        lines = math.prod(n * f.tile * f.stride + f.reach - f.stride for n, f in zip(counts, both, strict=True))
         depth = self.depth * max(1, channels // self.group)
         vectors_in, vectors_out = -(-depth // self.width), -(-channels // self.width)
         registers = self._target.vector_registers
-        forth = vectors_in * (2 * lines + tiles * _transform(both[0].data, both[1].data, registers))
+        forth = vectors_in * (2 * lines + read * _transform(both[0].data, both[1].data, registers))
         back = vectors_out * tiles * _transform(both[0].output, both[1].output, registers)
         parts = self.channels // channels
         shares = (-(-d // (n * f.tile)) for d, n, f in zip((self.rows, self.columns), counts, both, strict=True))
         tasks = math.prod(shares) * parts * self._images
-        kept = points * tiles * (depth + (self.width if b.chunk else channels)) * FLOAT
+        kept = points * (read * depth + tiles * (self.width if b.chunk else channels)) * FLOAT
         spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
         size = self.window * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
@@ -236,11 +247,15 @@ class _Model:
         """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
         (down, across), columns = both, self._columns_of(b)
         hangs = [self._hangs(*edge) for edge in ((self.rows, b.rows, down.tile), (self.columns, columns, across.tile))]
-        return self.depth * sum(
-            n * m * _block_cost(replace(b, rows=b.rows - below), columns - beside, channels, self.width)
-            for n, below in ((down.size - 1, 0), (1, hangs[0]))
-            for m, beside in ((across.size - 1, 0), (1, hangs[1]))
-            if n * m
+        return (
+            self._parts(b.tile)
+            * self.depth
+            * sum(
+                n * m * _block_cost(replace(b, rows=b.rows - below), columns - beside, channels, self.width)
+                for n, below in ((down.size - 1, 0), (1, hangs[0]))
+                for m, beside in ((across.size - 1, 0), (1, hangs[1]))
+                if n * m
+            )
         )
 
     def _hangs(self, extent: int, tiles: int, tile: int) -> bool:
