@@ -148,6 +148,8 @@ def _in_form(
         return None
     if len({a.extent for a in window}) > 1 or window[0].extent == 1:
         return None
+    if has_rows and not filtered[0] and not isinstance(over[0].extent, int):
+        return None  # as many lines as the run has
     dilation = 1 if has_rows else _step_of(own[0], window[0].var)
     kernel, channels, outputs = (int(str(a.extent)) for a in (window[0], c, oc))
     positions = [weight.indices.index(v) for v in order]

@@ -32,8 +32,10 @@ _FEWEST_COLUMNS = 7
 """A task covers at least so many tiles of a row of tiles, or all of them."""
 _MOST_ROWS = 8
 """Rows of tiles of one task where a window extends along one axis."""
-_UNKNOWN = (20, 48, 112)
-"""What extents that the run defines are taken for."""
+_ROWS = (1, 2, 4)
+"""Rows of tiles of one task where the run defines how many there are."""
+_UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
+"""What extents that the run defines are taken for, where there are rows of them, and of a line."""
 _GAIN = {1: 0.9, 2: 0.86}
 """A blocking must promise to take less than this part of the direct method's time, for each stride: rounding errors are larger. With
 a stride transforms are a larger part: of two measured layers that promised less, one gained nothing, the other 24 % alone and nothing
@@ -67,7 +69,7 @@ class Blocking:
 
 def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
     """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
-    models = [_Model(conv, target, size) for size in _UNKNOWN]
+    models = [_Model(conv, target, size) for size in _UNKNOWN[conv.has_rows]]
     model = models[0]
     if model.group < model.width or model.depth < model.width:
         return None
@@ -124,7 +126,7 @@ class _Model:
             both = self._conv.filterings(tile)
             down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
             for rows, columns in self._task_tiles(down, across):
-                chunk = 0 if columns == across and self.is_static else columns
+                chunk = 0 if columns == across and self.is_static and self._conv.has_rows else columns
                 for channels in self._shares(rows == down and columns == across):
                     for block in self._blocks(rows, columns, channels):
                         yield Blocking(tile, rows, chunk, channels, *block)
@@ -191,15 +193,16 @@ class _Model:
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
         """(rows, columns) of tiles that a task may cover."""
-        if self._conv.dilation > 1:
-            yield from ((down, columns) for columns in _COLUMNS_OF_LINES if columns < across)
-            return
-        if not self.is_static:
-            yield from ((rows, columns) for rows in (1, 2, 4) for columns in (4, 7, 8, 14))
+        if not self.is_static and self._axes == 2:
+            yield from ((rows, columns) for rows in _ROWS for columns in (4, 7, 8, 14))
             return
         if self._axes < 2:
-            wide = (c for c in _COLUMNS_OF_LINES if _FEWEST_COLUMNS <= c < across)
-            yield from ((rows, columns) for columns in wide for rows in range(1, min(down, _MOST_ROWS) + 1))
+            phases = self._conv.dilation > 1
+            rows = (down,) if phases else range(1, min(down, _MOST_ROWS) + 1) if self.is_static else _ROWS
+            wide = [c for c in _COLUMNS_OF_LINES if (phases or c >= _FEWEST_COLUMNS) and c < across]
+            yield from ((r, c) for c in wide for r in rows)
+            if phases or not self.is_static:
+                return
         for columns in range(1, across + 1):
             if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
                 yield from ((rows, columns) for rows in range(1, down + 1))

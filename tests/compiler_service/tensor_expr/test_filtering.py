@@ -10,7 +10,10 @@ from compiler_service.tensor_expr.filtering import error_bound, filtering, is_kn
 
 @pytest.mark.parametrize(
     ("tile", "kernel", "stride"),
-    [(2, 3, 1), (3, 3, 1), (4, 3, 1), (2, 5, 1), (3, 2, 1), (2, 3, 2), (4, 3, 2), (3, 5, 2), (2, 3, 3), (2, 7, 3)],
+    [
+        *((2, 3, 1), (3, 3, 1), (4, 3, 1), (2, 5, 1), (3, 2, 1), (2, 3, 2), (4, 3, 2), (3, 5, 2), (2, 3, 3), (2, 7, 3)),
+        *((6, 3, 1), (4, 5, 1), (2, 7, 1), (6, 2, 1), (6, 3, 2)),  # along one axis alone
+    ],
 )
 def test_filtering_is_exact_correlation(tile: int, kernel: int, stride: int) -> None:
     f = filtering(tile, kernel, stride)
@@ -33,20 +36,36 @@ def test_plain_weights_are_exact_correlation_too(tile: int, terms: int) -> None:
     assert list(back @ ((scale @ weight) * (forth @ data))) == list(np.correlate(data, weight, "valid"))
 
 
+@pytest.mark.parametrize(("tile", "kernel", "parts"), [(4, 7, 2), (4, 11, 3), (3, 7, 3), (2, 9, 5), (4, 16, 4)])
+def test_the_parts_of_a_long_window_share_what_data_is_transformed_to(tile: int, kernel: int, parts: int) -> None:
+    f = filtering(tile, kernel)
+    assert (f.parts, f.size, f.reach) == (parts, 2 * tile - 1, parts * tile)
+    random = np.random.default_rng(1)
+    data, weight = random.integers(-9, 9, tile - 1 + f.reach), random.integers(-9, 9, kernel)
+    back, scale, forth = (np.array(m, object) for m in (f.output, f.weight, f.data))
+    own = (scale @ weight).reshape(f.size, parts)
+    products = sum(own[:, s] * (forth @ data[s * tile : s * tile + f.size]) for s in range(parts))
+    assert list(back @ products) == list(np.correlate(data[: tile + kernel - 1], weight, "valid"))
+
+
 @pytest.mark.parametrize("stride", [1, 2, 3])
 @pytest.mark.parametrize("kernel", range(1, 9))
 @pytest.mark.parametrize("tile", range(2, 7))
 def test_what_is_known_has_matrices(tile: int, kernel: int, stride: int) -> None:
-    if is_known(tile, kernel, stride):
-        assert filtering(tile, kernel, stride).size == (tile - 1) * stride + kernel
+    """Along both axes only what has few points is."""
+    assert is_known(tile, kernel, stride, axes=1) or not is_known(tile, kernel, stride)
+    if is_known(tile, kernel, stride, axes=1):
+        f = filtering(tile, kernel, stride)
+        assert f.size == ((tile - 1) * stride + kernel if f.parts == 1 else 2 * tile - 1)
     else:
         with pytest.raises(ValueError, match=r"points|passes over"):
             filtering(tile, kernel, stride)
 
 
 def test_too_few_points() -> None:
-    with pytest.raises(ValueError, match="needs 7 points"):
-        filtering(6, 3)
+    assert not is_known(6, 3)
+    with pytest.raises(ValueError, match="needs 9 points"):
+        filtering(8, 3)
     with pytest.raises(ValueError, match="passes over data"):
         filtering(2, 3, 4)
 
@@ -60,3 +79,10 @@ def test_the_bound_is_above_what_is_measured(tile: int, stride: int, transforms_
         assert 1e-8 < typical < 1e-5
         assert typical < bound < 1e-2
     assert measured_error(2, 3, 64) < measured_error(4, 3, 64)
+
+
+@pytest.mark.parametrize(("tile", "kernel", "stride"), [(6, 3, 1), (4, 5, 1), (2, 7, 1), (4, 11, 1), (5, 3, 2)])
+def test_the_bound_along_one_axis(tile: int, kernel: int, stride: int) -> None:
+    typical = measured_error(tile, kernel, 128, stride, 1)
+    assert 1e-8 < typical < 1e-5
+    assert typical < error_bound(tile, kernel, 128, stride, 1) < 1e-2
