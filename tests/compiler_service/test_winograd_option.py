@@ -48,6 +48,18 @@ def test_the_report_names_the_algorithm_and_its_error(filtered: Artifact) -> Non
     assert 0 < entry["error_typical"] < 1e-5 < entry["error_bound"] < 1e-2
 
 
+def test_the_report_names_windows_along_one_axis() -> None:
+    weight = np.ones((CHANNELS, CHANNELS, 11), np.float32)
+    nodes = [helper.make_node("Conv", ["x", "w"], ["y"], name="conv", kernel_shape=[11], pads=[5, 5])]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [1, CHANNELS, 480]) for n in ("x", "y")]
+    graph = helper.make_graph(nodes, "g", value[:1], value[1:], [numpy_helper.from_array(weight, "w")])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
+    artifact = compile_model(ModelSource.of(model.SerializeToString()), host_target(), CompileOptions(), workers=0)
+    (entry,) = artifact.report["algorithms"]
+    assert entry["algorithm"] == "winograd F(4, 11)"
+    assert 0 < entry["error_typical"] < 1e-5 < entry["error_bound"] < 1e-2
+
+
 @pytest.mark.parametrize("options", [{"winograd": False}, {"opt_level": 2}])
 def test_it_can_be_switched_off(filtered: Artifact, options: dict[str, object]) -> None:
     plain = compiled(**options)

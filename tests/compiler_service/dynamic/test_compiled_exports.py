@@ -94,6 +94,30 @@ def test_convolutions_with_groups_and_strides_of_images_of_any_size(channels: in
         check_against_onnx_runtime(model, {"x": floats(images, channels, height, width)}, rtol=1e-3)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("window", "stride", "dilation", "groups"),
+    [(3, 1, 1, 1), (3, 1, 5, 1), (5, 2, 1, 1), (7, 1, 1, 1), (11, 1, 3, 1), (3, 1, 2, 2)],
+)
+def test_convolutions_of_lines_of_any_length(window: int, stride: int, dilation: int, groups: int) -> None:
+    """Wide enough for Winograd's filtering along one axis, whole and as residual blocks of a vocoder."""
+    pad = (window - 1) * dilation // 2
+    own = f"group = {groups}, kernel_shape = [{window}], dilations = [{dilation}]"
+    model = parsed(
+        f"""lines (float[n, 64, t] x) => (float[n, 64, u] y) {{
+            z = Conv<{own}, pads = [{pad}, {pad}], strides = [1]>(x, k, b)
+            r = LeakyRelu<alpha = 0.1>(z)
+            s = Add(r, x)
+            y = Conv<{own}, pads = [{pad}, 0], strides = [{stride}]>(s, k)
+        }}""",
+        ("k", floats(64, 64 // groups, window) / 64),
+        ("b", floats(64)),
+    )
+    for lines, length in ((1, 13), (2, 101), (1, 1000)):
+        if length > (window - 1) * dilation // 2:
+            check_against_onnx_runtime(model, {"x": floats(lines, 64, length)}, rtol=1e-3)
+
+
 def test_a_convolution_of_images_of_which_one_row_fills_the_cache() -> None:
     model = parsed(
         """wide (float[n, h, w, c] x) => (float[n, 8, p, q] y) {
