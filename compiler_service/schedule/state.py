@@ -13,6 +13,7 @@ from compiler_service.schedule.steps import (
 )
 from compiler_service.tensor_expr.byte_dots import ByteProduct, match_byte_product
 from compiler_service.tensor_expr.diagonals import GroupedConvolution, match_groups
+from compiler_service.tensor_expr.filtered_convolution import Convolution, match_convolution
 from compiler_service.tensor_expr.folded import Product, match_product
 from compiler_service.tensor_expr.strides import Strides
 from compiler_service.tensor_expr.tensor import (
@@ -24,7 +25,6 @@ from compiler_service.tensor_expr.tensor import (
     loads,
     topological,
 )
-from compiler_service.tensor_expr.winograd import Convolution, match_convolution
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Expr
 

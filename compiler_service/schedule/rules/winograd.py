@@ -38,8 +38,8 @@ from compiler_service.schedule.steps import (
     Winograd,
 )
 from compiler_service.schedule.tiles import vector_loops
+from compiler_service.tensor_expr.filtered_convolution import Convolution
 from compiler_service.tensor_expr.tensor import Placeholder
-from compiler_service.tensor_expr.winograd import Convolution
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.target import Target

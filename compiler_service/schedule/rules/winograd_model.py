@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 
 from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate
 from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, tile_cycles
+from compiler_service.tensor_expr.filtered_convolution import Convolution
 from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering, is_known
-from compiler_service.tensor_expr.winograd import Convolution
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
