@@ -67,10 +67,6 @@ class Convolution:
         *_, height, width, _ = (1, *self.tensor.shape)
         return (height, width) if self.has_rows else (self.dilation, as_dim(ceil_div(lift(width), self.dilation)))
 
-    def phase(self, column: Expr) -> tuple[Expr, Expr]:
-        """Which phase of a line an element belongs to, and its place there."""
-        return column % self.dilation, column // self.dilation
-
     @property
     def window(self) -> int:
         """Taps of a plane."""

@@ -53,15 +53,14 @@ class WinogradStages:
 def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradStages:
     """``conv`` by F(tile x tile). Where ``chunk`` is not 0 its weights are transformed here, and so many channels of the data, a
     divisor of their number, are summed at a time (of one plane alone); else its weights come transformed."""
-    name, shape, channels = conv.tensor.name, conv.tensor.shape, conv.tensor.shape[-1]
+    name, channels = conv.tensor.name, conv.tensor.shape[-1]
     both = conv.filterings(tile)
     down, across = (f.with_plain_weights() for f in both) if chunk else both
     tiles = [as_dim(ceil_div(lift(n), f.tile)) for n, f in zip(conv.image, both, strict=True)]
     data = _whole_tiles(conv, both, tiles)
     rank = len(conv.outer)
-    outer = shape[:rank]
+    outer = conv.tensor.shape[:rank]
     read = [as_dim(lift(n) + (f.parts - 1)) for n, f in zip(tiles, both, strict=True)]
-    ahead = [f.parts > 1 for f in both]
 
     def stage(
         suffix: str,
@@ -83,21 +82,6 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
         terms = [rows[(*i[: rank + 1], b, *i[rank + 2 :])] for b in range(across.size)]
         return _combination(across.data, i[rank + 1], terms)
 
-    def columns_body(*i: Expr) -> Expr:
-        if conv.dilation > 1:
-            return _combination(
-                across.output, i[rank], [product[(*i[:rank], 0, q, *i[rank + 1 :])] for q in range(across.size)]
-            )
-        return _combination(down.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(down.size)])
-
-    def output_body(*i: Expr) -> Expr:
-        h, w, o = i[rank:] if conv.has_rows else (*conv.phase(i[rank]), i[-1])
-        if conv.dilation > 1:
-            return columns[(*i[:rank], w % across.tile, h, w // across.tile, o)]
-        place = (h // down.tile, w // across.tile, o)
-        terms = [columns[(*i[:rank], h % down.tile, q, *place)] for q in range(across.size)]
-        return _combination(across.output, w % across.tile, terms)
-
     rows = stage("rows", down.size, data.shape[-1], ("p", "b", "c"), rows_body, read)
     if chunk:
         transformed = _in_chunks(conv, transformed_body, rows.shape, chunk)
@@ -107,35 +91,84 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
         transformed = stage("data.transformed", down.size, data.shape[-1], ("p", "q", "c"), transformed_body, read)
         weight_rows = None
         weight = _weights_of_points(conv, both)
-        parts = max(f.parts for f in both)
-
-        def product_body(*i: Expr) -> Expr:
-            *place, oc, s, c = i if parts > 1 else (*i[:-1], lift(0), i[-1])
-            tile = (at + s if more else at for at, more in zip(place[rank + 2 :], ahead, strict=True))
-            points = (point for point, along in zip(place[rank : rank + 2], conv.filtered, strict=True) if along)
-            own = (*points, s) if parts > 1 else points
-            return transformed[(*place[: rank + 2], *tile, conv.channel(oc, c))] * weight[(*own, oc, c)]
-
-        accumulated = reduce(
-            ReduceOp.SUM,
-            (*outer, down.size, across.size, *tiles, channels),
-            (parts, conv.depth) if parts > 1 else (conv.depth,),
-            product_body,
-            name=f"{name}.accumulated",
-            axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
-            reduced=("s", "c") if parts > 1 else ("c",),
-        )
+        accumulated = _accumulated(conv, both, tiles, transformed, weight)
         product = stage("product", down.size, channels, ("p", "q", "oc"), lambda *i: accumulated[i])
-    if conv.dilation > 1:
-        whole = (*outer, across.tile, *tiles, channels)
-        columns = compute(whole, columns_body, name=f"{name}.columns", axes=(*conv.outer, "i", "th", "tw", "oc"))
-    else:
-        columns = stage("columns", down.tile, channels, ("i", "q", "oc"), columns_body)
-    axis_names = tuple(a.name for a in axes_of(conv.tensor))
-    output = compute(shape, output_body, name=name, axes=axis_names)
+    back = _back_of_phases if conv.dilation > 1 else _back
+    columns, output = back(conv, (down, across), tiles, product)
     sizes = zip((("th", "p"), ("tw", "q")), conv.image, both, strict=True)
     unread = tuple(pair for pair, extent, f in sizes if isinstance(extent, int) and extent % f.tile)
     return WinogradStages(weight_rows, weight, data, rows, transformed, accumulated, product, columns, output, unread)
+
+
+def _back(conv: Convolution, both: Sequence[Filtering], tiles: Sequence[Dim], product: Tensor) -> tuple[Tensor, Tensor]:
+    """(half of the transform back, what the convolution computes)"""
+    down, across = both
+    rank, shape = len(conv.outer), conv.tensor.shape
+
+    def columns_body(*i: Expr) -> Expr:
+        return _combination(down.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(down.size)])
+
+    def output_body(*i: Expr) -> Expr:
+        h, w, oc = i[rank:] if conv.has_rows else (lift(0), *i[rank:])
+        place = (h // down.tile, w // across.tile, oc)
+        terms = [columns[(*i[:rank], h % down.tile, q, *place)] for q in range(across.size)]
+        return _combination(across.output, w % across.tile, terms)
+
+    own = (*shape[:rank], down.tile, across.size, *tiles, shape[-1])
+    axes = (*conv.outer, "i", "q", "th", "tw", "oc")
+    columns = compute(own, columns_body, name=f"{conv.tensor.name}.columns", axes=axes)
+    return columns, _output(conv, output_body)
+
+
+def _back_of_phases(
+    conv: Convolution, both: Sequence[Filtering], tiles: Sequence[Dim], product: Tensor
+) -> tuple[Tensor, Tensor]:
+    """(the transform back, phase by phase, what the convolution computes)"""
+    _, across = both
+    rank, shape = len(conv.outer), conv.tensor.shape
+
+    def columns_body(*i: Expr) -> Expr:
+        terms = [product[(*i[:rank], 0, q, *i[rank + 1 :])] for q in range(across.size)]
+        return _combination(across.output, i[rank], terms)
+
+    def output_body(*i: Expr) -> Expr:
+        *outer, w, oc = i
+        phase, place = w % conv.dilation, w // conv.dilation
+        return columns[(*outer, place % across.tile, phase, place // across.tile, oc)]
+
+    own = (*shape[:rank], across.tile, *tiles, shape[-1])
+    axes = (*conv.outer, "i", "th", "tw", "oc")
+    columns = compute(own, columns_body, name=f"{conv.tensor.name}.columns", axes=axes)
+    return columns, _output(conv, output_body)
+
+
+def _output(conv: Convolution, body: Callable[..., Expr]) -> Tensor:
+    return compute(conv.tensor.shape, body, name=conv.tensor.name, axes=tuple(a.name for a in axes_of(conv.tensor)))
+
+
+def _accumulated(
+    conv: Convolution, both: Sequence[Filtering], tiles: Sequence[Dim], data: Tensor, weight: Tensor
+) -> Tensor:
+    """Sums over channels, and over the parts of a window: what one reads of a tile the next reads of the tile before."""
+    rank, parts = len(conv.outer), max(f.parts for f in both)
+
+    def body(*i: Expr) -> Expr:
+        *place, oc, s, c = i if parts > 1 else (*i[:-1], lift(0), i[-1])
+        points, at = place[rank : rank + 2], place[rank + 2 :]
+        tile = (n + s if f.parts > 1 else n for n, f in zip(at, both, strict=True))
+        own = [point for point, along in zip(points, conv.filtered, strict=True) if along]
+        own += [s] if parts > 1 else []
+        return data[(*place[:rank], *points, *tile, conv.channel(oc, c))] * weight[(*own, oc, c)]
+
+    return reduce(
+        ReduceOp.SUM,
+        (*conv.tensor.shape[:rank], *(f.size for f in both), *tiles, conv.tensor.shape[-1]),
+        (parts, conv.depth) if parts > 1 else (conv.depth,),
+        body,
+        name=f"{conv.tensor.name}.accumulated",
+        axes=(*conv.outer, "p", "q", "th", "tw", "oc"),
+        reduced=("s", "c") if parts > 1 else ("c",),
+    )
 
 
 def _weights_of_points(conv: Convolution, both: Sequence[Filtering]) -> Tensor:
