@@ -15,7 +15,8 @@ from shared_ir.simplify import simplify
 
 _T = TypeVar("_T")
 _U = TypeVar("_U")
-_STRIDES = (1, 2)
+_STRIDES = {1: range(1, 9), 2: (1, 2)}
+"""For each number of axes that are filtered, strides that are looked for."""
 _FORMS = ((True, True, True), (True, False, True), (True, True, False), (False, False, True))
 """Convolutions with rows that are filtered along rows and columns, along columns, along rows, and lines."""
 
@@ -139,7 +140,7 @@ def _in_form(
     weight_axes = (*positions[:-windows], *_spread(filtered, positions[-windows:], -1))
     groups = (outputs,) if taps else _outputs_of_group(data.tensor.shape[-1], channels, outputs)
     depth = channels * _product(taps)
-    strides = _STRIDES if dilation == 1 else (1,)
+    strides = _STRIDES[windows] if dilation == 1 else (1,)
     for group, stride in ((group, stride) for group in groups for stride in strides):
         found = Convolution(
             tensor,

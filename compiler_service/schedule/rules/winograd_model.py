@@ -15,7 +15,7 @@ from shared_ir.target import Target
 
 FLOAT = 4
 """Bytes of an element."""
-_KERNELS = {1: range(2, 64), 2: (3, 5)}
+_KERNELS = {1: range(2, 64), 2: range(2, 8)}
 """For each number of axes that are filtered, extents of windows that filtering is considered for."""
 _TILES = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
 """Outputs of a tile along each of them."""
@@ -36,9 +36,9 @@ _ROWS = (1, 2, 4)
 """Rows of tiles of one task where the run defines how many there are."""
 _UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
 """What extents that the run defines are taken for, where there are rows of them, and of a line."""
-_GAIN = {1: 0.9, 2: 0.86}
-"""A blocking must promise to take less than this part of the direct method's time, for each stride: rounding errors are larger. With
-a stride transforms are a larger part: of two measured layers that promised less, one gained nothing, the other 24 % alone and nothing
+_GAIN, _GAIN_OF_STRIDES = 0.9, 0.86
+"""A blocking must promise to take less than this part of the direct method's time: rounding errors are larger. With a stride
+transforms are a larger part: of two measured layers that promised less, one gained nothing, the other 24 % alone and nothing
 within its model."""
 _MOST_WEIGHTS = 1 << 24
 """Bytes of transformed weights of a convolution with a stride, 2.8 (F(2x2)) or 9 times (F(4x4)) the original: memory brings them
@@ -81,7 +81,8 @@ def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
 
     found = [(cost(b), b) for b in model.candidates()]
     least, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
-    return model.with_fewest_reads(best) if best is not None and least < _GAIN[conv.stride] else None
+    most = _GAIN if conv.stride == 1 else _GAIN_OF_STRIDES
+    return model.with_fewest_reads(best) if best is not None and least < most else None
 
 
 def is_considered(conv: Convolution) -> bool:

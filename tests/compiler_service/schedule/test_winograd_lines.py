@@ -83,6 +83,8 @@ CASES = {
     "lines": (convolved((3, 1, 11), (4, 16), (1, 3)), lines(4, 2, 2, rows=2, down=2)),
     "stride": (convolved((1, 1, 17), (4, 20), (1, 3), 2), lines(5, 2, 2)),
     "stride, ragged": (convolved((2, 1, 11), (17, 16), (1, 5), 2), lines(3, 2, 1)),
+    "stride of 4": (convolved((1, 1, 13), (4, 20), (1, 8), 4), lines(5, 2, 2)),
+    "stride of 3": (convolved((2, 1, 9), (5, 32), (1, 7), 3), lines(2, 2, 2, 2)),
     "groups": (convolved((1, 1, 18), (32, 64), (1, 3), groups=2), lines(4, 3, 3, channels=32)),
     "rows of an image": (convolved((1, 5, 9), (4, 20), (1, 7)), lines(2, 3, 3, rows=2)),
     "columns of an image": (convolved((1, 9, 5), (4, 20), (7, 1)), lines(2, 3, 3, rows=2)),
@@ -135,6 +137,7 @@ def test_lines_of_any_length(case: str, length: int) -> None:
         (((1, 1, 1000), (128, 128), (1, 5), 1, 1), True),
         (((1, 1, 1000), (64, 64), (1, 11), 1, 1), True),
         (((1, 1, 1000), (128, 128), (1, 3), 1, 8), True),
+        (((1, 1, 1000), (96, 192), (1, 8), 4, 1), True),
         (((1, 1, symbol("t")), (128, 128), (1, 3), 1, 3), True),
         (((8, 1, 100), (256, 256), (1, 3), 1, 1), True),
         (((1, 17, 17), (192, 192), (7, 1), 1, 1), True),
@@ -153,7 +156,8 @@ def test_the_model_chooses(case: Case, filtered: bool, target: Target) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("window", "stride", "dilation"), [(2, 1, 1), (3, 1, 1), (5, 1, 1), (7, 1, 1), (11, 1, 1), (3, 2, 1), (3, 1, 4)]
+    ("window", "stride", "dilation"),
+    [(2, 1, 1), (3, 1, 1), (5, 1, 1), (7, 1, 1), (11, 1, 1), (3, 2, 1), (8, 4, 1), (3, 1, 4)],
 )
 def test_error_of_native_code(window: int, stride: int, dilation: int) -> None:
     """Within 1e-5 of the largest output, against float64."""

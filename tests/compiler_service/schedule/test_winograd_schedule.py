@@ -165,6 +165,9 @@ def test_filtering_with_a_stride(target: str, case: str) -> None:
 
 WIDE = {
     "5x5": ((6, 7, 4, 17, 5, 1), Blocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "2x2": ((7, 9, 4, 20, 2, 1), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "4x4, stride 2": ((9, 12, 4, 32, 4, 2), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "7x7, stride 2": ((9, 7, 4, 20, 7, 2), Blocking(2, rows=2, columns=0, channels=0, down=1, across=2, vectors=1)),
     "5x5, stride 2": ((9, 12, 4, 32, 5, 2), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
 }
 
@@ -318,6 +321,8 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
         (55, 128, 1, 3, 2),
         (28, 96, 1, 5, 1),
         (57, 64, 1, 5, 2),
+        (56, 64, 1, 2, 1),
+        (56, 64, 1, 4, 2),
     ],
 )
 def test_error_of_native_code(h: int, channels: int, groups: int, size: int, stride: int) -> None:
@@ -358,7 +363,9 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: i
         ((56, 56, 64, 64, 3, 3), None),  # a stride of 3
         ((14, 14, 512, 512, 3, 2), None),  # transformed weights of 26 MB
         ((56, 56, 64, 64, 5, 1), 2),
-        ((56, 56, 64, 64, 7, 1), None),  # only 3x3 and 5x5
+        ((56, 56, 64, 64, 4, 2), 4),
+        ((57, 57, 64, 64, 2, 1), 4),
+        ((56, 56, 64, 64, 7, 1), None),  # too many points
         ((56, 56, 3, 8, 3, 1), None),  # transforms cost more than they save
         ((1, 1, 256, 256, 3, 1), None),  # a tile would be mostly padding
     ],
