@@ -89,10 +89,8 @@ class _Plan:
         self._parts = max(f.parts for f in both)
         self._tile = (both[0].tile, both[1].tile)
         self._depth = conv.depth
-        taps, channels = (
-            conv.window if blocking.chunk else self._parts * prod(self._points.values()),
-            conv.tensor.shape[-1],
-        )
+        taps = conv.window if blocking.chunk else self._parts * prod(self._points.values())
+        channels = conv.tensor.shape[-1]
         assert isinstance(channels, int)
         self._prefetch = prefetch_distance(taps * channels * conv.depth * FLOAT, target)
         width = conv.image[1]

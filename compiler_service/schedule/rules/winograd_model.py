@@ -251,15 +251,12 @@ class _Model:
         """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
         (down, across), columns = both, self._columns_of(b)
         hangs = [self._hangs(*edge) for edge in ((self.rows, b.rows, down.tile), (self.columns, columns, across.tile))]
-        return (
-            self._parts(b.tile)
-            * self.depth
-            * sum(
-                n * m * _block_cost(replace(b, rows=b.rows - below), columns - beside, channels, self.width)
-                for n, below in ((down.size - 1, 0), (1, hangs[0]))
-                for m, beside in ((across.size - 1, 0), (1, hangs[1]))
-                if n * m
-            )
+        steps = self._parts(b.tile) * self.depth
+        return steps * sum(
+            n * m * _block_cost(replace(b, rows=b.rows - below), columns - beside, channels, self.width)
+            for n, below in ((down.size - 1, 0), (1, hangs[0]))
+            for m, beside in ((across.size - 1, 0), (1, hangs[1]))
+            if n * m
         )
 
     def _hangs(self, extent: int, tiles: int, tile: int) -> bool:
