@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 import pytest
 
-from compiler_service.codegen.host import host_target
-from compiler_service.codegen.jit import JitKernel
-from compiler_service.loop_ir import passes
-from compiler_service.schedule.lower import lower
-from compiler_service.schedule.packing import preparation_of
 from compiler_service.schedule.rules import default_schedule
 from compiler_service.schedule.rules.winograd import Blocking
-from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Winograd, from_json, to_json
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim, symbol
@@ -29,9 +21,13 @@ from tests.compiler_service.schedule.kernels import (
     ONE_QUICK_TARGET,
     TARGETS,
     arguments_of,
-    random_feeds,
 )
-from tests.compiler_service.schedule.test_winograd_schedule import assert_computes, kernel, schedule_of
+from tests.compiler_service.schedule.test_winograd_schedule import (
+    assert_computes,
+    computed_natively,
+    kernel,
+    schedule_of,
+)
 
 F32 = DType.FLOAT32
 Case = tuple[tuple[Dim, Dim, Dim], tuple[int, int], tuple[int, int], int, int]
@@ -161,17 +157,9 @@ def test_the_model_chooses(case: Case, filtered: bool, target: Target) -> None:
 )
 def test_error_of_native_code(window: int, stride: int, dilation: int) -> None:
     """Within 1e-5 of the largest output, against float64."""
-    target = replace(host_target(), vector_bits=256, vector_registers=16)
     output, constants = kernel(convolved((1, 1, 1000), (128, 128), (1, window), stride, dilation))
-    schedule = default_schedule(output, constants, target, winograd=True)
-    assert any(isinstance(step, Winograd) for step in schedule)
-    arguments, names = arguments_of(output), stage_names(output)
-    feeds = random_feeds(output, {})
-    native = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
-    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
-    native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
-    native.close()
-    data, weight = (feeds[t].astype(np.float64) for t in arguments)
+    feeds, result = computed_natively(output, constants)
+    data, weight = (feeds[t].astype(np.float64) for t in arguments_of(output))
     places = np.arange(window) * dilation + np.arange(len(result))[:, None] * stride
     wanted = np.maximum(np.einsum("wkc,ock->wo", data[places], weight), 0.0)
     assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()

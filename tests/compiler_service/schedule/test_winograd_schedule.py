@@ -67,6 +67,20 @@ def assert_computes(output: Tensor, schedule: Schedule, target: Target, sizes: d
     np.testing.assert_allclose(got, wanted, rtol=1e-3, atol=1e-4 * np.abs(wanted).max())
 
 
+def computed_natively(output: Tensor, constants: frozenset[Tensor]) -> tuple[dict[Tensor, np.ndarray], np.ndarray]:
+    """(arguments, result) of ``output``, filtered as the model of this machine chooses for short vectors."""
+    target = host_target()
+    schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
+    assert any(isinstance(step, Winograd) for step in schedule)
+    arguments, names = arguments_of(output), stage_names(output)
+    feeds = random_feeds(output, {})
+    native = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
+    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
+    native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
+    native.close()
+    return dict(feeds), result
+
+
 CASES = {
     "rows": ((8, 4, 16, 32), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
     "ragged": ((7, 9, 5, 20), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
@@ -327,17 +341,9 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
 )
 def test_error_of_native_code(h: int, channels: int, groups: int, size: int, stride: int) -> None:
     """Within 1e-5 of the largest output, against float64."""
-    target = host_target()
     output, constants = kernel(convolution(1, h, h, channels, channels, size, stride, size // 2, groups))
-    schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
-    assert any(isinstance(step, Winograd) for step in schedule)
-    arguments, names = arguments_of(output), stage_names(output)
-    feeds = random_feeds(output, {})
-    native = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
-    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
-    native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
-    native.close()
-    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments), groups=groups, stride=stride)
+    feeds, result = computed_natively(output, constants)
+    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments_of(output)), groups=groups, stride=stride)
     assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
