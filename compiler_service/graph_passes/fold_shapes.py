@@ -18,7 +18,7 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_code
-from compiler_service.graph_passes.known import known_values
+from compiler_service.graph_passes.known import FOLLOWED, known_values
 from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.values import Known, dims_of
@@ -41,9 +41,16 @@ class FoldShapes(Pass):
 
 
 def _fold(graph: Graph, outer: Known, fresh: Callable[[str], str]) -> Graph:
-    known = known_values(graph, outer)
+    known = known_values(graph, {**outer, **_empty(graph)})
     graph = _replace(graph, known, fresh)
     return map_bodies(graph, lambda body: _fold(body, known, fresh))
+
+
+def _empty(graph: Graph) -> Known:
+    """What has no elements, whatever it is computed from: sums over it are known, as the importer knows them."""
+    results = (v for node in graph.nodes if not node.subgraphs for v in node.results)
+    empty = (v for v in results if 0 in v.shape and v.type.is_static and v.dtype in FOLLOWED)
+    return {v: np.empty([int(str(d)) for d in v.shape], object) for v in empty}
 
 
 def _replace(graph: Graph, known: Known, fresh: Callable[[str], str]) -> Graph:

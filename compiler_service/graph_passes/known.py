@@ -33,11 +33,8 @@ def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) 
 
 
 def node_values(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
-    """What of the results of ``node`` is known where ``known`` is; what has no elements is, whatever it is computed from."""
-    if _worth_a_try(node, known):
-        return _evaluate(node, known)
-    empty = () if node.subgraphs else (v for v in node.results if 0 in v.shape and _small(v))
-    return {v: np.empty([int(d) for d in v.shape], object) for v in empty}  # type: ignore[arg-type]
+    """What of the results of ``node`` is known where ``known`` is."""
+    return _evaluate(node, known) if _worth_a_try(node, known) else {}
 
 
 def _worth_a_try(node: Node, known: Mapping[Value, np.ndarray]) -> bool:
