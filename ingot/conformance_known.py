@@ -23,10 +23,6 @@ KNOWN: Mapping[str, str] = MappingProxyType(
         **{f"test_image_decoder_decode_{kind}": _IMAGES for kind in ("jpeg_bgr", "jpeg_grayscale", "webp_rgb")},
         **{f"test_dft_inverse{suffix}": _ZEROS for suffix in ("", "_opset19")},
         **{f"test_gradient_of_{name}": _TRAINING for name in ("add", "add_and_mul")},
-        "test_affine_grid_3d_align_corners_expanded": (
-            "branches that give a scalar and a vector of one element: the number of axes must be known while compiling "
-            "(the operator itself passes)"
-        ),
         "test_loop16_seq_none": "onnx's own comparison has no length for the scalar in the expected sequence",
     }
 )
