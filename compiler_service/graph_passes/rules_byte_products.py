@@ -3,10 +3,13 @@
 Zero points and scales move out of the sum::
 
     sum over k of (x[k] - z) * w[k, n]      ->    sum over k of x[k] * w[k, n]  -  z * sum over k of w[k, n]
+    sum over k of x[k] * w[k, n]            ->    sum over k of x[k] * (w[k, n] - v[n])  +  v[n] * sum over k of x[k]
     Conv(DQ(x, s, z), DQ(w, t))             ->    float(ConvInteger(x, w) - z * sum of w) * (s * t)
 
 Integers are exact, so this rounds less than sums of floats do. Padding is with z, which stands for 0; signed data is moved
-up by 128 where the processor takes unsigned bytes, and unsigned data down where it takes signed ones.
+up by 128 where the processor takes unsigned bytes, and unsigned data down where it takes signed ones. Unsigned weights less a
+zero point that is not 128 leave the signed bytes by a few (-121 to 134): the second line moves them back, by an amount for
+each output, and the sums of the data are computed once for all outputs.
 """
 
 from __future__ import annotations
@@ -26,6 +29,8 @@ from shared_ir.operations import DOT4_OF
 
 _HALF = 128
 _LEAST, _LARGEST = -128, 127
+_MOST = 255
+_EXACT_FLOAT32 = 1 << 24
 _INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
 
 
@@ -60,19 +65,63 @@ def byte_product(
 ) -> Value | None:
     """The int32 ``op`` (Conv or MatMul) of ``data`` less its zero point and the integers ``weight``, by bytes of type ``kind``.
 
-    None where a weight takes more than a signed byte, channels come in groups or one alone, or windows are padded by a rule.
+    None where weights of one output are further apart than those of a byte, channels come in groups or one alone, or windows are
+    padded by a rule.
     """
-    if data.value.dtype not in DOT4_OF or not is_single(data.zero):
+    if data.value.dtype not in DOT4_OF or not is_single(data.zero) or not _is_served(op, weight.shape, attributes):
         return None
-    fits = weight.size > 0 and weight.min() >= _LEAST and weight.max() <= _LARGEST
-    if not fits or not _is_served(op, weight.shape, attributes):
+    moved = _moved_weights(op, weight)
+    if moved is None:
         return None
     x, zero = _moved(site, data, kind)
     attributes = dict(attributes)
     if op == "Conv":
         x = _padded(site, x, zero, attributes)
-    total = site.node(_INTEGER_OPS[op], (x, site.constant(weight.astype(np.int8), "weight")), attributes)
+    total = site.node(_INTEGER_OPS[op], (x, site.constant(moved.within, "weight")), attributes)
+    if moved.by.any():
+        sums = _sums_of_data(site, op, x, weight.shape[2:], attributes)
+        total = site.node("Add", (total, site.node("Mul", (sums, site.constant(moved.by, "moved_by")))))
     return _less_zero(site, total, zero, _sums(op, weight))
+
+
+@dataclass(frozen=True)
+class _MovedWeights:
+    """int8 weights ``within`` that are ``by`` less than others, int32, by as much for all weights of an output."""
+
+    within: np.ndarray
+    by: np.ndarray
+
+
+def _moved_weights(op: str, weight: np.ndarray) -> _MovedWeights | None:
+    """As little as makes them signed bytes; ``by`` is ready to be broadcast to the product. None where nothing does, or where the
+    sums of the data may be more than a float32 counts."""
+    if weight.size == 0:
+        return None
+    summed = (0,) if op == "MatMul" else tuple(range(1, weight.ndim))
+    wide = weight.astype(np.int64)
+    by = np.maximum(wide.max(summed, keepdims=True) - _LARGEST, 0) + np.minimum(
+        wide.min(summed, keepdims=True) - _LEAST, 0
+    )
+    within = wide - by
+    if within.min() < _LEAST or within.max() > _LARGEST:
+        return None
+    terms = weight.size // by.size
+    if by.any() and terms * _MOST >= _EXACT_FLOAT32:
+        return None
+    shape = (-1,) if op == "MatMul" else (-1, *(1,) * (weight.ndim - 2))
+    return _MovedWeights(within.astype(np.int8), by.astype(np.int32).reshape(shape))
+
+
+def _sums_of_data(site: Site, op: str, x: Value, window: tuple[int, ...], attributes: Mapping[str, Attribute]) -> Value:
+    """Of all that an output sums, int32: ``[.., m, 1]``, or ``[n, 1, ..]`` of windows of ``x``, which is padded already. Windows
+    are summed in floats, which hold them."""
+    axis = site.integers((-1 if op == "MatMul" else 1,))
+    own = site.node("ReduceSum", (site.node("Cast", (x,), {"to": DType.INT32}), axis), {"keepdims": 1})
+    if op == "MatMul":
+        return own
+    ones = site.constant(np.ones((1, 1, *window), np.float32), "window")
+    total = site.node("Conv", (site.node("Cast", (own,), {"to": DType.FLOAT32}), ones), attributes)
+    return site.node("Cast", (total,), {"to": DType.INT32})
 
 
 def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:

@@ -92,10 +92,63 @@ def test_unsigned_weights_around_their_zero_point_are_signed() -> None:
           %y: int32[n, 4] = MatMulInteger(%x, %w, %z, %v)
         }}
         """
-    after = rewritten(text.format(values, 128))
-    assert ops(after) == ["MatMulInteger"]
-    before = graph(text.format(values, 3))  # weights up to 252 are no signed bytes
-    assert "MatMulInteger" not in ops(run_passes(before, MultiplyBytes()))
+    assert ops(rewritten(text.format(values, 128))) == ["MatMulInteger"]
+
+
+@pytest.mark.parametrize("data", [DType.UINT8, DType.INT8])
+@pytest.mark.parametrize("zeros", ["0", "119", "255", "0, 130, 128, 255"])
+def test_weights_that_are_no_signed_bytes_are_moved(zeros: str, data: DType) -> None:
+    after = rewritten(
+        f"""
+        graph main(%x: uint8[n, 6]) -> (%y) {{
+          const %w: uint8[6, 4] = [{text_of(RNG.integers(0, 255, (6, 4), endpoint=True))}]
+          const %z: uint8[] = [9]
+          const %v: uint8[{"" if "," not in zeros else 4}] = [{zeros}]
+          %y: int32[n, 4] = MatMulInteger(%x, %w, %z, %v)
+        }}
+        """,
+        data=data,
+    )
+    assert set(ops(after)) >= {"MatMulInteger", "ReduceSum"}
+
+
+@pytest.mark.parametrize("kernel", [1, 3])
+@pytest.mark.parametrize(
+    "more", ["", ", strides=(2, 2)", ", dilations=(2, 2), pads=(1, 2, 1, 2)", ", pads=(1, 0, 1, 1)"]
+)
+def test_sums_of_the_data_of_windows_move_weights(kernel: int, more: str) -> None:
+    shape = (3, 2, kernel, kernel)
+    extents = {
+        "": (11 - kernel, 11 - kernel),
+        ", strides=(2, 2)": ((10 - kernel) // 2 + 1,) * 2,
+        ", dilations=(2, 2), pads=(1, 2, 1, 2)": (12 - 2 * (kernel - 1), 14 - 2 * (kernel - 1)),
+        ", pads=(1, 0, 1, 1)": (13 - kernel, 12 - kernel),
+    }[more]
+    after = rewritten(
+        f"""
+        graph main(%x: uint8[2, 2, 10, 10]) -> (%y) {{
+          const %w: uint8[{", ".join(map(str, shape))}] = [{text_of(RNG.integers(0, 255, shape, endpoint=True))}]
+          const %z: uint8[] = [200]
+          const %v: uint8[] = [99]
+          %y: int32[2, 3, {extents[0]}, {extents[1]}] = ConvInteger(%x, %w, %z, %v) {{kernel_shape=({kernel}, {kernel}){more}}}
+        }}
+        """
+    )
+    assert set(ops(after)) >= {"ConvInteger", "ReduceSum", "Conv"}
+
+
+def test_sums_of_the_data_that_no_float_counts_are_not_used() -> None:
+    text = """
+        graph main(%x: uint8[n, {0}]) -> (%y) {{
+          const %w: uint8[{0}, 1] = [{1}]
+          const %v: uint8[] = [3]
+          const %z: uint8[] = [0]
+          %y: int32[n, 1] = MatMulInteger(%x, %w, %z, %v)
+        }}
+        """
+    few, many = (text.format(count, text_of(np.full(count, 255))) for count in (65793, 65794))
+    assert "MatMulInteger" in ops(run_passes(graph(few), MultiplyBytes()))
+    assert "MatMulInteger" not in ops(run_passes(graph(many), MultiplyBytes()))
 
 
 def _dequantized_convolution(steps: str) -> str:
