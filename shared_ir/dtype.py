@@ -57,6 +57,11 @@ class DType(enum.StrEnum):
         return _BITS[self]
 
     @property
+    def limits(self) -> tuple[int, int]:
+        """The least and the largest of an integer type."""
+        return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.is_signed else (0, (1 << self.bits) - 1)
+
+    @property
     def itemsize(self) -> int:
         """Bytes of one *unpacked* element (sub-byte types take one byte each outside packed storage)."""
         return max(1, self.bits // 8)

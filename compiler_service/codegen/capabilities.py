@@ -20,6 +20,7 @@ class Capabilities:
         half_arithmetic: so are sums and products of float16.
         wide_integers: int64 division and int64 <-> float conversion are inline code.
         division: int32 division is an instruction.
+        saturating_casts: floats become integers of their size, saturated, NaN as 0, by an instruction on vectors.
         nan_extrema: minimum and maximum instructions propagate NaN.
         dot4: the dot products of four bytes that are an instruction on vectors, if any (see :attr:`Target.dot4`).
         scale: multiplication by powers of two, and what rounding takes away, are instructions on vectors of 512 bits.
@@ -32,6 +33,7 @@ class Capabilities:
     half_arithmetic: bool
     wide_integers: bool
     division: bool
+    saturating_casts: bool
     nan_extrema: bool
     dot4: BinaryOp | None
     scale: bool
@@ -50,6 +52,7 @@ class Capabilities:
             half_arithmetic=bool({"avx512fp16", "fullfp16", "zfh"} & have),
             wide_integers=architecture != "armv7",
             division=architecture != "armv7" or {"hwdiv", "hwdiv-arm"} <= have,
+            saturating_casts=is_arm64,
             nan_extrema=is_arm64,
             dot4=None if target.dot4 is None else DOT4_OF[target.dot4],
             scale=architecture == "x86_64" and {"avx512f", "avx512dq"} <= have,

@@ -14,14 +14,12 @@ from compiler_service.codegen.llvm_types import (
     NARROW_FLOATS,
     REGISTER,
     SUB_BYTE_INTEGERS,
-    float_bits,
     register_type,
-    splat,
     suffix,
     vector,
 )
 from compiler_service.codegen.narrow import decode_integer
-from compiler_service.codegen.terms import Term
+from compiler_service.codegen.terms import Term, select
 from shared_ir.dtype import DType
 
 
@@ -98,16 +96,29 @@ def _float_to_integer(builder: FunctionBuilder, x: Term, target: DType, fit: Fit
     if fit is Fit.CERTAIN:
         return x.convert(f"fpto{sign}i", element).text
     if fit is Fit.OR_NAN:
-        return _unchecked(builder, x, target, f"fpto{sign}i")
+        return _number(x).convert(f"fpto{sign}i", element).text
+    if x.lanes > 1 and not builder.capabilities.saturating_casts:
+        return _saturated(x, target, f"fpto{sign}i").text
     result, operand = vector(element, x.lanes), x.type
     name = f"llvm.fpto{sign}i.sat.{suffix(element, x.lanes)}.{suffix(x.element, x.lanes)}"
     function = builder.module.intrinsic(name, result, operand)
     return builder.emit(f"call {result} {function}({operand} {x.text})")
 
 
-def _unchecked(builder: FunctionBuilder, x: Term, target: DType, instruction: str) -> str:
-    """One conversion instruction; NaN, which it leaves undefined, is made 0 first."""
-    zero = splat(float_bits(0.0, x.element), x.element, x.lanes)
-    ordered = builder.emit(f"fcmp ord {x.type} {x.text}, {zero}")
-    number = builder.emit(f"select {vector('i1', x.lanes)} {ordered}, {x.type} {x.text}, {x.type} {zero}")
-    return x.of(number).convert(instruction, REGISTER[target]).text
+def _saturated(x: Term, target: DType, instruction: str) -> Term:
+    """What ``llvm.fptosi.sat`` is, by clamping: LLVM takes the lanes of a vector one by one."""
+    least, largest = target.limits
+    number = _number(x)
+    above = select(number > float(least), number, float(least))
+    if largest.bit_length() <= _DIGITS[x.element]:
+        return select(above < float(largest), above, float(largest)).convert(instruction, REGISTER[target])
+    whole = above.convert(instruction, REGISTER[target])
+    return select(number >= float(largest + 1), whole.lift(largest), whole)
+
+
+_DIGITS = {"float": 24, "double": 53}
+
+
+def _number(x: Term) -> Term:
+    """``x`` with 0 in place of NaN, which conversion instructions leave undefined."""
+    return select(x.compare("ord", "eq", 0.0), x, 0.0)

@@ -143,9 +143,7 @@ def is_not_nan(expr: Expr) -> bool:
 
 def fits_integer(expr: Expr, dtype: DType) -> bool:
     """Whether a float expression is clamped to the range of an integer type (NaN apart)."""
-    least, largest = (
-        (-(1 << dtype.bits - 1), (1 << dtype.bits - 1) - 1) if dtype.is_signed else (0, (1 << dtype.bits) - 1)
-    )
+    least, largest = dtype.limits
     low, high = _clamped(expr)
     # bounds are compared as floats of 24 bits: the ends of wider types are not among them
     return dtype.bits <= 16 and low >= least and high <= largest

@@ -116,13 +116,13 @@ _DEFAULT_AXIS = {"Softmax": -1, "ingot.SafeSoftmax": -1, "LogSoftmax": -1, "Hard
 
 
 def reduction(node: Node, state: LayoutState) -> bool:
-    """``Reduce*`` over axes that are known."""
+    """``Reduce*`` over axes that are known, or over all of them."""
     x = node.operands[0]
-    given = node.inputs[1] if len(node.inputs) > 1 else None
-    axes = integers(state.known.get(given)) if given is not None else None
-    if not axes:
-        return False
     rank, perm = x.type.rank, state.native(x)
+    given = node.inputs[1] if len(node.inputs) > 1 else None
+    axes = tuple(range(rank)) if given is None else integers(state.known.get(given))
+    if not axes or (given is None and int_attribute(node, "noop_with_empty_axes")):
+        return False
     reduced = {a % rank for a in axes}
     if node.attributes.get("keepdims", 1):
         result = perm

@@ -56,7 +56,7 @@ class Product:
             other = _shifted(site, self.weight, self.weight_zero, kind)
         else:
             other = site.constant(centred.astype(kind.numpy), f"{self.weight.name}_centred")
-        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})
+        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32, "integral": 1})
 
     def _centred(self, site: Site, weight: np.ndarray) -> np.ndarray | None:
         """int32 weights less their zero points."""

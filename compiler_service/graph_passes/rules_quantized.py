@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.operands import with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dtype import DType
@@ -77,9 +78,18 @@ def _divided(x: Value, step: np.ndarray, site: Site) -> Value | None:
     return site.node("Mul", (inner, site.rounded(found[1] / step, x.dtype, "factor")))
 
 
+def _still_integral(node: Node, site: Site) -> Replacement:
+    """Floats that are integers are so without being held as such."""
+    given = site.producer(node.operands[0], "Cast")
+    if given is None or not int_attribute(given, "integral") or not node.results[0].dtype.is_float:
+        return None
+    return site.node("Cast", (given.operands[0],), node.attributes, name=node.name)
+
+
 def quantized_rules(approximate: bool) -> tuple[Rule, ...]:
     """The table; ``approximate`` admits rows that change the last bit of a float."""
     return (
         rule("QuantizeLinear", _same_steps),  # Q(DQ(x)) -> x
+        rule("Cast", _still_integral),  # float(int32(x)) -> float(x) where x is integral
         *((rule("QuantizeLinear", _merged_steps),) if approximate else ()),  # Q(x * c, s) -> Q(x * (c / s), 1)
     )

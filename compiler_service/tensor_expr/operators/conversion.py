@@ -29,8 +29,9 @@ _DIGITS = {DType.FLOAT32: 24, DType.FLOAT64: 53}
 _FLOAT8 = (DType.FLOAT8E4M3FN, DType.FLOAT8E4M3FNUZ, DType.FLOAT8E5M2, DType.FLOAT8E5M2FNUZ)
 
 
-def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up") -> Tensor:
-    """Floats become integers by truncation; float8 saturates at its largest number unless told not to."""
+def cast(x: Tensor, *, to: DType, saturate: int = 1, round_mode: str = "up", integral: int = 0) -> Tensor:
+    """Floats become integers by truncation; float8 saturates at its largest number unless told not to. ``integral`` says of
+    floats that they are integers of the type ``to``."""
     if to in (DType.STRING, DType.COMPLEX64, DType.COMPLEX128):
         raise unsupported_attribute("to", "a number type or bool", to)
 

@@ -124,10 +124,12 @@ def test_sums_of_the_data_of_windows_move_weights(kernel: int, more: str) -> Non
         ", dilations=(2, 2), pads=(1, 2, 1, 2)": (12 - 2 * (kernel - 1), 14 - 2 * (kernel - 1)),
         ", pads=(1, 0, 1, 1)": (13 - kernel, 12 - kernel),
     }[more]
+    unsigned = RNG.integers(0, 255, shape, endpoint=True)
+    unsigned[1, 0, 0, 0] = 255
     after = rewritten(
         f"""
         graph main(%x: uint8[2, 2, 10, 10]) -> (%y) {{
-          const %w: uint8[{", ".join(map(str, shape))}] = [{text_of(RNG.integers(0, 255, shape, endpoint=True))}]
+          const %w: uint8[{", ".join(map(str, shape))}] = [{text_of(unsigned)}]
           const %z: uint8[] = [200]
           const %v: uint8[] = [99]
           %y: int32[2, 3, {extents[0]}, {extents[1]}] = ConvInteger(%x, %w, %z, %v) {{kernel_shape=({kernel}, {kernel}){more}}}
@@ -224,6 +226,27 @@ def test_what_dots_do_not_serve_is_left_to_floats(channels: int, shape: tuple[in
         channels=channels, shape=dims, weights=weights(*shape), outputs=shape[0], attributes=attributes
     )
     assert ops(rewritten(text)) == ["Cast", "Conv", "Cast"]
+
+
+def test_sums_of_floats_that_are_integers_stay_floats() -> None:
+    shape = (4, 1, 3, 3)
+    before = graph(
+        f"""
+        graph main(%x: uint8[1, 4, 5, 5]) -> (%y, %z) {{
+          const %w: int8[4, 1, 3, 3] = [{weights(*shape)}]
+          const %s: float32[] = [0.25]
+          %t: int32[1, 4, 5, 5] = ConvInteger(%x, %w) {{pads=(1, 1, 1, 1), group=4}}
+          %f: float32[1, 4, 5, 5] = Cast(%t) {{to=float32}}
+          %y: float32[1, 4, 5, 5] = Mul(%f, %s)
+          %z: float64[1, 4, 5, 5] = Cast(%t) {{to=float64}}
+        }}
+        """
+    )
+    after = run_passes(before, MultiplyBytes(), FoldConstants(), SimplifyAlgebra())
+    assert ops(after) == ["Cast", "Conv", "Mul", "Cast"]
+    x = RNG.integers(0, 255, (1, 4, 5, 5), endpoint=True).astype(np.uint8)
+    for wanted, found in zip(run_graph(before, {"x": x}), run_graph(after, {"x": x}), strict=True):
+        np.testing.assert_array_equal(found, wanted)
 
 
 def test_the_steps_of_the_result_go_into_the_scale() -> None:

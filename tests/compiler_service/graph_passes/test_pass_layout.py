@@ -53,6 +53,17 @@ PUSHED = {
         "const %axes: int64[1] = [1]",
         ["Conv", "ReduceMax", "ingot.Dims", "Reshape"],
     ),
+    "reduction over everything": ("%y: float32[] = ReduceMax(%c) {keepdims=0}", "", ["Conv", "ReduceMax"]),
+    "reduction over everything, kept": (
+        "%y: float32[1, 1, 1, 1] = ReduceMin(%c)",
+        "",
+        ["Conv", "ReduceMin"],
+    ),
+    "reduction over nothing": (
+        "%y: PICTURE = ReduceSumSquare(%c) {noop_with_empty_axes=1}",
+        "",
+        ["Conv", "Transpose", "ReduceSumSquare"],
+    ),
     "global pool": (
         "%y: float32[batch, 3, 1, 1] = GlobalAveragePool(%c)",
         "",
