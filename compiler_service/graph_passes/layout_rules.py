@@ -98,7 +98,7 @@ def _aligned(value: Value, rank: int, perm: Perm, state: LayoutState) -> Value:
 
 
 def along_axis(node: Node, state: LayoutState) -> bool:
-    """``Concat``, ``Split``, ``Softmax``: one axis attribute."""
+    """``Concat``, ``Split``, ``Softmax``, ``ingot.SumBytes``: one axis attribute."""
     wide = [v for v in node.operands if v.type.rank == node.operands[0].type.rank]
     rank = wide[0].type.rank
     if node.op == "Split":
@@ -252,7 +252,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
             ),
             follower,
         ),
-        **dict.fromkeys(("Concat", "Split", *_DEFAULT_AXIS), along_axis),
+        **dict.fromkeys(("Concat", "Split", "ingot.SumBytes", *_DEFAULT_AXIS), along_axis),
         **dict.fromkeys(
             (
                 "ReduceSum",

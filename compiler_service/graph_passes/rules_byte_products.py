@@ -115,9 +115,8 @@ def _moved_weights(op: str, weight: np.ndarray) -> _MovedWeights | None:
 def _sums_of_data(site: Site, op: str, x: Value, window: tuple[int, ...], attributes: Mapping[str, Attribute]) -> Value:
     """Of all that an output sums, int32: ``[.., m, 1]``, or ``[n, 1, ..]`` of windows of ``x``, which is padded already. Windows
     are summed in floats, which hold them."""
-    axis = site.integers((-1 if op == "MatMul" else 1,))
-    own = site.node("ReduceSum", (site.node("Cast", (x,), {"to": DType.INT32}), axis), {"keepdims": 1})
-    if op == "MatMul":
+    own = site.node("ingot.SumBytes", (x,), {"axis": -1 if op == "MatMul" else 1})
+    if {*window, *_integers_of(attributes.get("strides"))} <= {1}:
         return own
     ones = site.constant(np.ones((1, 1, *window), np.float32), "window")
     total = site.node("Conv", (site.node("Cast", (own,), {"to": DType.FLOAT32}), ones), attributes)
@@ -150,14 +149,17 @@ def _zero_point(site: Site, zero: Value | None) -> Value:
 def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
     """``x`` with the zero point around it; ``attributes`` then ask for no padding."""
     axes = x.type.rank - 2
-    given = attributes.get("pads", ())
-    pads = [p for p in given if isinstance(p, int)] if isinstance(given, tuple) else []
+    pads = _integers_of(attributes.get("pads"))
     if not any(pads):
         return x
     amounts = (0, 0, *pads[:axes], 0, 0, *pads[axes:])
     attributes["pads"] = (0,) * (2 * axes)
     fill = site.node("Cast", (zero,), {"to": x.dtype})
     return site.node("Pad", (x, site.integers(amounts), fill))
+
+
+def _integers_of(attribute: Attribute | None) -> list[int]:
+    return [n for n in attribute if isinstance(n, int)] if isinstance(attribute, tuple) else []
 
 
 def _sums(op: str, weight: np.ndarray) -> np.ndarray:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from compiler_service.tensor_expr.axes import normal_axis
 from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_shape, widen
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.conversion import saturated
 from compiler_service.tensor_expr.operators.convolution import conv
 from compiler_service.tensor_expr.operators.matmul import matmul
+from compiler_service.tensor_expr.operators.reduction import reduced
 from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.scalar import rounded
-from compiler_service.tensor_expr.tensor import Tensor, compute
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute
 from shared_ir.dim import dims_text
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast
@@ -80,6 +82,12 @@ def conv_integer(
     )
 
 
+def sum_bytes(x: Tensor, *, axis: int) -> Tensor:
+    """``ingot.SumBytes``: int32 sums of integers along ``axis``, which stays with extent 1."""
+    along = (normal_axis(axis, x.rank),)
+    return reduced(ReduceOp.SUM, x, along, "sum_bytes", lambda v: cast(v, DType.INT32))
+
+
 def _requantized(
     total: Tensor, scales: tuple[Tensor, Tensor, Tensor], zero_point: Tensor, axes: tuple[int, int, int]
 ) -> Tensor:
@@ -147,6 +155,7 @@ def qlinear_conv(
 OPERATORS = (
     Operator("MatMulInteger", matmul_integer),
     Operator("ConvInteger", conv_integer),
+    Operator("ingot.SumBytes", sum_bytes),
     Operator("QLinearMatMul", qlinear_matmul),
     Operator("QLinearConv", qlinear_conv),
 )
