@@ -117,11 +117,11 @@ def _concat(node: Node, site: Site) -> Replacement:
 def _concat_of_slices(node: Node, site: Site) -> Replacement:
     """Slices that follow each other in one value are one slice of it."""
     axis = int_attribute(node, "axis") % node.results[0].type.rank
-    joined: list[_Slice] = []
+    joined: list[Slice] = []
     for value in node.operands:
         part = _slice_along(value, axis, site)
         if joined and joined[-1].source == part.source and joined[-1].stop == part.start:
-            joined[-1] = _Slice(None, part.source, joined[-1].start, part.stop)
+            joined[-1] = Slice(None, part.source, joined[-1].start, part.stop)
         else:
             joined.append(part)
     if len(joined) == len(node.operands):
@@ -130,7 +130,7 @@ def _concat_of_slices(node: Node, site: Site) -> Replacement:
     return operands[0] if len(operands) == 1 else site.node("Concat", operands, node.attributes)
 
 
-class _Slice(NamedTuple):
+class Slice(NamedTuple):
     """``source[start:stop]`` along an axis; ``value`` where a value of the graph is that."""
 
     value: Value | None
@@ -139,27 +139,28 @@ class _Slice(NamedTuple):
     stop: Dim
 
 
-def _slice_along(value: Value, axis: int, site: Site) -> _Slice:
-    """``value`` as a slice along ``axis`` alone, by numbers; the whole of itself where it is none."""
-    whole = _Slice(value, value, 0, value.shape[axis])
+def _slice_along(value: Value, axis: int, site: Site) -> Slice:
+    """``value`` as a slice along ``axis`` alone; the whole of itself where it is none."""
     node = site.producer(value, "Slice")
-    numbers = () if node is None else [integer_operand(node, i, site) for i in range(1, len(node.inputs))]
-    extent = None if node is None else node.operands[0].shape[axis]
-    if (
-        node is None
-        or len(numbers) < 3
-        or not isinstance(extent, int)
-        or any(n is None or len(n) != 1 for n in numbers)
-    ):
-        return whole
+    found = None if node is None else slice_of(node, axis, site)
+    return found or Slice(value, value, 0, value.shape[axis])
+
+
+def slice_of(node: Node, axis: int, site: Site) -> Slice | None:
+    """What the ``Slice`` ``node`` takes, if that is along ``axis`` alone, between numbers."""
+    numbers = [integer_operand(node, i, site) for i in range(1, len(node.inputs))]
+    source, value = node.operands[0], node.results[0]
+    extent = source.shape[axis]
+    if len(numbers) < 3 or not isinstance(extent, int) or any(n is None or len(n) != 1 for n in numbers):
+        return None
     start, stop, along, *step = (n[0] for n in numbers if n is not None)
     if along % value.type.rank != axis or any(s != 1 for s in step):
-        return whole
+        return None
     start, stop, _ = slice(start, stop).indices(extent)
-    return _Slice(value, node.operands[0], start, max(start, stop))
+    return Slice(value, source, start, max(start, stop))
 
 
-def _sliced(part: _Slice, axis: int, site: Site) -> Value:
+def _sliced(part: Slice, axis: int, site: Site) -> Value:
     is_whole = part.start == 0 and part.stop == part.source.shape[axis]
     return part.source if is_whole else site.slice(part.source, axis, part.start, part.stop)
 

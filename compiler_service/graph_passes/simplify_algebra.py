@@ -8,6 +8,7 @@ from typing import ClassVar
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
 from compiler_service.graph_passes.rules_arithmetic import arithmetic_rules
+from compiler_service.graph_passes.rules_assignments import ASSIGNMENT_RULES
 from compiler_service.graph_passes.rules_broadcast import BROADCAST_RULES
 from compiler_service.graph_passes.rules_integer_products import integer_product_rules
 from compiler_service.graph_passes.rules_kept_weights import KEPT_WEIGHT_RULES
@@ -45,6 +46,7 @@ class SimplifyAlgebra(Pass):
             *WINDOW_RULES,
             *PATTERN_RULES,
             *POSITION_RULES,
+            *ASSIGNMENT_RULES,
             *SEQUENTIAL_RULES,
             *KEPT_WEIGHT_RULES,
             *quantized_rules(self.approximate),
