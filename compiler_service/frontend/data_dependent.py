@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
+import numpy as np
+
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.handler import Handler, OperatorImporter
 from compiler_service.frontend.node import SourceNode
@@ -56,17 +58,40 @@ def _flat(nodes: Nodes, x: Value) -> Value:
 
 
 def non_zero(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
-    x = _required(operands[0])
+    """Of constants the positions are known, and of what is filled with one number all are: so PyTorch's exporter counts the rows
+    that an assignment goes to."""
+    x, result = _required(operands[0]), nodes.source.outputs[0]
     shape = x.shape or (1,)
+    array = nodes.builder.constants.get(x)
+    if array is not None:
+        positions = np.stack(np.nonzero(np.atleast_1d(array))).astype(np.int64)
+        return [nodes.node("Identity", nodes.constant(positions, "positions"), name=result)]
+    if _is_filled(nodes, x):
+        number = nodes.node("Squeeze", nodes.dims([product(shape)]))
+        every = nodes.node("Range", nodes.scalar(0), number, nodes.scalar(1))
+        return [_places(nodes, every, shape)]
     mask = _flat(nodes, x if x.dtype is DType.BOOL else nodes.node("Cast", x, to=DType.BOOL))
     found, _ = _true_positions(nodes, mask, "count")
+    return [_places(nodes, found, shape)]
+
+
+def _is_filled(nodes: Nodes, x: Value) -> bool:
+    """Whether ``x`` is one number other than 0 throughout."""
+    maker = next((n for n in reversed(nodes.builder.nodes) if x in n.results), None)
+    return maker is not None and maker.op == "ConstantOfShape" and maker.attributes.get("value", 0) != 0
+
+
+def _places(nodes: Nodes, found: Value, shape: Sequence[Dim]) -> Value:
+    """The rows of ``NonZero``: indices along each axis of ``shape`` of the elements ``found``, a vector."""
+    if len(shape) == 1:
+        return nodes.node("Unsqueeze", found, nodes.integers(0), name=nodes.source.outputs[0])
     column = [len(shape), 1]
     strides = nodes.node(
         "Reshape", nodes.dims([product(shape[i + 1 :]) for i in range(len(shape))]), nodes.integers(*column)
     )
     extents = nodes.node("Reshape", nodes.dims(shape), nodes.integers(*column))
     row = nodes.node("Unsqueeze", found, nodes.integers(0))
-    return [nodes.node("Mod", nodes.node("Div", row, strides), extents, name=nodes.source.outputs[0])]
+    return nodes.node("Mod", nodes.node("Div", row, strides), extents, name=nodes.source.outputs[0])
 
 
 def compress(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:

@@ -3,7 +3,7 @@
 ::
 
     x[..] = u           ScatterND(x, positions of x, u)         ->  Reshape(u)
-    x[.., a:b] = u      ScatterND(x, positions of x[a:b], u)    ->  Concat(x[:a], u, x[b:])
+    x[.., a:b] = u      ScatterND(x, positions of x[a:b], u)    ->  Concat(x[:a], u, x[b:]), x[a:b] with u where that is a part
     x[.., r::s] = u     ScatterND(x, positions of x[r::s], u)   ->  Concat(y[:r], u, y[r + 1:]),  y = Reshape(x, [n, s])
     Concat(.., y, ..)[a:b]                                      ->  y[c:d], where that is all; Concat(..) of whole parts
 
@@ -13,6 +13,8 @@ row nothing is left of what was there first.
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -21,6 +23,7 @@ import numpy as np
 from compiler_service.graph_passes.attributes import int_attribute, text_attribute
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_movement import slice_of
+from shared_ir.dim import Dim
 from shared_ir.graph import Node, Value
 
 _MOST_PARTS = 64
@@ -34,22 +37,31 @@ class _Box:
     ranges: tuple[range, ...]
 
     @staticmethod
-    def of(positions: np.ndarray, extents: Sequence[int]) -> _Box | None:
-        """That which ``positions [.., k]`` name in order, each once."""
-        rows = positions.reshape(-1, len(extents))
-        rows = np.where(rows < 0, rows + np.array(extents, rows.dtype), rows)
-        ranges = tuple(_range_of(np.unique(column)) for column in rows.T)
-        lengths = tuple(len(r) for r in ranges)
-        if np.prod(lengths, dtype=np.int64) != len(rows) or any(
-            r and not 0 <= r[0] <= r[-1] < extent for r, extent in zip(ranges, extents, strict=True)
-        ):
+    def of(columns: Sequence[np.ndarray], extents: Sequence[int]) -> _Box | None:
+        """That whose indices along each axis ``columns`` name in order, each place once."""
+        columns = [_counted_from_zero(c, extent) for c, extent in zip(columns, extents, strict=True)]
+        ranges = tuple(_range_of(np.unique(_distinct(c))) for c in columns)
+        shape = tuple(len(r) for r in ranges)
+        if math.prod(shape) != columns[0].size or 0 in shape:
             return None
-        wanted = np.stack(np.meshgrid(*(np.array(r, rows.dtype) for r in ranges), indexing="ij"), axis=-1)
-        return _Box(ranges) if np.array_equal(wanted.reshape(rows.shape), rows) else None
+        for axis, (own, column, extent) in enumerate(zip(ranges, columns, extents, strict=True)):
+            wanted = np.array(own).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+            if not 0 <= own[0] <= own[-1] < extent or (column.reshape(shape) != wanted).any():
+                return None
+        return _Box(ranges)
 
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(len(r) for r in self.ranges)
+
+
+def _counted_from_zero(column: np.ndarray, extent: int) -> np.ndarray:
+    return np.where(column < 0, column + extent, column) if _distinct(column).min(initial=0) < 0 else column
+
+
+def _distinct(array: np.ndarray) -> np.ndarray:
+    """Without the axes along which a view repeats itself."""
+    return array[tuple(slice(1 if step == 0 else None) for step in array.strides)]
 
 
 def _range_of(numbers: np.ndarray) -> range:
@@ -62,39 +74,90 @@ def _range_of(numbers: np.ndarray) -> range:
 
 def _assigned(node: Node, site: Site) -> Replacement:
     data, indices, updates = node.operands
-    positions = site.array(indices)
-    if positions is None or positions.size == 0 or text_attribute(node, "reduction", "none") != "none":
+    if text_attribute(node, "reduction", "none") != "none" or "axis" in node.attributes:
         return None
-    count = positions.shape[-1]
-    extents = [d for d in data.shape[:count] if isinstance(d, int)]
-    box = _Box.of(positions, extents) if len(extents) == count else None
+    columns = _columns(indices, site)
+    extents = [d for d in data.shape[: len(columns)] if isinstance(d, int)]
+    box = _Box.of(columns, extents) if len(extents) == len(columns) > 0 else None
     if box is None:
         return None
-    values = site.reshape(updates, (*box.shape, *data.shape[count:]))
-    partial = [axis for axis, extent in enumerate(extents) if box.shape[axis] < extent]
+    view = _view(data.shape, box)
+    if view is None:
+        return None
+    values = site.reshape(
+        updates, tuple(d if p is None else len(p) for d, p in zip(view.shape, view.places, strict=True))
+    )
+    partial = [(axis, p) for axis, p in enumerate(view.places) if p is not None and len(p) != view.shape[axis]]
+    if view.shape == data.shape:
+        return _replaced(data, partial, values, site)
+    return site.reshape(_replaced(site.reshape(data, view.shape), partial, values, site), data.shape)
+
+
+def _columns(indices: Value, site: Site) -> Sequence[np.ndarray]:
+    """``indices[.., k]`` along each axis, none where they are not constant; views, where elements are repeated: exporters name
+    every element that an assignment goes to."""
+    positions = site.array(indices)
+    if positions is not None:
+        return tuple(np.moveaxis(positions, -1, 0))
+    joined = site.producer(indices, "Concat")
+    if joined is None or int_attribute(joined, "axis") % indices.type.rank != indices.type.rank - 1:
+        return ()
+    columns = [_repeated(v, site) for v in joined.operands if v.shape[-1] == 1]
+    found = [c[..., 0] for c in columns if c is not None]
+    return found if len(found) == len(joined.operands) else ()
+
+
+def _repeated(value: Value, site: Site) -> np.ndarray | None:
+    """A constant, or what an ``Expand`` and a ``Reshape`` make of one."""
+    shape = tuple(d for d in value.shape if isinstance(d, int))
+    array = site.array(value)
+    if array is not None or len(shape) < value.type.rank:
+        return array
+    view = site.producer(value, "Reshape")
+    repeated = site.producer(value if view is None else view.operands[0], "Expand")
+    array = None if repeated is None else site.array(repeated.operands[0])
+    if repeated is None or array is None:
+        return None
+    whole = tuple(d for d in repeated.results[0].shape if isinstance(d, int))
+    return np.broadcast_to(array, whole).reshape(shape) if len(whole) == repeated.results[0].type.rank else None
+
+
+@dataclass(frozen=True)
+class _View:
+    """A tensor in which every ``s``-th place along an axis is one place along an axis of its own; ``places`` along each axis, None
+    for all of an extent that may be unknown."""
+
+    shape: tuple[Dim, ...]
+    places: tuple[range | None, ...]
+
+
+def _view(shape: Sequence[Dim], box: _Box) -> _View | None:
+    extents: list[Dim] = []
+    places: list[range | None] = []
+    for extent, own in itertools.zip_longest(shape, box.ranges):
+        step = 1 if own is None else own.step
+        if step == 1:
+            extents.append(extent)
+            places.append(own)
+            continue
+        if own.start >= step or len(own) * step != extent:
+            return None
+        extents += (len(own), step)
+        places += (range(len(own)), range(own.start, own.start + 1))
+    return _View(tuple(extents), tuple(places))
+
+
+def _replaced(data: Value, partial: Sequence[tuple[int, range]], values: Value, site: Site) -> Value:
+    """``data`` with ``values`` at the places that ``partial`` names along some axes."""
     if not partial:
         return values
-    return _with_part(data, partial[0], box.ranges[partial[0]], values, site) if len(partial) == 1 else None
-
-
-def _with_part(data: Value, axis: int, places: range, values: Value, site: Site) -> Replacement:
-    """``data`` with ``values`` at ``places`` along ``axis``."""
-    if places.step == 1:
-        return _replaced(data, axis, places.start, places.stop, values, site)
-    extent, shape = data.shape[axis], data.shape
-    assert isinstance(extent, int)
-    if extent % places.step or places.start >= places.step or len(places) * places.step != extent:
-        return None
-    apart = site.reshape(data, (*shape[:axis], len(places), places.step, *shape[axis + 1 :]))
-    single = site.reshape(values, (*shape[:axis], len(places), 1, *shape[axis + 1 :]))
-    return site.reshape(_replaced(apart, axis + 1, places.start, places.start + 1, single, site), shape)
-
-
-def _replaced(data: Value, axis: int, start: int, stop: int, values: Value, site: Site) -> Value:
+    (axis, places), *rest = partial
     parts, extent = _parts_of(data, axis, site), data.shape[axis]
     assert isinstance(extent, int)
-    before, after = (_between(parts, a, b, axis, site) for a, b in ((0, start), (stop, extent)))
-    return site.node("Concat", (*before, values, *after), {"axis": axis})
+    before, after = (_between(parts, a, b, axis, site) for a, b in ((0, places.start), (places.stop, extent)))
+    inner = _between(parts, places.start, places.stop, axis, site) if rest else []
+    own = inner[0] if len(inner) == 1 else site.node("Concat", inner, {"axis": axis}) if inner else data
+    return site.node("Concat", (*before, _replaced(own, rest, values, site), *after), {"axis": axis})
 
 
 def _slice_of_parts(node: Node, site: Site) -> Replacement:
@@ -137,6 +200,6 @@ def _between(
 
 
 ASSIGNMENT_RULES: tuple[Rule, ...] = (
-    rule("ScatterND", _assigned),
+    rule("ScatterND ingot.Scattered", _assigned),
     rule("Slice", _slice_of_parts),
 )

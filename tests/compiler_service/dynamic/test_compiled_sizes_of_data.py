@@ -189,6 +189,35 @@ def non_zero_of_three_axes() -> Case:
     return proto, [{"x": rng.integers(0, 2, (a, 3, 4)).astype(np.int32)} for a in (1, 4, 0)]
 
 
+def non_zero_of_what_is_filled(filled: int, axes: int) -> Case:
+    """So PyTorch's exporter counts rows."""
+    value = onnx.numpy_helper.from_array(np.array([filled], np.int64), "v")
+    nodes = [
+        node("Shape", ["x"], ["s"], start=0, end=axes),
+        node("ConstantOfShape", ["s"], ["f"], value=value),
+        node("NonZero", ["f"], ["y"]),
+    ]
+    return model(nodes, [X], [tensor("y", [axes, None], INT64)]), [{"x": normal(n, 6)} for n in (3, 1, 0)]
+
+
+def every_row() -> Case:
+    return non_zero_of_what_is_filled(1, 1)
+
+
+def every_element() -> Case:
+    return non_zero_of_what_is_filled(-2, 2)
+
+
+def no_row() -> Case:
+    return non_zero_of_what_is_filled(0, 1)
+
+
+def non_zero_of_a_constant() -> Case:
+    nodes = [constant("c", [[0, 3], [1, 0], [0, 0]]), node("NonZero", ["c"], ["t"]), node("Add", ["t", "x"], ["y"])]
+    proto = model(nodes, [tensor("x", ["n", 2, 2], INT64)], [tensor("y", ["n", 2, 2], INT64)])
+    return proto, [{"x": np.arange(8).reshape(2, 2, 2)}]
+
+
 def the_size_as_a_number() -> Case:
     nodes = [
         constant("z", 0, np.float32),
@@ -268,9 +297,16 @@ CASES: tuple[Callable[[], Case], ...] = (
     reshape, reshape_to_partly_known, expand, slices, slices_with_steps, slices_along_axes_of_the_run,
     slices_backwards, tile, pad, resize, constant_of_shape,
     range_of_integers, range_of_floats, top_k, top_k_of_many, a_few_of_many, one_hot, split,
-    non_zero_and_what_follows, non_zero_of_three_axes, the_size_as_a_number, compress_an_axis, compress_all,
+    non_zero_and_what_follows, non_zero_of_three_axes,
+    every_row, every_element, no_row, non_zero_of_a_constant, the_size_as_a_number, compress_an_axis, compress_all,
     unique, unique_in_order_of_appearance, unique_columns, non_max_suppression,
 )  # fmt: skip
+
+
+@pytest.mark.parametrize("case", [every_row, every_element], ids=lambda case: case.__name__)
+def test_how_many_are_filled_is_known_before_the_run(case: Callable[[], Case]) -> None:
+    proto, _ = case()
+    assert not compiled(proto).plan.run_symbols
 
 
 @check_cases(CASES)

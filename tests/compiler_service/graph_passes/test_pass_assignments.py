@@ -41,6 +41,11 @@ PLACES = {
     "last rows, written from the end": ((ALL[0], range(-2, 0)), ["Slice", "Concat"]),
     "elements": ((ALL[0], range(1, 4), ALL[2]), ["Slice", "Slice", "Concat"]),
     "the first axis": ((1,), ["Slice", "Concat"]),
+    "parts of two axes": ((1, range(1, 6)), ["Slice", "Slice", "Slice", "Concat", "Concat"]),
+    "rows of every second column": (
+        (ALL[0], range(0, 6, 2), range(1, 3)),
+        ["Reshape", "Slice", "Slice", "Slice", "Reshape", "Concat", "Concat", "Reshape"],
+    ),
     "everything": (ALL, ["Identity"]),
     "every second row": ((ALL[0], range(1, 6, 2)), ["Reshape", "Slice", "Reshape", "Concat", "Reshape"]),
 }
@@ -72,7 +77,6 @@ def test_any_slice(data: st.DataObject) -> None:
 OTHERS = {
     "backwards": _positions(ALL[0], range(2, 0, -1)),
     "twice": _positions(ALL[0], 2)[:, [0, 0]],
-    "parts of two axes": _positions(range(1), range(2)),
     "out of step": _positions(ALL[0], range(0, 6, 4)),
     "not of every step": _positions(ALL[0], range(0, 4, 2)),
 }
@@ -82,6 +86,30 @@ OTHERS = {
 def test_other_places_are_scattered(name: str) -> None:
     before = _assignment(OTHERS[name])
     assert ops(_simplified(before)) == ["ScatterND"]
+
+
+def test_every_element_named_by_numbers_that_repeat() -> None:
+    """As PyTorch's exporter writes ``x[:, 1:4, 2] = u``: an index for every element, expanded from a few numbers."""
+    before = graph("""
+        graph main(%x: float32[2, 6, 3], %u: float32[2, 3]) -> (%y) {
+          const %a: int64[2, 1] = [0, 1]
+          const %b: int64[3] = [1, 2, 3]
+          const %c: int64[1] = [-1]
+          const %s: int64[2] = [2, 3]
+          const %t: int64[3] = [2, 3, 1]
+          %d: int64[2, 3] = Expand(%a, %s)
+          %e: int64[2, 3] = Expand(%b, %s)
+          %f: int64[2, 3] = Expand(%c, %s)
+          %g: int64[2, 3, 1] = Reshape(%d, %t)
+          %h: int64[2, 3, 1] = Reshape(%e, %t)
+          %j: int64[2, 3, 1] = Reshape(%f, %t)
+          %i: int64[2, 3, 3] = Concat(%g, %h, %j) {axis=-1}
+          %y: float32[2, 6, 3] = ScatterND(%x, %i, %u) {reduction="none"}
+        }
+        """)
+    after = run_passes(before, SimplifyAlgebra(), EliminateDeadCode())
+    assert not {"ScatterND", "ingot.Scattered", "Expand"} & set(ops(after))
+    assert_same(before, after)
 
 
 def test_sums_are_scattered() -> None:
