@@ -32,12 +32,16 @@ class FoldConstants(Pass):
     """Results of at most ``largest_result`` bytes are folded, and those no larger than the operands together.
 
     ``ConstantOfShape`` and ``Expand`` of one element become broadcast views that take no memory, whatever their size.
+
+    Attributes:
+        keeps: operators that are left as they are.
     """
 
     name: ClassVar[str] = "fold-constants"
     level: ClassVar[int] = 1
 
     largest_result: int = 64 * 1024
+    keeps: frozenset[str] = frozenset()
 
     def run(self, graph: Graph) -> Graph:
         return map_graphs(graph, self._fold)
@@ -58,7 +62,7 @@ class FoldConstants(Pass):
         return eliminate_dead_code(graph.with_(nodes=tuple(nodes), constants={**graph.constants, **added}))
 
     def _evaluate(self, node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray] | None:
-        if node.subgraphs or node.op in NEVER or node.op == GROUP_OP or not node.results:
+        if node.subgraphs or node.op in NEVER or node.op in self.keeps or node.op == GROUP_OP or not node.results:
             return None
         if not all(v in known for v in node.operands):
             return None

@@ -15,7 +15,7 @@ from shared_ir.graph import Graph
 
 @dataclass(frozen=True)
 class MultiplyBytes(Pass):
-    """Comes before constants are folded, while weights are bytes still; ``data`` is the type of bytes that the target takes."""
+    """Comes before constants are dequantized, while weights are bytes still; ``data`` is the type of bytes that the target takes."""
 
     name: ClassVar[str] = "multiply-bytes"
     level: ClassVar[int] = 2

@@ -62,6 +62,9 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
 )
 """Every pass by name."""
 
+_DEQUANTIZED = frozenset({"DequantizeLinear"})
+"""Weights that a model quantizes itself are bytes once what quantizes them is folded; floats again, once this is, too."""
+
 
 def default_pipeline(opt_level: int, target: Target | None = None, *, filters: bool = False) -> Pipeline:
     """The pipeline for an optimisation level; run it under a context of the same level.
@@ -83,7 +86,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
         EliminateDeadCode(),
         FoldShapes(),
         WidenFloats(),
-        *(() if dots is None else (MultiplyBytes(dots),)),
+        *(() if dots is None else (FoldConstants(keeps=_DEQUANTIZED), MultiplyBytes(dots))),
         KeepQuantized(),
         FactorTransforms(),
         FoldConstants(),

@@ -22,6 +22,7 @@ import numpy as np
 from compiler_service.graph_passes.attributes import int_attribute, is_channels_first
 from compiler_service.graph_passes.operands import as_number, is_single
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from compiler_service.graph_passes.rules_movement import permutation
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.graph import Attribute, Node, Value
@@ -230,6 +231,10 @@ def _has_one_step(dequantize: Node) -> bool:
 
 def _weight(site: Site, value: Value, outputs: int) -> _Scaled | None:
     """The constant weights behind ``value`` whose scales, if there are several, run along the axis ``outputs``."""
+    turned = site.producer(value, "Transpose")
+    if turned is not None and permutation(turned) == (1, 0):
+        found = _weight(site, turned.operands[0], 1 - outputs)
+        return None if found is None else _Scaled(found.integers.T, found.scale)
     node = site.producer(value, "DequantizeLinear")
     array = None if node is None else site.array(node.operands[0])
     scale = None if node is None else site.array(node.operands[1])

@@ -9,11 +9,13 @@ from pass_graphs import graph, ops, run_passes
 from compiler_service.graph_passes.choose_layout import ChooseLayout
 from compiler_service.graph_passes.fold_constants import FoldConstants
 from compiler_service.graph_passes.multiply_bytes import MultiplyBytes
-from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.pass_manager import Pass, PassContext
+from compiler_service.graph_passes.pipelines import default_pipeline
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
 from compiler_service.interpret import run_graph
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph
+from shared_ir.target import parse_target
 
 RNG = np.random.default_rng(11)
 
@@ -202,6 +204,33 @@ def test_a_product_of_dequantized_matrices(turned: int) -> None:
         1e-6,
     )
     assert ops(after) == ["Cast", "BitwiseXor", "MatMulInteger", "Add", "Cast", "Mul", "Add"]
+
+
+def test_weights_that_the_model_quantizes_and_turns() -> None:
+    """As PyTorch exports a linear layer that was trained with its weights rounded: floats, quantized row by row, transposed."""
+    rows = RNG.uniform(-1, 1, (4, 6)).astype(np.float32)
+    before = graph(
+        f"""
+        graph main(%x: uint8[n, 6]) -> (%y) {{
+          const %w: float32[4, 6] = [{text_of(rows)}]
+          const %s: float32[] = [0.01]
+          const %z: uint8[] = [3]
+          const %t: float32[4] = [{text_of(np.abs(rows).max(axis=1) / 127)}]
+          const %u: int8[4] = [0, 0, 0, 0]
+          %d: float32[n, 6] = DequantizeLinear(%x, %s, %z)
+          %q: int8[4, 6] = QuantizeLinear(%w, %t, %u) {{axis=0}}
+          %e: float32[4, 6] = DequantizeLinear(%q, %t, %u) {{axis=0}}
+          %v: float32[6, 4] = Transpose(%e) {{perm=(1, 0)}}
+          %y: float32[n, 4] = MatMul(%d, %v)
+        }}
+        """
+    )
+    vnni = default_pipeline(3, parse_target("amd/zen4"))
+    after = vnni.run_graph(before, PassContext(3))
+    (body,) = (g for n in after.nodes for g in n.subgraphs if any(i.op == "MatMulInteger" for i in g.nodes))
+    assert [n.op for n in body.nodes] == ["MatMulInteger", "Add", "Cast", "Mul"]
+    x = {"x": RNG.integers(0, 255, (3, 6), endpoint=True).astype(np.uint8)}
+    np.testing.assert_allclose(run_graph(after, x)[0], run_graph(before, x)[0], rtol=1e-6, atol=1e-6)
 
 
 CONVOLUTION = """
