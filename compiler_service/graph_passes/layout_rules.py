@@ -20,7 +20,7 @@ Handler = Callable[[Node, LayoutState], bool]
 CHANNELS_FIRST, CHANNELS_LAST = "NCHW", "NHWC"
 """Values of the attribute ``layout``, whatever the number of spatial axes."""
 _FEW_CHANNELS = 4
-_FIRST_CONVOLUTIONS = ("Conv", "ConvInteger")
+_FIRST_CONVOLUTIONS = ("Conv", "ConvInteger", "ingot.ExactConv")
 
 RANKS = (3, 4, 5)
 
@@ -232,7 +232,7 @@ def _known_dims(value: Value | None, state: LayoutState) -> tuple[Dim, ...] | No
     return None if known is None else dims_of(known)
 
 
-ANCHORS: frozenset[str] = frozenset({"Conv", "ConvInteger", "ConvTranspose", "MaxPool", "AveragePool"})
+ANCHORS: frozenset[str] = frozenset({*_FIRST_CONVOLUTIONS, "ConvTranspose", "MaxPool", "AveragePool"})
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {

@@ -16,7 +16,7 @@ from shared_ir.dim import Dim
 from shared_ir.graph import Graph, Node, Value, free_values
 
 _READERS = SOFTMAX | {
-    *("Conv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool"),
+    *("Conv", "ingot.ExactConv", "Gemm", "MaxPool", "AveragePool", "GlobalAveragePool"),
     *("LayerNormalization", "RMSNormalization"),
 }
 """Reductions whose schedules read any strides, beside elementwise operators."""

@@ -120,7 +120,7 @@ def _sums_of_data(site: Site, op: str, x: Value, window: tuple[int, ...], attrib
     if {*window, *_integers_of(attributes.get("strides"))} <= {1}:
         return own
     ones = site.constant(np.ones((1, 1, *window), np.float32), "window")
-    total = site.node("Conv", (site.node("Cast", (own,), {"to": DType.FLOAT32}), ones), attributes)
+    total = site.node("ingot.ExactConv", (site.node("Cast", (own,), {"to": DType.FLOAT32}), ones), attributes)
     return site.node("Cast", (total,), {"to": DType.INT32, "integral": 1})
 
 

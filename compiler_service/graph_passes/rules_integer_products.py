@@ -50,13 +50,16 @@ class Product:
         """The product on the units for floats; ``centred`` are the weights, where they are constant."""
         if not is_single(self.data_zero) or not (is_single(self.weight_zero) or centred is not None):
             return None
-        kind = self._kind(op, attributes, centred)
+        kind = self._kind(op, centred)
         data = _shifted(site, self.data, self.data_zero, kind)
         if centred is None:
             other = _shifted(site, self.weight, self.weight_zero, kind)
         else:
             other = site.constant(centred.astype(kind.numpy), f"{self.weight.name}_centred")
-        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32, "integral": 1})
+        if op == "Conv":
+            total = site.node("ingot.ExactConv", (data, other), attributes)
+            return site.node("Cast", (total,), {"to": DType.INT32, "integral": 1})
+        return site.node("Cast", (site.node(op, (data, other), attributes),), {"to": DType.INT32})
 
     def _centred(self, site: Site, weight: np.ndarray) -> np.ndarray | None:
         """int32 weights less their zero points."""
@@ -70,8 +73,8 @@ class Product:
             shape[self.columns] = zero.size
         return weight.astype(np.int32) - zero.astype(np.int32).reshape(shape)
 
-    def _kind(self, op: str, attributes: dict[str, Attribute], centred: np.ndarray | None) -> DType:
-        """The narrowest float that holds every sum; float64 where fast algorithms would round in float32."""
+    def _kind(self, op: str, centred: np.ndarray | None) -> DType:
+        """The narrowest float that holds every sum."""
         if centred is not None:
             axes = tuple(a for a in range(centred.ndim) if a != self.columns % centred.ndim)
             if op == "MatMul":
@@ -80,15 +83,7 @@ class Product:
         else:
             depth = self.data.shape[-1] if op == "MatMul" else math.inf
             largest = depth * _STEPS * _STEPS if isinstance(depth, int) else _EXACT_FLOAT32
-        return DType.FLOAT64 if largest >= _EXACT_FLOAT32 or _is_filtered(op, centred, attributes) else DType.FLOAT32
-
-
-def _is_filtered(op: str, weight: np.ndarray | None, attributes: dict[str, Attribute]) -> bool:
-    """Whether Winograd's algorithm may take the convolution, which rounds."""
-    if op != "Conv" or weight is None:
-        return False
-    strides = attributes.get("strides")
-    return weight.shape[2:] == (3, 3) and (strides is None or strides == (1, 1)) and attributes.get("group", 1) == 1
+        return DType.FLOAT64 if largest >= _EXACT_FLOAT32 else DType.FLOAT32
 
 
 def _shifted(site: Site, x: Value, zero: Value | None, kind: DType) -> Value:

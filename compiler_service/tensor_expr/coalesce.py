@@ -11,7 +11,7 @@ after:  ``y[ab, c]   = f(x[ab, c], bias[c])``       with ``x`` and ``y`` of shap
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeVar
 
 from compiler_service.tensor_expr.split_axes import split_axes
@@ -52,7 +52,7 @@ def _squeezed(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
         if isinstance(op, Compute):
             reduction = op.reduction
             if reduction is not None:
-                reduction = Reduction(reduction.op, tuple(reduction.axes[i] for i in _wide_axes(reduction.axes)))
+                reduction = replace(reduction, axes=tuple(reduction.axes[i] for i in _wide_axes(reduction.axes)))
             axes = tuple(op.axes[i] for i in keep)
             gone = {a.var for a in op.all_axes} - {a.var for a in (*axes, *(reduction.axes if reduction else ()))}
             body = transform(substitute(op.body, {v: lift(0) for v in gone}), lambda e: _squeezed_load(e, new))
@@ -200,7 +200,7 @@ class _Merge:
         reduction = tensor.op.reduction
         if reduction is not None:
             own = {p - spatial for p in merged if p >= spatial}
-            reduction = Reduction(reduction.op, _joined(reduction.axes, own, _join_axes))
+            reduction = replace(reduction, axes=_joined(reduction.axes, own, _join_axes))
         body = transform(tensor.op.body, lambda e: self._reload(e, new))
         if any(variables(body) & {a.var for a in tensor.op.all_axes[p : p + 2]} for p in merged):
             body = substitute(body, self._variables(tensor.op, merged))

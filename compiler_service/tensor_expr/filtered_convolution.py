@@ -107,7 +107,13 @@ def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution |
     """``tensor``, the sum of products of the two loads, as a convolution that filtering applies to, or None."""
     op = tensor.op
     reduction = op.reduction if isinstance(op, Compute) else None
-    if reduction is None or reduction.op is not ReduceOp.SUM or tensor.rank < 2 or len(reduction.axes) < 2:
+    if (
+        reduction is None
+        or reduction.op is not ReduceOp.SUM
+        or reduction.exact
+        or tensor.rank < 2
+        or len(reduction.axes) < 2
+    ):
         return None
     if not all(isinstance(a.extent, int) for a in (axes_of(tensor)[-1], *reduction.axes)):
         return None

@@ -23,7 +23,6 @@ from compiler_service.tensor_expr.tensor import (
     Compute,
     Load,
     Placeholder,
-    Reduction,
     Tensor,
     compute,
     placeholder,
@@ -261,7 +260,7 @@ def _renamed_tensors(
         if isinstance(op, Compute):
             reduction = op.reduction
             if reduction is not None:
-                reduction = Reduction(reduction.op, axes(reduction.axes))
+                reduction = replace(reduction, axes=axes(reduction.axes))
             op = Compute(axes(op.axes), transform(renamed(op.body), reload), reduction)
         strides = None if tensor.strides is None else tuple(dim(d) for d in tensor.strides)
         strides = with_gaps(shape := tuple(dim(d) for d in tensor.shape), strides)

@@ -62,8 +62,15 @@ class Placeholder:
 
 @dataclass(frozen=True, slots=True)
 class Reduction:
+    """``op`` over all of ``axes``, in any order.
+
+    Attributes:
+        exact: the sum is one that no rounding may touch, of integers that floats hold: it is not computed by way of others.
+    """
+
     op: ReduceOp
     axes: tuple[Axis, ...]
+    exact: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -191,13 +198,14 @@ def reduce(
     axes: Sequence[str] = (),
     reduced: Sequence[str] = (),
     assumes: Sequence[tuple[Dim, Dim]] = (),
+    exact: bool = False,
 ) -> Tensor:
     """``T[i...] = op over k... of body(i..., k...)`` with ``k`` ranging over the extents ``over``."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     inner = _axes(tuple(as_dim(d) for d in over), reduced, "k")
     expr = body(*(a.var for a in own), *(a.var for a in inner))
-    return Tensor(name, shape, expr.dtype, Compute(own, expr, Reduction(op, inner)), assumes=tuple(assumes))
+    return Tensor(name, shape, expr.dtype, Compute(own, expr, Reduction(op, inner, exact)), assumes=tuple(assumes))
 
 
 def _axes(shape: tuple[Dim, ...], names: Sequence[str], prefix: str) -> tuple[Axis, ...]:

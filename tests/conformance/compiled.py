@@ -14,6 +14,7 @@ from compiler_service.codegen.host import host_target
 from compiler_service.frontend.source import ModelSource
 from compiler_service.pipeline import CompileOptions, compile_model
 from runtime_service.loader import load_model
+from shared_ir.target import Target
 
 Array = np.ndarray
 
@@ -35,10 +36,12 @@ def one_node(
     return helper.make_model(graph, opset_imports=opsets, ir_version=10)
 
 
-def run_compiled(model: onnx.ModelProto, feeds: Mapping[str, Array], opt_level: int = 3) -> list[Array]:
-    """Outputs in the order of the graph."""
+def run_compiled(
+    model: onnx.ModelProto, feeds: Mapping[str, Array], opt_level: int = 3, target: Target | None = None
+) -> list[Array]:
+    """Outputs in the order of the graph; ``target``: this machine."""
     source = ModelSource.of(model.SerializeToString())
-    artifact = compile_model(source, host_target(), CompileOptions(opt_level=opt_level), workers=0)
+    artifact = compile_model(source, target or host_target(), CompileOptions(opt_level=opt_level), workers=0)
     with load_model(artifact, threads=1) as loaded:
         found = loaded.run(feeds)
         return [found[spec.name] for spec in loaded.outputs]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from compiler_service.tensor_expr.broadcast import converted, widen
 from compiler_service.tensor_expr.layout import Layout
@@ -32,10 +33,12 @@ def conv(
     strides: Ints | None = None,
     layout: str = "NCHW",
     data_layout: str = "",
+    exact: bool = False,
 ) -> Tensor:
     """``y[n, oc, o] = b[oc] + sum over k, ic of x[n, group(oc) + ic, o * stride + k * dilation - pad] * w[oc, ic, k]``.
 
-    ``w`` is ``[oc, ic / group, *kernel]`` in every layout; ``data_layout`` is that of ``x`` where it is not the result's.
+    ``w`` is ``[oc, ic / group, *kernel]`` in every layout; ``data_layout`` is that of ``x`` where it is not the result's; ``exact``:
+    see :class:`Reduction`.
     """
     images, data = Layout.of(layout, x), Layout.of(data_layout or layout, x)
     channels, spatial = data.parts(x.shape)[1:]
@@ -45,7 +48,7 @@ def conv(
         raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
     found = windows(spatial, kernel, auto_pad=auto_pad, strides=strides, dilations=dilations, pads=pads)
     image = pad_for(x, data, found, lift(0, x.dtype))
-    return _biased(_window_sum(image, data, w, found, group, images), b, images, x)
+    return _biased(_window_sum(image, data, w, found, group, images, exact), b, images, x)
 
 
 def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None) -> Ints:
@@ -63,7 +66,9 @@ def _divides(group: int, channels: Dim) -> bool:
     return group > 0 and (not isinstance(channels, int) or channels % group == 0)
 
 
-def _window_sum(image: Tensor, data: Layout, w: Tensor, found: Sequence[Window], group: int, images: Layout) -> Tensor:
+def _window_sum(
+    image: Tensor, data: Layout, w: Tensor, found: Sequence[Window], group: int, images: Layout, exact: bool = False
+) -> Tensor:
     """The sum of products of a convolution over the padded ``image``, whose layout is ``data``."""
     out_channels, group_channels = w.shape[:2]
     channels, expected = data.parts(image.shape)[1], as_dim(group_channels * group)
@@ -85,6 +90,7 @@ def _window_sum(image: Tensor, data: Layout, w: Tensor, found: Sequence[Window],
         axes=images.arrange("n", "oc", spatial_names(rank, "o")),
         reduced=(*spatial_names(rank, "k"), "ic"),
         assumes=[] if channels == expected else [(channels, expected)],
+        exact=exact,
     )
 
 
@@ -276,5 +282,6 @@ def _flipped(w: Tensor, group: int) -> Tensor:
 
 OPERATORS = (
     Operator("Conv", conv),
+    Operator("ingot.ExactConv", partial(conv, exact=True)),  # of integers that are held as floats
     Operator("ConvTranspose", conv_transpose),
 )

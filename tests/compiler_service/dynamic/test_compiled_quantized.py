@@ -12,6 +12,7 @@ from onnx import helper, numpy_helper
 from compiler_service.codegen.host import host_target
 from compiler_service.frontend.source import ModelSource
 from compiler_service.pipeline import CompileOptions, compile_model
+from shared_ir.target import parse_target
 from tests.cases import every
 from tests.conformance.compiled import check_against_onnx_runtime, run_compiled, run_onnx_runtime
 
@@ -61,6 +62,25 @@ def test_convolutions(kernel: int, group: int, stride: int) -> None:
     options = {"group": group, "strides": [stride] * 2, "pads": [kernel // 2] * 4}
     model = model_of("ConvInteger", {"x0": x}, constants, onnx.TensorProto.INT32, **options)
     check_against_onnx_runtime(model, {"x0": x}, rtol=0)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("channels", "group", "kernel"), [(64, 2, (3, 3)), (64, 2, (5, 5)), (128, 4, (3,)), (32, 1, (3, 3))]
+)
+def test_sums_that_filtering_would_round(channels: int, group: int, kernel: tuple[int, ...]) -> None:
+    """Layers that Winograd's method would take, were they floats."""
+    x, w = bytes_(1, channels, *(28,) * len(kernel)), bytes_(channels, channels // group, *kernel, dtype=np.int8)
+    options = {"group": group, "pads": [k // 2 for k in kernel] * 2}
+    model = model_of("ConvInteger", {"x0": x}, {"x1": w}, onnx.TensorProto.INT32, **options)
+    without_dots = (
+        [parse_target("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64-v3")]
+        if host_target().architecture == "x86_64"
+        else []
+    )
+    for target in (host_target(), *without_dots):
+        (found,) = run_compiled(model, {"x0": x}, target=target)
+        np.testing.assert_array_equal(found, run_onnx_runtime(model, {"x0": x})[0])
 
 
 @pytest.mark.slow
