@@ -24,10 +24,13 @@ from compiler_service.graph_passes.attributes import int_attribute, text_attribu
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_movement import slice_of
 from shared_ir.dim import Dim
+from shared_ir.dtype import DType
 from shared_ir.graph import Node, Value
 
 _MOST_PARTS = 64
 """Of a concatenation that is looked through: a long chain of them would take the square of its length."""
+_MOST_PLACES = 1 << 24
+"""Whose indices are looked at."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class _Box:
     @staticmethod
     def of(columns: Sequence[np.ndarray], extents: Sequence[int]) -> _Box | None:
         """That whose indices along each axis ``columns`` name in order, each place once."""
+        if columns[0].size > _MOST_PLACES:
+            return None
         columns = [_counted_from_zero(c, extent) for c, extent in zip(columns, extents, strict=True)]
         ranges = tuple(_range_of(np.unique(_distinct(c))) for c in columns)
         shape = tuple(len(r) for r in ranges)
@@ -74,7 +79,7 @@ def _range_of(numbers: np.ndarray) -> range:
 
 def _assigned(node: Node, site: Site) -> Replacement:
     data, indices, updates = node.operands
-    if text_attribute(node, "reduction", "none") != "none" or "axis" in node.attributes:
+    if text_attribute(node, "reduction", "none") != "none" or "axis" in node.attributes or data.dtype is DType.STRING:
         return None
     columns = _columns(indices, site)
     extents = [d for d in data.shape[: len(columns)] if isinstance(d, int)]

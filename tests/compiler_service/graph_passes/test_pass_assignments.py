@@ -112,6 +112,25 @@ def test_every_element_named_by_numbers_that_repeat() -> None:
     assert_same(before, after)
 
 
+def test_more_places_than_are_looked_at() -> None:
+    """A few numbers that name more places than memory has."""
+    extent, axes = 1 << 10, range(4)
+    whole, numbers = ", ".join([str(extent)] * 4), ", ".join(map(str, range(extent)))
+    constants, nodes = [], []
+    for axis in axes:
+        shape = ", ".join(str(extent if a == axis else 1) for a in axes)
+        constants.append(f"const %a{axis}: int64[{shape}] = [{numbers}]")
+        nodes.append(f"%b{axis}: int64[{whole}] = Expand(%a{axis}, %s)")
+        nodes.append(f"%c{axis}: int64[{whole}, 1] = Reshape(%b{axis}, %t)")
+    before = graph(
+        f"graph main(%x: float32[{whole}], %u: float32[{whole}]) -> (%y) {{\n"
+        + "\n".join([f"const %s: int64[4] = [{whole}]", f"const %t: int64[5] = [{whole}, 1]", *constants, *nodes])
+        + f"\n%i: int64[{whole}, 4] = Concat({', '.join(f'%c{a}' for a in axes)}) {{axis=-1}}"
+        + f'\n%y: float32[{whole}] = ScatterND(%x, %i, %u) {{reduction="none"}}\n}}'
+    )
+    assert "ingot.Scattered" in ops(run_passes(before, SimplifyAlgebra()))
+
+
 def test_sums_are_scattered() -> None:
     assert ops(_simplified(_assignment(_positions(ALL[0], 2), 'reduction="add"'))) == ["ScatterND"]
 
