@@ -184,13 +184,12 @@ def _trip_count(
     node: SourceNode, inputs: Sequence[Binding], graph: Graph, outputs: Sequence[Binding], context: Context
 ) -> Dim:
     """How often the body runs, where the limit is known and the condition cannot end the loop sooner."""
-    limit = inputs[0]
-    most = context.known.scalar(limit) if isinstance(limit, Value) else None
+    most = _most_trips(inputs[0], context)
     goes_on = outputs[0]
     keeps = isinstance(goes_on, Value) and (
         context.known.scalar(goes_on) is True or _is_passed_on(goes_on, graph.inputs[1], graph)
     )
-    if _starts(inputs[1], context) and keeps and isinstance(most, int | Expr) and not isinstance(most, bool):
+    if _starts(inputs[1], context) and keeps and most is not None:
         return as_dim(maximum(most, 0) if isinstance(most, Expr) else max(most, 0))
     return context.symbols.fresh(f"{node.title}_trips")
 
@@ -200,8 +199,14 @@ def _starts(condition: Binding, context: Context) -> bool:
     return condition is Special.ABSENT or (isinstance(condition, Value) and context.known.scalar(condition) is True)
 
 
-def _at_least_once(limit: Binding, context: Context) -> bool:
+def _most_trips(limit: Binding, context: Context) -> int | Expr | None:
+    """The limit of a loop, where it is known."""
     most = context.known.scalar(limit) if isinstance(limit, Value) else None
+    return most if isinstance(most, int | Expr) and not isinstance(most, bool) else None
+
+
+def _at_least_once(limit: Binding, context: Context) -> bool:
+    most = _most_trips(limit, context)
     return limit is Special.ABSENT or (isinstance(most, int) and most >= 1)
 
 

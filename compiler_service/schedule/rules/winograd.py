@@ -11,6 +11,7 @@ the registers.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from math import prod
 
 from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
@@ -139,21 +140,10 @@ class _Plan:
         """(steps, last parallel loop)"""
         if self._conv.dilation > 1:
             return self._output_loops_of_phases()
-        b, out = self._blocking, self._state.output
-        image = self._image_axes()
+        out, image = self._state.output, self._image_axes()
         oc = out.compute.axes[-1].name
-        tasks = [a.name for a in out.compute.axes[: -1 - len(image)]]
-        steps: list[Step] = []
-        for name, tile, count, extent in image:
-            if count > 1:
-                steps.append(Split(out.name, name, count * tile))
-                if self._is_cut(count * tile, extent):
-                    steps.append(Guard(out.name, f"{name}.{count * tile}"))
-            if count:
-                tasks.append(f"{name}.{count * tile}" if count * tile > 1 else name)
-        if b.channels:
-            steps.append(Split(out.name, oc, b.channels))
-            tasks.append(f"{oc}.{b.channels}")
+        sizes = [(name, count * tile if count else 0, count > 1, extent) for name, tile, count, extent in image]
+        steps, tasks = self._task_loops(sizes)
         steps += [Split(out.name, name, tile) for name, tile, _, _ in image if tile > 1]
         steps.append(Split(out.name, oc, self._width))
         steps += [
@@ -170,24 +160,35 @@ class _Plan:
         ]
         return tuple(steps), tasks[-1]
 
+    def _task_loops(self, image: Sequence[tuple[str, int, bool, Dim]]) -> tuple[list[Step], list[str]]:
+        """(steps, parallel loops): of each axis of the image its name, outputs of a task (0: all of them), whether that is a loop of
+        its own, extent."""
+        out, channels = self._state.output, self._blocking.channels
+        oc = out.compute.axes[-1].name
+        steps: list[Step] = []
+        tasks = [a.name for a in out.compute.axes[: -1 - len(image)]]
+        for name, size, is_split, extent in image:
+            if is_split:
+                steps.append(Split(out.name, name, size))
+                if self._is_cut(size, extent):
+                    steps.append(Guard(out.name, f"{name}.{size}"))
+            if size:
+                tasks.append(f"{name}.{size}" if size > 1 else name)
+        if channels:
+            steps.append(Split(out.name, oc, channels))
+            tasks.append(f"{oc}.{channels}")
+        return steps, tasks
+
     def _is_cut(self, size: int, extent: Dim) -> bool:
         """Whether the last task of a line has less to do than the others: it does as much, and leaves out what is not wanted."""
         return sum(self._conv.filtered) == 1 and isinstance(extent, int) and extent % size > 0
 
     def _output_loops_of_phases(self) -> tuple[Schedule, str]:
         """(steps, last parallel loop): what is transformed back lies there phase by phase, and is picked in order."""
-        b, out = self._blocking, self._state.output
-        *outer, ow, oc = (a.name for a in out.compute.axes)
-        tasks = list(outer)
-        steps: list[Step] = []
-        if b.columns:
-            size, extent = b.columns * self._tile[1] * self._conv.dilation, self._conv.tensor.shape[-2]
-            steps.append(Split(out.name, ow, size))
-            steps += [Guard(out.name, f"{ow}.{size}")] if self._is_cut(size, extent) else []
-            tasks.append(f"{ow}.{size}")
-        if b.channels:
-            steps.append(Split(out.name, oc, b.channels))
-            tasks.append(f"{oc}.{b.channels}")
+        out = self._state.output
+        ow, oc = (a.name for a in out.compute.axes[-2:])
+        size = self._blocking.columns * self._tile[1] * self._conv.dilation
+        steps, tasks = self._task_loops([(ow, size, size > 0, self._conv.tensor.shape[-2])])
         steps += [
             Split(out.name, oc, self._width),
             Reorder(out.name, (*tasks, ow, self._vector_loop(), oc)),
