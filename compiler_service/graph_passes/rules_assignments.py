@@ -33,31 +33,20 @@ _MOST_PLACES = 1 << 24
 """Whose indices are looked at."""
 
 
-@dataclass(frozen=True)
-class _Box:
-    """The places ``ranges`` along the first axes, and all along the others."""
-
-    ranges: tuple[range, ...]
-
-    @staticmethod
-    def of(columns: Sequence[np.ndarray], extents: Sequence[int]) -> _Box | None:
-        """That whose indices along each axis ``columns`` name in order, each place once."""
-        if columns[0].size > _MOST_PLACES:
+def _places_of(columns: Sequence[np.ndarray], extents: Sequence[int]) -> tuple[range, ...] | None:
+    """The places along each axis, all combinations of which ``columns``, the indices along each, name in order and once."""
+    if columns[0].size > _MOST_PLACES:
+        return None
+    columns = [_counted_from_zero(c, extent) for c, extent in zip(columns, extents, strict=True)]
+    ranges = tuple(_range_of(np.unique(_distinct(c))) for c in columns)
+    shape = tuple(len(r) for r in ranges)
+    if math.prod(shape) != columns[0].size or 0 in shape:
+        return None
+    for axis, (own, column, extent) in enumerate(zip(ranges, columns, extents, strict=True)):
+        wanted = np.array(own).reshape([-1 if a == axis else 1 for a in range(len(shape))])
+        if not 0 <= own[0] <= own[-1] < extent or (column.reshape(shape) != wanted).any():
             return None
-        columns = [_counted_from_zero(c, extent) for c, extent in zip(columns, extents, strict=True)]
-        ranges = tuple(_range_of(np.unique(_distinct(c))) for c in columns)
-        shape = tuple(len(r) for r in ranges)
-        if math.prod(shape) != columns[0].size or 0 in shape:
-            return None
-        for axis, (own, column, extent) in enumerate(zip(ranges, columns, extents, strict=True)):
-            wanted = np.array(own).reshape([-1 if a == axis else 1 for a in range(len(shape))])
-            if not 0 <= own[0] <= own[-1] < extent or (column.reshape(shape) != wanted).any():
-                return None
-        return _Box(ranges)
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        return tuple(len(r) for r in self.ranges)
+    return ranges
 
 
 def _counted_from_zero(column: np.ndarray, extent: int) -> np.ndarray:
@@ -83,10 +72,8 @@ def _assigned(node: Node, site: Site) -> Replacement:
         return None
     columns = _columns(indices, site)
     extents = [d for d in data.shape[: len(columns)] if isinstance(d, int)]
-    box = _Box.of(columns, extents) if len(extents) == len(columns) > 0 else None
-    if box is None:
-        return None
-    view = _view(data.shape, box)
+    places = _places_of(columns, extents) if len(extents) == len(columns) > 0 else None
+    view = None if places is None else _view(data.shape, places)
     if view is None:
         return None
     values = site.reshape(
@@ -136,10 +123,10 @@ class _View:
     places: tuple[range | None, ...]
 
 
-def _view(shape: Sequence[Dim], box: _Box) -> _View | None:
+def _view(shape: Sequence[Dim], named: Sequence[range]) -> _View | None:
     extents: list[Dim] = []
     places: list[range | None] = []
-    for extent, own in itertools.zip_longest(shape, box.ranges):
+    for extent, own in itertools.zip_longest(shape, named):
         step = 1 if own is None else own.step
         if step == 1:
             extents.append(extent)
@@ -160,9 +147,14 @@ def _replaced(data: Value, partial: Sequence[tuple[int, range]], values: Value, 
     parts, extent = _parts_of(data, axis, site), data.shape[axis]
     assert isinstance(extent, int)
     before, after = (_between(parts, a, b, axis, site) for a, b in ((0, places.start), (places.stop, extent)))
-    inner = _between(parts, places.start, places.stop, axis, site) if rest else []
-    own = inner[0] if len(inner) == 1 else site.node("Concat", inner, {"axis": axis}) if inner else data
-    return site.node("Concat", (*before, _replaced(own, rest, values, site), *after), {"axis": axis})
+    if rest:
+        own = _joined(_between(parts, places.start, places.stop, axis, site), axis, site)
+        values = _replaced(own, rest, values, site)
+    return _joined((*before, values, *after), axis, site)
+
+
+def _joined(parts: Sequence[Value], axis: int, site: Site) -> Value:
+    return parts[0] if len(parts) == 1 else site.node("Concat", parts, {"axis": axis})
 
 
 def _slice_of_parts(node: Node, site: Site) -> Replacement:
@@ -174,9 +166,7 @@ def _slice_of_parts(node: Node, site: Site) -> Replacement:
     if part is None or len(parts) < 2 or not isinstance(part.stop, int) or part.start >= part.stop:
         return None
     found = _between(parts, part.start, part.stop, cut[0], site, whole=True)
-    if len(found) > 1:
-        return site.node("Concat", found, {"axis": cut[0]})
-    return found[0] if found else None
+    return _joined(found, cut[0], site) if found else None
 
 
 def _parts_of(value: Value, axis: int, site: Site) -> tuple[Value, ...]:

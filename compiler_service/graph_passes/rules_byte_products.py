@@ -29,9 +29,11 @@ from shared_ir.graph import Attribute, Node, Value
 from shared_ir.operations import DOT4_OF
 
 _HALF = 128
-_LEAST, _LARGEST = -128, 127
-_MOST = 255
-_EXACT_FLOAT32 = 1 << 24
+_LEAST, _LARGEST = DType.INT8.limits
+MOST_STEPS = 255
+"""Most that an 8-bit integer and its zero point differ by."""
+EXACT_FLOAT32 = 1 << 24
+"""Below it float32 holds every integer."""
 _INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
 
 
@@ -107,7 +109,7 @@ def _moved_weights(op: str, weight: np.ndarray) -> _MovedWeights | None:
     if within.min() < _LEAST or within.max() > _LARGEST:
         return None
     terms = weight.size // by.size
-    if by.any() and terms * _MOST >= _EXACT_FLOAT32:
+    if by.any() and terms * MOST_STEPS >= EXACT_FLOAT32:
         return None
     shape = (-1,) if op == "MatMul" else (-1, *(1,) * (weight.ndim - 2))
     return _MovedWeights(within.astype(np.int8), by.astype(np.int32).reshape(shape))

@@ -15,13 +15,15 @@ import numpy as np
 from compiler_service.graph_passes.attributes import is_channels_first
 from compiler_service.graph_passes.operands import as_number, is_single
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
-from compiler_service.graph_passes.rules_byte_products import Bytes, byte_product, is_byte_product
+from compiler_service.graph_passes.rules_byte_products import (
+    EXACT_FLOAT32,
+    MOST_STEPS,
+    Bytes,
+    byte_product,
+    is_byte_product,
+)
 from shared_ir.dtype import DType
 from shared_ir.graph import Attribute, Node, Value
-
-_STEPS = 255
-"""Most that an 8-bit integer and its zero point differ by."""
-_EXACT_FLOAT32 = 1 << 24
 
 
 @dataclass(frozen=True)
@@ -79,11 +81,11 @@ class Product:
             axes = tuple(a for a in range(centred.ndim) if a != self.columns % centred.ndim)
             if op == "MatMul":
                 axes = (centred.ndim - 2,) if centred.ndim > 1 else (0,)
-            largest = int(np.abs(centred.astype(np.int64)).sum(axis=axes).max(initial=0)) * _STEPS
+            largest = int(np.abs(centred.astype(np.int64)).sum(axis=axes).max(initial=0)) * MOST_STEPS
         else:
             depth = self.data.shape[-1] if op == "MatMul" else math.inf
-            largest = depth * _STEPS * _STEPS if isinstance(depth, int) else _EXACT_FLOAT32
-        return DType.FLOAT64 if largest >= _EXACT_FLOAT32 else DType.FLOAT32
+            largest = depth * MOST_STEPS * MOST_STEPS if isinstance(depth, int) else EXACT_FLOAT32
+        return DType.FLOAT64 if largest >= EXACT_FLOAT32 else DType.FLOAT32
 
 
 def _shifted(site: Site, x: Value, zero: Value | None, kind: DType) -> Value:

@@ -190,9 +190,7 @@ class _Threshold:
         if self.dtype.is_float:
             infinity = 0x7F800000 if self.dtype is DType.FLOAT32 else 0x7FF0000000000000
             return -infinity - 1, infinity
-        if self.dtype.is_signed or self.dtype.bits == _KEY_BITS:
-            return -(1 << (self.dtype.bits - 1)), (1 << (self.dtype.bits - 1)) - 1
-        return 0, (1 << self.dtype.bits) - 1
+        return (DType.INT64 if self.dtype.bits == _KEY_BITS else self.dtype).limits
 
     def value(self, number: Expr) -> Expr:
         """What ``number``, an int64, stands for."""
