@@ -48,16 +48,18 @@ def test_a_hundred_loads_leave_nothing_behind(tmp_path: Path) -> None:
     def cycle() -> None:
         service.dataplane.load("toy")
         service.dataplane.infer(InferRequest("toy", inputs))
-        assert mapped_libraries() > 0
+        assert mapped_libraries() > others
         service.dataplane.unload("toy")
         for thread in service.follower._closing:
             thread.join()
 
+    gc.collect()
+    others = mapped_libraries()
     for _ in range(20):
         cycle()
     before, descriptors = resident_bytes(), open_descriptors()
     for _ in range(100):
         cycle()
     assert resident_bytes() - before < 4 * 2**20
-    assert mapped_libraries() == 0
+    assert mapped_libraries() <= others
     assert open_descriptors() <= descriptors
