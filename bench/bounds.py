@@ -2,7 +2,7 @@
 
 A launch cannot take less than its arithmetic at the peak of fused multiply-adds, nor less than its bytes at the bandwidth of
 the level of the memory hierarchy that they fit in; the later of both is its bound. Bytes are those moved at least once. A
-kernel by Winograd's method counts the operations of the direct one, so its arithmetic can pass 100 %.
+kernel by Winograd's or Strassen's method counts the operations of the direct one, so its arithmetic can pass 100 %.
 """
 
 from __future__ import annotations

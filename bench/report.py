@@ -82,12 +82,13 @@ HEADER = (
     "difference",
     "ort difference",
     "winograd",
+    "strassen",
     "compile s",
     "peak MB",
     "MB",
 )
 """Times are medians with half the distance between the quartiles; differences from the reference are relative to the largest
-element, Ingot's first; ``winograd`` counts the kernels that filter by Winograd's method."""
+element, Ingot's first; ``winograd`` and ``strassen`` count the kernels that use these methods."""
 
 
 def rows(report: Report) -> list[tuple[str, ...]]:
@@ -105,7 +106,8 @@ def _row(model: ModelResult) -> tuple[str, ...]:
         _times(model.best_ratio),
         _difference(ours),
         _difference(model.engines.get("onnxruntime")),
-        str(facts.get("filtered_kernels", "")),
+        str(facts.get("winograd_kernels", "")),
+        str(facts.get("strassen_kernels", "")),
         f"{facts['compile_seconds']:.1f}" if "compile_seconds" in facts else "",
         f"{facts['peak_bytes'] / 1e6:.0f}" if "peak_bytes" in facts else "",
         f"{facts['artifact_bytes'] / 1e6:.1f}" if "artifact_bytes" in facts else "",

@@ -35,8 +35,8 @@ quartiles. The engines take turns, each in a process of its own, and only one co
 inputs, shapes fixed when the model is loaded. `x` columns are the peer's latency over Ingot's: above 1 Ingot is faster.
 `difference` is Ingot's largest deviation from the same model in double precision (the reference implementation of the `onnx`
 package), relative to the largest element of the output, beside that of ONNX Runtime; `winograd` counts the kernels that filter by
-Winograd's method, which rounds more than a plain sum. `compile s` is a cold `ingot.compile` in a fresh process, `peak MB` its
-memory with all child processes, `MB` the artifact."""
+Winograd's method and `strassen` those that multiply by Strassen's: both round more than plain sums do. `compile s` is a cold
+`ingot.compile` in a fresh process, `peak MB` its memory with all child processes, `MB` the artifact."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

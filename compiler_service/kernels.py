@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,7 +15,7 @@ from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import Preparation, preparation_of
 from compiler_service.schedule.rules import default_schedule, plain_schedule
 from compiler_service.schedule.state import stage_names
-from compiler_service.schedule.steps import Schedule, Winograd
+from compiler_service.schedule.steps import Schedule, methods_of
 from compiler_service.tensor_expr.algorithm import AlgorithmDefinition
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tensor_expr.tensor import Tensor
@@ -43,12 +43,12 @@ class Kernel:
     definition: KernelDefinition
     constant: tuple[bool, ...]
 
-    def default_schedule(self, target: Target, *, winograd: bool = False) -> Schedule:
-        """The schedule of the rules; ``winograd`` lets them filter convolutions by Winograd's algorithm."""
+    def default_schedule(self, target: Target, methods: Collection[str] = ()) -> Schedule:
+        """The schedule of the rules; ``methods`` that round more than plain sums may be used."""
         if isinstance(self.definition, AlgorithmDefinition):
             return ()
         try:
-            return default_schedule(self.definition.output, self._constants, target, winograd=winograd)
+            return default_schedule(self.definition.output, self._constants, target, methods)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 
@@ -135,7 +135,7 @@ def _slug(label: str) -> str:
 
 
 def build_kernels(
-    kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource, *, winograd: bool = False
+    kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource, methods: Collection[str] = ()
 ) -> Iterable[BuiltKernel]:
     """Schedule, lower and flatten each kernel, one after the other (a generator: code generation can start early).
 
@@ -144,16 +144,16 @@ def build_kernels(
     """
     for kernel in kernels:
         try:
-            built = _built(kernel, _chosen(kernel, target, tuned, winograd), target)
+            built = _built(kernel, _chosen(kernel, target, tuned, methods), target)
         except Exception as error:  # whatever a rule or a step met
             built = _plain(kernel, target, error)
         yield built
 
 
-def _chosen(kernel: Kernel, target: Target, tuned: ScheduleSource, winograd: bool) -> Schedule:
+def _chosen(kernel: Kernel, target: Target, tuned: ScheduleSource, methods: Collection[str]) -> Schedule:
     schedule = tuned(kernel)
-    if schedule is None or (not winograd and any(isinstance(s, Winograd) for s in schedule)):
-        return kernel.default_schedule(target, winograd=winograd)
+    if schedule is None or not methods_of(schedule) <= set(methods):
+        return kernel.default_schedule(target, methods)
     return schedule
 
 

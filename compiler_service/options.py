@@ -26,6 +26,8 @@ class CompileOptions:
             with nothing installed, or ``shared``, a library for C; empty for none.
         winograd: whether convolutions may be computed by Winograd's filtering (at level 3, where it pays): its rounding
             errors are larger than those of a plain sum, see ``algorithms`` in the report.
+        strassen: whether products may be computed by Strassen's algorithm (at level 3, where it pays): the same holds, and their
+            weights become 1.75 times as large.
         tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
     """
 
@@ -36,6 +38,7 @@ class CompileOptions:
     tune: int = 0
     bundle: Literal["", "executable", "shared"] = ""
     winograd: bool = True
+    strassen: bool = True
 
     def __post_init__(self) -> None:
         if self.opt_level not in OPT_LEVELS:
@@ -56,9 +59,10 @@ class CompileOptions:
             )
 
     @property
-    def filters(self) -> bool:
-        """Whether convolutions may be filtered by Winograd's algorithm."""
-        return self.winograd and self.opt_level >= 3
+    def methods(self) -> frozenset[str]:
+        """The methods that round more than plain sums and may be used."""
+        asked = {"winograd": self.winograd, "strassen": self.strassen}
+        return frozenset(name for name, wanted in asked.items() if wanted and self.opt_level >= 3)
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

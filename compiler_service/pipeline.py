@@ -89,7 +89,7 @@ def compile_model(
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
-        for item in build_kernels(kernels, target, tuned, winograd=options.filters):
+        for item in build_kernels(kernels, target, tuned, options.methods):
             text = backend.emit(item.function, target, item.kernel.name)
             show_kernel(log, item, text, target)
             pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
@@ -174,7 +174,7 @@ def tune_model(
     kernels, _ = distinct_kernels(definitions, all_constants(module.graph))
     old = read_records(records)
     known = Records(old, target)
-    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, winograd=options.filters)
+    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, options.methods)
     return write_records(merge(old, found))
 
 
@@ -210,7 +210,7 @@ def optimize(module: Module, target: Target, options: CompileOptions, log: Log) 
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    pipeline = default_pipeline(options.opt_level, target, filters=options.filters)
+    pipeline = default_pipeline(options.opt_level, target, filters="winograd" in options.methods)
     module = pipeline.run(module, context)
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 
 from compiler_service.codegen.emit import emit_kernel, scratch_size
 from compiler_service.codegen.machine import compile_ir
@@ -44,21 +44,20 @@ def tune_kernels(
     target: Target,
     trials: int,
     progress: Progress,
-    *,
-    winograd: bool = False,
+    methods: Collection[str] = (),
 ) -> tuple[Record, ...]:
     """Records of the heavy kernels that ``known`` has none for, heaviest first.
 
     Args:
         launches: every launch of the model, to tell which kernels are heavy.
         trials: schedules to measure per kernel, the default included.
-        winograd: whether the default may filter by Winograd's algorithm.
+        methods: those that round more than plain sums and that the default may use.
     """
     heavy = [k for k in _by_weight(kernels, launches) if known(k) is None]
     found: list[Record] = []
     for number, kernel in enumerate(heavy):
         progress("tune", number, len(heavy), kernel.definition.label)
-        record = _tune(kernel, target, trials, winograd)
+        record = _tune(kernel, target, trials, methods)
         if record is not None:
             found.append(record)
     progress("tune", len(heavy), len(heavy), "")
@@ -77,9 +76,9 @@ def _flops(definition: KernelDefinition) -> int:
     return evaluate(definition.flops, dict.fromkeys(dim_symbols([definition.flops]), _UNKNOWN))
 
 
-def _tune(kernel: Kernel, target: Target, trials: int, winograd: bool) -> Record | None:
+def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:
     constants = frozenset(a for a, c in zip(kernel.definition.arguments, kernel.constant, strict=True) if c)
-    found = candidate_schedules(kernel.definition.output, constants, target, winograd=winograd)
+    found = candidate_schedules(kernel.definition.output, constants, target, methods)
     candidates = found[:trials]
     if len(candidates) < 2:
         return None

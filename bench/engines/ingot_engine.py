@@ -13,6 +13,9 @@ from bench.engines.engine import LoadRequest
 from bench.inputs import Array
 from shared_ir.exchange import read_artifact
 
+_METHODS = ("winograd", "strassen")
+"""Of the report; kernels that use them are counted."""
+
 
 class IngotEngine:
     """``load`` compiles afresh: the seconds, the peak of memory and the size of the artifact are among its facts."""
@@ -31,7 +34,7 @@ class IngotEngine:
             "peak_bytes": compilation.peak_bytes,
             "artifact_bytes": compilation.artifact_bytes,
             "kernels": len(artifact.plan.kernels),
-            "filtered_kernels": sum("winograd" in a["algorithm"] for a in artifact.report["algorithms"]),
+            **{f"{m}_kernels": sum(m in a["algorithm"] for a in artifact.report["algorithms"]) for m in _METHODS},
             "launches": artifact.report.get("launches", len(artifact.plan.steps)),
         }
 

@@ -11,7 +11,7 @@ from functools import reduce
 
 from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.interior import padded_part
-from compiler_service.schedule.replacing import stage_of_tensor, with_diagonals, with_dots, with_fold, with_winograd
+from compiler_service.schedule.replacing import replaced, stage_of_tensor
 from compiler_service.schedule.state import (
     Ahead,
     Further,
@@ -29,10 +29,7 @@ from compiler_service.schedule.steps import (
     CacheRead,
     CacheWrite,
     ComputeAt,
-    Diagonals,
-    DotBytes,
     FetchNext,
-    Fold,
     Guard,
     Inline,
     Overlap,
@@ -48,7 +45,6 @@ from compiler_service.schedule.steps import (
     Step,
     Unroll,
     Vectorize,
-    Winograd,
 )
 from compiler_service.tensor_expr.tensor import (
     Compute,
@@ -115,32 +111,22 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return replace(state, attend=step)
         case Alias():
             return _alias(state, state.stage(step.stage))
-        case CacheRead() | Pack() | Prefetch() | FetchNext() | Winograd() | Diagonals() | DotBytes() | Fold():
-            return _apply_to_argument(state, step, placeholders)
+        case CacheRead() | Pack() | Prefetch() | FetchNext():
+            return _apply_to_argument(state, step, _placeholder(placeholders, step.tensor))
+        case _:
+            return replaced(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
 
 
-def _apply_to_argument(
-    state: State,
-    step: CacheRead | Pack | Prefetch | FetchNext | Winograd | Diagonals | DotBytes | Fold,
-    placeholders: Mapping[str, Tensor],
-) -> State:
+def _apply_to_argument(state: State, step: CacheRead | Pack | Prefetch | FetchNext, argument: Tensor) -> State:
     match step:
         case CacheRead():
-            return _cache_read(state, _placeholder(placeholders, step.tensor), step)
+            return _cache_read(state, argument, step)
         case Pack():
-            return _pack(state, _placeholder(placeholders, step.tensor), step)
+            return _pack(state, argument, step)
         case Prefetch():
-            return _prefetch(state, step, _placeholder(placeholders, step.tensor))
+            return _prefetch(state, step, argument)
         case FetchNext():
-            return _fetch_next(state, step, _placeholder(placeholders, step.tensor))
-        case Winograd():
-            return with_winograd(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
-        case Diagonals():
-            return with_diagonals(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
-        case DotBytes():
-            return with_dots(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
-        case Fold():
-            return with_fold(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+            return _fetch_next(state, step, argument)
 
 
 def _pack(state: State, argument: Tensor, step: Pack) -> State:

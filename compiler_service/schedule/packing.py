@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import prod
+from typing import TypeAlias
 
 import numpy as np
 
-from compiler_service.schedule.steps import Diagonals, DotBytes, Fold, Pack, Schedule, Winograd
+from compiler_service.schedule.steps import Diagonals, DotBytes, Fold, Pack, Schedule, Strassen, Winograd, WithWeights
 from compiler_service.tensor_expr.byte_dots import WORD, Words
 from compiler_service.tensor_expr.diagonals import Turned
 from compiler_service.tensor_expr.filtering import filtering
 from compiler_service.tensor_expr.folded import Laid
+from compiler_service.tensor_expr.strassen import QuarterSums
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim
 from shared_ir.expr import ceil_div, lift
@@ -50,11 +52,14 @@ class LinearTransform:
         )
 
 
+Transform: TypeAlias = LinearTransform | Turned | Words | Laid | QuarterSums
+
+
 @dataclass(frozen=True)
 class Preparation:
     """What is done to a constant argument: transformed first, then laid out by ``order`` (see :class:`Pack`)."""
 
-    transform: LinearTransform | Turned | Words | Laid | None = None
+    transform: Transform | None = None
     order: tuple[tuple[int, int, int], ...] | None = None
 
     def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
@@ -79,18 +84,14 @@ class Preparation:
 
 def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation:
     """What ``schedule`` does to the argument ``tensor``, called ``name`` in its steps."""
-    algorithm = next(
-        (s for s in schedule if isinstance(s, Winograd | Diagonals | DotBytes | Fold) and s.weight == name), None
-    )
+    algorithm = next((s for s in schedule if isinstance(s, WithWeights) and s.weight == name), None)
     pack = next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
     return Preparation(
         None if algorithm is None else weight_transform(algorithm, tensor), None if pack is None else pack.order
     )
 
 
-def weight_transform(
-    step: Winograd | Diagonals | DotBytes | Fold, weight: Tensor
-) -> LinearTransform | Turned | Words | Laid | None:
+def weight_transform(step: WithWeights, weight: Tensor) -> Transform | None:
     """The transform of the weights ``[oc, c, kh, kw]``, or of a matrix, by ``step``; None where the kernel does it."""
     if isinstance(step, Winograd) and step.chunk:
         return None
@@ -98,6 +99,8 @@ def weight_transform(
         return Words(step.axis)
     if isinstance(step, Fold):
         return Laid(step.parts, step.columns)
+    if isinstance(step, Strassen):
+        return QuarterSums(step.columns, step.block)
     if isinstance(step, Diagonals):
         group = weight.shape[1]
         assert isinstance(group, int)

@@ -1,5 +1,5 @@
 """Stages that take the place of a sum: Winograd's filtering, groups that share vectors, dot products of bytes,
-steps side by side."""
+steps side by side, Strassen's products."""
 
 from __future__ import annotations
 
@@ -16,16 +16,32 @@ from compiler_service.schedule.state import (
     misfit,
     product_of,
 )
-from compiler_service.schedule.steps import DotBytes, Fold, Winograd
+from compiler_service.schedule.steps import Diagonals, DotBytes, Fold, Strassen, Winograd, WithWeights
 from compiler_service.tensor_expr.byte_dots import ByteProduct, DotStages, dot_stages
 from compiler_service.tensor_expr.diagonals import diagonal_stages
 from compiler_service.tensor_expr.folded import folded_stages
+from compiler_service.tensor_expr.strassen import strassen_stages
 from compiler_service.tensor_expr.tensor import Compute, Load, Tensor, loads
 from compiler_service.tensor_expr.winograd import winograd_stages
 from shared_ir.expr import Expr, transform
 
 
-def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> State:
+def replaced(state: State, stage: Stage, step: WithWeights, weight: Tensor) -> State:
+    """``stage``, a sum of products with ``weight``, as ``step`` says."""
+    match step:
+        case Winograd():
+            return _with_winograd(state, stage, step, weight)
+        case Diagonals():
+            return _with_diagonals(state, stage, weight)
+        case DotBytes():
+            return _with_dots(state, stage, step, weight)
+        case Fold():
+            return _with_fold(state, stage, step, weight)
+        case Strassen():
+            return _with_strassen(state, stage, step, weight)
+
+
+def _with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) -> State:
     """``stage`` by minimal filtering (see the step ``Winograd``)."""
     conv = convolution_of(stage)
     asked = (step.axes, step.stride)
@@ -43,7 +59,7 @@ def with_winograd(state: State, stage: Stage, step: Winograd, weight: Tensor) ->
     return replace(done.with_stage(product), transformed={**state.transformed, **transformed})
 
 
-def with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:
+def _with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:
     """``stage``, whose groups are narrower than a vector, by the diagonals of their matrices (see the step ``Diagonals``)."""
     conv = grouped_convolution_of(stage)
     if conv is None or conv.weight.tensor is not weight:
@@ -54,7 +70,7 @@ def with_diagonals(state: State, stage: Stage, weight: Tensor) -> State:
     )
 
 
-def with_dots(state: State, stage: Stage, step: DotBytes, weight: Tensor) -> State:
+def _with_dots(state: State, stage: Stage, step: DotBytes, weight: Tensor) -> State:
     """``stage``, a sum of products of bytes, by dot products of words (see the step ``DotBytes``)."""
     found = dot_stages_of(state, stage)
     if found is None or found[0].weight.tensor is not weight or found[0].position != step.axis:
@@ -81,7 +97,7 @@ def dot_stages_of(state: State, stage: Stage) -> tuple[ByteProduct, DotStages] |
     return product, made
 
 
-def with_fold(state: State, stage: Stage, step: Fold, weight: Tensor) -> State:
+def _with_fold(state: State, stage: Stage, step: Fold, weight: Tensor) -> State:
     """The product ``stage`` with several steps of its sums side by side (see the step ``Fold``)."""
     product = product_of(stage)
     fits = product is not None and product.weight.tensor is weight and product.weight_columns == step.columns
@@ -91,6 +107,25 @@ def with_fold(state: State, stage: Stage, step: Fold, weight: Tensor) -> State:
     return replace(
         _replaced(state, stage, (made.folded, made.output)), transformed={**state.transformed, weight: made.weight}
     )
+
+
+def _with_strassen(state: State, stage: Stage, step: Strassen, weight: Tensor) -> State:
+    """The product ``stage`` by products of quarters (see the step ``Strassen``)."""
+    product = product_of(stage)
+    fits = product is not None and product.weight.tensor is weight and product.weight_columns == step.columns
+    if (
+        product is None
+        or not fits
+        or product.tensor.rank < 2
+        or product.depth % 2
+        or product.columns % (2 * step.block)
+    ):
+        raise misfit(
+            f"{stage.name} is not a product of rows by {step.weight}, of an even number of steps and of blocks of columns"
+        )
+    made = strassen_stages(product, step.block)
+    stages = (made.sums, made.accumulated, made.product, made.output)
+    return replace(_replaced(state, stage, stages), transformed={**state.transformed, weight: made.weight})
 
 
 def _replaced(state: State, stage: Stage, tensors: Sequence[Tensor]) -> State:

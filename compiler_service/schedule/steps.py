@@ -295,6 +295,25 @@ class Fold:
     columns: int
 
 
+@dataclass(frozen=True, slots=True)
+class Strassen:
+    """Compute the product ``stage`` by seven products of half as many rows, columns and steps.
+
+    before: ``stage[.., m, n] = sum over k of data[.., m, k] * weight``
+    after:  the stages of :class:`compiler_service.tensor_expr.strassen.StrassenStages`; of the constant ``weight``, whose axis
+            ``columns`` is ``n``, sums of quarters ``[p, n, k]`` are formed at compile time, which a later ``Pack`` of it lays out.
+            Twice ``block`` divides the number of columns.
+    """
+
+    stage: str
+    weight: str
+    columns: int
+    block: int
+
+
+WithWeights: TypeAlias = Winograd | Diagonals | DotBytes | Fold | Strassen
+"""Steps that put stages in the place of a sum, and transform its constant ``weight`` for them."""
+
 Step: TypeAlias = (
     Split
     | Reorder
@@ -314,11 +333,8 @@ Step: TypeAlias = (
     | Prefetch
     | FetchNext
     | SkipPadding
-    | Winograd
     | Attend
-    | Diagonals
-    | DotBytes
-    | Fold
+    | WithWeights
 )
 Schedule: TypeAlias = tuple[Step, ...]
 
@@ -346,6 +362,7 @@ _STEPS: dict[str, type[Any]] = {
     "diagonals": Diagonals,
     "dot_bytes": DotBytes,
     "fold": Fold,
+    "strassen": Strassen,
 }
 _NAMES = {cls: name for name, cls in _STEPS.items()}
 
@@ -377,6 +394,11 @@ def _step(entry: dict[str, Any]) -> Step:
 
 def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value
+
+
+def methods_of(schedule: Schedule) -> frozenset[str]:
+    """Names of the steps of ``schedule`` whose results differ from plain sums by more than the rounding errors of these."""
+    return frozenset(_NAMES[type(s)] for s in schedule if isinstance(s, Winograd | Strassen))
 
 
 def to_text(schedule: Schedule) -> str:

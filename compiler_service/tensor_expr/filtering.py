@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-Matrix = tuple[tuple[Fraction, ...], ...]
+from compiler_service.tensor_expr.combination import Matrix
 
 _POINTS = (*map(Fraction, (0, 1, -1)), Fraction(1, 2), Fraction(-2), Fraction(2), Fraction(-1, 2))
 _MOST_POINTS = {1: 7, 2: 5}

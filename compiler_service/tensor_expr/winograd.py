@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 
+from compiler_service.tensor_expr.combination import combination
 from compiler_service.tensor_expr.filtered_convolution import Convolution, axes_of
-from compiler_service.tensor_expr.filtering import Filtering, Matrix
+from compiler_service.tensor_expr.filtering import Filtering
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Expr, ceil_div, equal, lift, logical_and, select, substitute
+from shared_ir.expr import Expr, ceil_div, lift, logical_and, select, substitute
 
 
 @dataclass(frozen=True)
@@ -76,11 +76,11 @@ def winograd_stages(conv: Convolution, tile: int, chunk: int = 0) -> WinogradSta
     def rows_body(*i: Expr) -> Expr:
         p, b, th, tw, c = i[rank:]
         first, column = th * (down.tile * down.stride), tw * (across.tile * across.stride) + b
-        return _combination(down.data, p, [data[(*i[:rank], first + a, column, c)] for a in range(down.size)])
+        return combination(down.data, p, [data[(*i[:rank], first + a, column, c)] for a in range(down.size)])
 
     def transformed_body(*i: Expr) -> Expr:
         terms = [rows[(*i[: rank + 1], b, *i[rank + 2 :])] for b in range(across.size)]
-        return _combination(across.data, i[rank + 1], terms)
+        return combination(across.data, i[rank + 1], terms)
 
     rows = stage("rows", down.size, data.shape[-1], ("p", "b", "c"), rows_body, read)
     if chunk:
@@ -106,13 +106,13 @@ def _back(conv: Convolution, both: Sequence[Filtering], tiles: Sequence[Dim], pr
     rank, shape = len(conv.outer), conv.tensor.shape
 
     def columns_body(*i: Expr) -> Expr:
-        return _combination(down.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(down.size)])
+        return combination(down.output, i[rank], [product[(*i[:rank], p, *i[rank + 1 :])] for p in range(down.size)])
 
     def output_body(*i: Expr) -> Expr:
         h, w, oc = i[rank:] if conv.has_rows else (lift(0), *i[rank:])
         place = (h // down.tile, w // across.tile, oc)
         terms = [columns[(*i[:rank], h % down.tile, q, *place)] for q in range(across.size)]
-        return _combination(across.output, w % across.tile, terms)
+        return combination(across.output, w % across.tile, terms)
 
     own = (*shape[:rank], down.tile, across.size, *tiles, shape[-1])
     axes = (*conv.outer, "i", "q", "th", "tw", "oc")
@@ -129,7 +129,7 @@ def _back_of_phases(
 
     def columns_body(*i: Expr) -> Expr:
         terms = [product[(*i[:rank], 0, q, *i[rank + 1 :])] for q in range(across.size)]
-        return _combination(across.output, i[rank], terms)
+        return combination(across.output, i[rank], terms)
 
     def output_body(*i: Expr) -> Expr:
         *outer, w, oc = i
@@ -191,11 +191,11 @@ def _transformed_weights(conv: Convolution, f: Filtering) -> tuple[Tensor, Tenso
 
     def rows_body(*i: Expr) -> Expr:
         c, p, b, oc = i
-        return _combination(f.weight, p, [original(oc, c, lift(a), b) for a in range(f.kernel)])
+        return combination(f.weight, p, [original(oc, c, lift(a), b) for a in range(f.kernel)])
 
     def whole_body(*i: Expr) -> Expr:
         c, p, q, oc = i
-        return _combination(f.weight, q, [rows[c, p, lift(b), oc] for b in range(f.kernel)])
+        return combination(f.weight, q, [rows[c, p, lift(b), oc] for b in range(f.kernel)])
 
     rows = compute((conv.depth, f.size, f.kernel, channels), rows_body, name=f"{name}.rows", axes=("c", "p", "b", "oc"))
     whole = (conv.depth, f.size, f.size, channels)
@@ -271,30 +271,3 @@ def _whole_tiles(conv: Convolution, both: Sequence[Filtering], tiles: Sequence[D
     names = (*conv.outer, "h", "w", "c")
     channels = conv.depth if conv.taps else source.shape[-1]
     return compute((*outer, *shape, channels), body, name=f"{conv.tensor.name}.data", axes=names)
-
-
-def _combination(matrix: Matrix, row: Expr, terms: Sequence[Expr]) -> Expr:
-    """``matrix[row] . terms``, one case per row: schedules unroll the axis of ``row``."""
-    found = [_row(coefficients, terms) for coefficients in matrix]
-    result = found[-1]
-    for i in range(len(found) - 2, -1, -1):
-        result = select(equal(row, i), found[i], result)
-    return result
-
-
-def _row(coefficients: Sequence[Fraction], terms: Sequence[Expr]) -> Expr:
-    """The sum of the terms with a coefficient other than 0, those of coefficient 1 first, even powers before odd ones: the sums
-    for a point and its negative begin alike."""
-    powers = list(zip(coefficients, terms, strict=True))
-    own = [(c, t) for c, t in (*powers[::2], *powers[1::2]) if c]
-    own.sort(key=lambda pair: pair[0] != 1)
-    total: Expr | None = None
-    for coefficient, term in own:
-        if total is None:
-            total = term if coefficient == 1 else term * float(coefficient)
-        elif abs(coefficient) == 1:
-            total = Binary(BinaryOp.ADD if coefficient > 0 else BinaryOp.SUB, total, term)
-        else:
-            total = total + term * float(coefficient)
-    assert total is not None
-    return total

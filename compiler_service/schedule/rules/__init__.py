@@ -6,7 +6,7 @@ they must be good untuned and for targets that cannot be measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from compiler_service.schedule.analysis import KernelView, inlined
 from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
@@ -20,6 +20,7 @@ from compiler_service.schedule.rules.folded import folded_schedule
 from compiler_service.schedule.rules.grouped import grouped_schedule
 from compiler_service.schedule.rules.reused import reused_schedule
 from compiler_service.schedule.rules.row import row_schedule
+from compiler_service.schedule.rules.strassen import strassen_schedule
 from compiler_service.schedule.rules.window import window_schedule
 from compiler_service.schedule.rules.winograd import winograd_schedule
 from compiler_service.schedule.steps import Schedule
@@ -45,16 +46,23 @@ RULES: tuple[tuple[str, Rule], ...] = (
 )
 
 
+METHODS: tuple[tuple[str, Rule], ...] = (
+    ("winograd", winograd_schedule),  # convolutions by minimal filtering
+    ("strassen", strassen_schedule),  # products by seven products of half the size
+)
+"""Rules that come before the others where they are asked for: their rounding errors are larger than those of plain sums."""
+
+
 def default_schedule(
-    output: Tensor, constants: frozenset[Tensor], target: Target, *, winograd: bool = False
+    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
 ) -> Schedule:
-    """The schedule of the first rule that applies; ``winograd`` lets convolutions be filtered by Winograd's algorithm.
+    """The schedule of the first rule that applies; ``methods`` names those of :data:`METHODS` that may.
 
     Raises:
         IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
-    for _, rule in (("winograd", winograd_schedule), *RULES) if winograd else RULES:
+    for _, rule in (*(m for m in METHODS if m[0] in methods), *RULES):
         schedule = rule(kernel, target)
         if schedule is not None:
             return schedule
@@ -68,11 +76,11 @@ def plain_schedule(output: Tensor, constants: frozenset[Tensor], target: Target)
 
 
 def candidate_schedules(
-    output: Tensor, constants: frozenset[Tensor], target: Target, *, winograd: bool = False
+    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
 ) -> tuple[Schedule, ...]:
     """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known."""
     kernel = KernelView.of(output, constants)
-    default = default_schedule(output, constants, target, winograd=winograd)
+    default = default_schedule(output, constants, target, methods)
     makers = (attention_candidates, byte_dot_candidates, contraction_candidates)
     others = next((found for make in makers if (found := make(kernel, target))), ())
     return tuple(dict.fromkeys((default, *others)))

@@ -11,7 +11,7 @@ from compiler_service.schedule.tasks import exchange_cycles
 from compiler_service.schedule.tiles import tile_cycles
 from shared_ir.target import Target
 
-_WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
+WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
 """Bytes of weights, and of data from the second cache level and from behind it, that delay products by a cycle though they
 arrive in time."""
 _TILE_BYTES = 44.0
@@ -20,7 +20,7 @@ _COPY_BYTES = 16.0
 """Bytes of an operand that are copied in a cycle to scratch."""
 _LOADS = 0.08
 """Cycles lost to each load of a register tile's step, beyond what :func:`tile_cost` counts."""
-_TASK_CYCLES = 150.0
+TASK_CYCLES = 150.0
 """To begin a task: its indices and the first, unpredicted branches of its loops."""
 _FORK_CYCLES = 8000.0
 """To hand out tasks and wait for the last: the pool's two messages between caches, and data that another core wrote."""
@@ -159,12 +159,12 @@ class _Model:
         arriving = size = columns * work.weight_bytes
         if tile.width * work.weight_bytes > self._target.l2 // 2:  # gone before the next rows
             arriving *= window * -(-rows // tile.height)
-        weights = max(0.0, arriving / self._again - products) + arriving / _WEIGHT_BYTES
+        weights = max(0.0, arriving / self._again - products) + arriving / WEIGHT_BYTES
         data = window * (rows * work.row_bytes if work.window == 1 else work.line_bytes * rows / work.rows)
         copies = data / _COPY_BYTES if work.copied else 0.0
         copies += size / _COPY_BYTES if work.moved else 0.0
-        sweeps = self._reading(data) * -(-columns // tile.width)
-        return products + weights + copies + sweeps + _TASK_CYCLES
+        sweeps = reading_cycles(data, self._target) * -(-columns // tile.width)
+        return products + weights + copies + sweeps + TASK_CYCLES
 
     def _products(self, tile: Tile, rows: int, columns: int) -> float:
         """Cycles of one step over ``rows`` x ``columns``, whose weights come from the second cache level where it keeps a tile."""
@@ -177,11 +177,12 @@ class _Model:
             for vectors in [-(-w // self._work.lanes)]
         )
 
-    def _reading(self, data: float) -> float:
-        """Cycles that reading ``data`` bytes once more costs."""
-        if data <= self._target.l1 // 2:
-            return 0.0
-        return data / (_L2_DATA_BYTES if data <= self._target.l2 // 2 else _FAR_DATA_BYTES)
+
+def reading_cycles(data: float, target: Target) -> float:
+    """Cycles that reading ``data`` bytes once more for the next tile of weights costs."""
+    if data <= target.l1 // 2:
+        return 0.0
+    return data / (_L2_DATA_BYTES if data <= target.l2 // 2 else _FAR_DATA_BYTES)
 
 
 def _overlapped(products: float, arrival: float) -> float:

@@ -8,8 +8,9 @@ from dataclasses import dataclass, replace
 
 from compiler_service.schedule.rules.packing import L2_BYTES, arrival_rate
 from compiler_service.schedule.tiles import lanes, register_tile, tile_cost, tile_cycles
+from compiler_service.tensor_expr.combination import Matrix, additions
 from compiler_service.tensor_expr.filtered_convolution import Convolution
-from compiler_service.tensor_expr.filtering import Filtering, Matrix, filtering, is_known
+from compiler_service.tensor_expr.filtering import Filtering, filtering, is_known
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
@@ -266,7 +267,7 @@ class _Model:
         """Cycles of the products of a task, for each output channel, with the transform of their weights."""
         read = f.size * b.rows - self._hangs(self.rows, b.rows, b.tile)
         products = f.size * b.across * read
-        transform = (self.kernel + f.size) * _terms(f.weight)
+        transform = (self.kernel + f.size) * additions(f.weight)
         added = f.size**2 * b.rows * b.across / b.chunk
         return self.depth / self.width * ((products + transform) / 2 + added)
 
@@ -341,10 +342,5 @@ def _transform(down: Matrix, across: Matrix, registers: int) -> float:
     """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up. What has
     been transformed along one axis and does not fit ``registers`` is written and read once more."""
     height, width = len(down[0]), len(across[0])
-    terms = width * _terms(down) + len(down) * _terms(across)
+    terms = width * additions(down) + len(down) * additions(across)
     return terms + height * width + 2 * max(0, len(down) * width - registers)
-
-
-def _terms(matrix: Matrix) -> int:
-    """Additions that multiply a vector by ``matrix``."""
-    return sum(1 for row in matrix for c in row if c) - len(matrix)

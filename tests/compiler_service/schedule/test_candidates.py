@@ -36,8 +36,8 @@ def product() -> Tensor:
 def test_the_default_is_measured_first(kernel: Tensor, step: type) -> None:
     output, placeholders = coalesce(kernel)
     constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
-    found = candidate_schedules(output, constants, VNNI, winograd=True)
-    assert found[0] == default_schedule(output, constants, VNNI, winograd=True)
+    found = candidate_schedules(output, constants, VNNI, methods=("winograd",))
+    assert found[0] == default_schedule(output, constants, VNNI, methods=("winograd",))
     assert any(isinstance(s, step) for s in found[0])
     assert len(set(found)) == len(found)
 

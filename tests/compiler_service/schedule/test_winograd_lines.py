@@ -145,7 +145,7 @@ def test_lines_of_any_length(case: str, length: int) -> None:
 )
 def test_the_model_chooses(case: Case, filtered: bool, target: Target) -> None:
     output, constants = kernel(convolved(*case))
-    schedule = default_schedule(output, constants, target, winograd=True)
+    schedule = default_schedule(output, constants, target, methods=("winograd",))
     assert any(isinstance(s, Winograd) for s in schedule) == filtered
     assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))
 

@@ -70,7 +70,9 @@ def assert_computes(output: Tensor, schedule: Schedule, target: Target, sizes: d
 def computed_natively(output: Tensor, constants: frozenset[Tensor]) -> tuple[dict[Tensor, np.ndarray], np.ndarray]:
     """(arguments, result) of ``output``, filtered as the model of this machine chooses for short vectors."""
     target = host_target()
-    schedule = default_schedule(output, constants, replace(target, vector_bits=256, vector_registers=16), winograd=True)
+    schedule = default_schedule(
+        output, constants, replace(target, vector_bits=256, vector_registers=16), methods=("winograd",)
+    )
     assert any(isinstance(step, Winograd) for step in schedule)
     arguments, names = arguments_of(output), stage_names(output)
     feeds = random_feeds(output, {})
@@ -151,7 +153,7 @@ def test_groups_are_filtered_each_on_its_own(target: str, case: str) -> None:
 def test_the_model_chooses_for_groups(case: tuple[int, int, int], target: Target, width: int | None) -> None:
     pixels, channels, groups = case
     output, constants = kernel(convolution(1, pixels, pixels, channels, channels, 3, 1, 1, groups))
-    schedule = default_schedule(output, constants, target, winograd=True)
+    schedule = default_schedule(output, constants, target, methods=("winograd",))
     assert any(isinstance(s, Winograd) for s in schedule) == (width is not None)
     splits = [s.factor for s in schedule if isinstance(s, Split) and s.axis == "c"]
     assert width is None or splits[-1] == width
@@ -242,7 +244,7 @@ def test_planes_of_a_volume_are_filtered_side_by_side(target: str, case: str) ->
 @pytest.mark.parametrize(("channels", "filtered"), [(64, True), (24, False)])
 def test_no_vector_has_channels_of_two_planes(channels: int, filtered: bool) -> None:
     output, constants = kernel(volume(4, 28, 28, channels, 64, 1))
-    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    schedule = default_schedule(output, constants, AVX512, methods=("winograd",))
     assert any(isinstance(s, Winograd) for s in schedule) == filtered
 
 
@@ -379,7 +381,7 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: i
 def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: object) -> None:
     h, w, c, oc, k, stride = case
     output, constants = kernel(convolution(1, h, w, c, oc, k, stride, k // 2))
-    schedule = default_schedule(output, constants, target, winograd=True)  # type: ignore[arg-type]
+    schedule = default_schedule(output, constants, target, methods=("winograd",))  # type: ignore[arg-type]
     assert next((s.tile for s in schedule if isinstance(s, Winograd)), None) == tile
     assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))  # type: ignore[arg-type]
 
@@ -389,7 +391,7 @@ def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: obje
 def test_a_batch_is_filtered_like_one_image(images: int, size: tuple[int, int]) -> None:
     (pixels, channels) = size
     output, constants = kernel(convolution(images, pixels, pixels, channels, channels, 3, 1, 1))
-    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    schedule = default_schedule(output, constants, AVX512, methods=("winograd",))
     assert [s.tile for s in schedule if isinstance(s, Winograd)] == [4]
 
 
@@ -398,7 +400,7 @@ def test_the_planes_of_a_tile_do_not_share_few_sets_of_the_cache(size: tuple[int
     """A tile is written to all planes at once: so many lines that begin a multiple of a page apart would put each other out."""
     (pixels, channels) = size
     output, constants = kernel(convolution(1, pixels, pixels, channels, channels, 3, 1, 1))
-    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    schedule = default_schedule(output, constants, AVX512, methods=("winograd",))
     function = lower("kernel", output, arguments_of(output), [], schedule, AVX512)
     allocated = (s.buffer for s in walk_statements(function.body) if isinstance(s, Allocate))
     *_, p, q, th, tw, c = next(b.shape for b in allocated if b.name.endswith("data.transformed"))
@@ -423,7 +425,7 @@ def test_few_tiles_transform_the_weights_on_the_way(
 ) -> None:
     pixels, channels = case
     output, constants = kernel(convolution(images, pixels, pixels, channels, channels, 3, 1, 1))
-    schedule = default_schedule(output, constants, target, winograd=True)
+    schedule = default_schedule(output, constants, target, methods=("winograd",))
     assert max((s.chunk for s in schedule if isinstance(s, Winograd)), default=0) == chunk
     assert from_json(to_json(schedule)) == schedule
 
@@ -461,11 +463,11 @@ def test_constants_are_laid_out_by_several_digits_of_one_axis() -> None:
 
 def test_schedules_travel_as_json() -> None:
     output, constants = kernel(convolution(1, 56, 56, 64, 64, 3, 1, 1))
-    schedule = default_schedule(output, constants, AVX512, winograd=True)
+    schedule = default_schedule(output, constants, AVX512, methods=("winograd",))
     assert from_json(to_json(schedule)) == schedule
 
 
 def test_weights_that_are_not_constant_stay_as_they_are() -> None:
     output, _ = kernel(convolution(1, 56, 56, 64, 64, 3, 1, 1))
-    schedule = default_schedule(output, frozenset(), AVX512, winograd=True)
+    schedule = default_schedule(output, frozenset(), AVX512, methods=("winograd",))
     assert not any(isinstance(step, Winograd) for step in schedule)
