@@ -15,11 +15,13 @@ Values are seeded: standard normal floats; integers of 0 to 99, but ones for nam
 
 from __future__ import annotations
 
+import argparse
 import re
 import zlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -63,6 +65,25 @@ def find_models(paths: Sequence[Path]) -> list[Path]:
             raise FileNotFoundError(f"no ONNX model at {path}")
         found.update(dict.fromkeys(f.resolve() for f in files))
     return list(found)
+
+
+class ModelFiles(argparse.Action):
+    """The files of the models that the paths of an option name; a path without one is a usage error."""
+
+    def __call__(
+        self, parser: argparse.ArgumentParser, namespace: argparse.Namespace, values: Any, option: str | None = None
+    ) -> None:
+        try:
+            setattr(namespace, self.dest, find_models(values))
+        except FileNotFoundError as error:
+            raise argparse.ArgumentError(self, str(error)) from error
+
+
+def add_models(parser: argparse.ArgumentParser, **settings: Any) -> None:
+    """The option ``--models``, whose value is a list of files."""
+    parser.add_argument(
+        "--models", type=Path, nargs="+", action=ModelFiles, help="ONNX files, and folders of them", **settings
+    )
 
 
 def read_inputs(path: Path) -> tuple[InputSpec, ...]:

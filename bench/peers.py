@@ -23,7 +23,7 @@ from typing import TypeVar
 from rich.console import Console
 
 from bench.accuracy import TOLERANCE
-from bench.inputs import find_models, parse_shape
+from bench.inputs import add_models, parse_shape
 from bench.machine import Machine, describe_machine
 from bench.measurement import ENGINES, Say, Settings, measure_model
 from bench.report import Report, screen_table
@@ -62,7 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             f"load average {machine.load:.2f}: the machine is not idle, and the numbers will say so", style="yellow"
         )
     report = compare_models(
-        find_models(options.models), settings, machine, lambda text: notes.print(text, style="dim", soft_wrap=True)
+        options.models, settings, machine, lambda text: notes.print(text, style="dim", soft_wrap=True)
     )
     if options.json is not None:
         write_atomically(options.json, report.to_json().encode())
@@ -78,7 +78,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.peers", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=Path, nargs="+", required=True, help="ONNX files, and folders of them")
+    add_models(parser, required=True)
     parser.add_argument("--threads", type=int, default=1, help="of one inference (default 1)")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write everything measured to FILE")
     parser.add_argument(

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bench.inputs import find_models, parse_shape
+from bench.inputs import add_models, parse_shape
 from bench.machine import Machine, describe_machine
 from bench.measurement import Settings
 from bench.peaks import Peaks
@@ -42,7 +42,7 @@ Winograd's method and `strassen` those that multiply by Strassen's: both round m
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
     console = Console(stderr=True, highlight=False)
-    models, shapes = find_models(options.models), dict(options.shape)
+    models, shapes = options.models, dict(options.shape)
     machine = describe_machine()
     folder = options.out.parent / "results"
     folder.mkdir(parents=True, exist_ok=True)
@@ -112,7 +112,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.results", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=Path, nargs="+", required=True, help="ONNX files, and folders of them")
+    add_models(parser, required=True)
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts (default 1 2)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--slice", type=float, default=0.25, metavar="SECONDS", help="length of a turn")

@@ -22,7 +22,7 @@ from rich.table import Table
 
 import ingot
 from bench.bounds import KernelBound, bounds, shares
-from bench.inputs import choose_shapes, find_models, make_inputs, parse_shape, read_inputs
+from bench.inputs import add_models, choose_shapes, make_inputs, parse_shape, read_inputs
 from bench.machine import describe_machine
 from bench.measurement import Say
 from bench.peaks import Peaks, measure_peaks
@@ -143,7 +143,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     def say(text: str) -> None:
         Console(stderr=True, highlight=False).print(text, style="dim", soft_wrap=True)
 
-    models = find_models(options.models)
+    models = options.models
     peaks, found = measure_rooflines(models, options.threads, dict(options.shape), say, options.repeat, options.warm)
     console.print(peaks_line(peaks), highlight=False, soft_wrap=True)
     for roofline in found:
@@ -172,7 +172,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.roofline", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--models", type=Path, nargs="+", default=[], help="ONNX files, and folders of them")
+    add_models(parser, default=[])
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--png", type=Path, metavar="FILE", help="draw the roofline plot; one file per model")
     parser.add_argument("--json", type=Path, metavar="FILE")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +10,7 @@ import onnx
 import pytest
 from onnx import TensorProto, helper
 
+from bench import peers, results, roofline
 from bench.inputs import InputSpec, choose_shapes, default_shape, find_models, make_inputs, parse_shape, read_inputs
 
 F32, I64 = np.dtype(np.float32), np.dtype(np.int64)
@@ -88,3 +90,12 @@ def test_models_of_files_and_folders(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     with pytest.raises(FileNotFoundError):
         find_models([tmp_path / "empty"])
+
+
+@pytest.mark.parametrize("main", [peers.main, results.main, roofline.main])
+def test_a_path_without_a_model_is_a_usage_error(
+    main: Callable[[Sequence[str]], int], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        main(["--models", str(tmp_path / "missing.onnx")])
+    assert "argument --models: no ONNX model at" in capsys.readouterr().err
