@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -58,12 +58,14 @@ class Classification:
         accesses: how each input of the node is read.
         heavy: an element costs much more than a load and a few additions.
         free: an element costs a load: nothing is calculated but the place to load from.
+        down: a reduction of whole vectors: the last axis of what it reads is that of the result.
     """
 
     kind: Kind
     accesses: tuple[Access, ...]
     heavy: bool = False
     free: bool = False
+    down: bool = False
 
     def access(self, node: Node, value: Value) -> Access:
         """How ``node`` reads ``value``: the least orderly of its uses."""
@@ -90,9 +92,12 @@ def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
     outputs = [t for t, v in zip(tensors, node.outputs, strict=False) if t is not None and v is not None]
     stages = list(dict.fromkeys(s for t in outputs for s in computes(t)))
     heavy = any(_is_heavy(s) for s in stages)
-    if any(isinstance(s.op, Compute) and s.op.reduction for s in stages):
+    reducing = [s for s in stages if isinstance(s.op, Compute) and s.op.reduction]
+    if reducing:
         read = {t.name for s in stages for t in s.producers}
-        return Classification(Kind.REDUCTION, tuple(_indexed(v, read) for v in node.inputs), heavy)
+        return Classification(
+            Kind.REDUCTION, tuple(_indexed(v, read) for v in node.inputs), heavy, down=_is_down(reducing)
+        )
     accesses = _accesses(node, outputs)
     free = not any(_calculates(s) for s in stages)
     orderly = len(outputs) == 1 and Access.IDENTITY in accesses and Access.INDEXED not in accesses
@@ -126,6 +131,16 @@ def _is_heavy(stage: Tensor) -> bool:
         if isinstance(e, Binary) and e.op in _HEAVY_BINARY:
             return True
     return False
+
+
+def _is_down(reducing: Sequence[Tensor]) -> bool:
+    """Whether it is one reduction, over other axes than the last of all that it reads."""
+    (first, *others) = reducing
+    assert isinstance(first.op, Compute)
+    if others or not first.op.axes:
+        return False
+    last = first.op.axes[-1].var
+    return all(ld.indices and ld.indices[-1] == last for ld in loads(first.op.body))
 
 
 def _calculates(stage: Tensor) -> bool:

@@ -27,6 +27,11 @@ PRODUCTS = frozenset({"MatMul", "Einsum"})
 
 SOFTMAX = frozenset({"Softmax", "ingot.SafeSoftmax"})
 
+NORMALISATIONS = frozenset({"LayerNormalization", "RMSNormalization"})
+
+_MOST_POOLED = 1 << 16
+"""Elements that one core adds up in less time than it takes to hand them out to several."""
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -66,6 +71,8 @@ class Grouping:
                 self._absorb(i)
         for i in range(len(self.nodes)):
             self._attend(i)
+        for i in range(len(self.nodes)):
+            self._pool(i)
         for i in range(len(self.nodes)):
             self._join(i)
         return sorted((sorted(m) for m in self.members.values()), key=lambda m: m[-1])
@@ -113,6 +120,24 @@ class Grouping:
             return
         if self._fits([source, softmax, target]):
             self._merge([source, softmax, target])
+
+    # -- a mean and the normalisation of it are one kernel
+
+    def _pool(self, start: int) -> None:
+        """A few rows become one, along which the next node normalises it: the head of a network."""
+        target = self.paths.immediate[start]
+        if target is None or not self.kinds[start].down or self.nodes[target].op not in NORMALISATIONS:
+            return
+        (pooled,), read = self.nodes[start].results, self.nodes[start].operands[0]
+        if self.nodes[target].operands[0] != pooled or len(self.paths.between(start, target)) > 1:
+            return
+        axis = int_attribute(self.nodes[target], "axis", -1)
+        channels, known = pooled.shape[-1], all(isinstance(d, int) for d in read.shape[1:])
+        if axis not in (-1, pooled.type.rank - 1) or not known or not isinstance(channels, int):
+            return
+        rows = elements(pooled) // channels
+        if elements(read) <= _MOST_POOLED * rows and self._fits([start, target]):
+            self._merge([start, target])
 
     def _producer(self, value: Value) -> int | None:
         return next((i for i, n in enumerate(self.nodes) if value in n.results), None)

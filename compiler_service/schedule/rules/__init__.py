@@ -18,6 +18,7 @@ from compiler_service.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.schedule.rules.few_columns import few_columns_schedule
 from compiler_service.schedule.rules.folded import folded_schedule
 from compiler_service.schedule.rules.grouped import grouped_schedule
+from compiler_service.schedule.rules.head import head_schedule
 from compiler_service.schedule.rules.reused import reused_schedule
 from compiler_service.schedule.rules.row import row_schedule
 from compiler_service.schedule.rules.strassen import strassen_schedule
@@ -38,6 +39,10 @@ RULES: tuple[tuple[str, Rule], ...] = (
     ("few columns", few_columns_schedule),  # sums of products with fewer results of a row than a vector has lanes
     ("folded", folded_schedule),  # products of columns that fill no whole number of vectors
     ("contraction", contraction_schedule),  # sum of products: matmul, convolution
+    (
+        "head",
+        head_schedule,
+    ),  # sums across contiguous axes, which others then go along: the mean of all pixels, normalised
     ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
     ("column", column_schedule),  # reductions across contiguous axes: instance normalisation in channels-last layout
     ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation

@@ -75,7 +75,7 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     rows = (*tasks.parallel, *tasks.serial)
     together, tile = _staggered(output, tasks) if turn else _together(state, output, tasks, target)
     staggers = bool(turn and tile)
-    vectors, inner = _free_loops(output, free, target, staggers)
+    vectors, inner = free_loops(output, free, target, staggers)
     outer = rows if not tile else rows[:-1] if tile in rows else (*rows[:-1], tile)
     place: list[Step] = []
     alone = _alone(state, aliased, target)
@@ -84,7 +84,7 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
             loops = rows if stage.name in alone else outer
             place.append(ComputeAt(stage.name, output.name, loops[-1] if loops else ROOT))
             place += [Alias(stage.name)] if stage.name in aliased - alone else []
-            place += _inner_schedule(stage, target, staggers) if stage.reduction or stage.name in aliased else ()
+            place += along_row(stage, target, staggers) if stage.reduction or stage.name in aliased else ()
     order = (Reorder(output.name, (*outer, *(rows[-1:] if tile else ()), *inner)),)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()
     ahead: Schedule = ()
@@ -228,9 +228,10 @@ def _may_alias(state: State, stage: Stage) -> bool:
     )
 
 
-def _free_loops(
-    stage: Stage, free: tuple[str, ...], target: Target, staggers: bool
+def free_loops(
+    stage: Stage, free: tuple[str, ...], target: Target, staggers: bool = False
 ) -> tuple[Schedule, tuple[str, ...]]:
+    """Steps that give vectors to the last of the axes inside a row, and the names of their loops."""
     if not free:
         return (), ()
     last = extent_of(stage.compute.axes, free[-1])
@@ -248,7 +249,7 @@ def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
     return _UNROLL
 
 
-def _inner_schedule(stage: Stage, target: Target, staggers: bool) -> Schedule:
+def along_row(stage: Stage, target: Target, staggers: bool = False) -> Schedule:
     """Loops of a stage inside a row."""
     spatial = tuple(a.name for a in stage.compute.axes)
     width = lanes(target, stage.tensor.dtype)

@@ -290,3 +290,48 @@ def test_a_long_concatenation_stays_alone() -> None:
     )
     assert ops(after) == ["Exp", "Concat", "Neg"]
     assert np.all([n.attributes["nodes"] == () for n in after.nodes])
+
+
+HEAD = """
+    graph main(%x: float32[batch, ROWS, 40]) -> (%y) {
+      const %scale: float32[40] = [SCALE]
+      const %axes: int64[1] = [AXIS]
+      %m: float32[SHAPE] = ReduceMean(%x, %axes) {keepdims=0} "mean"
+      %n: float32[SHAPE] = LayerNormalization(%m, %scale) {axis=-1} "norm"
+      %y: float32[SHAPE] = Relu(%n) "relu"
+    }
+    """
+
+
+def _head(rows: int = 9, axis: int = 1) -> list[str]:
+    shape = "batch, 40" if axis == 1 else f"batch, {rows}"
+    text = HEAD.replace("ROWS", str(rows)).replace("AXIS", str(axis)).replace("SHAPE", shape)
+    after = _fused(text.replace("SCALE", ", ".join(f"{i / 8}" for i in range(40))))
+    return ops(after)
+
+
+def test_the_mean_of_some_rows_joins_its_normalisation() -> None:
+    assert _head() == ["ReduceMean+LayerNormalization+Relu"]
+
+
+def test_a_mean_along_what_is_normalised_stays_alone() -> None:
+    assert _head(rows=40, axis=2) == ["ReduceMean", "LayerNormalization+Relu"]
+
+
+def test_the_mean_of_a_whole_picture_is_shared_by_cores() -> None:
+    assert _head(rows=5000) == ["ReduceMean", "LayerNormalization+Relu"]
+
+
+def test_a_mean_that_is_read_elsewhere_stays_alone() -> None:
+    after = _fused(
+        """
+        graph main(%x: float32[batch, 5, 4]) -> (%y) {
+          const %scale: float32[4] = [1.0, 2.0, 3.0, 4.0]
+          const %axes: int64[1] = [1]
+          %m: float32[batch, 4] = ReduceMean(%x, %axes) {keepdims=0}
+          %n: float32[batch, 4] = LayerNormalization(%m, %scale) {axis=-1}
+          %y: float32[batch, 4] = Add(%m, %n)
+        }
+        """
+    )
+    assert ops(after) == ["ReduceMean", "LayerNormalization+Add"]
