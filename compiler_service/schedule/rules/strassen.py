@@ -43,9 +43,11 @@ _GAIN = 0.97
 """It must promise to take less than this part of the plain product's time: rounding errors and weights are larger."""
 _MOST_WEIGHTS = 1 << 26
 """Bytes of a matrix of weights, which becomes 1.75 times as large."""
-_STORE = 2.0
-"""Cycles to write a vector: cores with two loads a cycle write one in two."""
-_TILE = 3.0
+_STORE = 1.0
+"""Cycles to write a vector, in which two are read and two are added up."""
+_SUMS_BYTES = 64.0
+"""Bytes of the sums that come back from the second-level cache in a cycle, once for all columns of a task."""
+_TILE = 2.0
 """Cycles of an accumulator, to clear it and to write it."""
 _LEAST_PAIRS = 8
 """Of rows: fewer do not hide the arrival of the weights."""
@@ -147,6 +149,7 @@ class _Model:
         tile = tile_cost(pairs, b.height, b.share, width, self._width)
         read = reading_cycles(pairs * self._steps * _FLOAT, self._target) * -(-b.share // width)
         vectors_in, vectors_out = pairs * self._steps / self._width, pairs * b.share / self._width
+        read += pairs * self._steps * _FLOAT / _SUMS_BYTES
         products = PRODUCTS * (tile * self._steps + vectors_out * _TILE + read)
         kept = PRODUCTS * pairs * (self._steps + b.columns) * _FLOAT
         products += kept / L2_BYTES if kept > self._target.l2 // 2 else 0.0
@@ -157,7 +160,9 @@ class _Model:
         height, vectors = register_tile(self._rows, columns, self._target, DType.FLOAT32)
         width = vectors * self._width
         tile = tile_cost(self._rows, height, columns, width, self._width)
-        read = reading_cycles(self._rows * steps * _FLOAT, self._target) * -(-columns // width)
+        data = self._rows * steps * _FLOAT  # by blocks that the second-level cache keeps
+        kept = min(data, self._target.l2 // 2)
+        read = data / kept * reading_cycles(kept, self._target) * -(-columns // width)
         total = self._outer * (steps * tile + self._rows * columns / self._width * _TILE + read)
         parts = self._target.cores
         return self._both(total, total / parts, self.weights, self._outer, parts)
@@ -169,8 +174,8 @@ class _Model:
 
 
 def _combined(matrix: Matrix) -> float:
-    """Cycles to form the sums of ``matrix`` of vectors: loads, additions, stores."""
-    return len(matrix[0]) + additions(matrix) / 2 + _STORE * len(matrix)
+    """Cycles to form the sums of ``matrix`` of vectors: loads, additions or stores, whichever take longest."""
+    return max(len(matrix[0]) / 2, additions(matrix) / 2, _STORE * len(matrix))
 
 
 # -- the schedule
