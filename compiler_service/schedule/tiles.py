@@ -26,18 +26,21 @@ def lanes(target: Target, dtype: DType) -> int:
     return max(1, target.vector_bits // bits)
 
 
-def register_tile(rows: Dim, columns: Dim, target: Target, dtype: DType, most: int = 16) -> tuple[int, int]:
+def register_tile(
+    rows: Dim, columns: Dim, target: Target, dtype: DType, most: int = 16, *, whole: bool = False
+) -> tuple[int, int]:
     """(rows, vectors) of the cheapest accumulator tile for a sum of products over ``rows`` x ``columns``."""
-    return next(register_tiles(rows, columns, target, dtype, most, 0.0))
+    return next(register_tiles(rows, columns, target, dtype, most, 0.0, whole=whole))
 
 
 def register_tiles(
-    rows: Dim, columns: Dim, target: Target, dtype: DType, most: int = 16, slack: float = 0.06
+    rows: Dim, columns: Dim, target: Target, dtype: DType, most: int = 16, slack: float = 0.06, *, whole: bool = False
 ) -> Iterator[tuple[int, int]]:
     """(rows, vectors) of accumulator tiles, the cheapest first, then those that cost at most ``slack`` times as much more.
 
     All accumulators, one row of vectors and one broadcast must fit the registers. A tile's cost are the cycles for one
     step of the reduction over the whole extent; unknown extents count as large; of equals, the larger tile comes first.
+    With ``whole`` the last rows take as long as those of any tile.
     """
     width = lanes(target, dtype)
     total_rows = rows if isinstance(rows, int) else 64
@@ -49,7 +52,8 @@ def register_tiles(
                 continue
             if not isinstance(rows, int) and height & (height - 1) and height not in (6, 12):
                 continue
-            cost = tile_cost(total_rows, height, total_columns, vectors * width, width)
+            counted = -(-total_rows // height) * height if whole else total_rows
+            cost = tile_cost(counted, height, total_columns, vectors * width, width)
             found.append((cost, -height * vectors, vectors))
     found.sort()
     for cost, area, vectors in found:

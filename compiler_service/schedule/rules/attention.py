@@ -75,8 +75,8 @@ def _step(attention: Attention, target: Target) -> Attend:
     width = lanes(target, _F32)
     rows: Dim = 1 if attention.rows is None else attention.rows.extent
     keys = _keys(attention, target, width)
-    scores = register_tile(rows, attention.keys.extent, target, _F32)
-    values = register_tile(rows, attention.columns.extent, target, _F32)
+    scores = register_tile(rows, attention.keys.extent, target, _F32, whole=True)
+    values = register_tile(rows, attention.columns.extent, target, _F32, whole=True)
     size = _rows(attention, rows, keys, scores[0], target)
     return Attend(attention.mixed.name, size, keys, scores, values, _units(attention, rows, size, target))
 
