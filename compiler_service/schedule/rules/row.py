@@ -2,7 +2,8 @@
 
 Axes of the output that the reductions hang on come first and are cut into tasks; everything else of a row is computed inside: the
 reductions with vector lanes along the reduced axis, then the output with vectors along its last axis. A short row is written out in
-full, so that it stays in registers from one sweep to the next.
+full, so that it stays in registers from one sweep to the next; of a longer one, what waits in the output's memory is computed in the
+sweep of the reduction that reads it.
 """
 
 from __future__ import annotations
@@ -78,11 +79,14 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     vectors, inner = free_loops(output, free, target, staggers)
     outer = rows if not tile else rows[:-1] if tile in rows else (*rows[:-1], tile)
     place: list[Step] = []
+    shared: list[Step] = []  # behind the loops of the stage whose sweep it is
     alone = _alone(state, aliased, target)
     for stage in state.stages.values():
         if stage is not output:
             loops = rows if stage.name in alone else outer
-            place.append(ComputeAt(stage.name, output.name, loops[-1] if loops else ROOT))
+            sweep = _sweep(state, stage, target) if stage.name in aliased - alone else None
+            at = ComputeAt(stage.name, *(sweep or (output.name, loops[-1] if loops else ROOT)))
+            (shared if sweep else place).append(at)
             place += [Alias(stage.name)] if stage.name in aliased - alone else []
             place += along_row(stage, target, staggers) if stage.reduction or stage.name in aliased else ()
     order = (Reorder(output.name, (*outer, *(rows[-1:] if tile else ()), *inner)),)
@@ -91,7 +95,7 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     if tile:
         distance = together[0].factor if together else 0
         ahead = (Stagger(output.name, tile, turn),) if staggers else _fetched(output, rows[-1], inner, distance, target)
-    return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place)
+    return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place, *shared)
 
 
 def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> tuple[tuple[Split, ...], str]:
@@ -249,6 +253,18 @@ def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
     return _UNROLL
 
 
+def _sweep(state: State, stage: Stage, target: Target) -> tuple[str, str] | None:
+    """The one reduction that reads ``stage``, in order, and its loop over some vectors of it: a sweep that both can share."""
+    readers = [s for s in state.consumers(stage.tensor) if s is not state.output]
+    if len(readers) != 1 or (reader := readers[0]).reduction is None:
+        return None
+    own = tuple(a.var for a in reader.compute.all_axes)
+    if any(ld.indices != own for ld in loads(reader.body) if ld.tensor is stage.tensor):
+        return None
+    _, inner = _reduced_loops(reader, target, staggers=False)
+    return (reader.name, inner[0]) if len(inner) > 1 else None
+
+
 def along_row(stage: Stage, target: Target, staggers: bool = False) -> Schedule:
     """Loops of a stage inside a row."""
     spatial = tuple(a.name for a in stage.compute.axes)
@@ -257,13 +273,20 @@ def along_row(stage: Stage, target: Target, staggers: bool = False) -> Schedule:
         last = stage.compute.axes[-1].extent
         vectors, inner = vector_loops(stage, spatial[-1], width, _unrolled(last, width, staggers), last)
         return (*vectors, Reorder(stage.name, (*spatial[:-1], *inner)))
+    vectors, inner = _reduced_loops(stage, target, staggers)
+    return (*vectors, Reorder(stage.name, (*spatial, *inner))) if inner else ()
+
+
+def _reduced_loops(stage: Stage, target: Target, staggers: bool) -> tuple[Schedule, tuple[str, ...]]:
+    """Steps that give vectors to the terms of a reduction, and the names of the loops over them; none where they are few."""
+    assert stage.reduction is not None
+    width = lanes(target, stage.tensor.dtype)
     reduced = tuple(a.name for a in stage.reduction.axes)
     along = contiguous_axis(stage)
     if along is None or along not in reduced:
         along = reduced[-1]
     extent = extent_of(stage.reduction.axes, along)
     if isinstance(extent, int) and extent < (width // 4 if target.masked else width):
-        return ()
+        return (), ()
     vectors, inner = vector_loops(stage, along, width, _unrolled(extent, width, staggers), extent)
-    others = tuple(n for n in reduced if n != along)
-    return (*vectors, Reorder(stage.name, (*spatial, *others, *inner)))
+    return vectors, (*(n for n in reduced if n != along), *inner)

@@ -80,7 +80,13 @@ def test_a_row_that_fits_the_registers_is_finished_alone() -> None:
 def test_a_longer_row_lives_in_the_output() -> None:
     schedule = default_schedule(softened(64, 128), frozenset(), AVX2)  # 16 registers of 8
     assert [s.stage for s in schedule if isinstance(s, Alias)] == ["exp"]
-    assert len(set(places(schedule).values())) == 1
+    assert len(set(places(schedule).values())) == 2
+
+
+def test_a_row_in_the_output_is_summed_while_it_is_computed() -> None:
+    schedule = default_schedule(softened(64, 6625), frozenset(), AVX512)
+    (at,) = (s for s in schedule if isinstance(s, ComputeAt) and s.stage == "exp")
+    assert (at.consumer, at.loop) == ("sum", "k0.128")
 
 
 @pytest.mark.parametrize(("length", "rows"), [(49, 8), (128, 4), (400, 4), (768, 2), (3000, None)])
