@@ -6,12 +6,13 @@ Dims are kept in the normal form of :mod:`shared_ir.simplify`, so that equal dim
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Iterable, Mapping
 from functools import lru_cache, reduce
 
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text, walk
-from shared_ir.simplify import simplify
+from shared_ir.simplify import Simplifier, simplify
 
 Dim = int | Expr
 """One extent of a shape."""
@@ -44,6 +45,11 @@ def product(dims: Iterable[Dim]) -> Dim:
     for d in dims:
         total = total * d
     return as_dim(total)
+
+
+def divisor(dim: Dim) -> int:
+    """The largest number that is known to divide ``dim``, which is no constant 0: 128 of ``128 * batch``."""
+    return abs(dim) if isinstance(dim, int) else math.gcd(*Simplifier({}).polynomial(dim).values())
 
 
 def dim_symbols(dims: Iterable[Dim]) -> frozenset[str]:

@@ -51,7 +51,8 @@ def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool, narrow
         yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero)
         return
     if not isinstance(extent, int) and inner[0].kind not in _CONSTANT:
-        yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero, clipped=True)
+        divides = as_dim(extent % loop.step) == 0
+        yield Piece(as_dim(ceil_div(extent, loop.step)), loop.step, zero, clipped=not divides)
         return
     full = as_dim(lift(extent) // loop.step)
     if full != 0:

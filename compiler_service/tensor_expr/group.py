@@ -29,7 +29,7 @@ from compiler_service.tensor_expr.tensor import (
     topological,
 )
 from compiler_service.tensor_expr.text import print_tensors
-from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dim import Dim, as_dim, divisor, product
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.expr import Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform
@@ -218,16 +218,19 @@ def _element(element: object, dtype: DType) -> Expr:
 
 
 def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, tuple[Tensor, ...], tuple[Dim, ...]]:
-    """Symbolic extents of arguments (and what symbols are left) become ``d0, d1, ...``"""
+    """Symbolic extents of arguments (and what symbols are left) become ``d0, d1, ...``, those of kernels with reductions
+    ``d0 * 128`` where that is known to divide them: rows come in whole tiles then. Other kernels are the same for any part."""
     parameters: dict[Expr, Var] = {}
-    for extent in (d for a in arguments for d in a.shape):
-        if isinstance(extent, Expr) and extent not in parameters:
-            parameters[extent] = Var(f"d{len(parameters)}")
-
     memo: dict[Expr, Expr] = {}
+    reduces = any(isinstance(t.op, Compute) and t.op.reduction for t in topological(output))
+    for extent in (d for a in arguments for d in a.shape):
+        if isinstance(extent, Expr) and extent not in memo:
+            factor = divisor(extent) if reduces else 1
+            part = lift(as_dim(extent // factor))
+            memo[extent] = lift(as_dim(parameters.setdefault(part, Var(f"d{len(parameters)}")) * factor))
 
     def renamed(expr: Expr) -> Expr:
-        found = parameters.get(expr, memo.get(expr))
+        found = memo.get(expr)
         if found is not None:
             return found
         kids = expr.children()

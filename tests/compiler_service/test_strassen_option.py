@@ -16,14 +16,14 @@ from shared_ir.artifact import Artifact
 ROWS, WIDTH = 129, 768
 
 
-def dense_model() -> tuple[bytes, np.ndarray]:
-    """``relu(x w)``, and its weights."""
+def dense_model(*shape: int | str) -> tuple[bytes, np.ndarray]:
+    """``relu(x w)``, and its weights; by default x has :data:`ROWS` rows."""
     weight = np.random.default_rng(0).standard_normal((WIDTH, WIDTH)).astype(np.float32)
     nodes = [
         helper.make_node("MatMul", ["x", "w"], ["p"], name="dense"),
         helper.make_node("Relu", ["p"], ["y"], name="relu"),
     ]
-    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [ROWS, WIDTH]) for n in ("x", "y")]
+    value = [helper.make_tensor_value_info(n, TensorProto.FLOAT, [*(shape or (ROWS,)), WIDTH]) for n in ("x", "y")]
     graph = helper.make_graph(nodes, "g", value[:1], value[1:], [numpy_helper.from_array(weight, "w")])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=10)
     onnx.checker.check_model(model)
@@ -81,3 +81,20 @@ def test_what_is_not_finite_stays_within_its_pair_of_rows(fast: Artifact) -> Non
         assert np.isnan(found[row]).all()
         others = [r for r in range(ROWS) if r // 2 != row // 2]
         np.testing.assert_array_equal(found[others], clean[others])
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_inputs_of_a_batch_do_not_depend_on_each_other(threads: int) -> None:
+    artifact = compile_model(ModelSource.of(dense_model("batch", 64)[0]), host_target(), CompileOptions(), workers=0)
+    assert [a["algorithm"] for a in artifact.report["algorithms"]] == ["strassen <2, 2, 2; 7>"]
+    x = np.random.default_rng(4).standard_normal((5, 64, WIDTH)).astype(np.float32)
+    x[3, 1] = np.inf
+    together = run(artifact, x, threads)
+    for i, own in enumerate(x):
+        np.testing.assert_array_equal(together[i], run(artifact, own[None], threads)[0])
+    assert np.isfinite(together[[0, 1, 2, 4]]).all()
+
+
+def test_an_odd_number_of_rows_of_an_unknown_number_of_inputs_is_a_plain_sum() -> None:
+    artifact = compile_model(ModelSource.of(dense_model("batch", 65)[0]), host_target(), CompileOptions(), workers=0)
+    assert artifact.report["algorithms"] == []

@@ -7,7 +7,18 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import assume, given
 
-from shared_ir.dim import as_dim, bind, dim_symbols, dim_text, dims_text, evaluate, parse_dim, product, symbol
+from shared_ir.dim import (
+    as_dim,
+    bind,
+    dim_symbols,
+    dim_text,
+    dims_text,
+    divisor,
+    evaluate,
+    parse_dim,
+    product,
+    symbol,
+)
 from shared_ir.expr import Const, Expr, Var
 from tests.shared_ir.expressions import assignments, dim_expressions, expressions, value_of
 
@@ -42,6 +53,19 @@ def test_binding_a_symbol_to_a_dim_substitutes_it(expr: Expr, other: Expr) -> No
     assume(value_of(other, values) >= 0)
     bound = bind(as_dim(expr), {"a": inner})
     assert evaluate(bound, values) == value_of(expr, {**values, "a": int(value_of(other, values))})
+
+
+@given(dim_expressions(), assignments)
+def test_a_divisor_divides_every_value(expr: Expr, values: Mapping[str, int]) -> None:
+    dim = as_dim(expr)
+    assume(dim != 0)
+    assert evaluate(dim, values) % divisor(dim) == 0
+
+
+def test_divisors_are_the_largest_known() -> None:
+    n, h = symbol("n"), symbol("h")
+    found = [divisor(as_dim(d)) for d in (n * 128, n * 128 + 48, n * h, (n * 6) // 4 * 10, Const(12), n * 4 - h * 6)]
+    assert found == [128, 16, 1, 10, 12, 2]
 
 
 def test_constants_become_ints() -> None:

@@ -34,6 +34,7 @@ from compiler_service.tensor_expr.combination import Matrix, additions
 from compiler_service.tensor_expr.folded import Product
 from compiler_service.tensor_expr.strassen import PRODUCTS, X_MATRIX, Y_MATRIX
 from compiler_service.tensor_expr.tensor import Placeholder
+from shared_ir.dim import Dim, as_dim, divisor
 from shared_ir.dtype import DType
 from shared_ir.target import Target
 
@@ -82,7 +83,7 @@ def strassen_plan(kernel: KernelView, target: Target, blocking: Blocking | None 
 
 
 def _applies(kernel: KernelView, product: Product, target: Target) -> bool:
-    """Whether constant weights multiply a known number of rows that lie in memory, in whole vectors."""
+    """Whether constant weights multiply rows that lie in memory and come in pairs, in whole vectors."""
     weight, shape, width = product.weight.tensor, product.tensor.shape, lanes(target, DType.FLOAT32)
     source = kernel.state.stage_of(product.data.tensor)
     if weight not in kernel.constants or not isinstance(weight.op, Placeholder):
@@ -92,8 +93,14 @@ def _applies(kernel: KernelView, product: Product, target: Target) -> bool:
     if source is not None and not is_free(source):
         return False
     whole = product.columns % (2 * width) == 0 and product.depth % (2 * width) == 0
-    known = len(shape) > 1 and all(isinstance(d, int) for d in shape)
-    return whole and known and ends_in_place(kernel, product.tensor)
+    return whole and len(shape) > 1 and _rows_together(shape[-2]) > 1 and ends_in_place(kernel, product.tensor)
+
+
+def _rows_together(extent: Dim) -> int:
+    """Rows that always come together, all of a known number, an even part of another: no pair of them belongs to two inputs of a
+    batch, neither of which may depend on the other."""
+    found = divisor(extent)
+    return found if isinstance(extent, int) or found % 2 == 0 else 0
 
 
 # -- the model
@@ -113,14 +120,18 @@ class _Model:
     meanwhile."""
 
     def __init__(self, product: Product, target: Target) -> None:
-        *outer, rows, _ = (int(str(d)) for d in product.tensor.shape)
-        self._target, self._outer, self._rows = target, math.prod(outer), rows
+        *outer, extent, _ = product.tensor.shape
+        rows = _rows_together(extent)
+        self._target, self._outer, self._rows = target, math.prod(d for d in outer if isinstance(d, int)), rows
         self.pairs, self._half, self._steps = -(-rows // 2), product.columns // 2, product.depth // 2
+        self._repeats = not isinstance(extent, int)
         self._width = lanes(target, DType.FLOAT32)
         self.weights = product.columns * product.depth * _FLOAT
 
     def candidates(self) -> Iterator[Blocking]:
         for pairs in sorted({-(-self.pairs // tasks) for tasks in range(1, self.pairs // _LEAST_PAIRS + 1)}):
+            if self._repeats and self.pairs % pairs:
+                continue
             for height, vectors in register_tiles(pairs, self._half, self._target, DType.FLOAT32):
                 tile = vectors * self._width
                 for parts in sorted({1, self._target.cores}):
@@ -202,12 +213,12 @@ class _Plan:
         """(steps, loop of a task, loop of a chunk)"""
         b, out = self._blocking, self._state.output
         *outer, rows, columns = (a.name for a in out.compute.axes)
-        extent = int(str(out.compute.axes[-2].extent))
+        extent = out.compute.axes[-2].extent
         steps: list[Step] = []
         nest = list(outer)
 
-        def cut(axis: str, size: int, whole: int) -> None:
-            if size < whole:
+        def cut(axis: str, size: int, whole: Dim) -> None:
+            if not isinstance(whole, int) or size < whole:
                 steps.append(Split(out.name, axis, size))
                 nest.append(f"{axis}.{size}")
 
@@ -218,7 +229,7 @@ class _Plan:
         pair, both, vector = f"{rows}.2", f"{columns}.{2 * self._width}", f"{columns}.{self._width}"
         steps += [Split(out.name, rows, 2), Split(out.name, columns, 2 * self._width)]
         steps.append(Split(out.name, columns, self._width))
-        steps += [Guard(out.name, pair)] if extent % 2 else []
+        steps += [Guard(out.name, pair)] if as_dim(extent % 2) != 0 else []
         steps.append(Reorder(out.name, (*nest, pair, both, rows, vector, columns)))
         steps += [Parallel(out.name, tasks)] if tasks else []
         steps += [Unroll(out.name, rows), Unroll(out.name, vector), Vectorize(out.name, columns)]

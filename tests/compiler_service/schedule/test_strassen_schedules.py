@@ -106,6 +106,17 @@ def test_any_blocking_computes_the_product(
     assert from_json(to_json(schedule)) == schedule
 
 
+@pytest.mark.parametrize("n", [0, 1, 3])
+@pytest.mark.parametrize("after_passes", [False, True])
+def test_any_number_of_inputs_is_computed(after_passes: bool, n: int) -> None:
+    output, constants = product((symbol("d0") * 16,), 32, 64)
+    schedule = planned(output, constants, AVX512, Blocking(4, 32, 32, 2, 1))
+    feeds = random_feeds(output, {"d0": n})
+    got = interpreted(output, feeds, {"d0": n}, AVX512, schedule, after_passes=after_passes)
+    (wanted,) = evaluate([output], feeds, {"d0": n})
+    np.testing.assert_allclose(got, wanted, rtol=2e-4, atol=5e-5)
+
+
 @pytest.mark.parametrize("shape", [(64, 192, 512), (33, 384, 384), (197, 384, 64)])
 def test_native_code_computes_the_product(shape: tuple[int, int, int]) -> None:
     target = host_target()
@@ -123,7 +134,14 @@ def test_native_code_computes_the_product(shape: tuple[int, int, int]) -> None:
 
 @pytest.mark.parametrize(
     ("shape", "depth", "columns"),
-    [((128,), 768, 768), ((197,), 384, 1536), ((49,), 3072, 768), ((4, 64), 512, 512), ((784,), 256, 512)],
+    [
+        ((128,), 768, 768),
+        ((symbol("d0") * 128,), 768, 768),
+        ((197,), 384, 1536),
+        ((49,), 3072, 768),
+        ((4, 64), 512, 512),
+        ((784,), 256, 512),
+    ],
 )
 @pytest.mark.parametrize("target", [AVX512, NEON])
 def test_large_products_take_seven_of_half_the_size(
@@ -139,6 +157,8 @@ def test_large_products_take_seven_of_half_the_size(
     ("shape", "depth", "columns"),
     [
         ((symbol("n"),), 768, 768),  # as many rows as the run says: they may be few
+        ((symbol("n") * 8,), 768, 768),  # or four pairs
+        ((symbol("n") * 197,), 768, 768),  # one pair would be of two inputs
         ((1,), 768, 768),
         ((12,), 768, 768),  # the weights are what takes time
         ((3136,), 64, 256),  # sums as short as what they are made of
