@@ -68,8 +68,8 @@ def strassen_stages(product: Product, block: int) -> StrassenStages:
     """``product``, of an even number of steps and of blocks of columns, by one step of the recursion."""
     op, name = product.tensor.op, product.tensor.name
     assert isinstance(op, Compute)
-    *outer, rows, columns = op.axes
-    shape, names = tuple(a.extent for a in outer), tuple(a.name for a in outer)
+    *outer, rows, _ = op.axes
+    shape, names = tuple(a.extent for a in outer), tuple(f"outer{i}" for i in range(len(outer)))
     pairs, depth, half = as_dim(ceil_div(lift(rows.extent), 2)), product.depth // 2, product.columns // 2
     weight = placeholder(f"{product.weight.tensor.name}.sums", (PRODUCTS, half, depth), product.weight.dtype)
 
@@ -102,7 +102,7 @@ def strassen_stages(product: Product, block: int) -> StrassenStages:
         terms = [made[(*at, p, m // 2, n // (2 * block) * block + n % block)] for p in range(PRODUCTS)]
         return combination(Y_MATRIX, m % 2 * 2 + n // block % 2, terms)
 
-    output = compute(product.tensor.shape, output_body, name=name, axes=(*names, rows.name, columns.name))
+    output = compute(product.tensor.shape, output_body, name=name, axes=[a.name for a in op.axes])
     return StrassenStages(weight, sums, accumulated, made, output)
 
 

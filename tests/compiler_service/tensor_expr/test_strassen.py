@@ -20,7 +20,7 @@ from compiler_service.tensor_expr.strassen import (
     measured_error,
     strassen_stages,
 )
-from compiler_service.tensor_expr.tensor import Placeholder, ReduceOp, Tensor, placeholder, reduce, topological
+from compiler_service.tensor_expr.tensor import Compute, Placeholder, ReduceOp, Tensor, placeholder, reduce, topological
 from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 
@@ -68,6 +68,16 @@ def test_the_stages_compute_the_product(shape: tuple[object, ...], block: int, b
     (got,) = evaluate([stages.output], {t: own[t.name] for t in arguments}, {"n": 5})
     np.testing.assert_array_equal(got, x @ (w.T if by_column else w))
     assert set(stage_names(stages.output).values()) >= {"y.sums", "y.product", "y"}
+
+
+def test_stages_have_axes_of_their_own() -> None:
+    x, w = placeholder("x", (3, 4, 6), F32), placeholder("w", (8, 6), F32)
+    plain = reduce(ReduceOp.SUM, (3, 4, 8), (6,), lambda n, p, t, k: x[n, p, k] * w[t, k], axes=("n", "p", "t"))
+    found = product_of(stage_of_tensor(plain))
+    assert found is not None
+    for tensor in topological(strassen_stages(found, 1).output):
+        names = [a.name for a in tensor.op.all_axes] if isinstance(tensor.op, Compute) else []
+        assert len(names) == len(set(names))
 
 
 @pytest.mark.parametrize("columns", [0, 1])
