@@ -112,12 +112,14 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
         case Alias():
             return _alias(state, state.stage(step.stage))
         case CacheRead() | Pack() | Prefetch() | FetchNext():
-            return _apply_to_argument(state, step, _placeholder(placeholders, step.tensor))
+            argument = _placeholder(placeholders, step.tensor)
+            return _apply_to_argument(state, step, state.transformed.get(argument, argument))
         case _:
             return replaced(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
 
 
 def _apply_to_argument(state: State, step: CacheRead | Pack | Prefetch | FetchNext, argument: Tensor) -> State:
+    """``argument`` is what is read in its place."""
     match step:
         case CacheRead():
             return _cache_read(state, argument, step)
@@ -130,7 +132,7 @@ def _apply_to_argument(state: State, step: CacheRead | Pack | Prefetch | FetchNe
 
 
 def _pack(state: State, argument: Tensor, step: Pack) -> State:
-    return replace(state, packs={**state.packs, state.transformed.get(argument, argument): step})
+    return replace(state, packs={**state.packs, argument: step})
 
 
 def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
@@ -138,15 +140,14 @@ def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
     loop = stage.loop(step.loop)
     if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
         raise misfit(f"{stage.name} can ask for data in a loop of its reduction only", received=step.loop)
-    tensor = state.transformed.get(argument, argument)
-    load = next((e for e in loads(stage.body) if e.tensor is tensor), None)
+    load = next((e for e in loads(stage.body) if e.tensor is argument), None)
     if load is None:
         raise misfit(f"{stage.name} does not read {step.tensor}")
-    if tensor not in state.packs and not stage.reads_rows(load):
+    if argument not in state.packs and not stage.reads_rows(load):
         raise misfit(
             f"{step.tensor} is not read along rows that follow each other", "rows of the reduction, or a step pack"
         )
-    return _asking(state, step, Ahead(tensor, step.sweeps))
+    return _asking(state, step, Ahead(argument, step.sweeps))
 
 
 def _skip_padding(state: State, step: SkipPadding) -> State:

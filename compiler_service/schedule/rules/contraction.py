@@ -381,7 +381,7 @@ class _Plan:
         assert reduced is not None
         if any(not isinstance(a.extent, int) for a in reduced.axes):
             return []
-        name = weight.tensor.name
+        name = self._argument.name
         loop = next(n for n in (*tasks, *blocks) if n == f"{self._columns.name}.{self._blocking.tile}")
         column = f"{name}_{own}"
         steps: list[Step] = [

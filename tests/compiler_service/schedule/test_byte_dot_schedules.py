@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.steps import DotBytes, Prefetch, Schedule, from_json, to_json
+from compiler_service.schedule.steps import CacheRead, DotBytes, Prefetch, Schedule, from_json, to_json
 from compiler_service.tensor_expr.byte_dots import Words
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.evaluate import evaluate
@@ -97,6 +97,14 @@ def is_by_dots(schedule: Schedule) -> bool:
 @pytest.mark.parametrize(("rows", "depth", "columns"), [(7, 64, 48), (33, 8, 20), (5, 63, 32), (1, 12, 7), (4, 3, 16)])
 def test_products_of_matrices(rows: int, depth: int, columns: int, target: Target) -> None:
     assert is_by_dots(check(matmul(rows, depth, columns, kind_of(target)), target, {}))
+
+
+@pytest.mark.parametrize("target", WITH_DOTS)
+def test_rows_times_a_vector(target: Target) -> None:
+    x, w = placeholder("x", (40, 64), kind_of(target)), placeholder("w", (64,), DType.INT8)
+    schedule = check(matmul_integer(x, w), target, {})
+    assert is_by_dots(schedule)
+    assert [s.tensor for s in schedule if isinstance(s, CacheRead)] == ["x"]
 
 
 @pytest.mark.parametrize("rows", [1, 2, 19])
