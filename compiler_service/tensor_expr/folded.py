@@ -11,6 +11,7 @@ moves values between lanes.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -35,6 +36,12 @@ class Product:
     weight_columns: int
     columns: int
     depth: int
+
+    def element(self, at: Sequence[Expr], k: Expr) -> Load:
+        """``data[.., k]`` where the axes of ``tensor`` but the last are ``at``."""
+        assert isinstance(self.tensor.op, Compute)
+        places = dict(zip([a.var for a in self.tensor.op.axes[:-1]], at, strict=True))
+        return self.data.tensor[(*(substitute(i, places) for i in self.data.indices[:-1]), k)]
 
 
 def match_product(tensor: Tensor, data: Load, weight: Load) -> Product | None:
@@ -73,9 +80,7 @@ def folded_stages(product: Product, parts: int) -> FoldedStages:
 
     def body(*index: Expr) -> Expr:
         *at, q, k = index
-        places = dict(zip([a.var for a in outer], at, strict=True))
-        read = [substitute(i, places) for i in product.data.indices[:-1]]
-        return product.data.tensor[(*read, k * parts + q % parts)] * weight[(k, q)]
+        return product.element(at, k * parts + q % parts) * weight[(k, q)]
 
     folded = reduce(
         ReduceOp.SUM,

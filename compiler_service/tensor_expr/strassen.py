@@ -21,9 +21,9 @@ import numpy as np
 
 from compiler_service.tensor_expr.combination import Matrix, combination
 from compiler_service.tensor_expr.folded import Product
-from compiler_service.tensor_expr.tensor import Axis, Compute, ReduceOp, Tensor, compute, placeholder, reduce
+from compiler_service.tensor_expr.tensor import Compute, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dim import Dim, as_dim
-from shared_ir.expr import Expr, ceil_div, lift, minimum, substitute
+from shared_ir.expr import Expr, ceil_div, lift, minimum
 
 PRODUCTS = 7
 
@@ -77,7 +77,7 @@ def strassen_stages(product: Product, block: int) -> StrassenStages:
         *at, p, t, k = i
         last = lift(rows.extent) - 1
         places = (t * 2, minimum(t * 2 + 1, last) if rows.extent != as_dim(lift(pairs) * 2) else t * 2 + 1)
-        quarters = [_data(product, (*outer, rows), (*at, row), k + j * depth) for row in places for j in range(2)]
+        quarters = [product.element((*at, row), k + j * depth) for row in places for j in range(2)]
         return combination(X_MATRIX, p, quarters)
 
     sums = compute((*shape, PRODUCTS, pairs, depth), sums_body, name=f"{name}.sums", axes=(*names, "p", "t", "k"))
@@ -104,11 +104,6 @@ def strassen_stages(product: Product, block: int) -> StrassenStages:
 
     output = compute(product.tensor.shape, output_body, name=name, axes=[a.name for a in op.axes])
     return StrassenStages(weight, sums, accumulated, made, output)
-
-
-def _data(product: Product, axes: tuple[Axis, ...], at: tuple[Expr, ...], k: Expr) -> Expr:
-    places = dict(zip([a.var for a in axes], at, strict=True))
-    return product.data.tensor[(*(substitute(i, places) for i in product.data.indices[:-1]), k)]
 
 
 @dataclass(frozen=True)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from numpy.lib.stride_tricks import as_strided
 
+from compiler_service.codegen.jit import JitKernel
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.interpret import run as interpret
 from compiler_service.loop_ir.ir import For, Function, If, Let, Prefetch, Statement, substatements
@@ -55,6 +56,16 @@ def random_feeds(output: Tensor, symbols: Mapping[str, int], seed: int = 0) -> d
             high = 1 << 32 if tensor.dtype is DType.UINT32 else 3  # words hold codes
             feeds[tensor] = rng.integers(0, high, shape).astype(storage_dtype(tensor.dtype))
     return feeds
+
+
+def native(output: Tensor, feeds: Mapping[Tensor, np.ndarray], target: Target, schedule: Schedule) -> np.ndarray:
+    """The output, of float32 and known extents, as machine code of this host computes it."""
+    arguments, names = arguments_of(output), stage_names(output)
+    kernel = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
+    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
+    kernel([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
+    kernel.close()
+    return result
 
 
 def interpreted(

@@ -6,15 +6,10 @@ import numpy as np
 import pytest
 
 from compiler_service.codegen.host import host_target
-from compiler_service.codegen.jit import JitKernel
-from compiler_service.loop_ir import passes
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.apply import apply_schedule
-from compiler_service.schedule.lower import lower
-from compiler_service.schedule.packing import preparation_of
 from compiler_service.schedule.rules import METHODS, default_schedule
 from compiler_service.schedule.rules.strassen import Blocking, strassen_plan
-from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import (
     Pack,
     Parallel,
@@ -37,8 +32,8 @@ from tests.compiler_service.schedule.kernels import (
     NEON,
     ONE_QUICK_TARGET,
     TARGETS,
-    arguments_of,
     interpreted,
+    native,
     random_feeds,
 )
 
@@ -123,11 +118,8 @@ def test_native_code_computes_the_product(shape: tuple[int, int, int]) -> None:
     rows, depth, columns = shape
     output, constants = product((rows,), depth, columns)
     schedule = default_schedule(output, constants, target, NAMES)
-    arguments, names, feeds = arguments_of(output), stage_names(output), random_feeds(output, {})
-    native = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
-    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
-    native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
-    native.close()
+    feeds = random_feeds(output, {})
+    result = native(output, feeds, target, schedule)
     (wanted,) = evaluate([output], feeds, {})
     np.testing.assert_allclose(result, wanted, rtol=2e-4, atol=2e-4)
 

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from compiler_service.codegen.host import host_target
-from compiler_service.codegen.jit import JitKernel
 from compiler_service.loop_ir import passes
 from compiler_service.loop_ir.ir import (
     Allocate,
@@ -42,6 +41,7 @@ from tests.compiler_service.schedule.kernels import (
     TARGETS,
     arguments_of,
     interpreted,
+    native,
     prefetched_by,
     random_feeds,
 )
@@ -74,13 +74,8 @@ def computed_natively(output: Tensor, constants: frozenset[Tensor]) -> tuple[dic
         output, constants, replace(target, vector_bits=256, vector_registers=16), methods=("winograd",)
     )
     assert any(isinstance(step, Winograd) for step in schedule)
-    arguments, names = arguments_of(output), stage_names(output)
     feeds = random_feeds(output, {})
-    native = JitKernel(passes.run(lower("kernel", output, arguments, [], schedule, target)), target)
-    result = np.zeros(tuple(int(str(d)) for d in output.shape), np.float32)
-    native([*(preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments), result])
-    native.close()
-    return dict(feeds), result
+    return dict(feeds), native(output, feeds, target, schedule)
 
 
 CASES = {
