@@ -43,6 +43,12 @@ def reductions(state: State) -> tuple[Stage, ...]:
     return tuple(s for s in state.stages.values() if s.reduction is not None)
 
 
+def only_reduction(state: State) -> Stage | None:
+    """The reduction, where there is no other."""
+    found = reductions(state)
+    return found[0] if len(found) == 1 else None
+
+
 def accumulated(kernel: KernelView) -> Schedule:
     """The step by which an output that is a reduction itself is accumulated apart."""
     output = kernel.state.output

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import KernelView, accumulated, depends, inlined, reductions
+from compiler_service.schedule.analysis import KernelView, accumulated, depends, inlined, only_reduction
 from compiler_service.schedule.rules.contraction_match import Contraction, match_contraction, same_axes
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import (
@@ -64,12 +64,14 @@ class _Product:
 
 
 def _match(state: State, kernel: KernelView, target: Target) -> _Product | None:
-    found = reductions(state)
-    if len(found) != 1:
-        return None
-    (stage,) = found
-    match = match_contraction(stage)
-    if match is None or match.rows is None or match.groups or not same_axes(state, stage):
+    stage = only_reduction(state)
+    if (
+        stage is None
+        or (match := match_contraction(stage)) is None
+        or match.rows is None
+        or match.groups
+        or not same_axes(state, stage)
+    ):
         return None
     assert stage.reduction is not None
     axes, data, reduced = stage.compute.axes, match.data, stage.reduction.axes

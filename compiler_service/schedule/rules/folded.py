@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, is_free, reductions
+from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, is_free, only_reduction
 from compiler_service.schedule.state import State, product_of
 from compiler_service.schedule.steps import (
     ComputeAt,
@@ -46,16 +46,13 @@ class _Tile:
 
 
 def folded_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    found = reductions(kernel.state)
-    if len(found) != 1:
-        return None
-    product = product_of(found[0])
-    if product is None or not _applies(kernel, product):
+    stage = only_reduction(kernel.state)
+    if stage is None or (product := product_of(stage)) is None or not _applies(kernel, product):
         return None
     tile = _choose(product, target)
     if tile is None:
         return None
-    name = found[0].name
+    name = stage.name
     before: Schedule = (Fold(name, product.weight.tensor.name, _PARTS, product.weight_columns),)
     before = (*before, *inlined(kernel.after(before), frozenset({f"{name}.folded"})))
     return (*before, *_loops(kernel.after(before), f"{name}.folded", product, tile, target))

@@ -9,7 +9,15 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import KernelView, depends, ends_in_place, inlined, is_free, reductions, slope
+from compiler_service.schedule.analysis import (
+    KernelView,
+    depends,
+    ends_in_place,
+    inlined,
+    is_free,
+    only_reduction,
+    slope,
+)
 from compiler_service.schedule.rules.packing import packing, prefetch_distance
 from compiler_service.schedule.state import Stage, grouped_convolution_of
 from compiler_service.schedule.steps import (
@@ -38,13 +46,10 @@ _TILES_OF_UNKNOWN_ROW = 8
 
 
 def grouped_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    found = reductions(kernel.state)
-    if len(found) != 1:
+    stage = only_reduction(kernel.state)
+    if stage is None or (conv := grouped_convolution_of(stage)) is None or not _applies(kernel, conv, target):
         return None
-    conv = grouped_convolution_of(found[0])
-    if conv is None or not _applies(kernel, conv, target):
-        return None
-    name = found[0].name
+    name = stage.name
     source = kernel.state.stage_of(conv.data.tensor)
     local = None if source is None or is_free(source) or _is_edge(source, conv) else source.name
     before: Schedule = (Diagonals(name, conv.weight.tensor.name),)

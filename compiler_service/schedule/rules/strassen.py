@@ -11,7 +11,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, is_free, reductions
+from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, is_free, only_reduction
 from compiler_service.schedule.rules.contraction_tasks import TASK_CYCLES, WEIGHT_BYTES, reading_cycles
 from compiler_service.schedule.rules.packing import L2_BYTES, near_distance, packing, prefetch_distance
 from compiler_service.schedule.state import product_of
@@ -72,14 +72,11 @@ def strassen_schedule(kernel: KernelView, target: Target) -> Schedule | None:
 
 def strassen_plan(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
     """The schedule with ``blocking``, by default what the model chooses; None where the algorithm does not apply or pay."""
-    found = reductions(kernel.state)
-    if len(found) != 1:
-        return None
-    product = product_of(found[0])
-    if product is None or not _applies(kernel, product, target):
+    stage = only_reduction(kernel.state)
+    if stage is None or (product := product_of(stage)) is None or not _applies(kernel, product, target):
         return None
     blocking = blocking or _choose(product, target)
-    return None if blocking is None else _Plan(kernel, product, found[0].name, target, blocking).steps()
+    return None if blocking is None else _Plan(kernel, product, stage.name, target, blocking).steps()
 
 
 def _applies(kernel: KernelView, product: Product, target: Target) -> bool:

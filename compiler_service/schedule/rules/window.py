@@ -23,6 +23,7 @@ from compiler_service.schedule.analysis import (
     contiguous_axis,
     depends,
     inlined,
+    only_reduction,
     reductions,
     slope,
 )
@@ -61,8 +62,7 @@ _LARGEST_UNROLLED_WINDOW = 16
 
 
 def window_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    found = reductions(kernel.state)
-    if len(found) != 1:
+    if only_reduction(kernel.state) is None:
         return None
     steps = accumulated(kernel)
     steps += inlined(kernel.after(steps))

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import prod
 
-from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, reductions
+from compiler_service.schedule.analysis import KernelView, ends_in_place, inlined, only_reduction
 from compiler_service.schedule.rules.packing import near_distance, packing, prefetch_distance
 from compiler_service.schedule.rules.winograd_model import (
     FLOAT,
@@ -52,14 +52,11 @@ def winograd_schedule(kernel: KernelView, target: Target) -> Schedule | None:
 
 def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
     """The schedule with ``blocking``, by default what the model chooses; None where filtering does not apply or pay."""
-    found = reductions(kernel.state)
-    if len(found) != 1:
-        return None
-    conv = convolution_of(found[0])
-    if conv is None or not _applies(kernel, conv, target) or not ends_in_place(kernel, conv.tensor):
+    stage = only_reduction(kernel.state)
+    if stage is None or (conv := convolution_of(stage)) is None or not _applies(kernel, conv, target):
         return None
     blocking = blocking or choose_blocking(conv, target)
-    return None if blocking is None else _Plan(kernel, conv, found[0].name, target, blocking).steps()
+    return None if blocking is None else _Plan(kernel, conv, stage.name, target, blocking).steps()
 
 
 def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
@@ -67,7 +64,8 @@ def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
     constant = weight in kernel.constants and isinstance(weight.op, Placeholder)
     width = vector_width(conv, target)
     whole = width > 0 and (conv.depth // conv.planes % width == 0 or not conv.taps)  # no vector crosses planes
-    return constant and is_considered(conv) and conv.tensor.dtype is DType.FLOAT32 and whole
+    known = constant and is_considered(conv) and conv.tensor.dtype is DType.FLOAT32
+    return known and whole and ends_in_place(kernel, conv.tensor)
 
 
 class _Plan:
