@@ -17,7 +17,8 @@ from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
 from typing import Protocol
 
-from runtime_service.messages import Array, Cancellation
+from runtime_service.arrays import Array
+from runtime_service.messages import Cancellation
 from runtime_service.rows import Arrays, chunks, concatenate, group_key, row_count, split
 from shared_ir.errors import ErrorCode, IngotError
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from runtime_service.messages import Array
+from runtime_service.arrays import Array
 from shared_ir.arrays import storage_dtype
 from shared_ir.byte_strings import bytes_of, strings_of
 from shared_ir.dtype import DType

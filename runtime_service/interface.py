@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime_service.executors.executor import Array
+from runtime_service.arrays import Array
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
 from shared_ir.dtype import DType

@@ -8,9 +8,10 @@ from typing import Literal, Protocol
 
 import numpy as np
 
+from runtime_service.arrays import Array, aligned_bytes
 from runtime_service.cpu import check_host
 from runtime_service.executors.aot import AotExecutor
-from runtime_service.executors.executor import Array, Executor, aligned_bytes
+from runtime_service.executors.executor import Executor
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.signature import Signature
 from runtime_service.library import Handle, Library

@@ -5,13 +5,10 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
-import numpy as np
-
+from runtime_service.arrays import Array
 from shared_ir.dtype import DType
 
-Array = np.ndarray[Any, np.dtype[Any]]
 Parameter = bool | int | float | str
 """A value of the ``parameters`` maps of the Open Inference Protocol."""
 

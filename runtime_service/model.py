@@ -10,7 +10,8 @@ from typing import Any, NoReturn, Self
 
 import numpy as np
 
-from runtime_service.executors.executor import Array, Executor, LaunchProfile
+from runtime_service.arrays import Array
+from runtime_service.executors.executor import Executor, LaunchProfile
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import Signature

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import numpy as np
 
-from runtime_service.executors.executor import Array
+from runtime_service.arrays import Array
 from runtime_service.loader import load_model
 from runtime_service.model import Model
 from shared_ir.errors import IngotError

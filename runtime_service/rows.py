@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
-from runtime_service.messages import Array
+from runtime_service.arrays import Array
 from shared_ir.dim import Dim, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var

@@ -8,8 +8,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Protocol
 
+from runtime_service.arrays import Array
 from runtime_service.batcher import Batcher, BatchOptions, Result
-from runtime_service.messages import Array, Cancellation
+from runtime_service.messages import Cancellation
 from runtime_service.statistics import ModelObserver
 from shared_ir.plan import TensorSpec
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from runtime_service.arrays import Array
 from runtime_service.datatypes import wire_name
-from runtime_service.messages import Array, InferRequest, TensorData
+from runtime_service.messages import InferRequest, TensorData
 from shared_ir.dim import Dim, dims_text
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var

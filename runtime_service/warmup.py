@@ -13,8 +13,8 @@ from typing import Protocol
 
 import numpy as np
 
+from runtime_service.arrays import Array
 from runtime_service.datatypes import numpy_dtype
-from runtime_service.messages import Array
 from runtime_service.rows import concatenate, split
 from shared_ir.dim import dim_symbols, evaluate
 from shared_ir.dtype import DType

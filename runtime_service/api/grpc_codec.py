@@ -8,8 +8,9 @@ from typing import Any
 import numpy as np
 
 from runtime_service.api.deadline import deadline
+from runtime_service.arrays import Array
 from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
-from runtime_service.messages import Array, Cancellation, InferRequest, InferResponse, TensorData
+from runtime_service.messages import Cancellation, InferRequest, InferResponse, TensorData
 from runtime_service.validation import check_parameters
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from runtime_service.executors.executor import Array
+from runtime_service.arrays import Array
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import (
     CallShapes,

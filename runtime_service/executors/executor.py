@@ -4,15 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Protocol
 
-import numpy as np
-from numpy.typing import NDArray
-
-if TYPE_CHECKING:
-    from runtime_service.executors.objects import Objects
-
-Array = NDArray[Any]
+from runtime_service.arrays import Array
+from runtime_service.executors.objects import Objects
 
 
 @dataclass(frozen=True)
@@ -50,10 +45,3 @@ class Executor(Protocol):
     def close(self) -> None:
         """Free threads and memory; nothing may run any more."""
         ...
-
-
-def aligned_bytes(size: int, alignment: int = 64) -> Array:
-    """Uninitialised memory of ``size`` bytes whose address is a multiple of ``alignment``."""
-    block = np.empty(size + alignment, np.uint8)
-    start = -block.ctypes.data % alignment
-    return block[start : start + size]

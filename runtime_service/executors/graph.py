@@ -8,7 +8,8 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime_service.executors.executor import Array, LaunchProfile, aligned_bytes
+from runtime_service.arrays import Array, aligned_bytes
+from runtime_service.executors.executor import LaunchProfile
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, copy_memory
 from runtime_service.executors.sizes import Sizes

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
-from runtime_service.executors.executor import Array
+from runtime_service.arrays import Array
 from shared_ir.errors import ErrorCode, IngotError
 
 Items: TypeAlias = "list[Array]"

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from runtime_service.executors.executor import Array
+from runtime_service.arrays import Array
 from runtime_service.library import CTensor, Handle, tensors
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import dim_text, dims_text

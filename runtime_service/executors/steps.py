@@ -7,8 +7,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from runtime_service.arrays import Array, aligned_bytes
 from runtime_service.executors.calls import run_call, view
-from runtime_service.executors.executor import Array, aligned_bytes
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
 from runtime_service.executors.sizes import Sizes

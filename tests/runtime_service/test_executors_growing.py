@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 import pytest
 
-from runtime_service.executors.executor import Array
+from runtime_service.arrays import Array
 from runtime_service.loader import load_model
 from runtime_service.model import Model
 from shared_ir.errors import ErrorCode, IngotError

@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from runtime_service.messages import Array
+from runtime_service.arrays import Array
 from runtime_service.policies import Catalogue
 from runtime_service.served import LoadedModel
 from runtime_service.server import RuntimeServer

@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from pathlib import Path
 
-from runtime_service.messages import Array
+from runtime_service.arrays import Array
 from runtime_service.server import RuntimeServer, serve
 from runtime_service.settings import Settings
 from tests.runtime_service.toy_models import ToyModel, ToySource, scale_model
