@@ -131,9 +131,8 @@ class Grouping:
         (pooled,), read = self.nodes[start].results, self.nodes[start].operands[0]
         if self.nodes[target].operands[0] != pooled or len(self.paths.between(start, target)) > 1:
             return
-        axis = int_attribute(self.nodes[target], "axis", -1)
         channels, known = pooled.shape[-1], all(isinstance(d, int) for d in read.shape[1:])
-        if axis not in (-1, pooled.type.rank - 1) or not known or not isinstance(channels, int):
+        if not _is_along_last_axis(self.nodes[target]) or not known or not isinstance(channels, int):
             return
         rows = elements(pooled) // channels
         if elements(read) <= _MOST_POOLED * rows and self._fits([start, target]):
@@ -220,9 +219,12 @@ def _is_over_columns(node: Node) -> bool:
     """Whether it is softmax over the last axis, in single precision."""
     if node.op not in SOFTMAX:
         return False
-    (result,) = node.results
-    axis = int_attribute(node, "axis", -1)
-    return result.dtype is DType.FLOAT32 and axis in (-1, result.type.rank - 1)
+    return node.results[0].dtype is DType.FLOAT32 and _is_along_last_axis(node)
+
+
+def _is_along_last_axis(node: Node) -> bool:
+    """Whether the attribute ``axis`` names the last axis of the first result."""
+    return int_attribute(node, "axis", -1) in (-1, node.results[0].type.rank - 1)
 
 
 def paths_of(nodes: Sequence[Node], graph: Graph) -> PostDominators:

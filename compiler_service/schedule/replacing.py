@@ -19,7 +19,7 @@ from compiler_service.schedule.state import (
 from compiler_service.schedule.steps import Diagonals, DotBytes, Fold, Strassen, Winograd, WithWeights
 from compiler_service.tensor_expr.byte_dots import ByteProduct, DotStages, dot_stages
 from compiler_service.tensor_expr.diagonals import diagonal_stages
-from compiler_service.tensor_expr.folded import folded_stages
+from compiler_service.tensor_expr.folded import Product, folded_stages
 from compiler_service.tensor_expr.strassen import strassen_stages
 from compiler_service.tensor_expr.tensor import Compute, Load, Tensor, loads
 from compiler_service.tensor_expr.winograd import winograd_stages
@@ -99,9 +99,8 @@ def dot_stages_of(state: State, stage: Stage) -> tuple[ByteProduct, DotStages] |
 
 def _with_fold(state: State, stage: Stage, step: Fold, weight: Tensor) -> State:
     """The product ``stage`` with several steps of its sums side by side (see the step ``Fold``)."""
-    product = product_of(stage)
-    fits = product is not None and product.weight.tensor is weight and product.weight_columns == step.columns
-    if product is None or not fits or step.parts < 2 or product.depth % step.parts:
+    product = _product_by(stage, step, weight)
+    if product is None or step.parts < 2 or product.depth % step.parts:
         raise misfit(f"{stage.name} is not a product by {step.weight} of {step.parts} steps at a time")
     made = folded_stages(product, step.parts)
     return replace(
@@ -111,21 +110,21 @@ def _with_fold(state: State, stage: Stage, step: Fold, weight: Tensor) -> State:
 
 def _with_strassen(state: State, stage: Stage, step: Strassen, weight: Tensor) -> State:
     """The product ``stage`` by products of quarters (see the step ``Strassen``)."""
-    product = product_of(stage)
-    fits = product is not None and product.weight.tensor is weight and product.weight_columns == step.columns
-    if (
-        product is None
-        or not fits
-        or product.tensor.rank < 2
-        or product.depth % 2
-        or product.columns % (2 * step.block)
-    ):
+    product = _product_by(stage, step, weight)
+    if product is None or product.tensor.rank < 2 or product.depth % 2 or product.columns % (2 * step.block):
         raise misfit(
             f"{stage.name} is not a product of rows by {step.weight}, of an even number of steps and of blocks of columns"
         )
     made = strassen_stages(product, step.block)
     stages = (made.sums, made.accumulated, made.product, made.output)
     return replace(_replaced(state, stage, stages), transformed={**state.transformed, weight: made.weight})
+
+
+def _product_by(stage: Stage, step: Fold | Strassen, weight: Tensor) -> Product | None:
+    """``stage`` as the product by ``weight`` that ``step`` takes it for."""
+    product = product_of(stage)
+    fits = product is not None and product.weight.tensor is weight and product.weight_columns == step.columns
+    return product if fits else None
 
 
 def _replaced(state: State, stage: Stage, tensors: Sequence[Tensor]) -> State:

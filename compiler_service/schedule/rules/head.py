@@ -6,8 +6,6 @@ and the output then read.
 
 from __future__ import annotations
 
-import math
-
 from compiler_service.schedule.analysis import (
     KernelView,
     accumulated,
@@ -17,10 +15,9 @@ from compiler_service.schedule.analysis import (
     reads_in_place,
     reductions,
 )
-from compiler_service.schedule.rules.row import along_row, free_loops
+from compiler_service.schedule.rules.row import along_row, free_loops, row_tasks
 from compiler_service.schedule.state import Stage, State
 from compiler_service.schedule.steps import ROOT, ComputeAt, Parallel, Reorder, Schedule, Step
-from compiler_service.schedule.tasks import count, stage_cycles, task_loops
 from compiler_service.schedule.tiles import lanes, vector_loops
 from compiler_service.tensor_expr.tensor import loads
 from shared_ir.target import Target
@@ -61,8 +58,7 @@ def _shares_rows(state: State, pooled: Stage) -> bool:
 def _loops(state: State, pooled: Stage, target: Target) -> Schedule:
     output = state.output
     *rows, column = output.compute.axes
-    cycles = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
-    tasks = task_loops(output.name, rows, cycles / max(1, math.prod(count(a.extent) for a in rows)), target)
+    tasks = row_tasks(state, rows, target)
     outer = (*tasks.parallel, *tasks.serial)
     vectors, inner = free_loops(output, (column.name,), target)
     parallel = (Parallel(output.name, tasks.parallel),) if tasks.parallel else ()

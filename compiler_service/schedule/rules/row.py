@@ -72,7 +72,7 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     bound = bound_axes(state, output, aliased)
     free = tuple(a.name for a in output.compute.axes if a.name not in bound)
     turn = 0 if aliased else _rows_of_a_turn(state, target)
-    tasks = _tasks(state, [a for a in output.compute.axes if a.name in bound], target, bool(turn))
+    tasks = row_tasks(state, [a for a in output.compute.axes if a.name in bound], target, bool(turn))
     rows = (*tasks.parallel, *tasks.serial)
     together, tile = _staggered(output, tasks) if turn else _together(state, output, tasks, target)
     staggers = bool(turn and tile)
@@ -201,7 +201,7 @@ def _most_rows(state: State, target: Target) -> int:
     return min(wanted, int(_CACHE_SHARE * target.l1 / longest))
 
 
-def _tasks(state: State, rows: list[Axis], target: Target, turns: bool) -> TaskLoops:
+def row_tasks(state: State, rows: list[Axis], target: Target, turns: bool = False) -> TaskLoops:
     """Rows that take turns are a task for each core: more of them would only have more ends."""
     total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
     for axis in rows:
@@ -268,11 +268,9 @@ def _sweep(state: State, stage: Stage, target: Target) -> tuple[str, str] | None
 def along_row(stage: Stage, target: Target, staggers: bool = False) -> Schedule:
     """Loops of a stage inside a row."""
     spatial = tuple(a.name for a in stage.compute.axes)
-    width = lanes(target, stage.tensor.dtype)
     if stage.reduction is None:
-        last = stage.compute.axes[-1].extent
-        vectors, inner = vector_loops(stage, spatial[-1], width, _unrolled(last, width, staggers), last)
-        return (*vectors, Reorder(stage.name, (*spatial[:-1], *inner)))
+        vectors, inner = free_loops(stage, spatial, target, staggers)
+        return (*vectors, Reorder(stage.name, inner))
     vectors, inner = _reduced_loops(stage, target, staggers)
     return (*vectors, Reorder(stage.name, (*spatial, *inner))) if inner else ()
 

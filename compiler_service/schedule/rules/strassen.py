@@ -66,11 +66,7 @@ class Blocking:
     vectors: int
 
 
-def strassen_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    return strassen_plan(kernel, target)
-
-
-def strassen_plan(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
+def strassen_schedule(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
     """The schedule with ``blocking``, by default what the model chooses; None where the algorithm does not apply or pay."""
     stage = only_reduction(kernel.state)
     if stage is None or (product := product_of(stage)) is None or not _applies(kernel, product, target):
@@ -193,7 +189,7 @@ class _Plan:
     """The steps for one product."""
 
     def __init__(self, kernel: KernelView, product: Product, name: str, target: Target, blocking: Blocking) -> None:
-        self._name, self._target, self._blocking, self._product = name, target, blocking, product
+        self._name, self._target, self._blocking = name, target, blocking
         self._weight = product.weight.tensor.name
         before = (Strassen(name, self._weight, product.weight_columns, lanes(target, DType.FLOAT32)),)
         keep = frozenset(f"{name}.{s}" for s in ("sums", "accumulated", "product"))

@@ -46,11 +46,7 @@ from shared_ir.dtype import DType
 from shared_ir.target import Target
 
 
-def winograd_schedule(kernel: KernelView, target: Target) -> Schedule | None:
-    return winograd_plan(kernel, target)
-
-
-def winograd_plan(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
+def winograd_schedule(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
     """The schedule with ``blocking``, by default what the model chooses; None where filtering does not apply or pay."""
     stage = only_reduction(kernel.state)
     if stage is None or (conv := convolution_of(stage)) is None or not _applies(kernel, conv, target):

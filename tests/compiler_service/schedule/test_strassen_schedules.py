@@ -9,7 +9,7 @@ from compiler_service.codegen.host import host_target
 from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.apply import apply_schedule
 from compiler_service.schedule.rules import METHODS, default_schedule
-from compiler_service.schedule.rules.strassen import Blocking, strassen_plan
+from compiler_service.schedule.rules.strassen import Blocking, strassen_schedule
 from compiler_service.schedule.steps import (
     Pack,
     Parallel,
@@ -62,7 +62,7 @@ def product(
 
 
 def planned(output: Tensor, constants: frozenset[Tensor], target: Target, blocking: Blocking) -> Schedule:
-    schedule = strassen_plan(KernelView.of(output, constants), target, blocking)
+    schedule = strassen_schedule(KernelView.of(output, constants), target, blocking)
     assert schedule is not None
     assert methods_of(schedule) == {"strassen"}
     return schedule

@@ -22,7 +22,7 @@ from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import Preparation, preparation_of
 from compiler_service.schedule.rules import default_schedule
-from compiler_service.schedule.rules.winograd import Blocking, winograd_plan
+from compiler_service.schedule.rules.winograd import Blocking, winograd_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule, Split, Winograd, from_json, to_json
 from compiler_service.tensor_expr.coalesce import coalesce
@@ -54,7 +54,7 @@ def kernel(output: Tensor) -> tuple[Tensor, frozenset[Tensor]]:
 
 
 def schedule_of(output: Tensor, constants: frozenset[Tensor], target: str, blocking: Blocking) -> Schedule:
-    plan = winograd_plan(KernelView.of(output, constants), TARGETS[target], blocking)
+    plan = winograd_schedule(KernelView.of(output, constants), TARGETS[target], blocking)
     assert plan is not None
     return plan
 
