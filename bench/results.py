@@ -92,6 +92,7 @@ def page(machine: Machine, reports: Sequence[Report], peaks: Peaks, rooflines: S
         "`reached` is the share of the bound: arithmetic at the peak, or bytes moved at least once at the bandwidth of the level",
         "that they fit in. Times are of all launches of a kernel in one run, each repeated where it stands by the model's own",
         "library: data and weights are then in the caches as far as they fit, while in the tables above weights arrive from memory.",
+        "Inputs begin where cache lines do, as the data behind the roofs does; in the tables above they lie where numpy puts them.",
         "",
     ]
     for roofline in rooflines:

@@ -6,7 +6,8 @@ much time is lost. Without ``--models`` only the machine's peaks are shown. Each
 that its data is in the cache whose bandwidth it is compared with; ``--warm 0`` times the launch of the run alone, which finds
 its data where the kernel before has left it. The model's own library repeats a launch and reads the clock: a time holds what the
 model pays for a launch in a run, waking its threads included, and nothing of Python. A launch in place goes on from its own
-result, whose values differ from those of the run.
+result, whose values differ from those of the run. Inputs begin where cache lines do, like all other data of a run and that of
+the roofs.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from bench.machine import describe_machine
 from bench.measurement import Say
 from bench.peaks import Peaks, measure_peaks
 from bench.plot import draw_roofline
+from runtime_service.arrays import aligned_copy
 from runtime_service.executors.executor import LaunchProfile
 from shared_ir.errors import IngotError
 from shared_ir.files import write_atomically
@@ -89,7 +91,8 @@ def profile_launches(
     specs = read_inputs(path)
     chosen = choose_shapes(path.stem, specs, shapes)
     with ingot.load(ingot.compile(path, shapes=chosen), threads=threads) as model:
-        return tuple(model.profile(make_inputs(specs, chosen), repeat, warm))
+        feeds = {name: aligned_copy(array) for name, array in make_inputs(specs, chosen).items()}
+        return tuple(model.profile(feeds, repeat, warm))
 
 
 HEADER = ("kernel", "launches", "us", "%", "GFLOP/s", "GB/s", "bound", "reached", "lost us", "computes", "for")

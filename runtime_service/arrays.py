@@ -14,3 +14,10 @@ def aligned_bytes(size: int, alignment: int = 64) -> Array:
     block = np.empty(size + alignment, np.uint8)
     start = -block.ctypes.data % alignment
     return block[start : start + size]
+
+
+def aligned_copy(array: Array, alignment: int = 64) -> Array:
+    """The elements of ``array``, C-contiguous in memory of its own whose address is a multiple of ``alignment``."""
+    copy = aligned_bytes(array.nbytes, alignment).view(array.dtype).reshape(array.shape)
+    copy[...] = array
+    return copy

@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from runtime_service.arrays import Array, aligned_bytes
+from runtime_service.arrays import Array, aligned_copy
 from runtime_service.cpu import check_host
 from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.executor import Executor
@@ -127,9 +127,7 @@ def map_weights(weights: bytes | memoryview | Path) -> Array:
     array = np.frombuffer(weights, np.uint8)
     if array.ctypes.data % ALIGNMENT == 0 or not array.nbytes:
         return array
-    aligned = aligned_bytes(array.nbytes, ALIGNMENT)
-    aligned[:] = array
-    return aligned
+    return aligned_copy(array, ALIGNMENT)
 
 
 def _check_plan(manifest: Manifest, plan: Plan, library: Library) -> None:

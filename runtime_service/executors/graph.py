@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,9 @@ from runtime_service.library import Handle
 from shared_ir.dim import dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import ALIGNMENT, Launch, Plan, Storage, launches
+
+_CLOCK_SPAN = 20_000.0
+"""Nanoseconds of which two looks at the clock, some tens of nanoseconds, are no part worth mention."""
 
 
 @dataclass(frozen=True)
@@ -59,8 +63,9 @@ class GraphExecutor:
     ) -> tuple[LaunchProfile, ...]:
         """Run ``repeat`` times and give every launch its median time, in the order of the plan.
 
-        With ``warm`` it is the mean time of so many further launches right after the one of the run, whose data is then in the
-        caches that hold it. One that writes over what it reads goes on from its own result; the run gets the first.
+        With ``warm`` it is the mean time of at least so many further launches right after the one of the run, whose data is then
+        in the caches that hold it; a launch shorter than what reading the clock costs is repeated until the clock does not count.
+        One that writes over what it reads goes on from its own result; the run gets the first.
         A launch inside a loop has the time of all its executions in a run; one in a branch not taken has 0.
         """
         runs: list[dict[int, _Measured]] = []
@@ -70,7 +75,7 @@ class GraphExecutor:
             def measure(step: Launch, resolved: Resolved, seen: dict[int, _Measured] = seen) -> None:
                 found = seen.setdefault(id(step), _Measured())
                 elapsed = self._time(step, resolved, 1)
-                found.nanoseconds += self._again(step, resolved, warm) if warm else elapsed
+                found.nanoseconds += self._again(step, resolved, _repeats(warm, elapsed)) if warm else elapsed
                 found.flops += resolved.flops
                 found.bytes += resolved.bytes
 
@@ -175,6 +180,11 @@ class GraphExecutor:
                 f"model {self._plan.name!r} needs {size} bytes for inputs of this size",
                 remedy="Send a smaller batch or give the process more memory.",
             ) from error
+
+
+def _repeats(warm: int, nanoseconds: float) -> int:
+    """Launches in a row between two looks at the clock, where one took ``nanoseconds``."""
+    return max(warm, math.ceil(_CLOCK_SPAN / max(nanoseconds, 1.0)))
 
 
 def overlap(blocks: Iterable[tuple[int, int]]) -> bool:

@@ -237,18 +237,19 @@ def test_profile_measures_the_kernel() -> None:
 
 
 def test_profile_repeats_launches_where_they_stand(artifact: Artifact, monkeypatch: pytest.MonkeyPatch) -> None:
-    ran: list[int] = []
-    time_kernel = Handle.time_kernel
+    ran: list[tuple[int, int]] = []
+    first = {0: 9_000.0, 1: 50.0, 2: 2e6}  # nanoseconds of the launch of the run, by kernel
 
     def counted(self: Handle, kernel: int, buffers: Any, symbols: Any, tasks: int, times: int) -> float:
-        ran.extend([kernel] * times)
-        return time_kernel(self, kernel, buffers, symbols, tasks, times)
+        ran.append((kernel, times))
+        return first[kernel] if times == 1 else 40.0
 
     monkeypatch.setattr(Handle, "time_kernel", counted)
     with load_model(artifact, threads=1) as model:
         rows = model.profile(toy_feeds(10), repeat=2, warm=3)
-    assert all(0 < row.seconds < 1 for row in rows)
-    assert len(ran) == 2 * 3 * (1 + 3)  # three launches twice: those of the run, and three times again
+    assert [row.seconds for row in rows] == [40e-9] * 3
+    # as often as asked, and more often where the time would be that of the clock
+    assert ran == [(0, 1), (0, 3), (1, 1), (1, 400), (2, 1), (2, 3)] * 2
 
 
 def test_profile_of_a_library_that_cannot_time(monkeypatch: pytest.MonkeyPatch) -> None:
