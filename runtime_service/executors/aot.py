@@ -30,7 +30,7 @@ class AotExecutor:
         outputs = call.allocate()
         point(call.input_rows, inputs)
         point(call.output_rows, outputs)
-        self._handle.run(call.inputs, call.outputs)
+        self._handle.run(*call.arguments)
         for index in call.owned:
             row = call.outputs[index]
             shape = tuple(row.shape[axis] for axis in range(row.rank))

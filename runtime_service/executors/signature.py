@@ -7,12 +7,12 @@ import itertools
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from runtime_service.arrays import Array
+from runtime_service.arrays import Array, address
 from runtime_service.library import CTensor, Handle, tensors
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import dim_text, dims_text
@@ -102,6 +102,11 @@ class CallShapes:
     owned: tuple[int, ...] = ()
 
     @cached_property
+    def arguments(self) -> tuple[int, int, int, int]:
+        """Address and number of the rows of ``inputs`` and ``outputs``, which this keeps alive."""
+        return ctypes.addressof(self.inputs), len(self.inputs), ctypes.addressof(self.outputs), len(self.outputs)
+
+    @cached_property
     def input_rows(self) -> tuple[CTensor, ...]:
         return tuple(self.inputs)
 
@@ -131,12 +136,7 @@ class CallShapes:
             IngotError: RESOURCE_EXHAUSTED.
         """
         try:
-            if self._together:
-                return self._allocate_together()
-            if None not in self.output_shapes:
-                known: Sequence[Any] = self.output_shapes
-                return list(map(np.empty, known, self.output_dtypes))  # twice as fast as the general way
-            return [None if s is None else np.empty(s, d) for s, d in self._outputs]
+            return self._allocate_together() if self._together else [make() for make in self._makers]
         except (MemoryError, ValueError) as error:
             raise IngotError(
                 ErrorCode.RESOURCE_EXHAUSTED,
@@ -148,6 +148,11 @@ class CallShapes:
     @property
     def _outputs(self) -> Iterator[tuple[tuple[int, ...] | None, np.dtype[Any]]]:
         return zip(self.output_shapes, self.output_dtypes, strict=True)
+
+    @cached_property
+    def _makers(self) -> tuple[Callable[[], Array | None], ...]:
+        """What makes the array of each output."""
+        return tuple(_nothing if s is None else partial(np.empty, s, d) for s, d in self._outputs)
 
     @cached_property
     def _together(self) -> dict[int, int]:
@@ -173,6 +178,10 @@ class CallShapes:
         return found
 
 
+def _nothing() -> None:
+    """The array of an output that only the run can shape."""
+
+
 class ShapeCache(Generic[_T]):
     """The last few hundred prepared calls, by input shapes. One thread at a time."""
 
@@ -191,21 +200,13 @@ class ShapeCache(Generic[_T]):
         return call
 
 
-_from_buffer: Callable[[Any], ctypes.c_char] = ctypes.c_char.from_buffer
-_address_of = ctypes.addressof
-
-
 def point(rows: Sequence[CTensor], arrays: Sequence[Array | None]) -> None:
     """Let every row point to the data of its array, or nowhere.
 
-    The buffer protocol tells addresses four times as fast as ``array.ctypes``, where it may write.
+    ``rows`` and ``arrays`` are of one length; to have ``zip`` check it costs as much as an array.
     """
-    try:
-        for row, array in zip(rows, arrays, strict=True):
-            row.data = _address_of(_from_buffer(array))
-    except (TypeError, ValueError, BufferError):  # read-only or empty arrays, element types of extensions, None
-        for row, array in zip(rows, arrays, strict=True):
-            row.data = None if array is None else array.ctypes.data
+    for row, array in zip(rows, arrays):  # noqa: B905
+        row.data = None if array is None else address(array)
 
 
 def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:

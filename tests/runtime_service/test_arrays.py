@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ml_dtypes
 import numpy as np
 import pytest
 
-from runtime_service.arrays import aligned_bytes, aligned_copy
+from runtime_service import arrays
+from runtime_service.arrays import address, aligned_bytes, aligned_copy
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000])
@@ -27,3 +29,34 @@ def test_aligned_copy(array: np.ndarray) -> None:
     assert copy.ctypes.data % 64 == 0 or not copy.size
     assert not np.shares_memory(copy, array)
     np.testing.assert_array_equal(copy, array)
+
+
+_BLOCK = np.arange(24, dtype=np.float32).reshape(4, 6)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [
+        _BLOCK,
+        _BLOCK[1:, ::2],
+        _BLOCK[::-1],
+        np.zeros((0, 3)),
+        np.array(5.0),
+        np.frombuffer(b"read only", np.uint8, offset=3),
+        np.ones(3, ml_dtypes.bfloat16),
+        np.array(["text"], object),
+        _BLOCK.view(np.recarray),
+    ],
+    ids=["plain", "strided", "reversed", "empty", "scalar", "read-only", "bfloat16", "objects", "subclass"],
+)
+def test_address(array: np.ndarray) -> None:
+    assert address is arrays._read_address  # the slow way is for other interpreters
+    assert address(array) == arrays._ask_address(array) == array.ctypes.data
+
+
+def test_addresses_are_asked_for_where_objects_lie_elsewise(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arrays, "_HEADER", arrays._HEADER + 8)  # that is the number of axes and the flags
+    assert arrays._choose() is arrays._ask_address
+    monkeypatch.undo()
+    monkeypatch.setattr("sys.implementation.name", "another")
+    assert arrays._choose() is arrays._ask_address
