@@ -6,10 +6,7 @@ three inputs, finding the plan of their shapes, making the output and entering n
 
 from __future__ import annotations
 
-import statistics
-import tempfile
 import time
-from pathlib import Path
 
 import numpy as np
 import onnx
@@ -17,6 +14,7 @@ from onnx import helper
 
 import ingot
 from bench.machine import describe_machine
+from bench.timing import Slice, Timing, summarize
 
 INPUTS = ("a", "b", "c")
 _SHAPE = (1, 16)
@@ -33,28 +31,24 @@ def sum_model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
-def seconds_per_call(calls: int = _CALLS, rounds: int = _ROUNDS) -> tuple[float, float]:
-    """The least and the median over ``rounds`` of the mean of ``calls`` calls."""
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "sum.onnx"
-        onnx.save(sum_model(), path)
-        artifact = ingot.compile(path)
+def time_call(calls: int = _CALLS, rounds: int = _ROUNDS) -> Timing:
+    """One call; a run that is timed is the mean of ``calls`` in a row, since the clock costs as much as parts of a call."""
     feeds = {name: np.ones(_SHAPE, np.float32) for name in INPUTS}
-    means = []
-    with ingot.load(artifact, threads=1) as model:
+    slices = []
+    with ingot.load(ingot.compile(sum_model().SerializeToString()), threads=1) as model:
         for _ in range(rounds):
             start = time.perf_counter()
             for _ in range(calls):
                 model.run(feeds)
-            means.append((time.perf_counter() - start) / calls)
-    return min(means), statistics.median(means)
+            slices.append(Slice(((time.perf_counter() - start) / calls,)))
+    return summarize(slices)
 
 
 def main() -> None:
     for line in describe_machine().lines():
         print(line)
-    least, median = seconds_per_call()
-    print(f"a call with {len(INPUTS)} inputs: {median * 1e6:.2f} us, at best {least * 1e6:.2f} us")
+    timing = time_call()
+    print(f"a call with {len(INPUTS)} inputs: {timing.median * 1e6:.2f} us, at best {timing.best * 1e6:.2f} us")
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ import numpy as np
 from compiler_service.codegen.host import host_target
 from compiler_service.codegen.jit import LoadedObject
 from compiler_service.codegen.machine import compile_ir
+from runtime_service.arrays import aligned_bytes
 from shared_ir.target import Target
 
 LEVELS = ("L1", "L2", "L3", "memory")
@@ -148,9 +149,8 @@ class _Call:
 
     def __init__(self, function: Callable[..., None], size: int, inner: int, half: int) -> None:
         self._function = function
-        memory = np.full(size + 2 * _PAGE, 0, np.uint8)
-        start = -memory.ctypes.data % _PAGE
-        self._memory = memory[start:]
+        self._memory = aligned_bytes(size + _PAGE, _PAGE)
+        self._memory.fill(0)
         self._memory[: size // 4 * 4].view(np.float32)[:] = 0.5
         self._buffers = (ctypes.c_void_p * 2)(self._memory.ctypes.data, self._memory.ctypes.data + half)
         self._symbols = (ctypes.c_int64 * 2)(0, inner)

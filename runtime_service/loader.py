@@ -8,7 +8,7 @@ from typing import Literal, Protocol
 
 import numpy as np
 
-from runtime_service.arrays import Array, aligned_copy
+from runtime_service.arrays import Array, address_of, aligned_copy
 from runtime_service.cpu import check_host
 from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.executor import Executor
@@ -113,11 +113,11 @@ def _make_executor(
 
 
 def _make_graph(plan: Plan, signature: Signature, library: Library, weights: Array, threads: int) -> GraphExecutor:
-    return GraphExecutor(plan, signature, _make_handle(library, weights, threads), weights.ctypes.data)
+    return GraphExecutor(plan, signature, _make_handle(library, weights, threads), address_of(weights))
 
 
 def _make_handle(library: Library, weights: Array, threads: int) -> Handle:
-    return Handle(library, weights.ctypes.data if weights.nbytes else 0, weights.nbytes, threads)
+    return Handle(library, address_of(weights) if weights.nbytes else 0, weights.nbytes, threads)
 
 
 def map_weights(weights: bytes | memoryview | Path) -> Array:
@@ -125,7 +125,7 @@ def map_weights(weights: bytes | memoryview | Path) -> Array:
     if isinstance(weights, Path):
         weights = map_file(weights)
     array = np.frombuffer(weights, np.uint8)
-    if array.ctypes.data % ALIGNMENT == 0 or not array.nbytes:
+    if address_of(array) % ALIGNMENT == 0 or not array.nbytes:
         return array
     return aligned_copy(array, ALIGNMENT)
 

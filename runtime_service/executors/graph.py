@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from runtime_service.arrays import Array, aligned_bytes
+from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.executor import LaunchProfile
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, copy_memory
@@ -131,10 +131,10 @@ class GraphExecutor:
         outputs = call.shapes.allocate()
         self._reserve(call.arena_size)
         bases: dict[Storage, Sequence[int]] = {
-            Storage.INPUT: [a.ctypes.data for a in inputs],
-            Storage.OUTPUT: [0 if a is None else a.ctypes.data for a in outputs],
+            Storage.INPUT: [address_of(a) for a in inputs],
+            Storage.OUTPUT: [0 if a is None else address_of(a) for a in outputs],
             Storage.WEIGHT: [self._weights],
-            Storage.ARENA: [self._arena.ctypes.data],
+            Storage.ARENA: [address_of(self._arena)],
         }
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
         behind = objects or Objects(plan.strings)
@@ -148,7 +148,7 @@ class GraphExecutor:
     def _owned(self, run: StepInterpreter, index: int) -> Array:
         """A copy of an output whose extents the run has defined."""
         shape = tuple(run.value(d) for d in self._plan.outputs[index].shape)
-        address = run.slots.blocks[self._plan.output_slot(index)].ctypes.data
+        address = address_of(run.slots.blocks[self._plan.output_slot(index)])
         return copy_memory(address, shape, self._signature.output_dtypes[index])
 
     def _prepare(self, shapes: Shapes) -> _Call:

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 import numpy as np
 
-from runtime_service.arrays import Array, address
+from runtime_service.arrays import Array, address_of
 from runtime_service.library import CTensor, Handle, tensors
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import dim_text, dims_text
@@ -206,11 +206,11 @@ def point(rows: Sequence[CTensor], arrays: Sequence[Array | None]) -> None:
     ``rows`` and ``arrays`` are of one length; to have ``zip`` check it costs as much as an array.
     """
     for row, array in zip(rows, arrays):  # noqa: B905
-        row.data = None if array is None else address(array)
+        row.data = None if array is None else address_of(array)
 
 
 def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
     """An array with a copy of what the model owns at ``address``."""
     array = np.empty(shape, dtype)
-    ctypes.memmove(array.ctypes.data, address, array.nbytes)
+    ctypes.memmove(address_of(array), address, array.nbytes)
     return array

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from runtime_service.arrays import Array, aligned_bytes
+from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.calls import run_call, view
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
@@ -154,10 +154,8 @@ class StepInterpreter:
 
     def address(self, number: int) -> int:
         buffer = self.plan.buffers[number]
-        if buffer.storage is Storage.SLOT:
-            base = int(self.slots.blocks[buffer.index].ctypes.data)
-        else:
-            base = self.bases[buffer.storage][buffer.index]
+        sized = buffer.storage is Storage.SLOT  # it lies elsewhere when it has grown
+        base = address_of(self.slots.blocks[buffer.index]) if sized else self.bases[buffer.storage][buffer.index]
         return base + self.value(buffer.offset)
 
     def views(self, buffers: Iterable[int]) -> list[Array | None]:

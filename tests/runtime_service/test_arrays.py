@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from runtime_service import arrays
-from runtime_service.arrays import address, aligned_bytes, aligned_copy
+from runtime_service.arrays import address_of, aligned_bytes, aligned_copy
 
 
 @pytest.mark.parametrize("size", [1, 64, 1000])
@@ -50,8 +50,8 @@ _BLOCK = np.arange(24, dtype=np.float32).reshape(4, 6)
     ids=["plain", "strided", "reversed", "empty", "scalar", "read-only", "bfloat16", "objects", "subclass"],
 )
 def test_address(array: np.ndarray) -> None:
-    assert address is arrays._read_address  # the slow way is for other interpreters
-    assert address(array) == arrays._ask_address(array) == array.ctypes.data
+    assert address_of is arrays._read_address  # the slow way is for other interpreters
+    assert address_of(array) == arrays._ask_address(array) == array.ctypes.data
 
 
 def test_addresses_are_asked_for_where_objects_lie_elsewise(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -202,7 +202,7 @@ def _most_rows(state: State, target: Target) -> int:
 
 
 def row_tasks(state: State, rows: list[Axis], target: Target, turns: bool = False) -> TaskLoops:
-    """Rows that take turns are a task for each core: more of them would only have more ends."""
+    """How ``rows`` are shared among tasks. Where rows take turns there is a task for each core: more would only have more ends."""
     total = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values())
     for axis in rows:
         total /= max(1, count(axis.extent))  # an axis may be empty
