@@ -71,9 +71,9 @@ class KernelBound:
 
 
 def bounds(profile: Sequence[LaunchProfile], peaks: Peaks) -> tuple[KernelBound, ...]:
-    """One entry per kernel and size of launch, the one that loses the most time first."""
+    """One entry per kernel and size of launch that the run comes by, the one that loses the most time first."""
     alike: dict[tuple[str, int, int], list[LaunchProfile]] = {}
-    for launch in profile:
+    for launch in (item for item in profile if item.seconds):
         alike.setdefault((launch.kernel, launch.flops, launch.bytes), []).append(launch)
     found = [_bound(launches, peaks) for launches in alike.values()]
     return tuple(sorted(found, key=lambda k: -k.lost_seconds))

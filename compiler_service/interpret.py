@@ -27,7 +27,7 @@ from shared_ir.dim import evaluate as dim_value
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, Var
-from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
+from shared_ir.graph import CHECK_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.types import TensorType
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
@@ -107,6 +107,9 @@ class _Interpreter:
                 return self._repeat(node, operands, known)
             case _ if node.op == DEFINE_OP:
                 return self._define(node, operands)
+            case _ if node.op == CHECK_OP:
+                self._check(node)
+                return []
             case _ if node.op in SEQUENTIAL:
                 return [self._algorithm(node, operands)]
         try:
@@ -228,6 +231,12 @@ class _Interpreter:
             if isinstance(message, str) and number != expected:
                 raise IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=str(expected), received=str(number))
         return [array]
+
+    def _check(self, node: Node) -> None:
+        actual, expected = (self._dim(node.attributes[k]) for k in ("actual", "expected"))
+        if actual < expected or (actual > expected and not int_attribute(node, "lower", 0)):
+            message = str(node.attributes["message"])
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=str(expected), received=str(actual))
 
     def _dim(self, value: object) -> int:
         assert isinstance(value, (int, Expr))

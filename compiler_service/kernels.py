@@ -112,13 +112,13 @@ class BuiltKernel:
 
 
 def distinct_kernels(
-    definitions: Sequence[KernelDefinition], constants: Mapping[Value, np.ndarray]
+    graphs: Iterable[tuple[Sequence[KernelDefinition], Mapping[Value, np.ndarray]]],
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
-    """The distinct kernels, and for each definition the number of its kernel."""
+    """The distinct kernels of all graphs, given by their definitions and constants; for each definition the number of its kernel."""
     kernels: dict[str, Kernel] = {}
     numbers: list[int] = []
     order: dict[str, int] = {}
-    for definition in definitions:
+    for definition, constants in ((d, constants) for definitions, constants in graphs for d in definitions):
         constant = tuple(v in constants for v in definition.operands)
         key = f"{definition.text}\nconstant: {constant}"
         if key not in kernels:

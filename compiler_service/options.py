@@ -64,6 +64,11 @@ class CompileOptions:
         asked = {"winograd": self.winograd, "strassen": self.strassen}
         return frozenset(name for name, wanted in asked.items() if wanted and self.opt_level >= 3)
 
+    @property
+    def most_variants(self) -> int:
+        """The ways through a model that are compiled; below level 3, which fuses, they would not differ in speed."""
+        return 2 if self.opt_level >= 3 else 1
+
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Options from JSON values.

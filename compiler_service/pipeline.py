@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import Future
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from compiler_service.codegen.host import host_target
 from compiler_service.codegen.link import link_library, min_glibc
 from compiler_service.codegen.objects import ObjectCompiler
 from compiler_service.codegen.registry import backend_of
+from compiler_service.fallback import at_a_level_that_works, typed_faults
 from compiler_service.frontend.inference import Inference
 from compiler_service.frontend.load import import_model
 from compiler_service.frontend.report import CheckReport
@@ -39,13 +41,14 @@ from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.registry import OPERATORS, infer
 from compiler_service.tune.records import merge, read_records, write_records
 from compiler_service.tuning import Records, tune_kernels
+from compiler_service.variants import Variant, import_variants
 from compiler_service.verification import Oracle, verify
 from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.cores import usable_cores
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import GROUP_OP, Graph, Module, all_constants, walk_graphs
+from shared_ir.graph import GROUP_OP, Graph, walk_graphs
 from shared_ir.plan import Call, Plan, walk_steps
 from shared_ir.target import Target
 
@@ -59,7 +62,7 @@ def compile_model(
     workers: int | None = None,
     weights_path: Path | None = None,
 ) -> Artifact:
-    """Compile ``source`` for ``target``.
+    """Compile ``source`` for ``target``; at a lower level than asked for where an optimisation is at fault.
 
     Args:
         records: tuning records (:mod:`compiler_service.tune.records`); kernels without one take the default schedule.
@@ -68,22 +71,54 @@ def compile_model(
 
     Raises:
         IngotError: of the model (blame user) or COMPILER_FAULT.
+
+    Warns:
+        OptimisationFaultWarning: an optimisation is at fault; the report says why under ``fallback``.
     """
-    options = options or CompileOptions()
+    asked = options or CompileOptions()
+
+    def attempt(level: int) -> Artifact:
+        own = asked if level == asked.opt_level else lowered(asked, level, target)
+        return compile_as_asked(source, target, own, progress, records, workers, weights_path)
+
+    artifact, (level, fault) = at_a_level_that_works(attempt, asked.opt_level)
+    if not fault:
+        return artifact
+    manifest = describe(artifact.manifest.name, source, target, asked, records)
+    return replace(
+        artifact, manifest=manifest, report={**artifact.report, "fallback": {"level": level, "fault": fault}}
+    )
+
+
+def lowered(options: CompileOptions, level: int, target: Target) -> CompileOptions:
+    """``options`` at a lower level, which has fewer passes to disable."""
+    left = {p.name for p in default_pipeline(level, target).passes}
+    return replace(options, opt_level=level, disabled_passes=tuple(n for n in options.disabled_passes if n in left))
+
+
+def compile_as_asked(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions,
+    progress: Progress,
+    records: bytes,
+    workers: int | None,
+    weights_path: Path | None,
+) -> Artifact:
+    """The whole compiler at the level of ``options``; see :func:`compile_model`."""
     workers = usable_cores() if workers is None else workers
     log, backend = Log.from_environment(progress), backend_of(target)
 
     with log.stage("import"):
-        module = import_model(source, options.import_options, inference())
-        name = options.name or module.metadata.get("graph") or "model"
+        variants = import_variants(source, options.import_options, inference(), most=options.most_variants)
+        name = options.name or variants[-1].module.metadata.get("graph") or "model"
 
     with log.stage("passes"):
-        module = optimize(module, target, options, log)
-        memory = plan_memory(module.graph)
+        variants = tuple(optimize(v, target, options, log) for v in variants)
 
     with log.stage("kernels"):
-        definitions = define_kernels(module)
-        kernels, numbers = distinct_kernels(definitions, all_constants(module.graph))
+        variants = tuple(define_kernels(v) for v in variants)
+        kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
         tuned = Records(read_records(records), target)
 
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
@@ -96,7 +131,7 @@ def compile_model(
             built.append(item)
             report(len(built), item.kernel.definition.label)
         scratch = [backend.scratch_size(b.function) for b in built]
-        program = build_program(module, memory, definitions, numbers, built, scratch, name)
+        program = build_program(variants, numbers, built, scratch, name)
         entry = emit_entry(program.plan, target, [k.name for k in kernels], compiler_version())
         pending["entry"] = compiler.submit("entry", entry)
         weights = program.weights.write(weights_path)
@@ -107,8 +142,8 @@ def compile_model(
         attachments = link_attachments(objects, program.plan, weights, target, options)
 
     manifest = describe(name, source, target, options, records)
-    sizes = {"launches": len(definitions), "library_bytes": len(library), "weights_bytes": program.weights.size}
-    facts = {"stages": dict(log.seconds), **sizes, **describe_code(module, built)}
+    sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
+    facts = {"stages": dict(log.seconds), **sizes, **describe_code(variants, built)}
     return Artifact(manifest, program.plan, library, weights, facts, attachments)
 
 
@@ -129,16 +164,17 @@ def describe(name: str, source: ModelSource, target: Target, options: CompileOpt
     )
 
 
-def describe_code(module: Module, built: Sequence[BuiltKernel]) -> dict[str, Any]:
-    """What the report says of the kernels: how many, those with a plain schedule, the algorithms that cost accuracy, whether any
-    draws random numbers."""
+def describe_code(variants: Sequence[Variant], built: Sequence[BuiltKernel]) -> dict[str, Any]:
+    """What the report says of the kernels: how many, the ways through them, those with a plain schedule, the algorithms that cost
+    accuracy, whether any draws random numbers."""
     return {
         "kernels": len(built),
+        "variants": len(variants),
         "faults": [
             {"kernel": b.kernel.name, "nodes": b.kernel.definition.nodes, "reason": b.fault} for b in built if b.fault
         ],
         "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
-        "random": any(n.op == "ingot.Uniform" for g in walk_graphs(module.graph) for n in g.nodes),
+        "random": any(n.op == "ingot.Uniform" for g in walk_graphs(variants[-1].module.graph) for n in g.nodes),
     }
 
 
@@ -154,8 +190,11 @@ def tune_model(
     Raises:
         IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
     """
-    if options.tune < 2:
-        return records
+    with typed_faults():
+        return records if options.tune < 2 else _tuned(source, target, options, progress, records)
+
+
+def _tuned(source: ModelSource, target: Target, options: CompileOptions, progress: Progress, records: bytes) -> bytes:
     if target.triple != host_target().triple or not target.required_features <= host_target().required_features:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -167,13 +206,13 @@ def tune_model(
         )
     log = Log.from_environment(progress)
     with log.stage("import"):
-        module = import_model(source, options.import_options, inference())
+        variants = import_variants(source, options.import_options, inference(), most=options.most_variants)
     with log.stage("passes"):
-        module = optimize(module, target, options, log)
-    definitions = define_kernels(module)
-    kernels, _ = distinct_kernels(definitions, all_constants(module.graph))
+        variants = tuple(define_kernels(optimize(v, target, options, log)) for v in variants)
+    kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
     old = read_records(records)
     known = Records(old, target)
+    definitions = [d for v in variants for d in v.definitions]
     found = tune_kernels(kernels, definitions, known, target, options.tune, progress, options.methods)
     return write_records(merge(old, found))
 
@@ -190,12 +229,14 @@ def verify_artifact(artifact: Artifact, source: ModelSource, options: CompileOpt
         names = [v.name for v in module.graph.inputs]
         return lambda arrays: run_graph(module.graph, dict(zip(names, arrays, strict=True)))
 
-    return verify(artifact, source, interpreter)
+    with typed_faults():
+        return verify(artifact, source, interpreter)
 
 
 def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:
     """Everything that keeps ``source`` from being compiled, without compiling it."""
-    return report_model(source, (options or CompileOptions()).import_options, inference())
+    with typed_faults():
+        return report_model(source, (options or CompileOptions()).import_options, inference())
 
 
 def inference() -> Inference:
@@ -203,23 +244,26 @@ def inference() -> Inference:
     return Inference(infer, OPERATORS)
 
 
-def optimize(module: Module, target: Target, options: CompileOptions, log: Log) -> Module:
-    """The graph passes of the optimisation level for ``target``, verified after each."""
+def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log) -> Variant:
+    """The graph passes of the optimisation level for ``target``, verified after each, and where the values that are left live."""
     timing = Time()
     instruments: list[Instrument] = [Verify(), timing]
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
     pipeline = default_pipeline(options.opt_level, target, filters="winograd" in options.methods)
-    module = pipeline.run(module, context)
+    with variant.within():
+        module = pipeline.run(variant.module, context)
+        memory = plan_memory(module.graph)
     for name, seconds in timing.seconds:
         log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
-    return module
+    return replace(variant, module=module, memory=memory)
 
 
-def define_kernels(module: Module) -> tuple[KernelDefinition, ...]:
-    """The kernels that the fused graph launches, in order, bodies of control flow included; views launch nothing."""
-    return tuple(_define_kernels(module.graph, {}))
+def define_kernels(variant: Variant) -> Variant:
+    """With the kernels that its fused graph launches, in order, bodies of control flow included; views launch nothing."""
+    with variant.within():
+        return replace(variant, definitions=tuple(_define_kernels(variant.module.graph, {})))
 
 
 def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:

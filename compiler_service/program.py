@@ -9,20 +9,25 @@ import numpy as np
 
 from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement
 from compiler_service.kernels import BuiltKernel
-from compiler_service.program_steps import StepBuilder
+from compiler_service.program_steps import ConstraintKey, StepBuilder
 from compiler_service.schedule.packing import Preparation
 from compiler_service.schedule.steps import to_json
 from compiler_service.tensor_expr.group import KernelDefinition
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from compiler_service.variants import Variant
 from compiler_service.weights import Weights, prepared_size
 from shared_ir.dim import Dim, as_dim, product
-from shared_ir.expr import Var, lift
-from shared_ir.graph import Module, Value, all_constants
+from shared_ir.expr import Var, lift, not_equal, select
+from shared_ir.graph import Module, Value
 from shared_ir.plan import (
+    Branch,
     BufferSpec,
+    Check,
+    Constraint,
     KernelSpec,
     Launch,
     Plan,
+    Step,
     Storage,
     SymbolSource,
     TensorSpec,
@@ -37,42 +42,87 @@ class Program:
 
 
 def build_program(
-    module: Module,
-    memory: MemoryPlan,
-    definitions: Sequence[KernelDefinition],
+    variants: Sequence[Variant],
     numbers: Sequence[int],
     built: Sequence[BuiltKernel],
     scratch: Sequence[int],
     name: str,
 ) -> Program:
-    """The plan that runs the graph; ``numbers[i]`` is the kernel of definition i, ``scratch`` bytes by kernel."""
-    graph = module.graph
-    by_result = {d.result: built[n] for d, n in zip(definitions, numbers, strict=True)}
-    kernel_numbers = {d.result: n for d, n in zip(definitions, numbers, strict=True)}
-    buffers = _Buffers(all_constants(graph), memory, by_result, kernel_numbers)
-    builder = StepBuilder.of(graph, memory, definitions, buffers)
-    steps = builder.steps(graph)
+    """The plan that runs the first of ``variants`` that is open to a run; the last one is to all.
+
+    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel.
+    """
+    weights, specs = Weights(by_content=len(variants) > 1), list[BufferSpec]()
+    left = iter(numbers)
+    ways = [
+        _way(v, [built[n] for n in own], own, specs, weights)
+        for v in variants
+        for own in [[next(left) for _ in v.definitions]]
+    ]
+    general, module = ways[-1], variants[-1].module
+    steps, arena_size = general.steps, general.arena_size
+    for variant, way in zip(reversed(variants[:-1]), reversed(ways[:-1]), strict=True):
+        steps = (Branch(variant.condition, (*way.checks(variant, general), *way.steps), steps),)
+        arena_size = as_dim(select(not_equal(lift(variant.condition), 0), lift(way.arena_size), lift(arena_size)))
     plan = Plan(
         name=name,
-        inputs=_specs(module, module.input_names, graph.inputs),
-        outputs=_specs(module, module.output_names, graph.outputs),
-        symbols=_symbol_sources(graph.inputs),
-        constraints=tuple(builder.constraints.values()),
-        buffers=tuple(buffers.specs),
+        inputs=_specs(module, module.input_names, module.graph.inputs),
+        outputs=_specs(module, module.output_names, module.graph.outputs),
+        symbols=_symbol_sources(module.graph.inputs),
+        constraints=tuple(general.constraints.values()),
+        buffers=tuple(specs),
         kernels=tuple(
             KernelSpec(b.kernel.name, tuple(s.name for s in b.function.symbols), size, tuple(to_json(b.schedule)))
             for b, size in zip(built, scratch, strict=True)
         ),
         steps=steps,
-        arena_size=memory.arena_size,
-        weights_size=buffers.weights.size,
+        arena_size=arena_size,
+        weights_size=weights.size,
         metadata=dict(module.metadata),
-        run_symbols=tuple(builder.run_symbols),
-        output_slots=_output_slots(graph.outputs, memory),
-        slots=memory.slots,
+        run_symbols=tuple(dict.fromkeys(s for way in ways for s in way.run_symbols)),
+        output_slots=general.output_slots,
+        slots=max(way.slots for way in ways),
         strings=module.strings,
     )
-    return Program(plan, buffers.weights)
+    return Program(plan, weights)
+
+
+@dataclass(frozen=True)
+class _Way:
+    """What one variant makes of a plan."""
+
+    steps: tuple[Step, ...]
+    constraints: Mapping[ConstraintKey, Constraint]
+    arena_size: Dim
+    run_symbols: tuple[str, ...]
+    output_slots: tuple[int, ...]
+    slots: int
+
+    def checks(self, variant: Variant, general: _Way) -> list[Check]:
+        """The constraints that neither hold where this way is taken nor are checked for all."""
+        agreed = {} if variant.agreement is None else variant.agreement.pairs
+        known = {*general.constraints, *((*pair, False) for pair in agreed)}
+        return [Check(c) for key, c in self.constraints.items() if key not in known]
+
+
+def _way(
+    variant: Variant, built: Sequence[BuiltKernel], numbers: Sequence[int], specs: list[BufferSpec], weights: Weights
+) -> _Way:
+    results = [d.result for d in variant.definitions]
+    by_result, kernels = dict(zip(results, built, strict=True)), dict(zip(results, numbers, strict=True))
+    buffers = _Buffers(specs, weights, variant.constants, variant.memory, by_result, kernels)
+    graph, memory = variant.module.graph, variant.memory
+    builder = StepBuilder.of(graph, memory, variant.definitions, buffers)
+    with variant.within():
+        steps = builder.steps(graph)
+    return _Way(
+        steps,
+        builder.constraints,
+        memory.arena_size,
+        tuple(builder.run_symbols),
+        _output_slots(graph.outputs, memory),
+        memory.slots,
+    )
 
 
 def _output_slots(outputs: Sequence[Value], memory: MemoryPlan) -> tuple[int, ...]:
@@ -86,13 +136,15 @@ class _Buffers:
 
     def __init__(
         self,
+        specs: list[BufferSpec],
+        weights: Weights,
         constants: Mapping[Value, np.ndarray],
         memory: MemoryPlan,
         built: Mapping[Value, BuiltKernel],
         kernels: Mapping[Value, int],
     ) -> None:
-        self.specs: list[BufferSpec] = []
-        self.weights = Weights()
+        self.specs = specs
+        self.weights = weights
         self._constants = constants
         self._memory = memory
         self._built = built

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 from compiler_service.graph_passes.aliases import runs_no_kernel
 from compiler_service.graph_passes.attributes import int_attribute
@@ -15,9 +15,9 @@ from compiler_service.graph_passes.symbols import fresh_symbols, input_symbols
 from compiler_service.graph_passes.values import Known
 from compiler_service.tensor_expr.assumptions import Assumption
 from compiler_service.tensor_expr.group import KernelDefinition, group_kernels
-from shared_ir.dim import Dim, dim_symbols, dim_text
+from shared_ir.dim import Dim, dim_symbols
 from shared_ir.expr import Expr, Var
-from shared_ir.graph import CALL_OP, DEFINE_OP, REPEAT_OP, Graph, Node, Value
+from shared_ir.graph import CALL_OP, CHECK_OP, DEFINE_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.plan import (
     Branch,
     Call,
@@ -35,6 +35,9 @@ from shared_ir.plan import (
 )
 
 _UNLIMITED = 2**63 - 1
+
+ConstraintKey: TypeAlias = tuple[Dim, Dim, bool]
+"""Actual and expected dim of a constraint, and whether it is a lower bound."""
 
 
 class Numbering(Protocol):
@@ -66,7 +69,7 @@ class StepBuilder:
     numbering: Numbering
     inputs: frozenset[str]
     fresh: Callable[[str], Var]
-    constraints: dict[tuple[Dim, Dim, bool], Constraint] = field(default_factory=dict)
+    constraints: dict[ConstraintKey, Constraint] = field(default_factory=dict)
     run_symbols: dict[str, None] = field(default_factory=dict)
     reserved: set[Value] = field(default_factory=set)
 
@@ -88,7 +91,7 @@ class _Scope:
 
     builder: StepBuilder
     outer: Known
-    checked: set[tuple[Dim, Dim, bool]] | None
+    checked: set[ConstraintKey] | None
     available: set[str]
     known: Known | None = None
 
@@ -104,6 +107,8 @@ class _Scope:
                     steps += self._define(node)
                 case _ if node.op == CALL_OP:
                     steps += self._call(node)
+                case _ if node.op == CHECK_OP:
+                    steps += self.check(*stated(node))
                 case _:
                     steps += self._group(graph, node)
             self.available |= dim_symbols(d for v in node.results for d in v.shape)
@@ -153,7 +158,7 @@ class _Scope:
         for definition in definitions:
             where = ", ".join(n for n in definition.nodes if n) or definition.label
             for assumption in definition.assumptions:
-                steps += self.check(assumption, f"node '{where}': {_words(assumption)}")
+                steps += self.check(assumption, f"node '{where}': {assumption}")
         return steps
 
     def check(self, assumption: Assumption, message: str) -> list[Step]:
@@ -250,9 +255,12 @@ def changes(shape: Sequence[Dim], given: Sequence[Dim], available: set[str]) -> 
     return {d.name: g for d, g in pairs if isinstance(d, Var) and d.name not in available}
 
 
-def _words(assumption: Assumption) -> str:
-    relation = "at least " if assumption.lower else ""
-    return f"{dim_text(assumption.actual)} must be {relation}{dim_text(assumption.expected)}"
+def stated(node: Node) -> tuple[Assumption, str]:
+    """What a check states, and the message of a run where it does not hold."""
+    actual, expected, message = (node.attributes[k] for k in ("actual", "expected", "message"))
+    assert isinstance(actual, (int, Expr))
+    assert isinstance(expected, (int, Expr))
+    return Assumption(actual, expected, bool(int_attribute(node, "lower", 0))), str(message)
 
 
 class _Loop:
@@ -364,4 +372,4 @@ class _Loop:
         return steps
 
 
-__all__ = ["Numbering", "StepBuilder"]
+__all__ = ["ConstraintKey", "Numbering", "StepBuilder"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -14,26 +14,39 @@ from compiler_service.schedule.packing import Preparation
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.files import map_open_file, write_blocks
 from shared_ir.graph import Value
+from shared_ir.graph_literals import array_digest
 from shared_ir.plan import ALIGNMENT
 
 
 @dataclass
 class Weights:
-    """Prepared constants laid out one after the other, each 64-byte aligned; equal ones are kept once."""
+    """Prepared constants laid out one after the other, each 64-byte aligned; equal ones are kept once.
 
+    Within one graph equal constants are one value; with ``by_content`` those of several graphs are told apart by their elements.
+    """
+
+    by_content: bool = False
     size: int = 0
-    _offsets: dict[tuple[Value, Preparation], int] = field(default_factory=dict)
+    _offsets: dict[tuple[Hashable, Preparation], int] = field(default_factory=dict)
+    _digests: dict[int, tuple[np.ndarray, Hashable]] = field(default_factory=dict)
     _arrays: list[tuple[int, np.ndarray, Tensor, Preparation]] = field(default_factory=list)
 
     def place(self, value: Value, array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
         """Offset in bytes of ``array`` as ``preparation`` makes it."""
-        key = (value, preparation)
+        key = (self._content(array) if self.by_content else value, preparation)
         if key not in self._offsets:
             self.size = -(-self.size // ALIGNMENT) * ALIGNMENT
             self._offsets[key] = self.size
             self._arrays.append((self.size, array, argument, preparation))
             self.size += prepared_size(array, argument, preparation)
         return self._offsets[key]
+
+    def _content(self, array: np.ndarray) -> Hashable:
+        """The same for equal arrays; each is looked at once."""
+        found = self._digests.get(id(array))
+        if found is None:
+            found = self._digests[id(array)] = array, (str(array.dtype), array.shape, array_digest(array))
+        return found[1]
 
     def write(self, path: Path | None = None) -> memoryview | Path:
         """The contents of ``weights.bin``: ``path``, or a read-only mapping of a temporary file that has no name.

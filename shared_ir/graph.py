@@ -10,8 +10,8 @@ Grammar::
 
 ``op`` is the ONNX operator name in its newest form (the frontend adapts older forms), prefixed with its domain when
 that is not ``ai.onnx`` (``com.microsoft.Gelu``), or one of ours: ``ingot.Group`` (a fused group; attribute ``body`` is
-a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define`` and ``ingot.Call``
-(below).
+a Graph), ``ingot.Repeat`` (the one loop that is left of Loop, Scan and the recurrent operators), ``ingot.Define``, ``ingot.Call`` and
+``ingot.Check`` (below).
 The type of a value is a TensorType.
 A nested graph may use values of the enclosing graphs (``If``, ``Loop``, ``Scan`` bodies do; a Group body does not).
 
@@ -78,6 +78,11 @@ CALL_OP = "ingot.Call"
 
 Attributes: ``function``, its name; ``takes`` and ``gives``, for every operand and result an element type, or ``object`` for the
 number of a sequence or optional; all others are handed to the function. The sizes of its results are known before it runs.
+"""
+
+CHECK_OP = "ingot.Check"
+"""A condition of the run: the dims ``actual`` and ``expected`` are equal, or ``actual`` is at least ``expected`` with ``lower``;
+else the run ends with ``message``. It has neither operands nor results, and stays whatever becomes of the node that stated it.
 """
 
 Attribute: TypeAlias = "int | float | bool | str | Dim | DType | TensorType | Graph | tuple[Attribute, ...]"

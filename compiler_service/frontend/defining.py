@@ -13,11 +13,13 @@ from math import prod
 
 import numpy as np
 
+from compiler_service.frontend.conditions import append_checked, conditions_of
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.inference import infer_outputs, tensor_type
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.normalising import NORMALISERS, Elements, Operand
 from compiler_service.frontend.scope import Builder
+from compiler_service.tensor_expr.extents import stretched_operands
 from compiler_service.tensor_expr.refusal import UnknownValueError
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim
@@ -49,7 +51,8 @@ class Nodes:
         (output, *_) = infer_outputs(context.inference, op, inputs, attributes, context.known)
         assert output is not None
         value = self._value(output, name or f"{self.source.title}_{op}")
-        self.builder.nodes.append(Node(op, inputs, (value,), attributes, self.source.title))
+        node = Node(op, inputs, (value,), attributes, self.source.title)
+        append_checked(self.builder, node, conditions_of(inputs, [output], context.known), self.source)
         return value
 
     def _value(self, tensor: Tensor, name: str) -> Value:
@@ -121,6 +124,30 @@ def infer_defined(
                 raise
             inputs = (*inputs[:index], from_run.operand(inputs, index, attributes), *inputs[index + 1 :])
     return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)
+
+
+def aligned(
+    source: SourceNode,
+    inputs: tuple[Value | None, ...],
+    outputs: tuple[Tensor | None, ...],
+    attributes: Mapping[str, Attribute],
+    builder: Builder,
+    context: Context,
+) -> tuple[tuple[Value | None, ...], tuple[Tensor | None, ...]]:
+    """Operands and outputs, where operands that only the run knows to be broadcast or not go through an ``Expand``.
+
+    So it is the one operator that reads stretched extents (see :mod:`compiler_service.tensor_expr.extents`), and what is known of all
+    others, how they are rewritten, laid out and scheduled, needs no second case for them.
+    """
+    stretched = {t.name: shape for t, shape in stretched_operands([t for t in outputs if t is not None]).items()}
+    if not stretched or source.qualified == "Expand":
+        return inputs, outputs
+    nodes = Nodes(source, builder, context)
+    wide = tuple(
+        v if v is None or v.name not in stretched else nodes.node("Expand", v, nodes.dims(stretched[v.name]))
+        for v in inputs
+    )
+    return wide, infer_outputs(context.inference, source.qualified, wide, attributes, context.known)
 
 
 @dataclass(frozen=True)

@@ -12,9 +12,10 @@ import onnx
 from compiler_service.frontend import control_flow, data_dependent, random_numbers, sequences, strings
 from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
 from compiler_service.frontend.attributes import read_attributes
+from compiler_service.frontend.conditions import append_checked, conditions_of
 from compiler_service.frontend.constants import constant_array, graph_attributes
 from compiler_service.frontend.context import Context
-from compiler_service.frontend.defining import Nodes, infer_defined
+from compiler_service.frontend.defining import Nodes, aligned, infer_defined
 from compiler_service.frontend.functions import Call, call_of_local, call_of_standard, has_definition
 from compiler_service.frontend.inference import tensor_type
 from compiler_service.frontend.limits import exceeded
@@ -28,7 +29,7 @@ from compiler_service.frontend.source import NEWEST_OPSET
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import bind, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Expr
+from shared_ir.expr import Expr, Var
 from shared_ir.graph import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
@@ -190,7 +191,11 @@ class GraphImporter:
         inputs = self.operands(node, frame)
         attributes = graph_attributes(node, context)
         inputs, outputs = infer_defined(node, inputs, attributes, builder, context)
-        self.emit(node, inputs, attributes, self._with_own_symbols(inputs, outputs), frame, builder)
+        inputs, outputs = aligned(node, inputs, outputs, attributes, builder, context)
+        own = self._own_symbols(inputs, outputs)
+        conditions = conditions_of(inputs, outputs, context.known)
+        emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
+        append_checked(builder, emitted, conditions, node, own)
 
     def by_definition(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
         """Expand an operator that the standard defines by others.
@@ -247,24 +252,12 @@ class GraphImporter:
     def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool:
         return any(frame.lookup(n) is Special.UNKNOWN for n in node.inputs)
 
-    def _with_own_symbols(
-        self, inputs: Sequence[Value | None], outputs: Sequence[Tensor | None]
-    ) -> list[tuple[TensorType, np.ndarray | None] | None]:
-        """Output types, with symbols that the operator itself defines (the count of NonZero) made unique."""
+    def _own_symbols(self, inputs: Sequence[Value | None], outputs: Sequence[Tensor | None]) -> Mapping[str, Var]:
+        """The symbols that the operator itself defines (the count of NonZero), and their names in the graph."""
         given = dim_symbols(d for v in inputs if v is not None for d in v.shape)
         given |= _value_symbols([self.context.known.get(v) for v in inputs])
         made = dim_symbols(d for t in outputs if t is not None for d in t.shape) - given
-        renamed = {s: self.context.symbols.fresh(s) for s in sorted(made)}
-        renamed = {s: v for s, v in renamed.items() if v.name != s}
-        found: list[tuple[TensorType, np.ndarray | None] | None] = []
-        for tensor in outputs:
-            if tensor is None:
-                found.append(None)
-                continue
-            type = tensor_type(tensor)
-            shape = tuple(bind(d, renamed) for d in type.shape) if renamed else type.shape
-            found.append((TensorType(type.dtype, shape), None if renamed else tensor.value))
-        return found
+        return {s: self.context.symbols.fresh(s) for s in sorted(made)}
 
     def emit(
         self,
@@ -273,9 +266,8 @@ class GraphImporter:
         attributes: dict[str, Attribute],
         outputs: Sequence[tuple[TensorType, np.ndarray | None] | None],
         frame: Frame,
-        builder: Builder,
-    ) -> None:
-        """Append the node and bind its outputs."""
+    ) -> Node:
+        """The node, with its outputs bound."""
         values: list[Value | None] = []
         for index, name in enumerate(node.outputs):
             inferred = outputs[index] if index < len(outputs) else None
@@ -291,7 +283,23 @@ class GraphImporter:
             values.append(value)
         while values and values[-1] is None:
             values.pop()
-        builder.nodes.append(Node(node.qualified, inputs, tuple(values), attributes, node.title))
+        return Node(node.qualified, inputs, tuple(values), attributes, node.title)
+
+
+def _with_symbols(
+    outputs: Sequence[Tensor | None], own: Mapping[str, Var]
+) -> list[tuple[TensorType, np.ndarray | None] | None]:
+    """Output types, with the symbols that the operator defines called as :meth:`GraphImporter._own_symbols` says."""
+    renamed = {s: v for s, v in own.items() if v.name != s}
+    found: list[tuple[TensorType, np.ndarray | None] | None] = []
+    for tensor in outputs:
+        if tensor is None:
+            found.append(None)
+            continue
+        type = tensor_type(tensor)
+        shape = tuple(bind(d, renamed) for d in type.shape) if renamed else type.shape
+        found.append((TensorType(type.dtype, shape), None if renamed else tensor.value))
+    return found
 
 
 def _values(bindings: Sequence[Binding]) -> tuple[Value, ...]:

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from compiler_service.frontend.node import AttributeValue
+from compiler_service.tensor_expr.assumptions import Assumption
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr
@@ -39,10 +40,11 @@ Binding: TypeAlias = "Value | SequenceBinding | Special"
 
 @dataclass
 class Builder:
-    """The nodes and constants of a graph so far."""
+    """The nodes and constants of a graph so far; ``checked`` are the conditions that its checks state."""
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
+    checked: set[Assumption] = field(default_factory=set)
 
 
 @dataclass

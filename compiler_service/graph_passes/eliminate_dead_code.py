@@ -9,7 +9,7 @@ from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.symbols import defined_symbols, node_dims
 from shared_ir.dim import dim_symbols
-from shared_ir.graph import DEFINE_OP, Graph, Node, Value, free_values
+from shared_ir.graph import CHECK_OP, DEFINE_OP, Graph, Node, Value, free_values
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         symbols = defined.get(id(node), frozenset())
-        checks = node.op == DEFINE_OP and "message" in node.attributes
+        checks = node.op in (DEFINE_OP, CHECK_OP) and "message" in node.attributes
         if checks or any(v in needed for v in node.results) or not symbols.isdisjoint(mentioned):
             kept.append(_without_unused_outputs(node, needed, mentioned & symbols))
             needed.update(node.operands, free_values(node))

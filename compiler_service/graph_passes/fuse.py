@@ -28,9 +28,20 @@ from compiler_service.tensor_expr.group import measured_operands
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values
+from shared_ir.graph import (
+    CALL_OP,
+    CHECK_OP,
+    DEFINE_OP,
+    GROUP_OP,
+    REPEAT_OP,
+    Attribute,
+    Graph,
+    Node,
+    Value,
+    free_values,
+)
 
-SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, CALL_OP, *SEQUENTIAL})
+SETTLED = frozenset({GROUP_OP, "If", "Loop", "Scan", REPEAT_OP, DEFINE_OP, CALL_OP, CHECK_OP, *SEQUENTIAL})
 """Operators that belong to no group."""
 
 

@@ -19,7 +19,7 @@ from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.strides import Strides
 from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
+from shared_ir.graph import CALL_OP, CHECK_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.plan import Storage
 
 __all__ = ["Extent", "LoopMemory", "MemoryPlan", "Placement", "byte_size", "plan_memory"]
@@ -115,7 +115,7 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
 
 
 def _check_nodes(graph: Graph) -> None:
-    placed = (GROUP_OP, REPEAT_OP, DEFINE_OP, CALL_OP, "If", *SEQUENTIAL)
+    placed = (GROUP_OP, REPEAT_OP, DEFINE_OP, CALL_OP, CHECK_OP, "If", *SEQUENTIAL)
     for node in (n for g in _control_graphs(graph) for n in g.nodes):
         if node.op not in placed:
             raise IngotError(

@@ -9,8 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler_service.tensor_expr.extents import fitting, stretched_extent, stretched_reads
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
-from shared_ir.dim import Dim
+from shared_ir.dim import Dim, dim_text
+from shared_ir.dtype import DType
 from shared_ir.expr import Const, Expr, Select, Var, lift, variables
 from shared_ir.simplify import simplify
 
@@ -23,6 +25,13 @@ class Assumption:
     expected: Dim
     lower: bool = False
 
+    def __str__(self) -> str:
+        stretched = stretched_extent(self.actual, self.expected)
+        if stretched is not None:
+            return f"{dim_text(stretched)} must be 1 or {dim_text(self.expected)}"
+        relation = "at least " if self.lower else ""
+        return f"{dim_text(self.actual)} must be {relation}{dim_text(self.expected)}"
+
 
 def assumptions(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
     """What must hold for the definitions of ``outputs`` and is not known to, each once."""
@@ -30,10 +39,18 @@ def assumptions(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
     for t in _computes(outputs):
         stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
     for t in _computes(outputs):
-        for actual, expected in _walks(t):
-            if Assumption(actual, expected) not in stated:
-                stated[Assumption(actual, expected, lower=True)] = None
+        for own, extent in _walks(t):
+            if Assumption(own, extent) not in stated:
+                stated[Assumption(own, extent, lower=True)] = None
+        stated.update(dict.fromkeys(Assumption(*fitting(own, full)) for own, full in stretched_reads(t)))
     return tuple(stated)
+
+
+def requirements(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
+    """What must hold for the symbols of a run: the assumptions of the definitions, and that no computed extent is negative."""
+    extents = dict.fromkeys(d for t in _computes(outputs) for d in t.shape if isinstance(d, Expr))
+    negative = [d for d in extents if simplify(d >= 0) != Const(True, DType.BOOL)]
+    return (*assumptions(outputs), *(Assumption(d, 0, lower=True) for d in negative))
 
 
 def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:

@@ -5,37 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import TypeAlias
 
+from compiler_service.tensor_expr.extents import fitting, is_repeated, is_stretched, joint_extent, stretched_index
 from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dim import Dim, dims_text
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Expr, cast, lift
-
-
-def is_repeated(dim: Dim) -> bool:
-    """Whether an axis of this extent holds one element that broadcasting repeats: 1, or ``min(1, x)``, a slice ``[-1:]``."""
-    one = lift(1)
-    return dim == 1 or (isinstance(dim, Binary) and dim.op is BinaryOp.MIN and one in (dim.lhs, dim.rhs))
-
-
-def broadcast_dim(a: Dim, b: Dim) -> Dim:
-    """The common extent of two aligned axes.
-
-    A symbol against a number other than 1 must be that number, two different symbols must be equal: a wrong size is
-    noticed at run time, where the sizes of the inputs are checked against each other.
-
-    Raises:
-        ValueError: two numbers that do not fit.
-    """
-    if a == b or b == 1:
-        return a
-    if a == 1 or is_repeated(a):
-        return b
-    if is_repeated(b):
-        return a
-    if isinstance(a, int) and isinstance(b, int):
-        raise ValueError(f"{a} and {b} do not broadcast")
-    return b if isinstance(b, int) else a
+from shared_ir.expr import Expr, cast, lift
 
 
 def broadcast_shape(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
@@ -49,7 +24,7 @@ def broadcast_shape(*shapes: Sequence[Dim]) -> tuple[Dim, ...]:
     try:
         for shape in shapes:
             for axis, extent in enumerate(shape, rank - len(shape)):
-                result[axis] = broadcast_dim(result[axis], extent)
+                result[axis] = joint_extent(result[axis], extent)
     except ValueError:
         received = " and ".join(f"[{dims_text(s)}]" for s in shapes)
         rule = "equal extents or 1, aligned at the last axis"
@@ -62,9 +37,9 @@ Pairs: TypeAlias = list[tuple[Dim, Dim]]
 
 
 def broadcast_pairs(shape: Sequence[Dim], *shapes: Sequence[Dim]) -> Pairs:
-    """What broadcasting ``shapes`` to ``shape`` takes for granted: extents that are neither 1 nor those of the result."""
+    """What broadcasting ``shapes`` to ``shape`` takes for granted: that extents are 1 or those of the result."""
     return [
-        (own, 1 if is_repeated(own) else full)
+        fitting(own, full)
         for operand in shapes
         for own, full in zip(reversed(operand), reversed(shape), strict=False)
         if own not in (1, full)
@@ -93,7 +68,15 @@ def broadcast_load(x: Tensor, index: Sequence[Expr], shape: Sequence[Dim]) -> Ex
     """``x`` at ``index`` of the broadcast ``shape``."""
     skipped = len(shape) - x.rank
     own = zip(x.shape, index[skipped:], shape[skipped:], strict=True)
-    return x[tuple(0 if is_repeated(extent) and extent != full else i for extent, i, full in own)]
+    return x[tuple(_broadcast_index(i, extent, full) for extent, i, full in own)]
+
+
+def _broadcast_index(index: Expr, own: Dim, full: Dim) -> Expr:
+    if own == full:
+        return index
+    if is_repeated(own):
+        return lift(0)
+    return stretched_index(index, own) if is_stretched(own, full) else index
 
 
 def arithmetic_dtype(dtype: DType) -> DType:
@@ -111,13 +94,19 @@ def converted(x: Tensor, dtype: DType) -> Tensor:
     return x if x.dtype is dtype else compute(x.shape, lambda *i: cast(x[i], dtype), name="convert")
 
 
-def elementwise(name: str, function: Callable[..., Expr], *tensors: Tensor, dtype: DType | None = None) -> Tensor:
-    """``function`` of the elements of ``tensors``, broadcast against each other.
+def elementwise(
+    name: str,
+    function: Callable[..., Expr],
+    *tensors: Tensor,
+    dtype: DType | None = None,
+    shape: Sequence[Dim] | None = None,
+) -> Tensor:
+    """``function`` of the elements of ``tensors``, broadcast against each other, or all of them to ``shape``.
 
     Floats narrower than 32 bits are computed in float32 and rounded once, at the end. ``dtype`` of the result: that of
     the first tensor when ``function`` keeps it, else what ``function`` gives.
     """
-    shape = broadcast_shape(*(t.shape for t in tensors))
+    shape = broadcast_shape(*(t.shape for t in tensors)) if shape is None else shape
     first = tensors[0].dtype
 
     def body(*index: Expr) -> Expr:

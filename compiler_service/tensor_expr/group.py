@@ -14,7 +14,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from compiler_service.tensor_expr.assumptions import Assumption, assumptions
+from compiler_service.tensor_expr.assumptions import Assumption, requirements
 from compiler_service.tensor_expr.coalesce import coalesce
 from compiler_service.tensor_expr.registry import infer
 from compiler_service.tensor_expr.strides import Strides, with_gaps
@@ -34,7 +34,6 @@ from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.expr import Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform
 from shared_ir.graph import Graph, Node, Value
-from shared_ir.simplify import simplify
 
 Known = Mapping[Value, np.ndarray]
 """Elements known at compile time, as object arrays of numbers and Expr."""
@@ -139,7 +138,7 @@ def _kernel(
     if isinstance(tensor.op, Placeholder):  # a copy
         source = tensor
         tensor = compute(source.shape, lambda *i: source[i], name="copy")
-    flops, assumed = flops_of(tensor), _assumptions(tensor)
+    flops, assumed = flops_of(tensor), requirements([tensor])
     known = _with_known_elements(replace(tensor, strides=strides))
     output, shrunk = coalesce(known)
     original = {new: old for old, new in shrunk.items()}
@@ -147,13 +146,6 @@ def _kernel(
     values = tuple(operands[original[a]] for a in arguments)
     output, arguments, parameters = _canonical(output, arguments)
     return KernelDefinition(output, arguments, values, result, parameters, nodes, label, flops, assumed)
-
-
-def _assumptions(output: Tensor) -> tuple[Assumption, ...]:
-    """What the definitions take for granted, and that no computed extent is negative."""
-    extents = dict.fromkeys(d for t in topological(output) if isinstance(t.op, Compute) for d in t.shape)
-    negative = [d for d in extents if isinstance(d, Expr) and simplify(d >= 0) != Const(True, DType.BOOL)]
-    return (*assumptions([output]), *(Assumption(d, 0, lower=True) for d in negative))
 
 
 # -- known operands

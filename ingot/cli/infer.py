@@ -96,7 +96,8 @@ def _output_row(own: Mapping[str, Any]) -> tuple[str, ...]:
 def run_profile(arguments: argparse.Namespace, output: Output) -> int:
     with _load(arguments, "graph") as model:
         feeds = read_inputs(arguments.input, _inputs(model))
-        launches = model.profile(feeds, arguments.repeat)
+        # those of ways that this run does not take have no time
+        launches = tuple(launch for launch in model.profile(feeds, arguments.repeat) if launch.seconds)
     rows = [_measured((launch,)) for launch in launches] if arguments.launches else _by_kernel(launches)
     total = sum(row["seconds"] for row in rows) or 1.0
     output.document({"seconds": total, "launches" if arguments.launches else "kernels": rows})

@@ -12,6 +12,7 @@ from compiler_service.tensor_expr.broadcast import (
     common_dim,
     converted,
     elementwise,
+    must_equal,
     widen,
 )
 from compiler_service.tensor_expr.operator import Operator
@@ -28,7 +29,7 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
     batch = broadcast_shape(a.shape[:-2], b.shape[:-2])
     rows, columns = a.shape[-2:-1], b.shape[-1:] if b.rank > 1 else ()
     inner = common_dim((a.shape[-1], b.shape[max(0, b.rank - 2)]))
-    left, right = (*batch, *rows, inner), (*batch, inner, *columns)
+    left, right = (*batch, *a.shape[-2:]), (*batch, *b.shape[-2:])
 
     def body(*index: Expr) -> Expr:
         *own, k = index
@@ -36,7 +37,8 @@ def matmul(a: Tensor, b: Tensor) -> Tensor:
         return widen(broadcast_load(a, (*at, *m, k), left)) * widen(broadcast_load(b, (*at, k, *n), right))
 
     names = (*(f"b{axis}" for axis in range(len(batch))), *("m" for _ in rows), *("n" for _ in columns))
-    pairs = [*broadcast_pairs(left, a.shape), *broadcast_pairs(right if b.rank > 1 else (inner,), b.shape)]
+    depths = must_equal(*((t.shape[axis], inner) for t, axis in ((a, -1), (b, max(-2, -b.rank)))))
+    pairs = [*broadcast_pairs(left, a.shape), *broadcast_pairs(right, b.shape), *depths]
     shape = (*batch, *rows, *columns)
     total = reduce(ReduceOp.SUM, shape, [inner], body, name="matmul", axes=names, reduced=["k"], assumes=pairs)
     return converted(total, a.dtype)
@@ -69,7 +71,7 @@ def gemm(
     if alpha != 1:
         product = elementwise("scale", lambda v: v * alpha, product)
     if c is not None:
-        product = elementwise("bias", lambda v, u: v + (u if beta == 1 else u * beta), product, c)
+        product = elementwise("bias", lambda v, u: v + (u if beta == 1 else u * beta), product, c, shape=(m, n))
     return converted(product, a.dtype)
 
 
@@ -91,9 +93,14 @@ def einsum(*tensors: Tensor, equation: str) -> Tensor:
         return fold(lambda a, b: a * b, factors)
 
     shape, over = [extents[letter] for letter in output], [extents[letter] for letter in summed]
+    pairs = [
+        pair
+        for term, t in zip(terms, tensors, strict=True)
+        for pair in broadcast_pairs([extents[letter] for letter in term], t.shape)
+    ]
     if not summed:
-        return converted(compute(shape, body, name="einsum"), tensors[0].dtype)
-    return converted(reduce(ReduceOp.SUM, shape, over, body, name="einsum"), tensors[0].dtype)
+        return converted(compute(shape, body, name="einsum", assumes=pairs), tensors[0].dtype)
+    return converted(reduce(ReduceOp.SUM, shape, over, body, name="einsum", assumes=pairs), tensors[0].dtype)
 
 
 def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.tensor_expr.axes import normal_axis
-from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_shape, widen
+from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_pairs, widen
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.conversion import saturated
 from compiler_service.tensor_expr.operators.convolution import conv
@@ -42,7 +42,7 @@ def _shifted(x: Tensor, zero_point: Tensor | None, axis: int) -> Tensor:
     def body(*index: Expr) -> Expr:
         return cast(x[index], DType.INT32) - cast(broadcast_load(zero, index, x.shape), DType.INT32)
 
-    return compute(x.shape, body, name="shifted")
+    return compute(x.shape, body, name="shifted", assumes=broadcast_pairs(x.shape, zero.shape))
 
 
 def matmul_integer(
@@ -94,7 +94,7 @@ def _requantized(
     """``saturate(round(total * (scale_a * scale_b / scale_y)) + zero_point)``; ``axes`` that vectors of each scale run along."""
     scale_a, scale_b, scale_y = (_along(s, total, axis) for s, axis in zip(scales, axes, strict=True))
     zero = _along(zero_point, total, axes[2])
-    shape = broadcast_shape(total.shape, scale_a.shape, scale_b.shape)
+    shape = total.shape
 
     def body(*index: Expr) -> Expr:
         a, b, y = (widen(broadcast_load(s, index, shape)) for s in (scale_a, scale_b, scale_y))
@@ -102,7 +102,8 @@ def _requantized(
         shifted = rounded(scaled) + cast(broadcast_load(zero, index, shape), a.dtype)
         return cast(saturated(shifted, zero.dtype), zero.dtype)
 
-    return compute(total.shape, body, name="requantized")
+    pairs = broadcast_pairs(shape, *(t.shape for t in (scale_a, scale_b, scale_y, zero)))
+    return compute(shape, body, name="requantized", assumes=pairs)
 
 
 def qlinear_matmul(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from compiler_service.tensor_expr.assumptions import Assumption, assumptions
+from compiler_service.tensor_expr.extents import fitting, joint_extent
 from compiler_service.tensor_expr.registry import infer
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim, dims_text, evaluate, parse_dim, symbol
@@ -14,6 +15,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, maximum
 
 B, H, W = symbol("b"), symbol("h"), symbol("w")
+ANY, BATCH = joint_extent(H, W), joint_extent(B, W)
 
 
 def known(*values: Dim | float, dtype: DType = DType.INT64) -> Tensor:
@@ -249,8 +251,10 @@ def test_refusals(op: str, inputs: tuple[Tensor | None, ...], attributes: dict[s
     [
         ("Add", (image(B, H), image(B, H)), {}, ()),
         ("Add", (image(B, 1), image(1, H)), {}, ()),
-        ("Add", (image(B, H), image(B, W)), {}, ((W, H),)),
-        ("Add", (image(B, 7), image(B, W)), {}, ((W, 7),)),
+        ("Add", (image(B, H), image(B, W)), {}, (fitting(H, ANY), fitting(W, ANY))),
+        ("Add", (image(B, 7), image(B, W)), {}, (fitting(W, 7),)),
+        ("Add", (image(B, H + 2), image(B, W)), {}, (fitting(W, as_dim(H + 2)),)),
+        ("Add", (image(B, H + 2), image(B, W * 2)), {}, ((as_dim(W * 2), as_dim(H + 2)),)),
         ("MatMul", (image(B, H), image(W, 5)), {}, ((W, H),)),
         ("Concat", (image(B, H), image(W, H)), {"axis": 1}, ((W, B),)),
         ("Softmax", (image(B, H),), {}, ()),
@@ -259,7 +263,10 @@ def test_refusals(op: str, inputs: tuple[Tensor | None, ...], attributes: dict[s
         ("Split", (image(B, H), known(2, 3)), {"axis": 1}, ((H, 5), (H, 2, True))),
         ("Conv", (image(B, H, 8, 8), image(8, 3, 3, 3)), {"group": 2}, ((H, 6),)),
         ("Conv", (image(B, H, 8, 8), image(8, 3, 3, 3)), {}, ((H, 3),)),
-        ("Expand", (image(B, H), known(B, W)), {}, ((W, H),)),
+        ("MatMul", (image(B, 2, H), image(W, H, 5)), {}, (fitting(B, BATCH), fitting(W, BATCH))),
+        ("Gemm", (image(B, 3), image(3, 5), image(W, 5)), {"alpha": 1.0, "beta": 1.0}, (fitting(W, B),)),
+        ("Einsum", (image(H), image(W)), {"equation": "i,i->"}, (fitting(H, ANY), fitting(W, ANY))),
+        ("Expand", (image(B, H), known(B, W)), {}, (fitting(H, ANY), fitting(W, ANY))),
         ("Conv", (image(B, 3, H, W), image(8, 3, 3, 3)), CONVOLUTION, ()),
     ],
 )

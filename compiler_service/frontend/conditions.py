@@ -1,0 +1,67 @@
+"""What nodes take for granted about symbolic extents, stated in the graph.
+
+The definition of an operator says what must hold for its operands: that extents are equal or 1, that parts add up. Every such condition
+becomes an ``ingot.Check`` beside the node while importing, so that it holds whatever becomes of the node: one whose result is only
+asked for its shape, that is the identity for these operands, or that an optimisation replaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
+
+from compiler_service.frontend.inference import KnownValues
+from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.scope import Builder
+from compiler_service.tensor_expr.assumptions import Assumption, requirements
+from compiler_service.tensor_expr.tensor import Tensor
+from shared_ir.dim import Dim, bind, dim_symbols
+from shared_ir.expr import Expr
+from shared_ir.graph import CHECK_OP, Attribute, Node, Value
+
+
+def conditions_of(
+    inputs: Sequence[Value | None], outputs: Sequence[Tensor | None], known: KnownValues
+) -> tuple[Assumption, ...]:
+    """What the definitions of ``outputs`` take for granted; nothing where no operand has a symbol in it."""
+    if not any(_is_symbolic(v, known) for v in inputs if v is not None):
+        return ()
+    return requirements([t for t in outputs if t is not None])
+
+
+def _is_symbolic(value: Value, known: KnownValues) -> bool:
+    if any(isinstance(d, Expr) for d in value.shape):
+        return True
+    elements = known.get(value)
+    return elements is not None and any(isinstance(e, Expr) for e in elements.flat)
+
+
+def append_checked(
+    builder: Builder,
+    node: Node,
+    conditions: Iterable[Assumption],
+    source: SourceNode,
+    own: Mapping[str, Dim] = MappingProxyType({}),
+) -> None:
+    """``node`` after the checks of ``conditions``; those about symbols that it defines itself, called ``own``, stand behind it."""
+    behind: list[Node] = []
+    for condition in conditions:
+        actual, expected = (bind(d, own) for d in (condition.actual, condition.expected))
+        stated = Assumption(actual, expected, condition.lower)
+        if stated in builder.checked:
+            continue
+        builder.checked.add(stated)
+        check = _check(stated, source)
+        later = not dim_symbols((condition.actual, condition.expected)).isdisjoint(own)
+        (behind if later else builder.nodes).append(check)
+    builder.nodes.extend([node, *behind])
+
+
+def _check(condition: Assumption, source: SourceNode) -> Node:
+    attributes: dict[str, Attribute] = {
+        "actual": condition.actual,
+        "expected": condition.expected,
+        "lower": int(condition.lower),
+        "message": f"node '{source.title}': {condition}",
+    }
+    return Node(CHECK_OP, (), (), attributes, source.title)
