@@ -65,9 +65,9 @@ class CompileOptions:
         return frozenset(name for name, wanted in asked.items() if wanted and self.opt_level >= 3)
 
     @property
-    def most_variants(self) -> int:
-        """The ways through a model that are compiled; below level 3, which fuses, they would not differ in speed."""
-        return 2 if self.opt_level >= 3 else 1
+    def fast_ways(self) -> bool:
+        """Whether runs that need less have a way of their own; below level 3, which fuses, it would be no faster."""
+        return self.opt_level >= 3
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:

@@ -41,7 +41,7 @@ from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.registry import OPERATORS, infer
 from compiler_service.tune.records import merge, read_records, write_records
 from compiler_service.tuning import Records, tune_kernels
-from compiler_service.variants import Variant, import_variants
+from compiler_service.variants import Variant, import_variants, side_by_side
 from compiler_service.verification import Oracle, verify
 from compiler_service.version import compiler_version
 from shared_ir.artifact import ABI_VERSION, Artifact, Manifest, artifact_key
@@ -110,11 +110,11 @@ def compile_as_asked(
     log, backend = Log.from_environment(progress), backend_of(target)
 
     with log.stage("import"):
-        variants = import_variants(source, options.import_options, inference(), most=options.most_variants)
+        variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
         name = options.name or variants[-1].module.metadata.get("graph") or "model"
 
     with log.stage("passes"):
-        variants = tuple(optimize(v, target, options, log) for v in variants)
+        variants = side_by_side([optimize(v, target, options, log) for v in variants])
 
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
@@ -206,7 +206,7 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
         )
     log = Log.from_environment(progress)
     with log.stage("import"):
-        variants = import_variants(source, options.import_options, inference(), most=options.most_variants)
+        variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
     with log.stage("passes"):
         variants = tuple(define_kernels(optimize(v, target, options, log)) for v in variants)
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)

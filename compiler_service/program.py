@@ -32,7 +32,7 @@ from shared_ir.plan import (
     SymbolSource,
     TensorSpec,
 )
-from shared_ir.types import ObjectType
+from shared_ir.types import ObjectType, TensorType
 
 
 @dataclass(frozen=True)
@@ -60,16 +60,18 @@ def build_program(
         for own in [[next(left) for _ in v.definitions]]
     ]
     general, module = ways[-1], variants[-1].module
-    steps, arena_size = general.steps, general.arena_size
+    common = _common(variants, ways)
+    steps: tuple[Step, ...] = (*general.checks(variants[-1], common), *general.steps)
+    arena_size = general.arena_size
     for variant, way in zip(reversed(variants[:-1]), reversed(ways[:-1]), strict=True):
-        steps = (Branch(variant.condition, (*way.checks(variant, general), *way.steps), steps),)
+        steps = (Branch(variant.condition, (*way.checks(variant, common), *way.steps), steps),)
         arena_size = as_dim(select(not_equal(lift(variant.condition), 0), lift(way.arena_size), lift(arena_size)))
     plan = Plan(
         name=name,
         inputs=_specs(module, module.input_names, module.graph.inputs),
-        outputs=_specs(module, module.output_names, module.graph.outputs),
+        outputs=_specs(module, module.output_names, _outputs(variants)),
         symbols=_symbol_sources(module.graph.inputs),
-        constraints=tuple(general.constraints.values()),
+        constraints=tuple(common.values()),
         buffers=tuple(specs),
         kernels=tuple(
             KernelSpec(b.kernel.name, tuple(s.name for s in b.function.symbols), size, tuple(to_json(b.schedule)))
@@ -98,11 +100,37 @@ class _Way:
     output_slots: tuple[int, ...]
     slots: int
 
-    def checks(self, variant: Variant, general: _Way) -> list[Check]:
+    def checks(self, variant: Variant, common: Mapping[ConstraintKey, Constraint]) -> list[Check]:
         """The constraints that neither hold where this way is taken nor are checked for all."""
         agreed = {} if variant.agreement is None else variant.agreement.pairs
-        known = {*general.constraints, *((*pair, False) for pair in agreed)}
+        known = {*common, *((*pair, False) for pair in agreed)}
         return [Check(c) for key, c in self.constraints.items() if key not in known]
+
+
+def _common(variants: Sequence[Variant], ways: Sequence[_Way]) -> Mapping[ConstraintKey, Constraint]:
+    """The constraints of every run. Where extents agree, those of the way without the agreement hold by themselves."""
+    shared = [way.constraints for variant, way in zip(variants, ways, strict=True) if variant.agreement is None]
+    return {key: c for key, c in shared[-1].items() if all(key in constraints for constraints in shared)}
+
+
+def _outputs(variants: Sequence[Variant]) -> tuple[Value, ...]:
+    """The outputs, with the shapes that they have in all ways; those of a way with an agreement follow from it."""
+    outputs = variants[-1].module.graph.outputs
+    for variant in reversed([v for v in variants[:-1] if v.agreement is None]):
+        outputs = tuple(
+            _either(variant.condition, own, other)
+            for own, other in zip(variant.module.graph.outputs, outputs, strict=True)
+        )
+    return outputs
+
+
+def _either(condition: Dim, own: Value, other: Value) -> Value:
+    """An output that has the shape of ``own`` where ``condition`` is not 0."""
+    shape = tuple(
+        a if a == b else as_dim(select(not_equal(lift(condition), 0), lift(a), lift(b)))
+        for a, b in zip(own.shape, other.shape, strict=True)
+    )
+    return Value(other.name, TensorType(other.dtype, shape))
 
 
 def _way(

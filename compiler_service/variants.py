@@ -1,4 +1,6 @@
-"""The ways through a model: one for every run, and one for the runs in which extents that broadcasting joins are equal.
+"""The ways through a model that a run may take.
+
+Where an If asks whether two dims are equal, and its branches differ in their number of axes, there is a way for either answer.
 
 Where two extents meet of which either may turn out to be 1 (see :mod:`compiler_service.tensor_expr.extents`), code for every run reads
 stretched operands through ``Expand``, which keeps products, what follows them, and attention in kernels of their own. Nearly every
@@ -8,36 +10,46 @@ kernels that both ways share, most of them, are compiled once.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
+from compiler_service.frontend.choices import Choices, chosen
 from compiler_service.frontend.inference import Inference
 from compiler_service.frontend.load import import_model
 from compiler_service.frontend.options import ImportOptions
 from compiler_service.frontend.source import ModelSource
-from compiler_service.graph_passes.plan_memory import MemoryPlan
+from compiler_service.graph_passes.plan_memory import LoopMemory, MemoryPlan, Placement
+from compiler_service.graph_passes.rules_broadcast import stretches
 from compiler_service.graph_passes.symbols import input_symbols
-from compiler_service.tensor_expr.extents import Agreement, agreeing, all_equal, is_stretched
+from compiler_service.tensor_expr.extents import Agreement, agreeing, all_equal
 from compiler_service.tensor_expr.group import KernelDefinition
 from shared_ir.dim import Dim, dim_symbols
 from shared_ir.errors import IngotError
-from shared_ir.graph import Graph, Module, Node, Value, all_constants, walk_graphs
+from shared_ir.graph import Graph, Module, Value, all_constants, walk_graphs
+from shared_ir.plan import Storage
+
+MOST_CHOICES = 2
+"""Equalities that a model asks about, of which every combination is compiled; of more, all are taken to hold."""
 
 
 @dataclass(frozen=True)
 class Variant:
-    """One way through a model, for the runs in which ``agreement`` holds; ``None``: all of them.
+    """One way through a model.
 
     Attributes:
+        agreement: extents that are equal in the runs that take it; ``None``: any may differ.
+        choices: dims that are equal in these runs, or are not (see :mod:`compiler_service.frontend.choices`).
         memory: where its values live, once its graph is optimised.
         definitions: the kernels that it launches, in order.
     """
 
     module: Module
     agreement: Agreement | None = None
+    choices: Mapping[tuple[Dim, Dim], bool] = field(default_factory=dict)
     memory: MemoryPlan = field(default_factory=lambda: MemoryPlan({}, 0, 0))
     definitions: tuple[KernelDefinition, ...] = ()
 
@@ -48,7 +60,9 @@ class Variant:
     @property
     def condition(self) -> Dim:
         """1 in the runs that may take this way, else 0."""
-        return 1 if self.agreement is None else all_equal(self.agreement.pairs)
+        made = [(chosen(pair, equals), 1) for pair, equals in self.choices.items()]
+        agreed = [] if self.agreement is None else list(self.agreement.pairs)
+        return all_equal([*made, *agreed])
 
     @property
     def constants(self) -> Mapping[Value, np.ndarray]:
@@ -56,40 +70,99 @@ class Variant:
 
 
 def import_variants(
-    source: ModelSource, options: ImportOptions, inference: Inference, *, most: int
+    source: ModelSource, options: ImportOptions, inference: Inference, *, fast: bool
 ) -> tuple[Variant, ...]:
-    """The ways through ``source``, at most ``most``; the last is open to every run.
+    """The ways through ``source``, in the order in which a run looks for one that is open to it; the last is to all that any is.
+
+    Args:
+        fast: whether runs with equal extents have one of their own.
 
     Raises:
         IngotError: of the model.
     """
-    general = Variant(import_model(source, options, inference))
+    ways = _chosen_ways(source, options, inference)
+    if not fast or len(ways) > 1:
+        return ways
+    (general,) = ways
     symbols = input_symbols(general.module.graph)
-    if most < 2 or not _stretches(general.module.graph, symbols):
-        return (general,)
+    if not _stretches(general.module.graph, symbols):
+        return ways
     agreement = Agreement(symbols)
     try:
         with agreeing(agreement):
             equal = Variant(import_model(source, options, inference), agreement)
     except IngotError:  # of a model that no run with equal extents fits
-        return (general,)
-    return (equal, general) if _interface(equal.module) == _interface(general.module) else (general,)
+        return ways
+    return (equal, general) if _interface(equal.module) == _interface(general.module) else ways
+
+
+def _chosen_ways(source: ModelSource, options: ImportOptions, inference: Inference) -> tuple[Variant, ...]:
+    """One for every combination of choices that can be imported."""
+    choices = Choices()
+    found: list[Variant] = []
+    first: IngotError | None = None
+    try:
+        found.append(Variant(import_model(source, options, inference, choices)))
+    except IngotError as error:
+        first = error
+    asked = tuple(choices.met) if len(choices.met) <= MOST_CHOICES else ()
+    for values in itertools.islice(itertools.product((True, False), repeat=len(asked)), 1, None):
+        given = dict(zip(asked, values, strict=True))
+        try:
+            found.append(Variant(import_model(source, options, inference, Choices(given)), choices=given))
+        except IngotError:  # the branch that is taken, or what follows, fits no run
+            continue
+    if first is not None and not found:
+        raise first
+    if first is None:
+        found[0] = replace(found[0], choices=dict.fromkeys(asked, True))
+    return tuple(v for v in found if _interface(v.module) == _interface(found[0].module))
+
+
+def side_by_side(variants: Sequence[Variant]) -> tuple[Variant, ...]:
+    """``variants`` whose outputs live in the same places; ways that need others for them are left out.
+
+    An output that the run sizes is in a slot: the last way says in which.
+    """
+    places = [variants[-1].memory.buffers[v] for v in variants[-1].module.graph.outputs]
+    found: list[Variant] = []
+    for variant in variants:
+        own = [variant.memory.buffers[v] for v in variant.module.graph.outputs]
+        if [p.storage for p in own] == [p.storage for p in places]:
+            slots = {a.index: b.index for a, b in zip(own, places, strict=True) if a.storage is Storage.SLOT}
+            memory = with_slots(variant.memory, slots)
+            found.append(replace(variant, memory=memory))
+    return tuple(found)
+
+
+def with_slots(memory: MemoryPlan, wanted: Mapping[int, int]) -> MemoryPlan:
+    """``memory`` with slots numbered anew: those in ``wanted`` as it says, the others one after the other."""
+    if all(old == new for old, new in wanted.items()):
+        return memory
+    others = (n for n in itertools.count() if n not in wanted.values())
+    numbers = {old: wanted[old] if old in wanted else next(others) for old in range(memory.slots)}
+
+    def moved(place: Placement) -> Placement:
+        return place if place.storage is not Storage.SLOT else replace(place, index=numbers[place.index])
+
+    return replace(
+        memory,
+        buffers={v: moved(p) for v, p in memory.buffers.items()},
+        loops={
+            name: LoopMemory(tuple(map(moved, loop.following)), tuple(map(moved, loop.rows)))
+            for name, loop in memory.loops.items()
+        },
+        slots=max(numbers.values(), default=-1) + 1,
+    )
 
 
 def _interface(module: Module) -> tuple[object, ...]:
-    """What two ways through a model must have in common."""
-    return module.graph.inputs, module.output_names, module.strings, dict(module.objects)
+    """What ways through a model must have in common."""
+    outputs = tuple((v.dtype, v.type.rank) for v in module.graph.outputs)
+    return module.graph.inputs, module.output_names, outputs, module.strings, dict(module.objects)
 
 
 def _stretches(graph: Graph, symbols: frozenset[str]) -> bool:
     """Whether something is stretched of which the inputs alone say how far."""
-    return any(_is_stretching(n, symbols) for g in walk_graphs(graph) for n in g.nodes)
-
-
-def _is_stretching(node: Node, symbols: frozenset[str]) -> bool:
-    if node.op != "Expand":
-        return False
-    pairs: Sequence[tuple[Dim, Dim]] = list(
-        zip(reversed(node.operands[0].shape), reversed(node.results[0].shape), strict=False)
-    )
-    return any(is_stretched(own, full) and dim_symbols((own, full)) <= symbols for own, full in pairs)
+    nodes = (n for g in walk_graphs(graph) for n in g.nodes if stretches(n))
+    return any(dim_symbols((*n.operands[0].shape, *n.results[0].shape)) <= symbols for n in nodes)

@@ -93,7 +93,7 @@ _CODES = {
     4: ErrorCode.INTERNAL,
 }
 _REMEDIES = {2: "Send a smaller batch or give the process more memory."}
-_BROADCAST = "An extent of 1 is broadcast where the model is compiled with it: pin it (shapes={...}), or give inputs of equal extents."
+_BROADCAST = "Extents of one name are equal; compile the model with a name of its own for an extent that may be 1 (shapes={...})."
 _SENTENCE = re.compile(r"(?P<message>.*?): expected (?P<expected>.*), received (?P<received>.*)\Z", re.DOTALL)
 
 

@@ -51,17 +51,24 @@ def append_checked(
         if stated in builder.checked:
             continue
         builder.checked.add(stated)
-        check = _check(stated, source)
+        check = _check(stated, f"node '{source.title}': {stated}", source)
         later = not dim_symbols((condition.actual, condition.expected)).isdisjoint(own)
         (behind if later else builder.nodes).append(check)
     builder.nodes.extend([node, *behind])
 
 
-def _check(condition: Assumption, source: SourceNode) -> Node:
+def append_check(builder: Builder, condition: Assumption, message: str, source: SourceNode) -> None:
+    """The run ends with ``message`` unless ``condition`` holds."""
+    if condition not in builder.checked:
+        builder.checked.add(condition)
+        builder.nodes.append(_check(condition, message, source))
+
+
+def _check(condition: Assumption, message: str, source: SourceNode) -> Node:
     attributes: dict[str, Attribute] = {
         "actual": condition.actual,
         "expected": condition.expected,
         "lower": int(condition.lower),
-        "message": f"node '{source.title}': {condition}",
+        "message": message,
     }
     return Node(CHECK_OP, (), (), attributes, source.title)

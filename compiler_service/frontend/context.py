@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
+from compiler_service.frontend.choices import Choices
 from compiler_service.frontend.external_data import ExternalData
 from compiler_service.frontend.inference import Inference, KnownValues
 from compiler_service.frontend.limits import Budget
@@ -32,6 +33,7 @@ class Context:
     known: KnownValues
     names: Names = field(default_factory=Names)
     symbols: Symbols = field(default_factory=Symbols)
+    choices: Choices = field(default_factory=Choices)
 
     def value(self, onnx_name: str, type: TensorType) -> Value:
         """A new value of the graph IR, counted against the budget."""

@@ -10,10 +10,10 @@ from typing import Protocol, TypeAlias
 import onnx
 
 from compiler_service.frontend.arms import import_arm, only_arm, take
-from compiler_service.frontend.assume import assume, equality_of
 from compiler_service.frontend.body_types import Outside, generalised, merged, stacked, type_of, with_axis, without_axis
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
+from compiler_service.frontend.equality import choose, equality_of
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.objects import Objects, declared_type
 from compiler_service.frontend.ranks import conformed, started, unread, widened
@@ -55,7 +55,7 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
 
     A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
     branches differ in rank and the condition is an equality of dims (``squeeze`` of an axis whose extent is a symbol is exported
-    so), the equality becomes an assumption that the run checks.
+    so), one of them is chosen, and the run checks that it may be (:mod:`compiler_service.frontend.choices`).
     """
     condition = frame.lookup(node.input(0))
     known = importer.context.known.scalar(condition) if isinstance(condition, Value) else None
@@ -80,8 +80,9 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
     results = [arm.outputs for arm in arms]
     equality = equality_of(condition, builder, importer.context) if _disagree(*results) else None
     if equality is not None:
-        taken = _graph(node, "then_branch" if equality.holds else "else_branch")
-        _bind(node, assume(equality, importer.inline(taken, frame, builder), node, builder, importer.context), frame)
+        chosen = choose(equality, node, builder, importer.context)
+        taken = _graph(node, "then_branch" if chosen else "else_branch")
+        _bind(node, importer.inline(taken, frame, builder), frame)
         return
     types = [merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
     branches: dict[str, Attribute] = {

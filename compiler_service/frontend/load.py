@@ -7,6 +7,7 @@ from pathlib import Path
 
 import onnx
 
+from compiler_service.frontend.choices import Choices
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.external_data import ExternalData
 from compiler_service.frontend.functions import functions_of
@@ -21,7 +22,7 @@ from compiler_service.frontend.problems import Problems, StopAtFirst
 from compiler_service.frontend.scope import Binding, Builder, Frame, Special
 from compiler_service.frontend.source import ModelSource, parse_model
 from compiler_service.frontend.tensors import dtype_of
-from shared_ir.dim import Dim
+from shared_ir.dim import Dim, dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Graph, Module, Value
 from shared_ir.graph_verify import verify_module
@@ -30,7 +31,12 @@ from shared_ir.types import Kind, TensorType
 _METADATA_LENGTH = 4096
 
 
-def import_model(source: ModelSource | bytes | str | Path, options: ImportOptions, inference: Inference) -> Module:
+def import_model(
+    source: ModelSource | bytes | str | Path,
+    options: ImportOptions,
+    inference: Inference,
+    choices: Choices | None = None,
+) -> Module:
     """The model as graph IR: operators in their newest form, functions inlined, shapes symbolic.
 
     Every value has a type; shape arithmetic and known branches are followed while importing. Arrays are views of the
@@ -39,13 +45,15 @@ def import_model(source: ModelSource | bytes | str | Path, options: ImportOption
     Args:
         source: path or bytes, or a :class:`ModelSource` with external data as named blobs.
         inference: how operators are typed.
+        choices: which branches to take of Ifs whose condition is an equality of dims, where a graph can hold but one; says afterwards
+            what was chosen.
 
     Raises:
         IngotError: of the first thing that is wrong, naming the node and the remedy.
     """
     source = ModelSource.of(source)
     data = source.read(options.limits)
-    module = import_proto(parse_model(data, options.limits), data, source, options, inference, StopAtFirst())
+    module = import_proto(parse_model(data, options.limits), data, source, options, inference, StopAtFirst(), choices)
     assert module is not None  # StopAtFirst has raised otherwise
     verify_module(module)
     return module
@@ -58,6 +66,7 @@ def import_proto(
     options: ImportOptions,
     inference: Inference,
     problems: Problems,
+    choices: Choices | None = None,
 ) -> Module | None:
     """The module of ``proto``, parsed from ``data``; ``None`` when an output depends on a node that went to ``problems``."""
     limits = options.limits
@@ -68,6 +77,7 @@ def import_proto(
         ExternalData(source.blobs, source.folder, limits, data),
         functions_of(proto),
         KnownValues(limits),
+        choices=choices or Choices(),
     )
     graph = proto.graph
     _check_names(graph, limits.name_length)
@@ -77,6 +87,7 @@ def import_proto(
     interface = [i for i in graph.input if i.name not in constants]
     options.check_names([i.name for i in interface])
     inputs = [_input(info, options, frame, context) for info in interface]
+    context.choices.symbols = dim_symbols(d for v in inputs for d in v.shape)
     importer = GraphImporter(context)
     importer.contents(graph, frame, builder)
     outputs = _outputs([(info, importer.output(info, frame, builder)) for info in graph.output])

@@ -16,7 +16,7 @@ from compiler_service.graph_passes.layout_state import elements
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph, Node, Value, free_values
 
-VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "ingot.Assume"})
+VIEWS = frozenset({"Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity"})
 """Operators that change no byte: between groups they cost nothing, inside a group they cost index arithmetic."""
 
 READS_ONCE = frozenset({"Transpose", "Concat", "Pad", "Slice", "DepthToSpace", "SpaceToDepth"})

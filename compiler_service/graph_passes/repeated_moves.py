@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from compiler_service.graph_passes.attributes import text_attribute
 from compiler_service.graph_passes.classify import Classification, Kind
 from compiler_service.graph_passes.grouping import PRODUCTS, SOFTMAX, VIEWS
+from compiler_service.graph_passes.rules_broadcast import stretches
 from compiler_service.graph_passes.rules_movement import permutation
 from compiler_service.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from shared_ir.dim import Dim
@@ -20,6 +21,9 @@ _READERS = SOFTMAX | {
     *("LayerNormalization", "RMSNormalization"),
 }
 """Reductions whose schedules read any strides, beside elementwise operators."""
+
+_MATRIX_AXES = 2
+"""The last axes of an operand of a product."""
 
 _WIDENING = frozenset({"Cast", KEPT_QUANTIZED})
 """What products do to weights that are stored narrower than they are used."""
@@ -83,6 +87,8 @@ class _Finder:
         if node.op in _WIDENING:
             return reader.op in ("MatMul", "Gemm") and value == reader.operands[1]
         if reader.op in PRODUCTS:
+            if stretches(node, last=_MATRIX_AXES):  # rows and columns are found by adding, not by asking
+                return False
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
         if node.op == "Transpose" or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
             return False

@@ -5,7 +5,10 @@ The masks of transformers are exported as matrices whose rows are all the same; 
 
 from __future__ import annotations
 
+import itertools
+
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
+from compiler_service.tensor_expr.extents import is_stretched
 from shared_ir.graph import Node, Value
 
 
@@ -14,9 +17,18 @@ def expanded(x: Value, like: Value, site: Site) -> Value:
     return x if x.shape == like.shape else site.node("Expand", (x, site.dims(like.shape)))
 
 
+def stretches(node: Node, last: int | None = None) -> bool:
+    """Whether an ``Expand`` repeats axes, or one of the ``last`` ones, or not as the run finds them (see
+    :mod:`compiler_service.tensor_expr.extents`)."""
+    if node.op != "Expand":
+        return False
+    pairs = zip(reversed(node.operands[0].shape), reversed(node.results[0].shape), strict=False)
+    return any(is_stretched(own, full) for own, full in itertools.islice(pairs, last))
+
+
 def _calculated_once(node: Node, site: Site) -> Replacement:
     repeated = [site.producer(v, "Expand") for v in node.operands]
-    if not any(repeated):
+    if not any(repeated) or any(e is not None and stretches(e) for e in repeated):
         return None
     sources = [v if e is None else e.operands[0] for v, e in zip(node.operands, repeated, strict=True)]
     narrow = site.node(node.op, sources, node.attributes, name=node.name)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_service.tensor_expr.extents import fitting, stretched_extent, stretched_reads
+from compiler_service.tensor_expr.extents import fitting, joined_extents, stretched_extent, stretched_reads
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
 from shared_ir.dim import Dim, dim_text
 from shared_ir.dtype import DType
@@ -28,6 +28,9 @@ class Assumption:
     def __str__(self) -> str:
         stretched = stretched_extent(self.actual, self.expected)
         if stretched is not None:
+            met = joined_extents(self.expected)
+            if len(met) > 1:
+                return f"{' and '.join(map(dim_text, met))} must be equal or 1"
             return f"{dim_text(stretched)} must be 1 or {dim_text(self.expected)}"
         relation = "at least " if self.lower else ""
         return f"{dim_text(self.actual)} must be {relation}{dim_text(self.expected)}"

@@ -94,7 +94,7 @@ def joint_extent(a: Dim, b: Dim) -> Dim:
     if stretches == [False, False] or (agreement is not None and agreement.covers(a, b)):
         return b if isinstance(b, int) else a
     if stretches == [True, True]:
-        return _joined((*_joined_extents(a), *_joined_extents(b)))
+        return _joined((*joined_extents(a), *joined_extents(b)))
     return b if stretches[0] else a
 
 
@@ -106,7 +106,7 @@ def _joined(extents: Iterable[Dim]) -> Dim:
     return as_dim(total)
 
 
-def _joined_extents(dim: Dim) -> tuple[Dim, ...]:
+def joined_extents(dim: Dim) -> tuple[Dim, ...]:
     """The extents that ``dim`` is the common one of, one after the other."""
     found: list[Dim] = []
     while isinstance(dim, Select) and dim.cond == equal(dim.otherwise, 1):

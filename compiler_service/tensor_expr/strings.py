@@ -29,7 +29,6 @@ _FIRST = (
         "Gather",
     ),
     *("GatherElements", "GatherND", "Shape", "Size", "ReverseSequence", "Trilu", "SpaceToDepth", "DepthToSpace"),
-    "ingot.Assume",
 )
 
 MOVERS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(

@@ -8,8 +8,7 @@ import numpy as np
 
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
-from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
-from shared_ir.dim import Dim
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, equal, lift, minimum, select
 
@@ -21,12 +20,6 @@ def define(x: Tensor, *, symbols: tuple[Var, ...], expected: int = 0, message: s
     elements = np.empty(len(symbols), dtype=object)
     elements[:] = symbols
     return replace(placeholder("symbols", x.shape, x.dtype), value=elements)
-
-
-def assume(x: Tensor, *, actual: Dim, expected: Dim) -> Tensor:
-    """``x``, for runs in which the dims are equal."""
-    assumed = [] if actual == expected else [(actual, expected)]
-    return compute(x.shape, lambda *i: x[i], name="assume", assumes=assumed)
 
 
 def first_difference(x: Tensor) -> Tensor:
@@ -58,7 +51,6 @@ def row_ranks(x: Tensor, first: Tensor) -> Tensor:
 
 OPERATORS = (
     Operator("ingot.Define", define),
-    Operator("ingot.Assume", assume),
     Operator("ingot.FirstDifference", first_difference),
     Operator("ingot.RowRanks", row_ranks),
 )

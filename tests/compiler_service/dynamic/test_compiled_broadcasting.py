@@ -318,3 +318,60 @@ def test_equal_extents_have_a_way_of_their_own() -> None:
     with load_model(free, threads=1, executor="graph") as loaded:
         taken = [[t.seconds > 0 for t in loaded.profile({"x": normal(3, 64), "b": normal(m, 64)})] for m in (3, 1)]
     assert taken == [[True, False, False], [False, True, True]]
+
+
+def squeezed(name: str, source: str, axis: int, result: str) -> list[onnx.NodeProto]:
+    """``source.squeeze(axis)`` as torch exports it where the extent is not known."""
+    axes = constant(f"{name}_axis", [axis])
+    taken = node("Squeeze", [source, f"{name}_axis"], [f"{name}_then"])
+    then = graph([axes, taken], [], [tensor(f"{name}_then", None)])
+    other = graph([node("Identity", [source], [f"{name}_else"])], [], [tensor(f"{name}_else", None)])
+    return [
+        node("Shape", [source], [f"{name}_shape"]),
+        constant(f"{name}_at", [axis]),
+        constant(f"{name}_one", [1]),
+        node("Gather", [f"{name}_shape", f"{name}_at"], [f"{name}_extent"]),
+        node("Equal", [f"{name}_extent", f"{name}_one"], [f"{name}_condition"]),
+        node("If", [f"{name}_condition"], [result], then_branch=then, else_branch=other),
+    ]
+
+
+def one_axis_squeezed() -> Case:
+    """Reduced to the first axis afterwards, which has its place whether an axis went or not."""
+    nodes = [*squeezed("s", "x", 1, "t"), node("Flatten", ["t"], ["f"], axis=1), node("Relu", ["f"], ["y"])]
+    return case(nodes, {"x": ["n", "k", "4"]}, n=(1, 3), k=(1, 2))
+
+
+def two_axes_squeezed() -> Case:
+    nodes = [
+        *squeezed("s", "x", 1, "t"),
+        *squeezed("u", "z", 1, "v"),
+        constant("all", [-1]),
+        node("Reshape", ["t", "all"], ["flat_t"]),
+        node("Reshape", ["v", "all"], ["flat_v"]),
+        node("Concat", ["flat_t", "flat_v"], ["y"], axis=0),
+    ]
+    return case(nodes, {"x": ["2", "k", "4"], "z": ["3", "m"]}, k=(1, 2), m=(1, 5))
+
+
+def squeezed_where_data_says_the_size() -> Case:
+    nodes = [
+        *squeezed("s", "x", 0, "t"),
+        constant("all", [-1]),
+        node("Reshape", ["t", "all"], ["flat"]),
+        node("NonZero", ["flat"], ["found"]),
+        node("Cast", ["found"], ["numbers"], to=FLOAT),
+        node("Relu", ["numbers"], ["y"]),
+    ]
+    proto = model(nodes, [tensor("x", ["k", 4])], Y)
+    return proto, [{"x": np.array(v, np.float32)} for v in ([[1, 0, 2, 0]], [[0, 0, 0, 1], [1, 1, 1, 1]])]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.parametrize(
+    "make", [one_axis_squeezed, two_axes_squeezed, squeezed_where_data_says_the_size], ids=lambda c: c.__name__
+)
+def test_both_branches_of_a_squeeze(make: Callable[[], Case], opt_level: int) -> None:
+    proto, requests = make()
+    assert_answers_or_refuses(proto, requests, opt_level)

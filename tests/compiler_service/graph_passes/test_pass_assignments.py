@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pass_graphs import assert_same, graph, ops, run_passes
 
@@ -64,6 +64,7 @@ def test_what_is_not_assigned_to_is_kept(name: str) -> None:
     assert_same(before, after)
 
 
+@settings(deadline=None)
 @given(st.data())
 def test_any_slice(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 3))

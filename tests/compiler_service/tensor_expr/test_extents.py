@@ -104,5 +104,6 @@ def test_all_equal_of_many_pairs_is_flat() -> None:
 
 def test_a_stretched_extent_is_named_in_words() -> None:
     assert str(Assumption(*fitting(A, 7))) == "a must be 1 or 7"
+    assert str(Assumption(*fitting(A, joint_extent(B, A)))) == "a and b must be equal or 1"
     assert str(Assumption(A, B)) == "a must be b"
     assert str(Assumption(A, 2, lower=True)) == "a must be at least 2"

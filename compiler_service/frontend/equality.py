@@ -1,19 +1,19 @@
-"""Conditions that are equalities of dims: what the compiler may assume, and the run then checks."""
+"""Conditions that are equalities of dims, and what is chosen for them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler_service.frontend.choices import chosen
+from compiler_service.frontend.conditions import append_check
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Binding, Builder
-from shared_ir.dim import Dim
+from compiler_service.tensor_expr.assumptions import Assumption
+from shared_ir.dim import Dim, dim_text
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
-from shared_ir.graph import Node, Value
-
-ASSUME_OP = "ingot.Assume"
+from shared_ir.graph import Value
 
 
 @dataclass(frozen=True)
@@ -49,17 +49,12 @@ def equality_of(condition: Binding, builder: Builder, context: Context) -> Equal
     return None
 
 
-def assume(
-    equality: Equality, results: Sequence[Binding], node: SourceNode, builder: Builder, context: Context
-) -> tuple[Binding, ...]:
-    """``results``, each behind a node that states the equality."""
-    found: list[Binding] = []
-    for result in results:
-        if isinstance(result, Value):
-            value = context.value(result.name, result.type)
-            attributes = {"actual": equality.actual, "expected": equality.expected}
-            builder.nodes.append(Node(ASSUME_OP, (result,), (value,), attributes, node.title))
-            context.known.add(value, context.known.get(result))
-            result = value
-        found.append(result)
-    return tuple(found)
+def choose(equality: Equality, node: SourceNode, builder: Builder, context: Context) -> bool:
+    """The value of the condition that is chosen; the run checks it."""
+    pair = equality.actual, equality.expected
+    equals = context.choices.equals(pair)
+    condition = Assumption(*pair) if equals else Assumption(chosen(pair, False), 1)
+    negation = "" if equals else "not "
+    message = f"node '{node.title}': {dim_text(pair[0])} must {negation}be {dim_text(pair[1])}"
+    append_check(builder, condition, message, node)
+    return equals == equality.holds
