@@ -15,6 +15,7 @@ import numpy as np
 from compiler_service.graph_passes.builder import Builder
 from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_code
 from compiler_service.graph_passes.nested import Constants, map_graphs
+from compiler_service.tensor_expr.extents import joined_extents
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -197,7 +198,7 @@ class _Sweep:
 def _check_types(item: Rule, node: Node, values: tuple[Value | None, ...]) -> None:
     """A rule that answers something of another type is at fault: what reads the value would compute nonsense."""
     for old, new in zip(node.outputs, values, strict=False):
-        if old is not None and new is not None and not old.type.may_be(new.type):
+        if old is not None and new is not None and not (old.type.may_be(new.type) and _keeps_joints(old, new)):
             raise IngotError(
                 ErrorCode.COMPILER_FAULT,
                 f"the rewrite rule {item.apply.__name__.strip('_')!r} changed a type",
@@ -206,6 +207,12 @@ def _check_types(item: Rule, node: Node, values: tuple[Value | None, ...]) -> No
                 expected=str(old.type),
                 received=str(new.type),
             )
+
+
+def _keeps_joints(old: Value, new: Value) -> bool:
+    """Whether no axis whose extent several are joined to has but one of them."""
+    pairs = zip(old.shape, new.shape, strict=True)
+    return all(a == b or b not in joined_extents(a) for a, b in pairs)
 
 
 def rename(node: Node, old: Value, new: Value) -> Node:

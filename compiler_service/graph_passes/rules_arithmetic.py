@@ -11,6 +11,7 @@ from compiler_service.graph_passes.operands import is_float, with_constant
 from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_broadcast import expanded
 from shared_ir.arrays import storage_dtype
+from shared_ir.dim import product
 from shared_ir.graph import Node
 
 
@@ -118,7 +119,8 @@ def _log_softmax(node: Node, site: Site) -> Replacement:
 
 @dataclass(frozen=True)
 class Reciprocal:
-    """``x / c -> x * (1 / c)``; where that rounds, only if ``approximate``."""
+    """``x / c -> x * (1 / c)``; where that rounds, only if ``approximate``, and only of what is more than a number: one division more
+    costs nothing, and a scale that is off by its last bit moves every element that is quantized by it."""
 
     approximate: bool
 
@@ -132,7 +134,8 @@ class Reciprocal:
             rounded = np.asarray(inverse.astype(storage_dtype(c.dtype)))
         mantissa, _ = np.frexp(divisor)
         exact = bool((np.abs(mantissa) == 0.5).all())
-        if not (exact or self.approximate) or not np.isfinite(rounded).all() or (rounded == 0).any():
+        worth = self.approximate and product(node.results[0].shape) != 1
+        if not (exact or worth) or not np.isfinite(rounded).all() or (rounded == 0).any():
             return None
         return site.node("Mul", (x, site.rounded(inverse, c.dtype, c.name)))
 

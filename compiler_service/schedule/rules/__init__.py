@@ -31,7 +31,15 @@ from shared_ir.target import Target
 
 Rule = Callable[[KernelView, Target], Schedule | None]
 
+
+def empty_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    """Nothing to tile: an extent is 0 in every run."""
+    extents = (a.extent for s in kernel.state.stages.values() for a in s.compute.all_axes)
+    return (row_schedule(kernel, target) or inlined(kernel.state)) if any(extent == 0 for extent in extents) else None
+
+
 RULES: tuple[tuple[str, Rule], ...] = (
+    ("empty", empty_schedule),  # an extent of 0
     ("attention", attention_schedule),  # product, softmax, product
     ("blocks", block_schedule),  # sums of products that are scaled before they are added up: weights of 4 bits
     ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
@@ -67,7 +75,7 @@ def default_schedule(
         IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
-    for _, rule in (*(m for m in METHODS if m[0] in methods), *RULES):
+    for _, rule in (*(m for m in METHODS if m[0] in methods and empty_schedule(kernel, target) is None), *RULES):
         schedule = rule(kernel, target)
         if schedule is not None:
             return schedule

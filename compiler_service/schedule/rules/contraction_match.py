@@ -133,7 +133,8 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
 
 
 def local_data(state: State, reduction: Stage) -> Stage | None:
-    """The computed stage that the reduction reads as data (padding, a prologue), if any."""
+    """The computed stage that the reduction reads as data (padding, a prologue), if any of which rows have a known size: where it is
+    kept, whole rows are."""
     match = match_contraction(reduction)
     if match is None:
         return None
@@ -141,7 +142,9 @@ def local_data(state: State, reduction: Stage) -> Stage | None:
     while source is not None and is_free(source):  # read where it comes from
         (load,) = (e for e in (source.body,) if isinstance(e, Load))
         source = state.stage_of(load.tensor)
-    return source if source is not None and source.reduction is None else None
+    if source is None or source.reduction is not None:
+        return None
+    return source if isinstance(source.compute.axes[-1].extent, int) else None
 
 
 def transposed_weight(state: State, reduction: Stage, inlined: Stage, constants: frozenset[Tensor]) -> Stage | None:

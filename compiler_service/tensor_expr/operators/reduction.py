@@ -32,16 +32,25 @@ def reduced_over(
     if numbers is not None:
         return reduced(op, x, numbers, name, term, keep=keep)
     op = _ON_BOOL.get(op, op) if x.dtype is DType.BOOL else op
-    kept = tuple(as_dim(select(axes.has(axis), 1, lift(d))) for axis, d in enumerate(x.shape))
-    over = [as_dim(select(axes.has(axis), lift(d), 1)) for axis, d in enumerate(x.shape)]
+    kept, over = _chosen_extents(x, axes)
     shape = kept if keep else axes.dropped(x.shape)
 
     def body(*index: Expr) -> Expr:
         own, k = index[: len(shape)], index[len(shape) :]
-        at = tuple(select(axes.has(a), k[a], own[a]) for a in range(x.rank)) if keep else axes.index(own, k)
+        at = _chosen_index(axes, own, k) if keep else axes.index(own, k)
         return term(widen(x[at]))
 
     return reduce(op, shape, over, body, name=name)
+
+
+def _chosen_extents(x: Tensor, axes: ChosenAxes) -> tuple[tuple[Dim, ...], tuple[Dim, ...]]:
+    """The extents that are kept and those that are reduced, one of each for every axis of ``x``: 1 where it is not."""
+    kept = tuple(as_dim(select(axes.has(axis), 1, lift(d))) for axis, d in enumerate(x.shape))
+    return kept, tuple(as_dim(select(axes.has(axis), lift(d), 1)) for axis, d in enumerate(x.shape))
+
+
+def _chosen_index(axes: ChosenAxes, own: Sequence[Expr], reduced: Sequence[Expr]) -> tuple[Expr, ...]:
+    return tuple(select(axes.has(axis), k, i) for axis, (i, k) in enumerate(zip(own, reduced, strict=True)))
 
 
 def reduced(
@@ -120,6 +129,27 @@ def reduce_mean(x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noo
     return converted(divided(reduced_over(ReduceOp.SUM, x, over, "sum", keep=bool(keepdims)), count), x.dtype)
 
 
+def _summed_powers(x: Tensor, largest: Tensor, axes: ChosenAxes) -> Tensor:
+    """The sum over ``axes`` of ``exp(x - largest)``, where the largest has an extent of 1 along these."""
+    if (
+        axes.numbers is None
+    ):  # the largest is that of an index of the result: of one of the data, nobody could say which it is
+        kept, over = _chosen_extents(x, axes)
+
+        def term(*index: Expr) -> Expr:
+            own, k = index[: x.rank], index[x.rank :]
+            return exp(widen(x[_chosen_index(axes, own, k)]) - largest[own])
+
+        return reduce(ReduceOp.SUM, kept, over, term, name="sum")
+
+    def power(*index: Expr) -> Expr:
+        at = tuple(lift(0) if axis in gone else i for axis, i in enumerate(index))
+        return exp(widen(x[index]) - largest[at])
+
+    gone = axes.numbers
+    return reduced(ReduceOp.SUM, compute(x.shape, power, name="exp"), gone, "sum")
+
+
 def reduce_log_sum_exp(
     x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Tensor:
@@ -128,12 +158,7 @@ def reduce_log_sum_exp(
     largest = reduced_over(ReduceOp.MAX, x, over, "max")
     finite = elementwise("finite_max", lambda v: select(is_inf(v), 0, v), largest)
 
-    def power(*index: Expr) -> Expr:
-        at = tuple(select(over.has(axis), 0, i) for axis, i in enumerate(index))
-        return exp(widen(x[index]) - finite[at])
-
-    powers = compute(x.shape, power, name="exp")
-    total = reduced_over(ReduceOp.SUM, powers, over, "sum")
+    total = _summed_powers(x, finite, over)
     result = elementwise("reduce_log_sum_exp", lambda s, m: log(s) + m, total, finite)
     return converted(result if keepdims else _dropped(result, over), x.dtype)
 
