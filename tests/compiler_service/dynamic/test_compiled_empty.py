@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.compiler_service.dynamic.compiled import (
+    INT32,
     INT64,
     Case,
     assert_equals_onnxruntime,
