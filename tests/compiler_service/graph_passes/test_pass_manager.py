@@ -128,6 +128,18 @@ def test_rules_that_never_rest_are_reported() -> None:
         rewrite(graph(TEXT), [forever])
 
 
+def test_a_rule_that_loses_a_joint_extent_is_reported() -> None:
+    """What is joined of ``n`` and ``m`` is not ``n``: the check would be gone, and the shape wrong where ``n`` is 1."""
+    text = """
+    graph main(%x: float32[n], %s: float32[m]) -> (%y) {
+      %shape: int64[1] = ingot.Dims() {dims=(`select(m == 1, n, m)`,)}
+      %y: float32[select(m == 1, n, m)] = Expand(%x, %shape)
+    }
+    """
+    with pytest.raises(IngotError, match="changed a type"):
+        rewrite(graph(text), [rule("Expand", lambda node, site: node.operands[0])])
+
+
 def test_a_rule_that_changes_a_type_is_reported() -> None:
     taller = rule("Relu", lambda node, site: site.reshape(node.operands[0], (1, 4)))
     with pytest.raises(IngotError, match=r"changed a type; at node .*Relu.*received float32\[1, 4\]"):
