@@ -6,7 +6,7 @@ import hashlib
 from functools import cache
 from pathlib import Path
 
-from shared_ir.versions import package_version
+from shared_ir.versions import VERSION
 
 _PACKAGES = ("compiler_service", "shared_ir")
 _SUFFIXES = {".py", ".c", ".h"}
@@ -22,4 +22,4 @@ def compiler_version() -> str:
             if path.suffix in _SUFFIXES:
                 digest.update(str(path.relative_to(root)).encode())
                 digest.update(path.read_bytes())
-    return f"{package_version()}+{digest.hexdigest()[:8]}"
+    return f"{VERSION}+{digest.hexdigest()[:8]}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
@@ -10,6 +11,7 @@ from typing import Any, Self
 from ingot.home import home_directory
 from shared_ir.artifact import Artifact as CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import needing
 from shared_ir.target import Target
 
 Model = str | Path | bytes
@@ -78,9 +80,10 @@ def compile(
     Raises:
         IngotError: whatever keeps the model from being compiled; UNAVAILABLE when the compiler is not installed.
     """
-    pipeline = _pipeline()
-    from compiler_service.options import CompileOptions
-    from compiler_service.progress import silent
+    with compiler():
+        from compiler_service import pipeline
+        from compiler_service.options import CompileOptions
+        from compiler_service.progress import silent
 
     given = {"opt_level": opt_level, "shapes": {k: tuple(v) for k, v in (shapes or {}).items()}, **options}
     chosen, compile_options = resolve_target(target), CompileOptions.from_dict(given)
@@ -100,15 +103,16 @@ def resolve_target(text: str) -> Target:
     Raises:
         IngotError: INVALID_TARGET; UNAVAILABLE when the compiler is not installed.
     """
-    _pipeline()
-    from compiler_service.codegen.registry import resolve_target as resolve
+    with compiler():
+        from compiler_service.codegen.registry import resolve_target as resolve
 
     return resolve(text)
 
 
 def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = None) -> Any:
     """The compiler's :class:`ModelSource` for what :func:`compile` accepts."""
-    from compiler_service.frontend.source import ModelSource
+    with compiler():
+        from compiler_service.frontend.source import ModelSource
 
     if hasattr(model, "SerializeToString"):
         model = model.SerializeToString()
@@ -123,18 +127,9 @@ def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = 
     return ModelSource(ModelSource.of(model).model, dict(external_data or {}))
 
 
-def _pipeline() -> Any:
-    try:
-        from compiler_service import pipeline
-    except ModuleNotFoundError as error:
-        if (error.name or "").partition(".")[0] in ("compiler_service", "shared_ir"):
-            raise  # a part of this tree is missing: nothing that an extra would bring
-        raise IngotError(
-            ErrorCode.UNAVAILABLE,
-            f"the compiler is not installed here: there is no module {error.name!r}",
-            remedy="Install it with `pip install 'ingot[compiler]'`, or compile on a service with ingot.Client.",
-        ) from error
-    return pipeline
+def compiler() -> AbstractContextManager[None]:
+    """Around imports of the compiler: without it, they raise IngotError UNAVAILABLE with the way to get it."""
+    return needing("compiler", "the compiler", "or use that of a service (`ingot.Client`, or commands without --local)")
 
 
 def _read_records(path: Path) -> bytes:

@@ -31,7 +31,7 @@ from shared_ir.repository import ArtifactRepository
 from shared_ir.signals import StopSignals
 from shared_ir.signature import TrustStore
 from shared_ir.store import open_store
-from shared_ir.versions import package_version
+from shared_ir.versions import VERSION
 
 _LOG = logging.getLogger(__name__)
 
@@ -54,7 +54,7 @@ class RuntimeServer:
             self.follower,
             self.lifecycle,
             self.metrics,
-            version=package_version(),
+            version=VERSION,
             explicit_control=settings.model_control == "explicit",
         )
         token, tls = _token(settings), _tls(settings)

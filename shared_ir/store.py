@@ -11,6 +11,7 @@ from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import needing
 from shared_ir.files import create_atomically, write_atomically
 
 Data = bytes | memoryview | Path
@@ -137,7 +138,7 @@ def open_store(url: str, cache: Path | None = None) -> ObjectStore:
     ``cache`` is where copies of remote objects are kept; by default under ``XDG_CACHE_HOME``.
 
     Raises:
-        IngotError: INVALID_ARGUMENT.
+        IngotError: INVALID_ARGUMENT; UNAVAILABLE when the client of remote stores is not installed.
     """
     parts = urlsplit(url)
     if parts.scheme in ("", "file"):
@@ -149,7 +150,8 @@ def open_store(url: str, cache: Path | None = None) -> ObjectStore:
     if parts.scheme not in ("s3", "gs", "az") or not parts.netloc:
         raise _bad_url(url)
     # NOTE: imported here so that local use needs no obstore.
-    from shared_ir.store_remote import RemoteStore
+    with needing("runtime", "the client of remote stores"):
+        from shared_ir.store_remote import RemoteStore
 
     default = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ingot" / "objects"
     return RemoteStore.open(url, cache or default)

@@ -1,8 +1,9 @@
-"""Versions that decide whether an artifact may be loaded."""
+"""The version of Ingot, and those that decide whether an artifact may be loaded."""
 
 from __future__ import annotations
 
-import importlib.metadata
+VERSION = "0.1.0"
+"""Of this tree. pyproject.toml reads it here, so it is the same with and without an installed distribution."""
 
 ABI_VERSION = 1
 """Version of the C ABI (``ingot.h``) and of the artifact layout that this tree writes."""
@@ -15,8 +16,3 @@ PLAN_VERSION = 2
 
 SUPPORTED_PLAN_VERSIONS = (2, 1)
 """What this tree reads: the plans of every supported ABI version."""
-
-
-def package_version() -> str:
-    """Version of the installed distribution."""
-    return importlib.metadata.version("ingot")

@@ -10,6 +10,7 @@ from functools import cache
 from pathlib import Path
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import install_command
 from shared_ir.target import Target
 
 _TIMEOUT = 300.0  # seconds; the first call for a libc builds its stubs, musl takes half a minute
@@ -37,7 +38,7 @@ def zig_executable() -> Path:
         ErrorCode.UNAVAILABLE,
         "the linker is not installed",
         expected="the Python package ziglang",
-        remedy="Install the compiler's dependencies: pip install 'ingot[compiler]'.",
+        remedy=f"Install the compiler's dependencies: {install_command('compiler')}.",
     )
 
 

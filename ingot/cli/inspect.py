@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import model_source
+from ingot.artifact import compiler, model_source
 from ingot.cli.arguments import add_common
 from ingot.cli.models import check_here
 from ingot.cli.output import SUCCESS, Output, size_text
@@ -43,9 +43,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def _print_graph(path: Path, output: Output) -> int:
-    from compiler_service.frontend.load import import_model
-    from compiler_service.frontend.options import ImportOptions
-    from compiler_service.pipeline import inference
+    with compiler():
+        from compiler_service.frontend.load import import_model
+        from compiler_service.frontend.options import ImportOptions
+        from compiler_service.pipeline import inference
     from shared_ir.graph_text import print_module
 
     text = print_module(import_model(model_source(path), ImportOptions(), inference()))

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from ingot.cli import compile, infer, inspect, jobs, models, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from shared_ir.errors import IngotError
-from shared_ir.versions import package_version
+from shared_ir.versions import VERSION
 
 _EXIT_STATUS = "Exit status: 0 done, 1 your input is at fault, 2 wrong usage, 3 the service is at fault or away."
 
@@ -19,7 +19,7 @@ def make_parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="ingot", description="Compile ONNX models to native code and serve them.", epilog=_EXIT_STATUS
     )
-    parser.add_argument("--version", action="version", version=f"ingot {package_version()}")
+    parser.add_argument("--version", action="version", version=f"ingot {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in (up, compile, models, jobs, infer, inspect):
         module.add_parser(commands)

@@ -7,7 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import model_source
+from ingot.artifact import compiler, model_source
 from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options, pairs
 from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.client import Client
@@ -109,11 +109,16 @@ def run_check(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def check_here(model: Path, options: dict[str, Any]) -> CheckReport:
-    """As :meth:`ingot.Client.check`, in this process."""
-    from compiler_service.api.converters import check_to_pb
-    from compiler_service.options import CompileOptions
-    from compiler_service.pipeline import check_model
-    from compiler_service.pipeline_stages import check_to_dict
+    """As :meth:`ingot.Client.check`, in this process.
+
+    Raises:
+        IngotError: UNAVAILABLE when the compiler is not installed.
+    """
+    with compiler():
+        from compiler_service.api.converters import check_to_pb
+        from compiler_service.options import CompileOptions
+        from compiler_service.pipeline import check_model
+        from compiler_service.pipeline_stages import check_to_dict
     from ingot.messages import check_from_pb
 
     report = check_model(model_source(model), CompileOptions.from_dict(options))

