@@ -31,6 +31,14 @@ fi
   fail "$venv holds a Python older than 3.11; remove it (make clean) and try again."
 
 export PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_ROOT_USER_ACTION=ignore PIP_NO_INPUT=1
+# Until the distribution was called ingot-ml it was `ingot`; both would own the same modules and the same command.
+# -I: without the folder we are in, where an old build may have left metadata of that name.
+rm -rf ingot.egg-info
+ours='import importlib.metadata as m, sys; sys.exit("shared_ir" not in (m.distribution("ingot").read_text("top_level.txt") or ""))'
+if "$venv/bin/python" -I -c "$ours" 2>/dev/null; then
+  "$venv/bin/python" -I -m pip uninstall -q -y ingot || fail "the older distribution in $venv cannot be removed; make clean."
+fi
+
 echo "ingot: installing packages ($extras) into $venv"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
