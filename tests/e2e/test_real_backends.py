@@ -6,16 +6,15 @@ import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
-import boto3
 import numpy as np
 import pytest
-from moto.server import ThreadedMotoServer
 
 import ingot
 from shared_ir.errors import ErrorCode
 from tests.e2e.platform_process import PlatformProcess, wait_until
 from tests.ingot.small_models import scale
 from tests.services.redis_server import redis_server
+from tests.services.s3_server import s3_server
 
 pytestmark = pytest.mark.services
 
@@ -23,14 +22,8 @@ pytestmark = pytest.mark.services
 @pytest.fixture
 def s3() -> Iterator[str]:
     """URL of an endpoint with an empty bucket ``models``."""
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    url = f"http://{host}:{port}"
-    keys = {"aws_access_key_id": "test", "aws_secret_access_key": "test"}
-    boto3.client("s3", endpoint_url=url, region_name="us-east-1", **keys).create_bucket(Bucket="models")
-    yield url
-    server.stop()
+    with s3_server("models") as url:
+        yield url
 
 
 def test_redis_server_and_s3(tmp_path: Path, s3: str) -> None:

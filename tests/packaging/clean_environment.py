@@ -98,7 +98,7 @@ class CleanEnvironment:
             process.wait()
 
     def run(
-        self, *command: str | Path, more: Mapping[str, str] | None = None, seconds: float = 120.0
+        self, *command: str | Path, more: Mapping[str, str] | None = None, seconds: float = 300.0
     ) -> subprocess.CompletedProcess[str]:
         """Run a program of this environment to its end."""
         environment = self.variables | dict(more or {})
@@ -125,6 +125,6 @@ def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], 
     """Until ``condition`` holds; a failure shows what ``process`` printed."""
     deadline = time.monotonic() + seconds
     while not condition():
-        late = time.monotonic() > deadline
-        assert process.poll() is None and not late, f"{'late' if late else process.returncode}: {log.read_text()}"
+        if process.poll() is not None or time.monotonic() > deadline:
+            raise AssertionError(f"status {process.returncode} after {seconds:.0f} s at most: {log.read_text()}")
         time.sleep(0.2)

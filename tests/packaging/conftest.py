@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -23,11 +24,15 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return found[0] if found else build_wheel(folder)
 
 
-@pytest.fixture(scope="session")
-def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], CleanEnvironment]:
-    """Makes an environment with one extra, or with the base alone."""
+@pytest.fixture(scope="module")
+def install(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[str], CleanEnvironment]]:
+    """Makes an environment with one extra, or with the base alone. They are large, so none is kept."""
+    made = []
 
     def make(extra: str) -> CleanEnvironment:
-        return CleanEnvironment.make(tmp_path_factory.mktemp(extra or "base"), wheel, extra)
+        made.append(tmp_path_factory.mktemp(extra or "base"))
+        return CleanEnvironment.make(made[-1], wheel, extra)
 
-    return make
+    yield make
+    for folder in made:
+        shutil.rmtree(folder)

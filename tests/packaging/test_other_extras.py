@@ -1,0 +1,53 @@
+"""The extras of those who look at the project or work on it: what belongs to each is there when it is installed alone."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+
+import pytest
+
+from tests.house.test_imports import ROOT, name_of
+from tests.packaging.clean_environment import CleanEnvironment
+from tests.packaging.extras import importable, owner, project, sources
+from tests.packaging.test_base import IMPORT_ALL
+
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+CHECKOUT = {"PYTHONPATH": str(ROOT), "PYTHONDONTWRITEBYTECODE": "1"}
+Install = Callable[[str], CleanEnvironment]
+
+
+def test_demo(install: Install) -> None:
+    demo = install("demo")
+    demo.check("python", "-c", IMPORT_ALL, json.dumps(importable("demo")))
+    example = demo.run("python", ROOT / "examples" / "serve_with_triton.py")
+    assert "ModuleNotFoundError" not in example.stderr
+
+
+def test_bench(install: Install) -> None:
+    names = [name_of(path) for path in sources() if owner(name_of(path)) == "bench"]
+    code = "import importlib, json, sys\nfor name in json.loads(sys.argv[1]): importlib.import_module(name)"
+    bench = install("bench")
+    bench.check("python", "-c", code, json.dumps(names), more=CHECKOUT)
+    assert "--models" in bench.check("python", "-m", "bench.peers", "--help", more=CHECKOUT)
+
+
+def test_test(install: Install) -> None:
+    """Every test can be imported; so can what generates the stubs."""
+    test = install("test")
+    options = ("--collect-only", "-q", "-p", "no:cacheprovider", "--rootdir", ROOT, "-c", ROOT / "pyproject.toml")
+    output = test.check("python", "-m", "pytest", *options, ROOT / "tests", more=CHECKOUT)
+    assert "error" not in output.splitlines()[-1]
+    test.check("python", "-c", "import grpc_tools.protoc, mypy.api, ruff")
+
+
+def test_lint(install: Install) -> None:
+    lint = install("lint")
+    for program in ("hadolint", "check-jsonschema", "kubernetes-validate"):
+        assert lint.check(program, "--version")
+    lint.check("python", "-c", "import promql_parser")
+
+
+def test_no_extra_is_forgotten() -> None:
+    tried = {"runtime", "compiler", "embedded", "demo", "bench", "test", "lint"}
+    assert set(project()["optional-dependencies"]) == tried
