@@ -8,7 +8,7 @@ JOBS ?= auto
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test quick lint format proto conformance operators up clean
+.PHONY: help demo test quick packages lint format proto conformance operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -22,6 +22,9 @@ test: $(VENV)/.test system ## every test
 
 quick: $(VENV)/.test ## the fast tests; under a minute
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not slow and not services"
+
+packages: $(VENV)/.test system ## the wheel, and each of its extras alone in a clean environment; part of `make test`
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/packaging
 
 lint: $(VENV)/.test ## ruff and mypy
 	@$(BIN)/ruff check .

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import yaml
 import compiler_service.settings
 import runtime_service.settings
 from tests.deploy.lint_tools import CHART, extract_helm, render, run, tool
+from tests.packaging.compose import HEALTH
+from tests.packaging.images import image, stages
 
 pytestmark = pytest.mark.slow
 OLDEST, NEWEST = "1.27", "1.34"
@@ -206,3 +209,30 @@ def test_notes_name_what_has_to_be_made_first(helm: Path) -> None:
     for secret in ("ingot-store", "ingot-redis", "ingot-signing"):
         assert secret in notes
     assert "No token is set" in notes
+
+
+def test_commands_are_those_of_the_images(objects: list[dict[str, Any]]) -> None:
+    """The chart starts images by their entry points; what it runs beside them is in the images."""
+    for document in objects:
+        if document["kind"] not in ("Deployment", "Pod"):
+            continue
+        pod = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
+        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+            name = container["image"].rpartition("/")[2].partition(":")[0]
+            assert image(name).command[:2] == ("python", "-m")
+            if document["kind"] == "Deployment" and container in pod["containers"]:
+                assert "command" not in container, name
+            for text in commands(container):
+                for script in re.findall(r"\bpython (\S+)", text):
+                    assert script == HEALTH, text
+
+
+def commands(container: dict[str, Any]) -> list[str]:
+    probes = [container.get(f"{kind}Probe", {}).get("exec", {}) for kind in ("startup", "liveness", "readiness")]
+    words = [probe["command"] for probe in probes if probe]
+    words.append([*container.get("command", []), *container.get("args", [])])
+    return [" ".join(each) for each in words]
+
+
+def test_the_health_check_is_in_every_image() -> None:
+    assert f"COPY --chmod=0755 deploy/health.py {HEALTH}" in stages()["base"]
