@@ -59,7 +59,7 @@ class CleanEnvironment:
     def make(cls, folder: Path, wheel: Path, extra: str) -> CleanEnvironment:
         made = cls(folder / "environment", folder / "home")
         made.home.mkdir(parents=True)
-        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made.folder)], check=True)
+        subprocess.run([interpreter(), "-m", "venv", "--without-pip", str(made.folder)], check=True)
         pip("--python", str(made.python), "install", requirement(wheel, extra))
         return made
 
@@ -115,10 +115,20 @@ class CleanEnvironment:
         return done.stdout
 
 
+def interpreter() -> str:
+    """This Python; the system's of the same version where a user of an image may not start this one."""
+    candidates = (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
+    return next((path for path in candidates if _may_be_started_by_anyone(path)), sys.executable)
+
+
 def nobody() -> int | None:
-    """The user of the images, where this process may become them and they may start this Python."""
-    folders = Path(sys.executable).resolve().parents
-    return 10001 if os.getuid() == 0 and all(folder.stat().st_mode & 1 for folder in folders) else None
+    """The user of the images, where this process may become them and they may start the interpreter."""
+    return 10001 if os.getuid() == 0 and _may_be_started_by_anyone(interpreter()) else None
+
+
+def _may_be_started_by_anyone(program: str) -> bool:
+    path = Path(program).resolve()
+    return path.exists() and all(each.stat().st_mode & 1 for each in (path, *path.parents))
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:
