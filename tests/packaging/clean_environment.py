@@ -60,7 +60,8 @@ class CleanEnvironment:
         made = cls(folder / "environment", folder / "home")
         made.home.mkdir(parents=True)
         subprocess.run([interpreter(), "-m", "venv", "--without-pip", str(made.folder)], check=True)
-        pip("--python", str(made.python), "install", requirement(wheel, extra))
+        # Bytecode is written when something is imported: most of what is installed never is.
+        pip("--python", str(made.python), "install", "--no-compile", requirement(wheel, extra))
         return made
 
     @property
