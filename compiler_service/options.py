@@ -28,6 +28,8 @@ class CompileOptions:
             errors are larger than those of a plain sum, see ``algorithms`` in the report.
         strassen: whether products may be computed by Strassen's algorithm (at level 3, where it pays): the same holds, and their
             weights become 1.75 times as large.
+        denormals: whether float32 and float64 results below the least normal number are kept, which costs x86 a hundred times
+            the time of an operation whose result is one; else they are zero there. Those that a model reads always count.
         tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
     """
 
@@ -39,6 +41,7 @@ class CompileOptions:
     bundle: Literal["", "executable", "shared"] = ""
     winograd: bool = True
     strassen: bool = True
+    denormals: bool = False
 
     def __post_init__(self) -> None:
         if self.opt_level not in OPT_LEVELS:

@@ -132,9 +132,10 @@ def compile_as_asked(
             report(len(built), item.kernel.definition.label)
         scratch = [backend.scratch_size(b.function) for b in built]
         program = build_program(variants, numbers, built, scratch, name)
-        entry = emit_entry(program.plan, target, [k.name for k in kernels], compiler_version())
+        symbols = [k.name for k in kernels]
+        entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=options.denormals)
         pending["entry"] = compiler.submit("entry", entry)
-        weights = program.weights.write(weights_path)
+        weights = program.weights.write(weights_path, denormals=options.denormals)
         objects = {object_name: future.result() for object_name, future in pending.items()}
 
     with log.stage("link"):

@@ -48,27 +48,46 @@ class Weights:
             found = self._digests[id(array)] = array, (str(array.dtype), array.shape, array_digest(array))
         return found[1]
 
-    def write(self, path: Path | None = None) -> memoryview | Path:
+    def write(self, path: Path | None = None, *, denormals: bool = False) -> memoryview | Path:
         """The contents of ``weights.bin``: ``path``, or a read-only mapping of a temporary file that has no name.
 
-        Constants are prepared one after the other, so that no more than one of them is ever in memory twice.
+        Constants are prepared one after the other, so that no more than one of them is ever in memory twice. Those that are
+        arranged for a product lose their denormal numbers, which vanish in its sums and would slow each down, unless
+        ``denormals`` are to be kept.
         """
         if path is not None:
             with path.open("wb", buffering=0) as file:
-                write_blocks(file, self._pieces())
+                write_blocks(file, self._pieces(denormals))
             return path
         with tempfile.TemporaryFile(prefix="ingot-weights-", buffering=0) as file:
-            write_blocks(file, self._pieces())
+            write_blocks(file, self._pieces(denormals))
             return memoryview(map_open_file(file)) if self.size else memoryview(b"")
 
-    def _pieces(self) -> Iterator[bytes | memoryview]:
+    def _pieces(self, denormals: bool) -> Iterator[bytes | memoryview]:
         end = 0
         for offset, array, argument, preparation in self._arrays:
             yield bytes(offset - end)
-            flat = np.ascontiguousarray(preparation.apply(array, argument)).reshape(-1).view(np.uint8)
+            prepared = preparation.apply(array, argument)
+            if not denormals and preparation != Preparation():
+                prepared = _without_denormals(prepared)
+            flat = np.ascontiguousarray(prepared).reshape(-1).view(np.uint8)
             yield flat.data
             end = offset + flat.size
         yield bytes(self.size - end)
+
+
+_BLOCK = 1 << 18
+
+
+def _without_denormals(array: np.ndarray) -> np.ndarray:
+    """float32 and float64 numbers with zeros in place of denormal ones; ``array`` itself where there are none."""
+    if array.dtype not in (np.float32, np.float64):
+        return array
+    tiny, flat = np.finfo(array.dtype).tiny, np.ascontiguousarray(array).reshape(-1)
+    blocks = [flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK)]
+    if not any(((np.abs(b) < tiny) & (b != 0)).any() for b in blocks):
+        return array
+    return np.where(np.abs(flat) < tiny, array.dtype.type(0), flat).reshape(array.shape)
 
 
 def prepared_size(array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:

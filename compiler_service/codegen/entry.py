@@ -31,13 +31,16 @@ ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.sp
 _TYPES = """\
 %tensor_info = type { ptr, i32, i32, ptr, ptr }
 %kernel = type { ptr, ptr, i64 }
-%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr }"""
+%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
 
 
-def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str) -> str:
+def emit_entry(
+    plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str, *, denormals: bool = False
+) -> str:
     """LLVM IR of ``ingot_this_module`` for ``plan``.
 
     ``kernel_symbols[i]`` is the linker symbol of ``plan.kernels[i]``, a function of the type ``ingot_kernel_function``.
+    ``denormals`` are kept where asked for (``native/float_mode.c``).
     """
     constants = _Constants()
     checks = _checks(plan)
@@ -75,6 +78,7 @@ def emit_entry(plan: Plan, target: Target, kernel_symbols: Sequence[str], compil
         "ptr @execute",
         f"ptr {slots}",
         f"ptr {constants.text(','.join(sorted(target.required_features)))}",
+        f"i32 {int(denormals)}",
     ]
     return "\n".join(
         [

@@ -1,8 +1,9 @@
 """The numpy meaning of every scalar operator: what the evaluator and the loop-IR interpreter compute.
 
 Floats keep their own width. Integers wrap. Where C leaves an answer undefined, this is ours: a division or modulo by
-zero gives 0, a shift by the width or more (or by a negative count) gives 0, an integer to a negative power is truncated
-like ``1 / x``.
+zero gives 0 (operators of a model are checked before, see ``graph_passes/check_operands.py``), a shift by the width or more
+(or by a negative count) gives 0, an integer to a negative power is truncated like ``1 / x``, a float beyond the range of an
+integer becomes the end of that range, and NaN 0.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
-from shared_ir.arrays import storage_dtype
+from shared_ir.arrays import dtype_of, storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, UnaryOp
 
@@ -28,13 +29,46 @@ AnyFunction: TypeAlias = Callable[..., Any]
 def cast(array: Array, dtype: DType) -> Array:
     """``array`` converted: to floats by rounding to nearest even, to integers by truncation, to bool by ``!= 0``.
 
-    Out-of-range integers wrap, out-of-range floats become infinite (NaN in formats without infinity).
+    Integers out of range wrap; floats saturate in integers, of which those below a byte keep the low bits, and become infinite
+    in floats (NaN in formats without infinity).
     """
+    array = np.asarray(array)
     target = storage_dtype(dtype)
     if array.dtype == target:
         return array
     with np.errstate(all="ignore"):
+        if _is_float(array.dtype):
+            if dtype.is_integer:
+                return _saturated(array, DType.INT32 if dtype.bits < 8 else dtype).astype(target)
+            if array.dtype == np.float64 and dtype.bits < 32 and dtype.is_float:
+                array = _rounded_to_odd(array)
+        elif array.dtype.kind in "iu" and array.dtype.itemsize > 2 and dtype.is_float and dtype.bits < 32:
+            array = array.astype(np.float32)  # as kernels do: rounded twice
         return array.astype(target)
+
+
+def _is_float(dtype: np.dtype[Any]) -> bool:
+    return dtype.kind == "f" or dtype_of(np.empty(0, dtype)).is_float
+
+
+def _saturated(array: Array, dtype: DType) -> Array:
+    """Floats as integers of ``dtype``: truncated, at the ends of the range beyond it, 0 for NaN."""
+    least, largest = dtype.limits
+    wide = array.astype(np.float64, copy=False)
+    inside = (wide > least - 1.0) & (wide < largest + 1.0)
+    whole = np.where(inside, wide, 0.0).astype(dtype.numpy)
+    whole[wide >= largest + 1.0] = largest
+    whole[wide <= least - 1.0] = least
+    return whole
+
+
+def _rounded_to_odd(x: Array) -> Array:
+    """float64 as float32 with the last bit set where it is inexact: rounded once more, the result is that of one rounding."""
+    near = x.astype(np.float32)
+    pattern = near.view(np.uint32)
+    towards_zero = np.where(np.abs(near.astype(np.float64)) > np.abs(x), pattern - 1, pattern)
+    inexact = (near != x) & ~np.isnan(x)
+    return np.where(inexact, towards_zero | 1, pattern).astype(np.uint32).view(np.float32).reshape(x.shape)
 
 
 def reinterpret(array: Array, dtype: DType) -> Array:

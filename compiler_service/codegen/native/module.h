@@ -66,6 +66,7 @@ typedef struct {
   const int32_t *output_slots;            /* where an output is whose extents the run defines, else -1 */
 
   const char *features; /* LLVM names of the CPU features that the kernels use, "avx2,fma"; checked by ingot_create */
+  int32_t keeps_denormals; /* whether results below the least normal number are kept where zero is faster */
 } ingot_module;
 
 extern const ingot_module ingot_this_module;

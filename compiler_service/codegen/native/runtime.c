@@ -70,7 +70,7 @@ const char *ingot_last_error(const ingot_model *model) { return model ? model->e
 
 static void run_tasks(void *context, int64_t begin, int64_t end, int32_t thread) {
   const kernel_job *job = context;
-  uint64_t mode = ingot_flush_denormals();
+  uint64_t mode = ingot_enter_float_mode();
   job->function(job->buffers, job->symbols, begin, end, job->scratch + (size_t)thread * job->stride);
   ingot_restore_float_mode(mode);
 }
@@ -308,7 +308,7 @@ static ingot_status execute(ingot_model *model) {
   run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
                     model->slots, ingot_reserve, 0, 0},
                    model};
-  uint64_t mode = ingot_flush_denormals();
+  uint64_t mode = ingot_enter_float_mode();
   int32_t result = ingot_this_module.execute(&run.frame);
   ingot_restore_float_mode(mode);
   if (result == INGOT_EXECUTED) return INGOT_OK;
@@ -358,7 +358,7 @@ ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *
                         (int)ingot_this_module.kernel_count - 1, (int)kernel);
     return leave(model, status);
   }
-  uint64_t mode = ingot_flush_denormals();
+  uint64_t mode = ingot_enter_float_mode();
   int64_t start = ingot_now();
   for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks);
   *nanoseconds = ingot_now() - start;

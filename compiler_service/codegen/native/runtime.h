@@ -33,9 +33,9 @@ void ingot_free(void *block, size_t bytes);
 int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep);
 void ingot_free_slots(ingot_slot *slots, int32_t count);
 
-/* From here on denormal numbers are zeros to this thread. The result goes to ingot_restore_float_mode, which gives the thread
- * back as it was: it belongs to the host. */
-uint64_t ingot_flush_denormals(void);
+/* From here on this thread does with denormal numbers what the model asks for. The result goes to ingot_restore_float_mode,
+ * which gives the thread back as it was: it belongs to the host. */
+uint64_t ingot_enter_float_mode(void);
 void ingot_restore_float_mode(uint64_t before);
 
 /* NULL when this CPU has every feature of the comma-separated list of LLVM names, else the first that it lacks.

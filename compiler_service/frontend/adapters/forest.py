@@ -130,11 +130,8 @@ def _without_equality(forest: Forest) -> Forest:
 
 
 def _before(numbers: Array) -> Array:
-    """The next number below each, where denormal numbers count as zero; NaN below minus infinity."""
-    tiny = np.finfo(numbers.dtype).tiny
-    numbers = np.where(np.abs(numbers) < tiny, numbers.dtype.type(0), numbers)
+    """The next number below each; NaN below minus infinity."""
     below = np.nextafter(numbers, numbers.dtype.type(-np.inf))
-    below = np.where(np.abs(below) < tiny, np.where(numbers > 0, numbers.dtype.type(0), -tiny), below)
     return np.where(np.isneginf(numbers), np.array(np.nan, numbers.dtype), below)
 
 
