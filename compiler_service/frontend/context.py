@@ -10,6 +10,7 @@ import onnx
 
 from compiler_service.frontend.choices import Choices
 from compiler_service.frontend.external_data import ExternalData
+from compiler_service.frontend.index_ranges import IndexRanges
 from compiler_service.frontend.inference import Inference, KnownValues
 from compiler_service.frontend.limits import Budget
 from compiler_service.frontend.names import Names, Symbols
@@ -34,6 +35,10 @@ class Context:
     names: Names = field(default_factory=Names)
     symbols: Symbols = field(default_factory=Symbols)
     choices: Choices = field(default_factory=Choices)
+    ranges: IndexRanges = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.ranges = IndexRanges(self.known)
 
     def value(self, onnx_name: str, type: TensorType) -> Value:
         """A new value of the graph IR, counted against the budget."""
@@ -46,6 +51,7 @@ class Context:
         builder.constants[value] = array
         frame.bindings[onnx_name] = value
         self.known.add_constant(value, array)
+        self.ranges.arrays[value] = array
         return value
 
     def array(self, tensor: onnx.TensorProto | onnx.SparseTensorProto, where: str) -> np.ndarray:

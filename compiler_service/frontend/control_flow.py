@@ -118,6 +118,9 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     inputs = (*inputs[:2], *state_inputs)
     head = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     counter = context.symbols.fresh(f"{node.title}_i")
+    most = _most_trips(inputs[0], context)
+    if most is not None:
+        context.ranges.counters[counter] = most
     runs = _starts(inputs[1], context) and _at_least_once(inputs[0], context)
     state, graph, outputs = _settled(node, proto, head, state_inputs, frame, importer, number=counter, runs=runs)
     inputs = (*inputs[:2], *(started(b, t, nodes) for b, t in zip(state_inputs, state, strict=True)))

@@ -51,6 +51,7 @@ class Nodes:
         (output, *_) = infer_outputs(context.inference, op, inputs, attributes, context.known)
         assert output is not None
         value = self._value(output, name or f"{self.source.title}_{op}")
+        context.ranges.learn(op, attributes, inputs, (value,))
         node = Node(op, inputs, (value,), attributes, self.source.title)
         append_checked(self.builder, node, conditions_of(inputs, [output], context.known), self.source)
         return value
@@ -64,6 +65,7 @@ class Nodes:
         value = Value(self.context.names.fresh(f"{self.source.title}_{name}"), TensorType(DType.of(array), array.shape))
         self.builder.constants[value] = array
         self.context.known.add_constant(value, array)
+        self.context.ranges.arrays[value] = array
         return value
 
     def integers(self, *numbers: int) -> Value:

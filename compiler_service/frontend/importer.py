@@ -21,6 +21,7 @@ from compiler_service.frontend.inference import tensor_type
 from compiler_service.frontend.limits import exceeded
 from compiler_service.frontend.node import SourceNode, domain_name
 from compiler_service.frontend.objects import Objects, declared_type, is_object
+from compiler_service.frontend.operand_checks import check_operands
 from compiler_service.frontend.operands import Operands
 from compiler_service.frontend.order import describe, in_order
 from compiler_service.frontend.schemas import check_form, schema_of, with_defaults
@@ -192,6 +193,7 @@ class GraphImporter:
         attributes = graph_attributes(node, context)
         inputs, outputs = infer_defined(node, inputs, attributes, builder, context)
         inputs, outputs = aligned(node, inputs, outputs, attributes, builder, context)
+        check_operands(Nodes(node, builder, context), inputs, attributes)
         own = self._own_symbols(inputs, outputs)
         conditions = conditions_of(inputs, outputs, context.known)
         emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
@@ -281,6 +283,7 @@ class GraphImporter:
             self.context.known.add(value, elements)
             frame.bindings[name] = value
             values.append(value)
+        self.context.ranges.learn(node.qualified, attributes, inputs, values)
         while values and values[-1] is None:
             values.pop()
         return Node(node.qualified, inputs, tuple(values), attributes, node.title)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import ClassVar
+
+import numpy as np
 
 from compiler_service.graph_passes.nested import map_bodies
 from compiler_service.graph_passes.pass_manager import Pass
@@ -36,7 +39,7 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
         symbols = defined.get(id(node), frozenset())
-        checks = node.op in (DEFINE_OP, CHECK_OP) and "message" in node.attributes
+        checks = node.op in (DEFINE_OP, CHECK_OP) and "message" in node.attributes and not _holds(node, graph.constants)
         if checks or any(v in needed for v in node.results) or not symbols.isdisjoint(mentioned):
             kept.append(_without_unused_outputs(node, needed, mentioned & symbols))
             needed.update(node.operands, free_values(node))
@@ -48,6 +51,12 @@ def eliminate_dead_code(graph: Graph) -> Graph:
     if same and len(constants) == len(graph.constants):
         return graph
     return graph.with_(nodes=nodes, constants=constants)
+
+
+def _holds(check: Node, constants: Mapping[Value, np.ndarray]) -> bool:
+    """Whether nothing is left to check: what is required is a constant."""
+    array = constants.get(check.operands[0]) if check.operands else None
+    return array is not None and bool((array == check.attributes.get("expected", 0)).all())
 
 
 def _without_unused_outputs(node: Node, needed: set[Value], symbols: frozenset[str]) -> Node:

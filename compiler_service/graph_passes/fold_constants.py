@@ -13,9 +13,11 @@ from compiler_service.graph_passes.eliminate_common_subexpressions import RANDOM
 from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_code
 from compiler_service.graph_passes.nested import Constants, map_graphs
 from compiler_service.graph_passes.pass_manager import Pass
+from compiler_service.graph_passes.symbols import node_dims
 from compiler_service.graph_passes.values import evaluate_node
 from compiler_service.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
+from shared_ir.dim import dim_symbols
 from shared_ir.dtype import DType
 from shared_ir.graph import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
 
@@ -66,7 +68,7 @@ class FoldConstants(Pass):
             return None
         if not all(v in known for v in node.operands):
             return None
-        if any(not v.type.is_static or v.dtype is DType.STRING for v in (*node.results, *node.operands)):
+        if any(v.dtype is DType.STRING for v in (*node.results, *node.operands)) or dim_symbols(node_dims(node)):
             return None
         uniform = _uniform(node, known)
         if uniform is not None:

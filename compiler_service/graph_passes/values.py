@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from compiler_service.tensor_expr import registry
-from compiler_service.tensor_expr.evaluate import evaluate
+from compiler_service.tensor_expr.evaluate import LeftToTarget, evaluate
 from compiler_service.tensor_expr.symbolic import evaluate_symbolic
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim
@@ -81,7 +81,8 @@ def known_tensor(tensor: Tensor) -> np.ndarray | None:
 
 
 def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
-    """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood."""
+    """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood, or
+    targets differ in what they give."""
     operands = tuple(None if v is None else operand(v, arrays[v]) for v in node.inputs)
     try:
         outputs = registry.infer(node.op, operands, node.attributes)
@@ -89,4 +90,8 @@ def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
         return None  # refused with its own words where the node is compiled
     feeds = {t: arrays[v] for t, v in zip(operands, node.inputs, strict=True) if t is not None and v is not None}
     pairs = [(v, t) for v, t in zip(node.outputs, outputs, strict=False) if v is not None and t is not None]
-    return dict(zip((v for v, _ in pairs), evaluate([t for _, t in pairs], feeds, {}), strict=True))
+    try:
+        found = evaluate([t for _, t in pairs], feeds, {}, on_every_target=True)
+    except LeftToTarget:
+        return None
+    return dict(zip((v for v, _ in pairs), found, strict=True))

@@ -14,13 +14,13 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler_service.tensor_expr.contraction import contract
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, reinterpret
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, is_left_to_target, reinterpret
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import Dim
 from shared_ir.dim import evaluate as evaluate_dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, Var, variables
+from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var, variables
 
 BLOCK = 1 << 22
 """Elements that one step of a reduction may touch at once."""
@@ -36,17 +36,27 @@ _REDUCERS: Mapping[ReduceOp, np.ufunc] = {
 }
 
 
-def evaluate(outputs: Sequence[Tensor], feeds: Mapping[Tensor, Array], symbols: Mapping[str, int]) -> list[Array]:
+class LeftToTarget(ArithmeticError):
+    """The target decides what comes of an operation."""
+
+
+_EXTREMA = (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.MAX_NUMBER)
+
+
+def evaluate(
+    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Array], symbols: Mapping[str, int], *, on_every_target: bool = False
+) -> list[Array]:
     """The elements of ``outputs``, given those of the placeholders and the values of the dim symbols.
 
     Placeholders without a feed must have a value of their own.
 
     Raises:
+        LeftToTarget: with ``on_every_target``, where targets would not all give these elements.
         KeyError: a placeholder or a symbol has no value.
         ValueError: a feed does not have the shape or dtype of its placeholder.
         IndexError: an unguarded index is out of bounds.
     """
-    evaluator = _Evaluator(symbols)
+    evaluator = _Evaluator(symbols, on_every_target)
     for tensor, array in feeds.items():
         evaluator.feed(tensor, array)
     return [evaluator.tensor(t) for t in outputs]
@@ -55,6 +65,7 @@ def evaluate(outputs: Sequence[Tensor], feeds: Mapping[Tensor, Array], symbols: 
 @dataclass
 class _Evaluator:
     symbols: Mapping[str, int]
+    on_every_target: bool
     _arrays: dict[Tensor, Array] = field(default_factory=dict)
 
     def feed(self, tensor: Tensor, array: Array) -> None:
@@ -105,7 +116,13 @@ class _Evaluator:
                 part = combine.reduce(values, axis=tuple(range(kept, len(sizes))), dtype=total.dtype)
             with np.errstate(all="ignore"):
                 combine(total, part, out=total)
-        return total
+        return self.agreed(BinaryOp(reduction.op) if reduction.op in _EXTREMA else None, total)
+
+    def agreed(self, op: UnaryOp | BinaryOp | None, array: Array) -> Array:
+        """``array``, computed by ``op``."""
+        if self.on_every_target and is_left_to_target(op, array):
+            raise LeftToTarget
+        return array
 
     def _varying(self, expr: Expr, axes: tuple[Axis, ...]) -> int:
         """Number of values that ``expr`` takes over ``axes``."""
@@ -186,11 +203,12 @@ class _Body:
             case Load():
                 return self._load(expr, guarded)
             case Unary(op=op, x=x):
-                return UNARY[op](self.value(x, guarded))
+                return self.evaluator.agreed(op, UNARY[op](self.value(x, guarded)))
             case Binary(op=op, lhs=lhs, rhs=rhs):
-                return BINARY[op](self.value(lhs, guarded), self.value(rhs, guarded))
+                return self.evaluator.agreed(op, BINARY[op](self.value(lhs, guarded), self.value(rhs, guarded)))
             case Cast(type=dtype, x=x):
-                return cast(self.value(x, guarded), dtype)
+                found = cast(self.value(x, guarded), dtype)
+                return self.evaluator.agreed(None, found) if x.dtype is DType.FLOAT64 else found
             case Reinterpret(type=dtype, x=x):
                 return reinterpret(self.value(x, guarded), dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):

@@ -94,6 +94,18 @@ def _erf_array(x: Array) -> Array:
     return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
 
 
+def _precise(function: AnyFunction) -> AnyFunction:
+    """An elementary function rounded once, from a result with more digits: what numpy computes in the type itself is off by
+    some units, and by others on other machines."""
+
+    def precise(*operands: Array) -> Array:
+        kept = np.asarray(operands[0]).dtype
+        wide = np.longdouble if kept == np.float64 else np.float64
+        return cast(np.asarray(function(*(np.asarray(x).astype(wide) for x in operands))), dtype_of(np.empty(0, kept)))
+
+    return precise
+
+
 def _sigmoid(x: Array) -> Array:
     small = np.exp(-np.abs(x))  # never overflows
     one = np.ones((), x.dtype)
@@ -115,7 +127,7 @@ def _floor_quotient(a: Array, b: Array) -> Array:
 
 def _power(a: Array, b: Array) -> Array:
     if not np.issubdtype(a.dtype, np.integer):
-        return np.asarray(np.power(a, b))
+        return np.asarray(_precise(np.power)(a, b))
     # 1 / a truncated is a itself for 1, -1 (to an odd power) and 0, and 0 for the rest
     inverse = np.where(np.abs(a) == 1, np.power(a, np.abs(b)), np.zeros((), a.dtype))
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
@@ -152,22 +164,22 @@ _UNARY: Mapping[UnaryOp, AnyFunction] = MappingProxyType(
         UnaryOp.SQRT: _keep(np.sqrt),
         UnaryOp.RSQRT: _keep(lambda x: np.ones((), x.dtype) / np.sqrt(x)),
         UnaryOp.RECIPROCAL: _keep(lambda x: np.ones((), x.dtype) / x),
-        UnaryOp.EXP: _keep(np.exp),
-        UnaryOp.LOG: _keep(np.log),
-        UnaryOp.SIN: _keep(np.sin),
-        UnaryOp.COS: _keep(np.cos),
-        UnaryOp.TAN: _keep(np.tan),
-        UnaryOp.ASIN: _keep(np.arcsin),
-        UnaryOp.ACOS: _keep(np.arccos),
-        UnaryOp.ATAN: _keep(np.arctan),
-        UnaryOp.SINH: _keep(np.sinh),
-        UnaryOp.COSH: _keep(np.cosh),
-        UnaryOp.TANH: _keep(np.tanh),
-        UnaryOp.ASINH: _keep(np.arcsinh),
-        UnaryOp.ACOSH: _keep(np.arccosh),
-        UnaryOp.ATANH: _keep(np.arctanh),
-        UnaryOp.ERF: _keep(_erf_array),
-        UnaryOp.SIGMOID: _keep(_sigmoid),
+        UnaryOp.EXP: _precise(np.exp),
+        UnaryOp.LOG: _precise(np.log),
+        UnaryOp.SIN: _precise(np.sin),
+        UnaryOp.COS: _precise(np.cos),
+        UnaryOp.TAN: _precise(np.tan),
+        UnaryOp.ASIN: _precise(np.arcsin),
+        UnaryOp.ACOS: _precise(np.arccos),
+        UnaryOp.ATAN: _precise(np.arctan),
+        UnaryOp.SINH: _precise(np.sinh),
+        UnaryOp.COSH: _precise(np.cosh),
+        UnaryOp.TANH: _precise(np.tanh),
+        UnaryOp.ASINH: _precise(np.arcsinh),
+        UnaryOp.ACOSH: _precise(np.arccosh),
+        UnaryOp.ATANH: _precise(np.arctanh),
+        UnaryOp.ERF: _precise(_erf_array),
+        UnaryOp.SIGMOID: _precise(_sigmoid),
         UnaryOp.IS_NAN: np.isnan,
         UnaryOp.IS_INF: np.isinf,
         UnaryOp.POPCOUNT: _keep(_popcount),
@@ -199,7 +211,7 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
         BinaryOp.MAX: _keep(np.maximum),
         BinaryOp.MAX_NUMBER: _keep(np.fmax),
         BinaryOp.POW: _keep(_power),
-        BinaryOp.ATAN2: _keep(np.arctan2),
+        BinaryOp.ATAN2: _precise(np.arctan2),
         BinaryOp.DOT4: _keep(_dot4),
         BinaryOp.SIGNED_DOT4: _keep(lambda lhs, rhs: _dot4(lhs, rhs, np.int8)),
         BinaryOp.AND: np.bitwise_and,
@@ -217,6 +229,19 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
 )
 BINARY: Mapping[BinaryOp, BinaryFunction] = MappingProxyType({op: _total(f) for op, f in _BINARY.items()})
 """Both operands have one dtype, which is the dtype of the result; comparisons give bool."""
+
+
+_MOVES = frozenset({UnaryOp.NEG, UnaryOp.ABS, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.MAX_NUMBER})
+_LEAST_NORMAL: Mapping[DType, float] = MappingProxyType(
+    {DType.FLOAT32: 2.0**-126, DType.BFLOAT16: 2.0**-126, DType.FLOAT64: 2.0**-1022}
+)
+
+
+def is_left_to_target(op: UnaryOp | BinaryOp | None, array: Array) -> bool:
+    """Whether ``array``, computed by ``op`` (None: a conversion), has elements below the least normal number: targets differ
+    in whether they are kept (``codegen/native/float_mode.c``)."""
+    least = None if op in _MOVES else _LEAST_NORMAL.get(dtype_of(array)) if array.dtype.kind in "fV" else None
+    return least is not None and bool(np.any((array != 0) & (np.abs(array) < least)))
 
 
 def largest_finite(dtype: DType) -> float:

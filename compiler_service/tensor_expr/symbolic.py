@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_service.tensor_expr.ratio import Ratio, ratio_of
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, reinterpret
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, is_left_to_target, reinterpret
 from compiler_service.tensor_expr.scalar_semantics import cast as cast_array
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.arrays import storage_dtype
@@ -166,9 +166,15 @@ def _array(value: Element, dtype: DType) -> np.ndarray:
     return np.asarray(value).astype(storage_dtype(dtype))
 
 
+def _agreed(op: UnaryOp | BinaryOp | None, result: np.ndarray) -> Element:
+    if is_left_to_target(op, result):
+        raise _Unknown
+    return _number(result[()])
+
+
 def _unary(op: UnaryOp, dtype: DType, x: Element) -> Element:
     if not isinstance(x, Expr):
-        return _number(UNARY[op](_array(x, dtype))[()])
+        return _agreed(op, UNARY[op](_array(x, dtype)))
     if dtype.is_float:
         return _ratio_unary(op, dtype, _ratio(x))
     if op is UnaryOp.NEG:
@@ -183,7 +189,7 @@ def _unary(op: UnaryOp, dtype: DType, x: Element) -> Element:
 
 def _binary(op: BinaryOp, dtype: DType, a: Element, b: Element) -> Element:
     if not isinstance(a, Expr) and not isinstance(b, Expr):
-        return _number(BINARY[op](_array(a, dtype), _array(b, dtype))[()])
+        return _agreed(op, BINARY[op](_array(a, dtype), _array(b, dtype)))
     if dtype.is_float:
         return _ratio_binary(op, dtype, _ratio(a), _ratio(b))
     x, y = (v if isinstance(v, Expr) else Const(int(v)) for v in (a, b))
@@ -267,7 +273,7 @@ def _reinterpret(x: Element, source: DType, target: DType) -> Element:
 
 def _cast(x: Element, source: DType, target: DType) -> Element:
     if not isinstance(x, Expr):
-        return _number(cast_array(_array(x, source), target)[()])
+        return _agreed(None, cast_array(_array(x, source), target))
     if target is DType.BOOL:
         if source.is_float:
             raise _Unknown

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import numpy as np
 
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
-from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce
+from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
+from shared_ir.dim import Dim
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Var, equal, lift, minimum, select
+from shared_ir.expr import Expr, Var, cast, equal, lift, logical_or, minimum, select
 
 
 def define(x: Tensor, *, symbols: tuple[Var, ...], expected: int = 0, message: str = "") -> Tensor:
@@ -20,6 +23,35 @@ def define(x: Tensor, *, symbols: tuple[Var, ...], expected: int = 0, message: s
     elements = np.empty(len(symbols), dtype=object)
     elements[:] = symbols
     return replace(placeholder("symbols", x.shape, x.dtype), value=elements)
+
+
+def count_zeros(x: Tensor) -> Tensor:
+    """int64 [1]: how many integers are 0."""
+    return _count(x.shape, lambda *i: equal(x[i], lift(0, x.dtype)), "count_zeros")
+
+
+def count_outside(x: Tensor, *, extents: tuple[Dim, ...]) -> Tensor:
+    """int64 [1]: how many positions lie beyond an axis, counted from its end where they are negative.
+
+    Several ``extents`` are those of the columns of ``x``, else one holds for all of it.
+    """
+
+    def is_beyond(position: Expr, extent: Dim) -> Expr:
+        return logical_or(position < -lift(extent), position >= lift(extent))
+
+    if len(extents) == 1:
+        return _count(x.shape, lambda *i: is_beyond(x[i], extents[0]), "count_outside")
+
+    def any_beyond(*index: Expr) -> Expr:
+        return functools.reduce(logical_or, [is_beyond(x[(*index, lift(k))], n) for k, n in enumerate(extents)])
+
+    return _count(x.shape[:-1], any_beyond, "count_outside")
+
+
+def _count(shape: Sequence[Dim], condition: Callable[..., Expr], name: str) -> Tensor:
+    if not shape:
+        return compute((1,), lambda _: cast(condition(), DType.INT64), name=name)
+    return reduce(ReduceOp.SUM, (1,), shape, lambda _, *i: cast(condition(*i), DType.INT64), name=name)
 
 
 def first_difference(x: Tensor) -> Tensor:
@@ -51,6 +83,8 @@ def row_ranks(x: Tensor, first: Tensor) -> Tensor:
 
 OPERATORS = (
     Operator("ingot.Define", define),
+    Operator("ingot.CountZeros", count_zeros),
+    Operator("ingot.CountOutside", count_outside),
     Operator("ingot.FirstDifference", first_difference),
     Operator("ingot.RowRanks", row_ranks),
 )
