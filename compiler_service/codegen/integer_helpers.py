@@ -156,7 +156,7 @@ pack:
 }"""
 
 
-def _lane_by_lane(builder: FunctionBuilder, function: str, element: str, operands: Sequence[Term]) -> Term:
+def lane_by_lane(builder: FunctionBuilder, function: str, element: str, operands: Sequence[Term]) -> Term:
     """A scalar helper of type ``element`` applied to every lane."""
     model = operands[0]
     if model.lanes == 1:
@@ -187,10 +187,10 @@ def wide_division(builder: FunctionBuilder, instruction: str, lhs: Value, rhs: V
     signed = instruction.startswith("s")
     a, b = _widened(builder, lhs, signed=signed), _widened(builder, rhs, signed=signed)
     if signed:
-        quotient = _lane_by_lane(builder, function, "i64", [_magnitude(a), _magnitude(b)])
+        quotient = lane_by_lane(builder, function, "i64", [_magnitude(a), _magnitude(b)])
         quotient = select((a ^ b) < 0, -quotient, quotient)
     else:
-        quotient = _lane_by_lane(builder, function, "i64", [a, b])
+        quotient = lane_by_lane(builder, function, "i64", [a, b])
     if instruction.endswith("rem"):
         remainder = select(b.equals(0), 0, a - quotient * b)
         return _narrowed(remainder, REGISTER[lhs.dtype])
@@ -206,7 +206,7 @@ def integer_power(builder: FunctionBuilder, base: Value, exponent: Value) -> str
     signed = base.dtype.is_signed
     function = builder.module.helper("ingot.power", lambda: _POWER)
     b, e = _widened(builder, base, signed=signed), _widened(builder, exponent, signed=signed)
-    power = _lane_by_lane(builder, function, "i64", [b, e])  # of +-1 also right for negative e: its parity counts
+    power = lane_by_lane(builder, function, "i64", [b, e])  # of +-1 also right for negative e: its parity counts
     if signed:
         is_unit = b.equals(1) | b.equals(-1)
         power = select((e < 0) & (is_unit ^ 1), 0, power)
@@ -220,9 +220,9 @@ def float_remainder(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
     element = REGISTER[lhs.dtype]
     x, y = (Term(builder, v.text, element, v.lanes) for v in (lhs, rhs))
     if element == "double":
-        return _lane_by_lane(builder, function, "double", [x, y]).text
+        return lane_by_lane(builder, function, "double", [x, y]).text
     wide = [t.convert("fpext", "double") for t in (x, y)]
-    return _lane_by_lane(builder, function, "double", wide).convert("fptrunc", element).text
+    return lane_by_lane(builder, function, "double", wide).convert("fptrunc", element).text
 
 
 def wide_integer_to_double(x: Term, *, signed: bool) -> Term:

@@ -1,30 +1,25 @@
 """Circular functions and their inverses, as vector formulas.
 
-Arguments are reduced in double precision with pi/2 in four parts of 33 bits (Cody and Waite): exact up to 2^20 * pi/2 =
-1.6e6, gradually worse beyond and merely bounded from 1e15 on.
+Arguments up to 2^20 are reduced in double precision with pi/2 in four parts of 33 bits (Cody and Waite), which is exact there.
+Vectors with a larger one leave the way of the others, and take its lanes one by one (:mod:`math_reduction`).
 """
 
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Callable
 
 from compiler_service.codegen import math_coefficients as coefficients
+from compiler_service.codegen.builder import FunctionBuilder, Module
+from compiler_service.codegen.integer_helpers import lane_by_lane
 from compiler_service.codegen.math_exponential import clamp, nearest_integer
+from compiler_service.codegen.math_reduction import HALF_PI, Angle, reduce_large
 from compiler_service.codegen.terms import Term, absolute, copysign, exact, is_nan, polynomial, select, square_root
 
 _HALF_PI_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
-_HALF_PI = (1.5707963267948966, 6.123233995736766e-17)
 _TWO_OVER_PI = 0.6366197723675814
 _QUARTER = 0.7855  # a little over pi/4
-
-
-class Angle(NamedTuple):
-    """``x = quadrant * pi/2 + (value + tail)``"""
-
-    quadrant: Term
-    value: Term
-    tail: Term
+_FAR = 2.0**20  # from here on the product with a part of pi/2 is rounded
 
 
 def _reduce(x: Term) -> Angle:
@@ -74,23 +69,66 @@ def _by_quadrant(angle: Angle, turns: int) -> Term:
     return select((quadrant & 2).differs(0), -value, value)
 
 
+def _anywhere(x: Term, near: Term, name: str, of_angle: Callable[[Angle], Term]) -> Term:
+    """``near``, and where ``x`` is far from 0 the function ``of_angle`` of what it is reduced to."""
+    builder = x.builder
+    size = absolute(x)
+    is_far = (size > _FAR) & (size < math.inf)
+    before, far, done = builder.block, builder.label("far"), builder.label("reduced")
+    builder.branch_if(_any(is_far), far, done)
+    builder.start(far)
+    function = builder.module.helper(f"ingot.{name}.far", lambda: _define_far(builder.module, name, of_angle))
+    large = select(is_far, x, _FAR)
+    wide = large if x.element == "double" else large.convert("fpext", "double")
+    found = lane_by_lane(builder, function, "double", [wide])
+    value = select(is_far, found if x.element == "double" else found.convert("fptrunc", "float"), near)
+    builder.branch(done)
+    builder.start(done)
+    return x.of(builder.emit(f"phi {x.type} [ {near.text}, %{before} ], [ {value.text}, %{far} ]"))
+
+
+def _any(mask: Term) -> str:
+    if mask.lanes == 1:
+        return mask.text
+    name, kind = f"llvm.vector.reduce.or.v{mask.lanes}i1", mask.type
+    return mask.builder.emit(f"call i1 {mask.builder.module.intrinsic(name, 'i1', kind)}({kind} {mask.text})")
+
+
+def _define_far(module: Module, name: str, of_angle: Callable[[Angle], Term]) -> str:
+    builder = FunctionBuilder(module)
+    result = of_angle(reduce_large(Term(builder, "%x", "double", 1)))
+    builder.line(f"ret double {result.text}")
+    return f"define internal double @ingot.{name}.far(double %x) noinline cold #0 {{\n{builder.body()}\n}}"
+
+
+def _sin(angle: Angle) -> Term:
+    return _by_quadrant(angle, 0)
+
+
+def _cos(angle: Angle) -> Term:
+    return _by_quadrant(angle, 1)
+
+
 def sin(x: Term) -> Term:
     # sin(-0) is -0, which the reduction loses
-    return select(x.equals(0.0), x, _by_quadrant(_angle(x), 0))
+    return _anywhere(x, select(x.equals(0.0), x, _sin(_angle(x))), "sin", _sin)
 
 
 def cos(x: Term) -> Term:
-    return _by_quadrant(_angle(x), 1)
+    return _anywhere(x, _cos(_angle(x)), "cos", _cos)
 
 
 # -- doubles only: the float versions widen
 
 
-def tan(x: Term) -> Term:
-    angle = _reduce(x)
+def _tan(angle: Angle) -> Term:
     s, c = _sine(angle), _cosine(angle)
     odd = (angle.quadrant & 1).differs(0)
-    return select(x.equals(0.0), x, select(odd, -c, s) / select(odd, s, c))
+    return select(odd, -c, s) / select(odd, s, c)
+
+
+def tan(x: Term) -> Term:
+    return _anywhere(x, select(x.equals(0.0), x, _tan(_reduce(x))), "tan", _tan)
 
 
 def _asin_core(x: Term) -> tuple[Term, Term]:
@@ -104,13 +142,13 @@ def _asin_core(x: Term) -> tuple[Term, Term]:
 
 def asin(x: Term) -> Term:
     large, value = _asin_core(x)
-    high, low = _HALF_PI
+    high, low = HALF_PI
     return copysign(select(large, high - ((value + value) - low), value), x)
 
 
 def acos(x: Term) -> Term:
     large, value = _asin_core(x)
-    high, low = _HALF_PI
+    high, low = HALF_PI
     twice = value + value
     negative = x < 0.0
     small = high - (copysign(value, x) - low)
@@ -126,7 +164,7 @@ def atan(x: Term) -> Term:
     t = numerator / denominator
     z = t * t
     near = t * z * polynomial(z, coefficients.ATAN_DOUBLE)
-    high, low = _HALF_PI
+    high, low = HALF_PI
     base = select(steep, x.lift(high), select(middle, x.lift(high / 2), x.lift(0.0)))
     rest = select(steep, x.lift(low), select(middle, x.lift(low / 2), x.lift(0.0)))
     return copysign(base + (t + (near + rest)), x)
@@ -139,7 +177,7 @@ def atan2(y: Term, x: Term) -> Term:
     smaller, larger = select(steep, width, height), select(steep, height, width)
     ratio = smaller / select(larger.equals(0.0), 1.0, larger)
     ratio = select(smaller.equals(math.inf), 1.0, ratio)  # both infinite: the diagonal
-    high, low = _HALF_PI
+    high, low = HALF_PI
     value = atan(ratio)
     value = select(steep, high - (value - low), value)
     left = copysign(x.lift(1.0), x) < 0.0
