@@ -187,7 +187,7 @@ def tanh(x: Term) -> Term:
     size = absolute(x)
     small = x * z * polynomial(z, series) + x
     large = 1.0 - 2.0 / (exponential(size + size) + 1.0)
-    return select(size < 0.625, small, copysign(large, x))
+    return copysign(select(size < 0.625, small, large), x)
 
 
 def sigmoid(x: Term) -> Term:
@@ -203,12 +203,12 @@ def erf(x: Term) -> Term:
         small = x * polynomial(z, coefficients.ERF_SMALL_SINGLE) + x
         t = select(size > 4.0, 4.0, size)
         large = 1.0 - exponential(-(t * polynomial(t, coefficients.ERF_LARGE_SINGLE)), nonpositive=True)
-        return select(size < 0.925, small, copysign(large, x))
+        return copysign(select(size < 0.925, small, large), x)
     small = x * polynomial(z, coefficients.ERF_SMALL_DOUBLE) + x
     t = select(size > 6.0, 6.0, size)
     u = (t - 2.0) / (t + 2.0)
     large = 1.0 - exponential(-(t * t)) * polynomial(u, coefficients.ERF_LARGE_DOUBLE)
-    return select(size < 1.0, small, copysign(large, x))
+    return copysign(select(size < 1.0, small, large), x)
 
 
 # -- doubles only: the float versions widen

@@ -14,7 +14,16 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from compiler_service.tensor_expr.contraction import contract
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, Array, cast, is_left_to_target, reinterpret
+from compiler_service.tensor_expr.scalar_semantics import (
+    BINARY,
+    EXTREMA,
+    UNARY,
+    Array,
+    cast,
+    has_both_zeros,
+    is_left_to_target,
+    reinterpret,
+)
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import Dim
@@ -83,7 +92,8 @@ class _Evaluator:
     def _constant(self, tensor: Tensor) -> Array:
         assert tensor.value is not None
         flat = [evaluate_dim(v, self.symbols) if isinstance(v, Expr) else v for v in tensor.value.reshape(-1)]
-        return np.array(flat).astype(storage_dtype(tensor.dtype)).reshape(tensor.value.shape)
+        given = np.uint64 if tensor.dtype is DType.UINT64 else None  # which numpy would make floats of, beside others
+        return np.array(flat, given).astype(storage_dtype(tensor.dtype)).reshape(tensor.value.shape)
 
     def _run(self, tensor: Tensor) -> Array:
         if isinstance(tensor.op, Placeholder):
@@ -113,6 +123,8 @@ class _Evaluator:
                 part = contract(body.value(factors[0]), body.value(factors[1]), sizes, kept)
             else:
                 values = np.broadcast_to(body.value(op.body), sizes)
+                if reduction.op in _EXTREMA and self.on_every_target and has_both_zeros(values, values):
+                    raise LeftToTarget
                 part = combine.reduce(values, axis=tuple(range(kept, len(sizes))), dtype=total.dtype)
             with np.errstate(all="ignore"):
                 combine(total, part, out=total)
@@ -205,7 +217,10 @@ class _Body:
             case Unary(op=op, x=x):
                 return self.evaluator.agreed(op, UNARY[op](self.value(x, guarded)))
             case Binary(op=op, lhs=lhs, rhs=rhs):
-                return self.evaluator.agreed(op, BINARY[op](self.value(lhs, guarded), self.value(rhs, guarded)))
+                a, b = self.value(lhs, guarded), self.value(rhs, guarded)
+                if op in EXTREMA and self.evaluator.on_every_target and has_both_zeros(a, b):
+                    raise LeftToTarget
+                return self.evaluator.agreed(op, BINARY[op](a, b))
             case Cast(type=dtype, x=x):
                 found = cast(self.value(x, guarded), dtype)
                 return self.evaluator.agreed(None, found) if x.dtype is DType.FLOAT64 else found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, cast, lift, select
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, cast, equal, lift, select
 
 
 def exp(x: Expr) -> Expr:
@@ -80,7 +80,7 @@ def power(x: Expr, y: Expr) -> Expr:
 
 def sign(x: Expr) -> Expr:
     """-1, 0 or 1; NaN stays."""
-    positive = select(x > 0, 1, x)
+    positive = select(x > 0, 1, select(equal(x, 0), 0, x) if x.dtype.is_float else x)  # -0 has no sign
     return select(x < 0, -1, positive) if x.dtype.is_signed else positive
 
 

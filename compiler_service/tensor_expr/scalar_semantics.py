@@ -129,7 +129,7 @@ def _power(a: Array, b: Array) -> Array:
     if not np.issubdtype(a.dtype, np.integer):
         return np.asarray(_precise(np.power)(a, b))
     # 1 / a truncated is a itself for 1, -1 (to an odd power) and 0, and 0 for the rest
-    inverse = np.where(np.abs(a) == 1, np.power(a, np.abs(b)), np.zeros((), a.dtype))
+    inverse = np.where(np.abs(a) == 1, np.power(a, b & 1), np.zeros((), a.dtype))
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
 
 
@@ -231,7 +231,9 @@ BINARY: Mapping[BinaryOp, BinaryFunction] = MappingProxyType({op: _total(f) for 
 """Both operands have one dtype, which is the dtype of the result; comparisons give bool."""
 
 
-_MOVES = frozenset({UnaryOp.NEG, UnaryOp.ABS, BinaryOp.MIN, BinaryOp.MAX, BinaryOp.MAX_NUMBER})
+EXTREMA = frozenset({BinaryOp.MIN, BinaryOp.MAX, BinaryOp.MAX_NUMBER})
+DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD})
+_MOVES = frozenset({UnaryOp.NEG, UnaryOp.ABS, *EXTREMA})
 _LEAST_NORMAL: Mapping[DType, float] = MappingProxyType(
     {DType.FLOAT32: 2.0**-126, DType.BFLOAT16: 2.0**-126, DType.FLOAT64: 2.0**-1022}
 )
@@ -242,6 +244,17 @@ def is_left_to_target(op: UnaryOp | BinaryOp | None, array: Array) -> bool:
     in whether they are kept (``codegen/native/float_mode.c``)."""
     least = None if op in _MOVES else _LEAST_NORMAL.get(dtype_of(array)) if array.dtype.kind in "fV" else None
     return least is not None and bool(np.any((array != 0) & (np.abs(array) < least)))
+
+
+def has_both_zeros(a: Array, b: Array) -> bool:
+    """Whether a maximum or minimum would choose between 0 and -0: targets differ in which they take."""
+    if a.dtype.kind not in "fV":
+        return False
+    return any(bool(np.any(p & q)) for p, q in ((_zeros(a, False), _zeros(b, True)), (_zeros(a, True), _zeros(b, False))))
+
+
+def _zeros(x: Array, negative: bool) -> Array:
+    return np.asarray((x == 0) & (np.signbit(x) == negative))
 
 
 def largest_finite(dtype: DType) -> float:

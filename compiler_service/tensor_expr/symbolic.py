@@ -11,7 +11,15 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from compiler_service.tensor_expr.ratio import Ratio, ratio_of
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, is_left_to_target, reinterpret
+from compiler_service.tensor_expr.scalar_semantics import (
+    BINARY,
+    DIVISIONS,
+    EXTREMA,
+    UNARY,
+    has_both_zeros,
+    is_left_to_target,
+    reinterpret,
+)
 from compiler_service.tensor_expr.scalar_semantics import cast as cast_array
 from compiler_service.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.arrays import storage_dtype
@@ -189,16 +197,19 @@ def _unary(op: UnaryOp, dtype: DType, x: Element) -> Element:
 
 def _binary(op: BinaryOp, dtype: DType, a: Element, b: Element) -> Element:
     if not isinstance(a, Expr) and not isinstance(b, Expr):
-        return _agreed(op, BINARY[op](_array(a, dtype), _array(b, dtype)))
+        x, y = _array(a, dtype), _array(b, dtype)
+        if (op in EXTREMA and has_both_zeros(x, y)) or (op in DIVISIONS and dtype.is_integer and not y):
+            raise _Unknown
+        return _agreed(op, BINARY[op](x, y))
     if dtype.is_float:
         return _ratio_binary(op, dtype, _ratio(a), _ratio(b))
-    x, y = (v if isinstance(v, Expr) else Const(int(v)) for v in (a, b))
+    m, n = (v if isinstance(v, Expr) else Const(int(v)) for v in (a, b))
     if op in COMPARISONS:
-        return _decided(op, x, y)
+        return _decided(op, m, n)
     if op in _EXACT:
-        return as_dim(binary(op, x, y))
-    if op in _TRUNCATING and _is_natural(x) and _is_natural(y):
-        return as_dim(binary(_TRUNCATING[op], x, y))
+        return as_dim(binary(op, m, n))
+    if op in _TRUNCATING and _is_natural(m) and _is_natural(n):
+        return as_dim(binary(_TRUNCATING[op], m, n))
     raise _Unknown
 
 
