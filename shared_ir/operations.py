@@ -25,6 +25,7 @@ class UnaryOp(enum.StrEnum):
     RSQRT = "rsqrt"
     RECIPROCAL = "reciprocal"
     EXP = "exp"
+    EXPM1 = "expm1"  # exp(x) - 1 without loss near 0
     LOG = "log"
     SIN = "sin"
     COS = "cos"

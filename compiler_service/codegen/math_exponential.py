@@ -41,6 +41,7 @@ class Format:
     least_normal: float
     log_two: tuple[float, float]  # high part with trailing zeros, low part
     exp_range: tuple[float, float]  # beyond which exp is 0 and infinity
+    expm1_range: tuple[float, float]  # beyond which exp - 1 is -1 and infinity
     root_half: int  # bits of sqrt(1/2)
     exp: tuple[float, ...]
 
@@ -62,6 +63,7 @@ FORMATS: Mapping[str, Format] = {
         least_normal=2.0**-126,
         log_two=(0.69287109375, 0.0002760868228506297),
         exp_range=(-104.0, 89.0),
+        expm1_range=(-20.0, 89.0),
         root_half=_bits32(math.sqrt(0.5)),
         exp=coefficients.EXP_SINGLE,
     ),
@@ -73,6 +75,7 @@ FORMATS: Mapping[str, Format] = {
         least_normal=2.0**-1022,
         log_two=(0.6931471803691238, 1.9082149292705877e-10),
         exp_range=(-746.0, 720.0),
+        expm1_range=(-40.0, 710.0),
         root_half=_bits64(math.sqrt(0.5)),
         exp=coefficients.EXP_DOUBLE,
     ),
@@ -117,6 +120,23 @@ def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonposi
     # two factors: 2^n itself may be subnormal or infinite; shifted as a non-negative number, which every target can
     half = (n + 4096).logical_shift(1) - 2048
     return value * power_of_two(half, x.element) * power_of_two(n - half, x.element)
+
+
+def exponential_minus_one(x: Term) -> Term:
+    """``exp(x) - 1``, with full relative accuracy near 0. Halves are scaled, so that the largest results do not overflow."""
+    form = FORMATS[x.element]
+    x = clamp(x, *form.expm1_range)
+    whole, n = nearest_integer(x, 1.4426950408889634)
+    high, low = form.log_two
+    r = (x - whole * high) - whole * low
+    rest = r * r * polynomial(r, form.exp) + r
+    if can_scale(rest):
+        half = scaled(x.lift(1.0), whole - 1.0)
+        part = scaled(rest, whole - 1.0)
+    else:
+        half = power_of_two(n - 1, x.element)
+        part = rest * half
+    return (part + (half - 0.5)) * 2.0
 
 
 def quick_exponential(x: Term) -> Term:

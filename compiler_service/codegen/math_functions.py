@@ -18,6 +18,7 @@ Formula = Callable[..., Term]
 
 _BOTH: Mapping[UnaryOp | BinaryOp, Formula] = {
     UnaryOp.EXP: math_exponential.exponential,
+    UnaryOp.EXPM1: math_exponential.exponential_minus_one,
     UnaryOp.LOG: math_exponential.logarithm,
     UnaryOp.TANH: math_exponential.tanh,
     UnaryOp.SIGMOID: math_exponential.sigmoid,

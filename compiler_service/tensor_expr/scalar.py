@@ -10,6 +10,10 @@ def exp(x: Expr) -> Expr:
     return Unary(UnaryOp.EXP, x)
 
 
+def exp_minus_one(x: Expr) -> Expr:
+    return Unary(UnaryOp.EXPM1, x)
+
+
 def log(x: Expr) -> Expr:
     return Unary(UnaryOp.LOG, x)
 
@@ -85,8 +89,13 @@ def sign(x: Expr) -> Expr:
 
 
 def softplus(x: Expr) -> Expr:
-    """``log(1 + exp(x))`` without overflow."""
-    return select(x > 0, x, 0) + log(exp(-absolute(x)) + 1)
+    """``log(1 + exp(x))`` without overflow, and without loss where the exponential is small.
+
+    What is lost of it in the sum is given back, as Kahan does, times ``2 - w`` for ``1 / w``: they differ where it no longer matters.
+    """
+    power = exp(-absolute(x))
+    w = power + 1
+    return select(x > 0, x, 0) + (log(w) + (power - (w - 1)) * (2 - w))
 
 
 def bit_and(a: Expr, b: Expr) -> Expr:

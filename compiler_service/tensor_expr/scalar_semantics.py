@@ -165,6 +165,7 @@ _UNARY: Mapping[UnaryOp, AnyFunction] = MappingProxyType(
         UnaryOp.RSQRT: _keep(lambda x: np.ones((), x.dtype) / np.sqrt(x)),
         UnaryOp.RECIPROCAL: _keep(lambda x: np.ones((), x.dtype) / x),
         UnaryOp.EXP: _precise(np.exp),
+        UnaryOp.EXPM1: _precise(np.expm1),
         UnaryOp.LOG: _precise(np.log),
         UnaryOp.SIN: _precise(np.sin),
         UnaryOp.COS: _precise(np.cos),

@@ -8,7 +8,7 @@ from compiler_service.tensor_expr.broadcast import elementwise
 from compiler_service.tensor_expr.gaussian import normal_distribution
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import unsupported_attribute
-from compiler_service.tensor_expr.scalar import absolute, exp, sigmoid, softplus, tanh
+from compiler_service.tensor_expr.scalar import absolute, exp, exp_minus_one, sigmoid, softplus, tanh
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.expr import Expr, maximum, minimum, select
 
@@ -31,15 +31,15 @@ def thresholded_relu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
 
 
 def elu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return elementwise("elu", lambda v: select(v < 0, (exp(v) - 1) * alpha, v), x)
+    return elementwise("elu", lambda v: select(v < 0, exp_minus_one(v) * alpha, v), x)
 
 
 def celu(x: Tensor, *, alpha: float = 1.0) -> Tensor:
-    return elementwise("celu", lambda v: maximum(v, 0) + minimum((exp(v / alpha) - 1) * alpha, 0), x)
+    return elementwise("celu", lambda v: maximum(v, 0) + minimum(exp_minus_one(v / alpha) * alpha, 0), x)
 
 
 def selu(x: Tensor, *, alpha: float = 1.67326319217681884765625, gamma: float = 1.05070102214813232421875) -> Tensor:
-    return elementwise("selu", lambda v: select(v > 0, v, exp(v) * alpha - alpha) * gamma, x)
+    return elementwise("selu", lambda v: select(v > 0, v, exp_minus_one(v) * alpha) * gamma, x)
 
 
 def sigmoid_(x: Tensor) -> Tensor:
@@ -67,7 +67,15 @@ def softsign(x: Tensor) -> Tensor:
 
 
 def mish(x: Tensor) -> Tensor:
-    return elementwise("mish", lambda v: v * tanh(softplus(v)), x)
+    """``x * tanh(softplus(x))`` is ``x * n / (n + 2)`` with ``n = exp(x) * (exp(x) + 2)``, here by the exponential that is at most 1."""
+
+    def body(v: Expr) -> Expr:
+        t = exp(-absolute(v))
+        small, square = t + t, t * t
+        n = select(v > 0, small + 1, square + small)
+        return v * (n / (select(v > 0, square + square, 2) + n))
+
+    return elementwise("mish", body, x)
 
 
 def swish(x: Tensor, *, alpha: float = 1.0) -> Tensor:
