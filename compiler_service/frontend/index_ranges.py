@@ -9,12 +9,16 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler_service.frontend.inference import KnownValues
+from compiler_service.frontend.inference import KnownValues, expression_size
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, lift, maximum, minimum
 from shared_ir.graph import Value
 from shared_ir.simplify import Simplifier
+
+
+_LONGEST = 32
+"""Nodes of a bound; longer ones decide nothing."""
 
 
 class Range(NamedTuple):
@@ -69,20 +73,27 @@ class IndexRanges:
     ) -> None:
         """What a node tells of its results."""
         rule = _RULES.get(op)
-        result = outputs[-1] if op == "TopK" else next(iter(outputs), None)
+        result = next(iter(outputs), None)
         if rule is None or result is None or not result.dtype.is_integer:
             return
         found = rule(self, attributes, inputs)
-        if found is not None:
+        if found is not None and all(_is_short(bound) for bound in found):
             self._ranges[result] = found
 
     def _among(self, elements: Sequence[object]) -> Range | None:
-        ranges = [self._element(e) for e in elements if isinstance(e, int | Expr)]
+        ranges = [self.element(e) for e in elements if isinstance(e, int | Expr)]
         return _union(ranges) if ranges and len(ranges) == len(elements) else None
 
-    def _element(self, element: Dim) -> Range:
+    def element(self, element: Dim) -> Range | None:
+        """The bounds of one known element."""
+        if not _is_short(element):
+            return None
         trips = self.counters.get(element) if isinstance(element, Var) else None
         return Range(element, element) if trips is None else Range(0, as_dim(lift(trips) - 1))
+
+
+def _is_short(bound: Dim) -> bool:
+    return isinstance(bound, int) or expression_size(bound, _LONGEST) <= _LONGEST
 
 
 def _union(ranges: Sequence[Range | None]) -> Range | None:
@@ -113,6 +124,10 @@ def _either(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence
 def _position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
     x, axis = inputs[0], int(attributes.get("axis", 0))
     return None if x is None or not x.shape else Range(0, as_dim(maximum(lift(x.shape[axis]) - 1, 0)))
+
+
+def _last_position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+    return _position(ranges, {"axis": -1}, inputs)
 
 
 def _sum(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
@@ -169,7 +184,8 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
             _first,
         ),
         **dict.fromkeys("Concat Max Min".split(), _any),
-        **dict.fromkeys("ArgMax ArgMin TopK".split(), _position),
+        **dict.fromkeys("ArgMax ArgMin ingot.RankedPositions".split(), _position),
+        **dict.fromkeys("ingot.Best ingot.Sorted ingot.Positions".split(), _last_position),
         "Add": _sum,
         "Sub": _difference,
         "Where": _either,

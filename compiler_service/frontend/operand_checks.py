@@ -48,12 +48,13 @@ def _divisor(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[s
 def _is_never_zero(value: Value, ranges: IndexRanges) -> bool:
     elements = ranges.known.get(value)
     if elements is not None:
-        return all(_is_not_zero(Range(e, e)) for e in elements.reshape(-1).tolist())
+        found = [ranges.element(e) for e in elements.reshape(-1).tolist()]
+        return all(r is not None and _is_not_zero(r) for r in found)
     array = ranges.arrays.get(value)
     if array is not None:
         return bool((array != 0).all())
-    found = ranges.of(value)
-    return found is not None and _is_not_zero(found)
+    every = ranges.of(value)
+    return every is not None and _is_not_zero(every)
 
 
 def _is_not_zero(found: Range) -> bool:
@@ -81,7 +82,7 @@ def _along_first(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mappi
 
 
 def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data: Value) -> None:
-    if indices is None or not extents or _are_within(indices, extents, nodes.context.ranges):
+    if indices is None or not indices.dtype.is_integer or not extents or _are_within(indices, extents, nodes.context.ranges):
         return
     if indices.dtype is not DType.INT64:
         indices = nodes.node("Cast", indices, to=DType.INT64)

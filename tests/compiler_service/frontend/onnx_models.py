@@ -21,7 +21,7 @@ from compiler_service.tensor_expr.tensor import placeholder
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import Blame, IngotError
-from shared_ir.graph import Graph, Module, Value
+from shared_ir.graph import DEFINE_OP, Graph, Module, Value
 
 INFERENCE = Inference(infer, OPERATORS)
 FLOAT, INT64, BOOL = onnx.TensorProto.FLOAT, onnx.TensorProto.INT64, onnx.TensorProto.BOOL
@@ -82,13 +82,16 @@ def run(module: Module, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         v: feeds[n] for n, v in zip(module.input_names, module.graph.inputs, strict=True)
     }
     arrays |= module.graph.constants
+    symbols: dict[str, int] = {}
     for n in module.graph.nodes:
         given = [None if v is None else arrays[v] for v in n.inputs]
         operands = [None if a is None else _operand(i, a) for i, a in enumerate(given)]
         results = infer(n.op, tuple(operands), n.attributes)
         fed = {o: a for o, a in zip(operands, given, strict=True) if o is not None and a is not None}
         wanted = [(v, t) for v, t in zip(n.outputs, results, strict=False) if v is not None and t is not None]
-        for (value, _), array in zip(wanted, evaluate([t for _, t in wanted], fed, {}), strict=True):
+        if n.op == DEFINE_OP:
+            symbols |= dict(zip((s.name for s in n.attributes["symbols"]), given[0].tolist(), strict=True))  # type: ignore[union-attr]
+        for (value, _), array in zip(wanted, evaluate([t for _, t in wanted], fed, symbols), strict=True):
             arrays[value] = array
     return [arrays[v] for v in module.graph.outputs]
 
