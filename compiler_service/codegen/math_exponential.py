@@ -125,6 +125,7 @@ def exponential(x: Term, *, exponent: int = 0, tail: Term | None = None, nonposi
 def exponential_minus_one(x: Term) -> Term:
     """``exp(x) - 1``, with full relative accuracy near 0. Halves are scaled, so that the largest results do not overflow."""
     form = FORMATS[x.element]
+    near_zero, given = absolute(x) < 2.0**-60, x
     x = clamp(x, *form.expm1_range)
     whole, n = nearest_integer(x, 1.4426950408889634)
     high, low = form.log_two
@@ -136,7 +137,7 @@ def exponential_minus_one(x: Term) -> Term:
     else:
         half = power_of_two(n - 1, x.element)
         part = rest * half
-    return (part + (half - 0.5)) * 2.0
+    return select(near_zero, given, (part + (half - 0.5)) * 2.0)
 
 
 def quick_exponential(x: Term) -> Term:

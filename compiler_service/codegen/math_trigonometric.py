@@ -19,6 +19,7 @@ from compiler_service.codegen.terms import Term, absolute, copysign, exact, is_n
 _HALF_PI_PARTS = (1.5707963267341256, 6.077100506303966e-11, 2.0222662487111665e-21, 8.4784276603689e-32)
 _TWO_OVER_PI = 0.6366197723675814
 _QUARTER = 0.7855  # a little over pi/4
+_SMALL = 2.0**-30
 _FAR = 2.0**20  # from here on the product with a part of pi/2 is rounded
 
 
@@ -87,6 +88,11 @@ def _anywhere(x: Term, near: Term, name: str, of_angle: Callable[[Angle], Term])
     return x.of(builder.emit(f"phi {x.type} [ {near.text}, %{before} ], [ {value.text}, %{far} ]"))
 
 
+def _keeping_small(x: Term, value: Term) -> Term:
+    """``value``, or ``x`` where that is so small that it is the result: -0 is among it, whose sign the reduction loses."""
+    return select(absolute(x) < _SMALL, x, value)
+
+
 def _any(mask: Term) -> str:
     if mask.lanes == 1:
         return mask.text
@@ -110,8 +116,7 @@ def _cos(angle: Angle) -> Term:
 
 
 def sin(x: Term) -> Term:
-    # sin(-0) is -0, which the reduction loses
-    return _anywhere(x, select(x.equals(0.0), x, _sin(_angle(x))), "sin", _sin)
+    return _anywhere(x, _keeping_small(x, _sin(_angle(x))), "sin", _sin)
 
 
 def cos(x: Term) -> Term:
@@ -128,7 +133,7 @@ def _tan(angle: Angle) -> Term:
 
 
 def tan(x: Term) -> Term:
-    return _anywhere(x, select(x.equals(0.0), x, _tan(_reduce(x))), "tan", _tan)
+    return _anywhere(x, _keeping_small(x, _tan(_reduce(x))), "tan", _tan)
 
 
 def _asin_core(x: Term) -> tuple[Term, Term]:
