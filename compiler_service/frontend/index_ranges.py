@@ -123,7 +123,7 @@ def _either(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence
 
 def _position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
     x, axis = inputs[0], int(attributes.get("axis", 0))
-    return None if x is None or not x.shape else Range(0, as_dim(maximum(lift(x.shape[axis]) - 1, 0)))
+    return None if x is None or not x.shape else Range(0, as_dim(lift(x.shape[axis]) - 1))
 
 
 def _last_position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:

@@ -1,11 +1,12 @@
 """The scalar operators on the values where numpy, C and ONNX differ."""
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 
-from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast
+from compiler_service.tensor_expr.scalar_semantics import BINARY, UNARY, cast, has_both_zeros, is_left_to_target
 from shared_ir.arrays import dtype_of, storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import COMPARISONS, BinaryOp, UnaryOp
@@ -75,6 +76,38 @@ def test_sigmoid_and_erf_at_the_ends() -> None:
 
 def test_popcount_of_negative_numbers() -> None:
     assert UNARY[UnaryOp.POPCOUNT](np.array([-1, 3, 0], np.int16)).tolist() == [16, 2, 0]
+
+
+@pytest.mark.parametrize("dtype", [d for d in DType if d.is_integer and d.bits >= 8])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.float64])
+def test_floats_saturate_in_integers(dtype: DType, kind: type[np.floating[Any]]) -> None:
+    least, largest = dtype.limits
+    x = np.array([math.inf, -math.inf, math.nan, 1e30, -1e30, -0.9, 100.5]).astype(kind)
+    assert cast(x, dtype).tolist() == [largest, least, 0, largest, least, 0, 100]
+
+
+def test_doubles_are_rounded_once() -> None:
+    tie = 1 + 2.0**-8  # of bfloat16, between 1 and 1 + 2^-7
+    x = np.array([tie, tie + 2.0**-40, tie - 2.0**-40, -tie - 2.0**-40, math.nan, math.inf])
+    expected = [1.0, 1 + 2.0**-7, 1.0, -1 - 2.0**-7, math.nan, math.inf]
+    np.testing.assert_array_equal(cast(x, DType.BFLOAT16).astype(np.float64), expected)
+
+
+def test_functions_are_rounded_once() -> None:
+    x = np.random.default_rng(0).uniform(-5, 5, 1000).astype(np.float32)
+    assert np.array_equal(UNARY[UnaryOp.EXP](x), np.exp(x.astype(np.float64)).astype(np.float32))
+
+
+def test_what_targets_differ_in() -> None:
+    small = np.array([1.0, 1e-40], np.float32)
+    assert is_left_to_target(BinaryOp.MUL, small)
+    assert is_left_to_target(None, small.astype(storage_dtype(DType.BFLOAT16)))
+    assert not is_left_to_target(BinaryOp.MAX, small)
+    assert not is_left_to_target(BinaryOp.MUL, small.astype(np.float64))
+    assert not is_left_to_target(BinaryOp.MUL, np.array([1, 2]))
+    zeros = np.array([0.0, -0.0])
+    assert has_both_zeros(zeros, zeros[::-1])
+    assert not has_both_zeros(zeros, zeros)
 
 
 def test_casts_truncate_wrap_and_test_for_zero() -> None:
