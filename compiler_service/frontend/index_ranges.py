@@ -16,7 +16,6 @@ from shared_ir.expr import Expr, Var, lift, maximum, minimum
 from shared_ir.graph import Value
 from shared_ir.simplify import Simplifier
 
-
 _LONGEST = 32
 """Nodes of a bound; longer ones decide nothing."""
 
@@ -180,12 +179,26 @@ def _wide(value: Value | None, range: Range) -> Range | None:
 _RULES: Mapping[str, _Rule] = MappingProxyType(
     {
         **dict.fromkeys(
-            "Identity Reshape Transpose Slice Squeeze Unsqueeze Flatten Expand Tile Gather GatherElements GatherND Cast".split(),
+            [
+                "Identity",
+                "Reshape",
+                "Transpose",
+                "Slice",
+                "Squeeze",
+                "Unsqueeze",
+                "Flatten",
+                "Expand",
+                "Tile",
+                "Gather",
+                "GatherElements",
+                "GatherND",
+                "Cast",
+            ],
             _first,
         ),
-        **dict.fromkeys("Concat Max Min".split(), _any),
-        **dict.fromkeys("ArgMax ArgMin ingot.RankedPositions".split(), _position),
-        **dict.fromkeys("ingot.Best ingot.Sorted ingot.Positions".split(), _last_position),
+        **dict.fromkeys(["Concat", "Max", "Min"], _any),
+        **dict.fromkeys(["ArgMax", "ArgMin", "ingot.RankedPositions"], _position),
+        **dict.fromkeys(["ingot.Best", "ingot.Sorted", "ingot.Positions"], _last_position),
         "Add": _sum,
         "Sub": _difference,
         "Where": _either,

@@ -82,7 +82,12 @@ def _along_first(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mappi
 
 
 def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data: Value) -> None:
-    if indices is None or not indices.dtype.is_integer or not extents or _are_within(indices, extents, nodes.context.ranges):
+    if (
+        indices is None
+        or not indices.dtype.is_integer
+        or not extents
+        or _are_within(indices, extents, nodes.context.ranges)
+    ):
         return
     if indices.dtype is not DType.INT64:
         indices = nodes.node("Cast", indices, to=DType.INT64)

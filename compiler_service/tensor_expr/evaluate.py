@@ -53,7 +53,11 @@ _EXTREMA = (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.MAX_NUMBER)
 
 
 def evaluate(
-    outputs: Sequence[Tensor], feeds: Mapping[Tensor, Array], symbols: Mapping[str, int], *, on_every_target: bool = False
+    outputs: Sequence[Tensor],
+    feeds: Mapping[Tensor, Array],
+    symbols: Mapping[str, int],
+    *,
+    on_every_target: bool = False,
 ) -> list[Array]:
     """The elements of ``outputs``, given those of the placeholders and the values of the dim symbols.
 

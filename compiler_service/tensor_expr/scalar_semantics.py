@@ -251,7 +251,9 @@ def has_both_zeros(a: Array, b: Array) -> bool:
     """Whether a maximum or minimum would choose between 0 and -0: targets differ in which they take."""
     if a.dtype.kind not in "fV":
         return False
-    return any(bool(np.any(p & q)) for p, q in ((_zeros(a, False), _zeros(b, True)), (_zeros(a, True), _zeros(b, False))))
+    return any(
+        bool(np.any(p & q)) for p, q in ((_zeros(a, False), _zeros(b, True)), (_zeros(a, True), _zeros(b, False)))
+    )
 
 
 def _zeros(x: Array, negative: bool) -> Array:

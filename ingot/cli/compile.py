@@ -29,7 +29,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--tune", type=int, default=0, metavar="N", help="measure N schedules per heavy kernel")
     parser.add_argument("--no-winograd", action="store_true", help="compute every convolution as a plain sum")
     parser.add_argument("--no-strassen", action="store_true", help="compute every product of matrices as a plain sum")
-    parser.add_argument("--denormals", action="store_true", help="keep results below the least normal number, as IEEE 754 has it")
+    parser.add_argument(
+        "--denormals", action="store_true", help="keep results below the least normal number, as IEEE 754 has it"
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="also put the version into this folder (OCI layout)")
     parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
     parser.add_argument("--local", action="store_true", help="compile in this process, without a service")

@@ -129,7 +129,15 @@ def test_functions_do_not_depend_on_fma(op: UnaryOp, host: Target) -> None:
         check(op, dtype, 4, old)
 
 
-HARD = (1e22, 6381956970095103 * 2.0**797, 5.319372648326541e255, 16367173 * 2.0**72, 2.0**20, 1048576.5, 2.0**20 + 2.0**-30)
+HARD = (
+    1e22,
+    6381956970095103 * 2.0**797,
+    5.319372648326541e255,
+    16367173 * 2.0**72,
+    2.0**20,
+    1048576.5,
+    2.0**20 + 2.0**-30,
+)
 """Arguments that come very near to a multiple of pi/2, and those where the way to reduce them changes."""
 
 

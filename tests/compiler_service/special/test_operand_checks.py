@@ -30,7 +30,13 @@ def integers(*numbers: Any) -> Array:
 
 def compiled(nodes: list[onnx.NodeProto], opt_level: int = 3, result: int = FLOAT, **weights: Array) -> Artifact:
     """A model of the inputs ``x`` [m, 2], ``i`` and ``j`` [n] and ``k`` [n, 2] that the nodes mention, and the result ``y``."""
-    known = {"x": (FLOAT, ["m", 2]), "i": (INT64, ["n"]), "j": (INT64, ["n"]), "k": (INT64, ["n", 2]), "u": (FLOAT, ["n"])}
+    known = {
+        "x": (FLOAT, ["m", 2]),
+        "i": (INT64, ["n"]),
+        "j": (INT64, ["n"]),
+        "k": (INT64, ["n", 2]),
+        "u": (FLOAT, ["n"]),
+    }
     read = {name for n in nodes for name in n.input} - set(weights)
     inputs = [helper.make_tensor_value_info(n, t, s) for n, (t, s) in known.items() if n in read]
     constants = [numpy_helper.from_array(a, n) for n, a in weights.items()]
@@ -73,14 +79,20 @@ def test_division_by_zero(op: str, opt_level: int) -> None:
 
 
 def test_division_of_a_size_by_an_extent_that_is_zero() -> None:
-    nodes = [node("Shape", ["x"], ["s"], start=0, end=1), node("Div", ["w", "s"], ["q"]), node("Expand", ["one", "q"], ["y"])]
+    nodes = [
+        node("Shape", ["x"], ["s"], start=0, end=1),
+        node("Div", ["w", "s"], ["q"]),
+        node("Expand", ["one", "q"], ["y"]),
+    ]
     artifact = compiled(nodes, w=integers(7), one=np.ones(1, np.float32))
     assert run(artifact, x=X).shape == (2,)
     assert "integers are divided by 0" in refused(artifact, x=X[:0])
 
 
 def test_constants_that_divide_by_zero_are_not_folded() -> None:
-    artifact = compiled([node("Div", ["a", "b"], ["c"]), node("Add", ["i", "c"], ["y"])], 3, INT64, a=integers(1), b=integers(0))
+    artifact = compiled(
+        [node("Div", ["a", "b"], ["c"]), node("Add", ["i", "c"], ["y"])], 3, INT64, a=integers(1), b=integers(0)
+    )
     assert "integers are divided by 0" in refused(artifact, i=integers(1))
 
 
@@ -139,7 +151,10 @@ PROVED: dict[str, tuple[list[onnx.NodeProto], dict[str, Array]]] = {
         [node("Clip", ["i", "low", "high"], ["at"]), node("Gather", ["x", "at"], ["y"], axis=1)],
         {"low": np.array(-2), "high": np.array(1)},
     ),
-    "remainders": ([node("Mod", ["i", "two"], ["at"]), node("Gather", ["x", "at"], ["y"], axis=1)], {"two": np.array(2)}),
+    "remainders": (
+        [node("Mod", ["i", "two"], ["at"]), node("Gather", ["x", "at"], ["y"], axis=1)],
+        {"two": np.array(2)},
+    ),
     "every position": (
         [
             node("Shape", ["x"], ["s"], start=0, end=1),
