@@ -25,6 +25,8 @@ class Range(NamedTuple):
 
     least: Dim
     most: Dim
+    is_reached: bool = False
+    """Whether some element is ``least`` and some is ``most``, where there are elements."""
 
 
 def is_at_least(dim: Dim, bound: Dim) -> bool:
@@ -57,7 +59,7 @@ class IndexRanges:
             return self._among(elements.reshape(-1).tolist())
         array = self.arrays.get(value)
         if array is not None:
-            return Range(int(array.min()), int(array.max())) if array.size else Range(0, 0)
+            return Range(int(array.min()), int(array.max()), True) if array.size else Range(0, 0)
         found = self._ranges.get(value)
         if found is None and value.dtype.bits <= 16:
             found = Range(0, 1) if value.dtype is DType.BOOL else Range(*value.dtype.limits)
@@ -76,7 +78,7 @@ class IndexRanges:
         if rule is None or result is None or not result.dtype.is_integer:
             return
         found = rule(self, attributes, inputs)
-        if found is not None and all(_is_short(bound) for bound in found):
+        if found is not None and _is_short(found.least) and _is_short(found.most):
             self._ranges[result] = found
 
     def _among(self, elements: Sequence[object]) -> Range | None:
@@ -88,7 +90,7 @@ class IndexRanges:
         if not _is_short(element):
             return None
         trips = self.counters.get(element) if isinstance(element, Var) else None
-        return Range(element, element) if trips is None else Range(0, as_dim(lift(trips) - 1))
+        return Range(element, element, True) if trips is None else Range(0, as_dim(lift(trips) - 1))
 
 
 def _is_short(bound: Dim) -> bool:
@@ -99,25 +101,34 @@ def _union(ranges: Sequence[Range | None]) -> Range | None:
     known = [r for r in ranges if r is not None]
     if not known or len(known) < len(ranges):
         return None
-    least, most = known[0]
-    for low, high in known[1:]:
+    least, most, is_reached = known[0]
+    for low, high, reached in known[1:]:
         least, most = as_dim(minimum(lift(least), low)), as_dim(maximum(lift(most), high))
-    return Range(least, most)
+        is_reached = is_reached and reached
+    return Range(least, most, is_reached)
 
 
 _Rule = Callable[[IndexRanges, Mapping[str, Any], Sequence["Value | None"]], "Range | None"]
 
 
-def _first(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _moved(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
     return ranges.of(inputs[0])
 
 
+def _chosen(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+    return _loosely(ranges.of(inputs[0]))
+
+
 def _any(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
-    return _union([ranges.of(v) for v in inputs])
+    return _loosely(_union([ranges.of(v) for v in inputs]))
 
 
 def _either(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
-    return _union([ranges.of(v) for v in inputs[1:]])
+    return _loosely(_union([ranges.of(v) for v in inputs[1:]]))
+
+
+def _loosely(found: Range | None) -> Range | None:
+    return None if found is None else found._replace(is_reached=False)
 
 
 def _position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
@@ -133,7 +144,8 @@ def _sum(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Va
     a, b = (ranges.of(v) for v in inputs)
     if a is None or b is None:
         return None
-    return _wide(inputs[0], Range(as_dim(lift(a.least) + b.least), as_dim(lift(a.most) + b.most)))
+    is_shifted = a.is_reached and b.is_reached and (a.least == a.most or b.least == b.most)
+    return _wide(inputs[0], Range(as_dim(lift(a.least) + b.least), as_dim(lift(a.most) + b.most), is_shifted))
 
 
 def _difference(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
@@ -168,7 +180,8 @@ def _counted(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequenc
     start, limit, step = (ranges.of(v) for v in inputs)
     if start is None or limit is None or step is None or not is_at_least(step.least, 1):
         return None
-    return Range(start.least, as_dim(lift(limit.most) - 1))
+    is_reached = step.least == step.most == 1 and start.is_reached and limit.is_reached
+    return Range(start.least, as_dim(lift(limit.most) - 1), is_reached)
 
 
 def _wide(value: Value | None, range: Range) -> Range | None:
@@ -176,29 +189,15 @@ def _wide(value: Value | None, range: Range) -> Range | None:
     return range if value is not None and value.dtype is DType.INT64 else None
 
 
+_MOVES = ("Identity", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Transpose", "Expand", "Tile", "Cast")
+_CHOICES = ("Slice", "Gather", "GatherElements", "GatherND")
 _RULES: Mapping[str, _Rule] = MappingProxyType(
     {
-        **dict.fromkeys(
-            [
-                "Identity",
-                "Reshape",
-                "Transpose",
-                "Slice",
-                "Squeeze",
-                "Unsqueeze",
-                "Flatten",
-                "Expand",
-                "Tile",
-                "Gather",
-                "GatherElements",
-                "GatherND",
-                "Cast",
-            ],
-            _first,
-        ),
-        **dict.fromkeys(["Concat", "Max", "Min"], _any),
-        **dict.fromkeys(["ArgMax", "ArgMin", "ingot.RankedPositions"], _position),
-        **dict.fromkeys(["ingot.Best", "ingot.Sorted", "ingot.Positions"], _last_position),
+        **dict.fromkeys(_MOVES, _moved),
+        **dict.fromkeys(_CHOICES, _chosen),
+        **dict.fromkeys(("Concat", "Max", "Min"), _any),
+        **dict.fromkeys(("ArgMax", "ArgMin", "ingot.RankedPositions"), _position),
+        **dict.fromkeys(("ingot.Best", "ingot.Sorted", "ingot.Positions"), _last_position),
         "Add": _sum,
         "Sub": _difference,
         "Where": _either,

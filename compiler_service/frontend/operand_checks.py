@@ -1,7 +1,7 @@
 """Operands that must not hold just any number: positions, which lie within an axis, and divisors, which are not 0.
 
-For each there is a proof that it does not (:mod:`index_ranges`), or the run counts the elements that are wrong and ends with
-INVALID_ARGUMENT where there are any.
+For each there is a proof that it does not (:mod:`index_ranges`); or what sizes must be for that is known, and is a condition of
+the run; or the run counts the elements that are wrong, and ends with INVALID_ARGUMENT where there are any.
 """
 
 from __future__ import annotations
@@ -9,9 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
+from compiler_service.frontend.conditions import append_check
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.index_ranges import IndexRanges, Range, is_at_least
-from shared_ir.dim import Dim, dims_text
+from compiler_service.tensor_expr.assumptions import Assumption
+from shared_ir.dim import Dim, as_dim, dims_text
 from shared_ir.dtype import DType
 from shared_ir.expr import lift
 from shared_ir.graph import DEFINE_OP, Attribute, Value
@@ -34,12 +36,22 @@ def _require(nodes: Nodes, count: Value, message: str) -> None:
     nodes.node(DEFINE_OP, count, name=f"{label}_checked", symbols=symbols, expected=0, message=text)
 
 
+def _state(nodes: Nodes, condition: Assumption, message: str) -> None:
+    """The run ends with ``message`` unless ``condition`` holds of its sizes."""
+    text = f"node '{nodes.source.title}' ({nodes.source.op}): {message}: {condition}"
+    append_check(nodes.builder, condition, text, nodes.source)
+
+
 # -- divisors
 
 
 def _divisor(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-    divisor = inputs[1]
-    if divisor is None or not divisor.dtype.is_integer or _is_never_zero(divisor, nodes.context.ranges):
+    divisor, ranges = inputs[1], nodes.context.ranges
+    if divisor is None or not divisor.dtype.is_integer or _is_never_zero(divisor, ranges):
+        return
+    elements = ranges.known.get(divisor)
+    if elements is not None and elements.size == 1 and is_at_least(as_dim(elements.item()), 0):
+        _state(nodes, Assumption(as_dim(elements.item()), 1, lower=True), f"integers are divided by '{divisor.name}'")
         return
     count = nodes.node("ingot.CountZeros", divisor)
     _require(nodes, count, f"integers are divided by 0, elements of '{divisor.name}' that are 0")
@@ -89,11 +101,32 @@ def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data
         or _are_within(indices, extents, nodes.context.ranges)
     ):
         return
+    axes = "an axis" if len(extents) == 1 else "axes"
+    message = f"positions beyond {axes} of '{data.name}' of extent {dims_text(extents)}"
+    conditions = _conditions(indices, extents, nodes.context.ranges)
+    if conditions is not None:
+        for condition in conditions:
+            _state(nodes, condition, message)
+        return
     if indices.dtype is not DType.INT64:
         indices = nodes.node("Cast", indices, to=DType.INT64)
     count = nodes.node("ingot.CountOutside", indices, extents=tuple(extents))
-    axes = "an axis" if len(extents) == 1 else "axes"
-    _require(nodes, count, f"positions beyond {axes} of '{data.name}' of extent {dims_text(extents)}")
+    _require(nodes, count, message)
+
+
+def _conditions(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> list[Assumption] | None:
+    """What extents must be for all positions to lie within, where the outermost positions are known."""
+    columns = _columns(indices, len(extents), ranges)
+    if not all(column is not None and column.is_reached for column in columns):
+        return None
+    found = []
+    for column, extent in zip(columns, extents, strict=True):
+        assert column is not None
+        if not is_at_least(extent, as_dim(lift(column.most) + 1)):
+            found.append(Assumption(extent, as_dim(lift(column.most) + 1), lower=True))
+        if not is_at_least(column.least, 0) and not is_at_least(lift(column.least) + extent, 0):
+            found.append(Assumption(as_dim(lift(column.least) + extent), 0, lower=True))
+    return found
 
 
 def _are_within(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> bool:
@@ -109,7 +142,7 @@ def _columns(indices: Value, count: int, ranges: IndexRanges) -> list[Range | No
     if count == 1 or array is None:
         return [ranges.of(indices)] * count
     flat = array.reshape(-1, count)
-    return [Range(int(low), int(high)) for low, high in zip(flat.min(0), flat.max(0), strict=True)]
+    return [Range(int(low), int(high), True) for low, high in zip(flat.min(0), flat.max(0), strict=True)]
 
 
 def _is_within(found: Range | None, extent: Dim) -> bool:

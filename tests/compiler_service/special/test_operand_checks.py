@@ -86,14 +86,14 @@ def test_division_of_a_size_by_an_extent_that_is_zero() -> None:
     ]
     artifact = compiled(nodes, w=integers(7), one=np.ones(1, np.float32))
     assert run(artifact, x=X).shape == (2,)
-    assert "integers are divided by 0" in refused(artifact, x=X[:0])
+    assert "divided by 's': m must be at least 1" in refused(artifact, x=X[:0])
 
 
 def test_constants_that_divide_by_zero_are_not_folded() -> None:
     artifact = compiled(
         [node("Div", ["a", "b"], ["c"]), node("Add", ["i", "c"], ["y"])], 3, INT64, a=integers(1), b=integers(0)
     )
-    assert "integers are divided by 0" in refused(artifact, i=integers(1))
+    assert "divided by 'b'" in refused(artifact, i=integers(1))
 
 
 @pytest.mark.parametrize("opt_level", [0, 3])
