@@ -93,6 +93,13 @@ def _along_first(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mappi
         _positions(nodes, indices, data.shape[first : first + depth], data)
 
 
+def _images(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The third operand holds positions in the batch."""
+    data, indices = inputs[0], inputs[2]
+    if data is not None:
+        _positions(nodes, indices, data.shape[:1], data)
+
+
 def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data: Value) -> None:
     if (
         indices is None
@@ -160,6 +167,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "GatherElements": _along_axis(1),
         "ScatterElements": _along_axis(1),
         "GatherND": _along_first,
+        "RoiAlign": _images,
         "ScatterND": _along_first,
     }
 )

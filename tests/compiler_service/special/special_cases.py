@@ -120,11 +120,13 @@ class Case:
     operands: tuple[Array, ...]
     attributes: dict[str, Any] = field(default_factory=dict)
     result: int = 0
-    """The element type of the result; that of the last operand by default."""
+    """The element type of the result; that of the first operand by default."""
 
     @property
     def output_type(self) -> int:
-        return self.result or (TensorProto.BOOL if self.op in _PREDICATES else type_of(self.operands[-1]))
+        return self.result or (
+            TensorProto.BOOL if self.op in _PREDICATES else type_of(self.operands[int(self.op == "Where")])
+        )
 
 
 def type_of(array: Array) -> int:
@@ -203,7 +205,7 @@ def model(cases: Sequence[Case]) -> tuple[onnx.ModelProto, dict[str, Array]]:
                 else:
                     constants.append(helper.make_tensor(name, type_of(array), array.shape, array.tobytes(), raw=True))
             nodes.append(helper.make_node(case.op, names, [f"{way}{number}"], **case.attributes))
-            outputs.append(helper.make_tensor_value_info(f"{way}{number}", case.output_type, case.operands[0].shape))
+            outputs.append(helper.make_tensor_value_info(f"{way}{number}", case.output_type, None))
     graph = helper.make_graph(nodes, "special", inputs, outputs, constants)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 24)], ir_version=10), feeds
 
