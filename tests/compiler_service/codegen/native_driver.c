@@ -1,7 +1,7 @@
 /* Drives the artifact runtime from C, for sanitizers and valgrind. Linked with the toy model of tests/native_models.py.
  *
  *   driver run WEIGHTS          every function of ingot.h, on several threads; prints "ok"
- *   driver denormals WEIGHTS    denormal numbers are zeros to kernels, in every thread; prints "ok". Not for valgrind
+ *   driver denormals WEIGHTS    denormal results of kernels are zeros in every thread; prints "ok". Not for valgrind
  *   driver fork WEIGHTS         a child of fork() is refused; prints "ok"
  *   driver cpus MEMBERSHIP ROOT what ingot_cgroup_cpus answers
  *   driver missing FEATURES     the first feature that this CPU lacks */
@@ -201,7 +201,7 @@ static void test_timing(void) {
   }
 }
 
-/* Kernels take denormal numbers for zeros in every thread; the caller's own arithmetic keeps them. */
+/* Results of kernels that are denormal are zeros in every thread, on x86; the caller's own arithmetic keeps them. */
 static void test_denormals(void) {
   volatile float denormal = 1e-39f;
   for (int32_t threads = 1; threads <= 3; threads++) {

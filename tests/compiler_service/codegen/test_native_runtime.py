@@ -86,7 +86,7 @@ def test_every_function_on_several_threads(folder: Path, sanitizer: str) -> None
     assert run(build_driver(folder, sanitizer), "run", folder / "weights.bin") == "ok"
 
 
-def test_kernels_take_denormals_for_zeros(folder: Path) -> None:
+def test_denormal_results_of_kernels_are_zeros(folder: Path) -> None:
     assert run(build_driver(folder, ""), "denormals", folder / "weights.bin") == "ok"
 
 
