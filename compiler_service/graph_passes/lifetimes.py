@@ -154,9 +154,10 @@ class Survey:
         assert isinstance(counter, Var)
         self.available |= {counter.name, *dim_symbols(d for v in body.inputs for d in v.shape)}
         self.graph(body)
-        read = {v: self.spans[v][1] for v in body.inputs}
         self._step += 1
-        self._touch((*body.outputs, *body.inputs))
+        self._touch(body.outputs)
+        read = {v: self.spans[v][1] for v in body.inputs}  # an output that is the old value reads it when all nodes have run
+        self._touch(body.inputs)
         for root, (first, last) in list(self.spans.items()):
             if first < start <= last:
                 self.spans[root] = first, self._step
@@ -181,6 +182,7 @@ class Survey:
         in_place = (
             producer is not None
             and producer.op == GROUP_OP
+            and len(producer.results) == 1
             and read == last
             and result.shape == carried.shape
             and carried in overwritable_inputs(producer)
