@@ -23,19 +23,25 @@ class Log:
     """Times of the stages, progress reports, and debug output.
 
     ``DEBUG=1`` prints stages and times, 2 also passes, 3 schedules, 4 loop IR, 5 LLVM IR, 6 assembly; ``DUMP=dir`` writes
-    the same to files. Both are read from the environment once, when a compilation starts.
+    the same to files. All are read from the environment once, when a compilation starts.
+
+    Attributes:
+        verifies: plans are proved before they are handed on: with ``VERIFY=1``, and wherever DEBUG is at least 1.
     """
 
     progress: Progress = silent
     level: int = 0
     dump: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    verifies: bool = False
 
     @classmethod
     def from_environment(cls, progress: Progress) -> Log:
         dump = os.environ.get("DUMP")
-        level = os.environ.get("DEBUG", "0")
-        return cls(progress, int(level) if level.isdigit() else 0, Path(dump) if dump else None)
+        debug = os.environ.get("DEBUG", "0")
+        level = int(debug) if debug.isdigit() else 0
+        verifies = level >= 1 or os.environ.get("VERIFY", "0") not in ("", "0")
+        return cls(progress, level, Path(dump) if dump else None, verifies=verifies)
 
     @contextmanager
     def stage(self, name: str, total: int = 1) -> Iterator[Callable[[int, str], None]]:

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+
+os.environ.setdefault("VERIFY", "1")
+"""Every plan that a test makes is proved, those of child processes included."""
 
 GOLDEN = Path(__file__).parent / "golden"
 
