@@ -156,7 +156,9 @@ class Survey:
         self.graph(body)
         self._step += 1
         self._touch(body.outputs)
-        read = {v: self.spans[v][1] for v in body.inputs}  # an output that is the old value reads it when all nodes have run
+        read = {
+            v: self.spans[v][1] for v in body.inputs
+        }  # an output that is the old value reads it when all nodes have run
         self._touch(body.inputs)
         for root, (first, last) in list(self.spans.items()):
             if first < start <= last:

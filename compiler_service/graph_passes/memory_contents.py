@@ -28,6 +28,12 @@ class Holding:
     region: Region
     hole: Region | None = None
 
+    def written(self) -> Region:
+        """What memory there is for certain: rows whose number nobody knows end where the next one begins."""
+        if self.region.size is not None or self.hole is None:
+            return self.region
+        return replace(self.region, size=self.hole.offset - self.region.offset)
+
 
 @dataclass(frozen=True)
 class Structure:
@@ -132,7 +138,7 @@ class Contents:
     def forget_slot(self, region: Region, regions: Regions, value: Value) -> None:
         """A slot grows to the end of ``region`` without what is in it: all is lost, unless it was as large before."""
         found = self.held.get(region.place, ())
-        if any(regions.ends_before(region, h.region) for h in found):
+        if any(regions.ends_before(region, h.written()) for h in found):
             return
         self.lost.update((h.content, value) for h in found)
         self.held[region.place] = ()

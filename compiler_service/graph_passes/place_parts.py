@@ -73,7 +73,7 @@ class _Places:
 
     def __post_init__(self) -> None:
         self.roots = memory_roots(self.graph)
-        self.outputs = frozenset(self.roots[v] for v in self.graph.outputs)
+        self.outputs = frozenset(self.roots.get(v, v) for v in self.graph.outputs)
 
     def arrange(self, item: Concatenation) -> tuple[Node, ...]:
         """The groups in place of that of ``item``; none where it stays."""
@@ -90,7 +90,7 @@ class _Places:
         operands = item.concat.operands
         if item.before or item.result in self.parts or self.roots.get(item.result) in self.outputs:
             return ()
-        if any(self.roots[v] != v for v in operands) or not side_by_side(operands, self.parts, item.axis):
+        if any(self.roots.get(v, v) != v for v in operands) or not side_by_side(operands, self.parts, item.axis):
             return ()
         first = self.parts[operands[0]]
         if not self._is_readable(item.result, first.strides, item.after != ()):

@@ -69,6 +69,7 @@ class _Verifier:
     regions: Regions
     values: Mapping[str, Value]
     loops: Mapping[str, _Loop]
+    arena: Region
     ids: count[int] = field(default_factory=count)
 
     @classmethod
@@ -80,9 +81,9 @@ class _Verifier:
         loops = dict(_loops(graph, sizes, set(), sizes.all()))
         structure = Structure.of(graph)
         structure.constants.update(all_constants(graph))
-        kernels = {d.result: d for d in definitions}
+        kernels, arena = {d.result: d for d in definitions}, Region(Storage.ARENA, 0, 0, plan.arena_size)
         regions = Regions(sizes, sizes.all())
-        return cls(memory, plan.buffers, structure, kernels, regions, values, loops)
+        return cls(memory, plan.buffers, structure, kernels, regions, values, loops, arena)
 
     def run(self, graph: Graph, plan: Plan) -> None:
         state = Contents(self.structure)
@@ -132,7 +133,7 @@ class _Verifier:
                 for number in (b for b in inputs if b >= 0):
                     self._read(state, number, f"the call of {step.function}")
                 for number in (b for b in outputs if b >= 0):
-                    self._put(state, self._value(number), self._region(number))
+                    self._write(state, self._value(number), self._region(number), f"the call of {step.function}")
 
     def _launch(self, state: Contents, step: Launch) -> None:
         *operands, target = step.buffers
@@ -144,7 +145,7 @@ class _Verifier:
                 value, own, result, region
             ):
                 raise fault(f"{where} reads {value} in memory that it writes", ", ".join(step.nodes))
-        self._put(state, result, region)
+        self._write(state, result, region, where)
 
     def _in_place(self, value: Value, own: Region, result: Value, region: Region) -> bool:
         """Whether the kernel of ``result`` reads each element of ``value`` where it writes, before it writes."""
@@ -267,6 +268,13 @@ class _Verifier:
     def _copy(self, state: Contents, value: Value, region: Region) -> None:
         content = state.current.setdefault(value, next(self.ids))
         state.put(Holding(content, value, region), self.regions)
+
+    def _write(self, state: Contents, value: Value, region: Region, where: str) -> None:
+        if region.storage in (Storage.INPUT, Storage.WEIGHT):
+            raise fault(f"{where} writes {value} to {region.storage} {region.index}", where)
+        if region.storage is Storage.ARENA and not self.regions.within(region, self.arena):
+            raise fault(f"{where} writes {value} behind the end of the arena", where)
+        self._put(state, value, region)
 
     def _put(self, state: Contents, value: Value, region: Region, hole: Region | None = None) -> None:
         content = next(self.ids)

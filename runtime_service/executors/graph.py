@@ -155,7 +155,8 @@ class GraphExecutor:
         plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes)
         symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
         value = Sizes(symbols).value
-        no_address: Mapping[Storage, Sequence[int]] = {s: [0] * (1 + len(plan.buffers)) for s in Storage}
+        most = max(len(plan.inputs), len(plan.outputs), 1)
+        no_address: Mapping[Storage, Sequence[int]] = {s: [0] * most for s in Storage}
         resolver = StepInterpreter(plan, Slots([]), no_address, dict(symbols), {}, self._launch, Objects(()))
         prepared = {id(s): (s, resolver.resolve(s)) for s in launches(plan.steps) if self._is_fixed(s)}
         return _Call(call, symbols, value(plan.arena_size), prepared)

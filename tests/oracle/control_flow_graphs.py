@@ -105,6 +105,7 @@ class Maker:
 
     def step(self, scope: Scope) -> None:
         makers = [self._binary, self._binary, self._unary, self._view, self._move, self._row, self._sum, self._number]
+        makers += [self._constant]
         if scope.carried:
             makers += [self._update, self._update, self._update]
         if scope.depth < DEEPEST:
@@ -183,6 +184,14 @@ class Maker:
             update = scope.add("Unsqueeze", [other, scope.constant([0])], (1, *row.dims), row.dtype)
             scope.add("ScatterND", [value, place, update], value.dims, value.dtype)
 
+    def _constant(self, scope: Scope) -> None:
+        like = scope.pick(lambda v: numeric(v) and not any(isinstance(d, str) for d in v.dims))
+        if like is not None:
+            size = [int(d) for d in like.dims]
+            numbers = np.arange(np.prod(size, dtype=int)).reshape(size)
+            dtype = helper.tensor_dtype_to_np_dtype(like.dtype)
+            scope.add("Constant", [], like.dims, like.dtype, value=numpy_helper.from_array(numbers.astype(dtype)))
+
     def _sum(self, scope: Scope) -> None:
         value = scope.pick(lambda v: numeric(v) and len(v.dims) > 0)
         if value is not None:
@@ -224,10 +233,10 @@ class Maker:
         return result
 
     def _output(self, scope: Scope, value: Typed, taken: list[Typed]) -> Typed:
-        """``value`` itself where the graph makes it and it is no output yet; else a copy of it."""
+        """``value`` itself, though it be an output already or come from outside, or a copy of it."""
         made = {o for n in scope.nodes for o in n.output}
         is_free = value.name in made and value not in taken
-        return value if is_free and self.choose([True, False]) else self._handed_on(scope, value)
+        return value if self.choose([True, is_free, False]) else self._handed_on(scope, value)
 
     def _branch(self, scope: Scope) -> None:
         condition = self.condition(scope)
@@ -392,12 +401,11 @@ def drawn_model(choose: Choose) -> tuple[onnx.ModelProto, list[Feeds]]:
     for _ in range(choose([0, 0, 1, 2])):
         maker.step(scope)
     choose([maker.loop, maker.loop, maker.scan])(scope)
+    if not any(n.op_type in ("Loop", "Scan") for n in scope.nodes):
+        maker.loop(scope)
     for _ in range(choose([0, 1, 2])):
         maker.step(scope)
     made = [v for v in scope.own if v not in inputs]
-    if not made:
-        maker.loop(scope)
-        made = [v for v in scope.own if v not in inputs]
     read = {name for n in scope.nodes for name in n.input}
     outputs = [v for v in made if v.name not in read or choose([True, False, False])] or made[-1:]
     graph = _graph("main", scope, inputs, outputs)

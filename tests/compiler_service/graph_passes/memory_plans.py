@@ -1,0 +1,78 @@
+"""Plans of graphs without their kernels, which may be spoilt before they are proved."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+
+from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement, plan_memory
+from compiler_service.graph_passes.verify_memory import verify_memory
+from compiler_service.pipeline import define_kernels
+from compiler_service.program_steps import StepBuilder
+from compiler_service.tensor_expr.group import KernelDefinition
+from shared_ir.graph import Graph, Module, Value, all_constants
+from shared_ir.plan import BufferSpec, Launch, Plan, Step, Storage
+
+
+@dataclass
+class _Buffers:
+    constants: Mapping[Value, np.ndarray]
+    memory: MemoryPlan
+    specs: list[BufferSpec] = field(default_factory=list)
+
+    def launch(self, definition: KernelDefinition) -> Launch:
+        values = (*definition.operands, definition.result)
+        return Launch(0, tuple(map(self.buffer, values)), (), 1, nodes=definition.nodes)
+
+    def buffer(self, value: Value) -> int:
+        is_weight = value in self.constants
+        return self.place(value, Placement(Storage.WEIGHT, 0) if is_weight else self.memory.buffers[value])
+
+    def place(self, value: Value, placement: Placement) -> int:
+        place = (placement.storage, value.dtype, value.shape, placement.size, placement.offset, placement.index)
+        self.specs.append(BufferSpec(*place, value.name))
+        return len(self.specs) - 1
+
+
+@dataclass(frozen=True)
+class Planned:
+    """A fused graph, where its values live, and the steps that follow from that."""
+
+    graph: Graph
+    memory: MemoryPlan
+    definitions: Sequence[KernelDefinition]
+    plan: Plan
+
+    @classmethod
+    def of(cls, graph: Graph, memory: MemoryPlan | None = None) -> Planned:
+        memory = plan_memory(graph) if memory is None else memory
+        definitions = define_kernels(Module(graph))
+        buffers = _Buffers(all_constants(graph), memory)
+        builder = StepBuilder.of(graph, memory, definitions, buffers)
+        steps = builder.steps(graph)
+        slots = tuple(p.index if p.storage is Storage.SLOT else -1 for p in (memory.buffers[v] for v in graph.outputs))
+        plan = Plan(
+            *("", (), (), (), tuple(builder.constraints.values()), tuple(buffers.specs), (), steps, memory.arena_size),
+            output_slots=slots,
+        )
+        return cls(graph, memory, definitions, plan)
+
+    def named(self, name: str) -> Value:
+        return next(v for v in self.memory.buffers if v.name == name)
+
+    def moved(self, **places: Placement) -> Planned:
+        """With values somewhere else, in an arena that has room for all of them."""
+        buffers = dict(self.memory.buffers) | {self.named(n): p for n, p in places.items()}
+        return Planned.of(self.graph, replace(self.memory, buffers=buffers, arena_size=1 << 30))
+
+    def place(self, name: str) -> Placement:
+        return self.memory.buffers[self.named(name)]
+
+    def stepping(self, steps: Sequence[Step]) -> Planned:
+        """With other steps."""
+        return replace(self, plan=replace(self.plan, steps=tuple(steps)))
+
+    def verify(self) -> None:
+        verify_memory(self.graph, self.memory, self.plan, self.definitions)
