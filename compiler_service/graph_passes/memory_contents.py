@@ -74,8 +74,19 @@ class Structure:
 
     def lie_apart(self, one: Value, other: Value) -> bool:
         """Whether both are parts of one concatenation, by different operands: their elements take turns in memory."""
-        places = dict(self._wholes(one))
-        return any(places.get(whole, position) != position for whole, position in self._wholes(other))
+        for first in self._leaves(one):
+            places = dict(self._wholes(first))
+            for second in self._leaves(other):
+                if not any(places.get(whole, position) != position for whole, position in self._wholes(second)):
+                    return False
+        return True
+
+    def _leaves(self, value: Value) -> list[Value]:
+        """The parts that a view of several lies in, side by side; else the value itself."""
+        node = self.producers.get(root := self.root(value))
+        if node is None or not is_view(node):
+            return [root]
+        return [leaf for operand in node.operands for leaf in self._leaves(operand)]
 
     def _wholes(self, value: Value) -> Iterator[tuple[Value, int]]:
         while (place := self.parts.get(self.root(value))) is not None:

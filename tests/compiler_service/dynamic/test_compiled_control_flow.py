@@ -288,6 +288,77 @@ def sequences_along_other_axes() -> Case:
     return proto, [{"s0": normal(4), "v": normal(4, n)} for n in (1, 5, 17)]
 
 
+def old_values_beside_new_ones() -> Case:
+    """`a, b, c, h = b, c, a + b, h + h`, with rows of what `a` and `h` were; copies of the old values stand first."""
+    nodes = [
+        node("Identity", ["b"], ["a2"]),
+        node("Identity", ["c"], ["b2"]),
+        node("Identity", ["a"], ["r1"]),
+        constant("flat", [-1]),
+        node("Reshape", ["h", "flat"], ["r2"]),
+        node("Add", ["a", "b"], ["c2"]),
+        node("Add", ["h", "h"], ["h2"]),
+        KEEP_ON,
+    ]
+    carried = [tensor(n, ["n", 6]) for n in "abch"]
+    following = [tensor(n, ["n", 6]) for n in ("a2", "b2", "c2", "h2", "r1")]
+    body = graph(nodes, [ITERATION, GOES_ON, *carried], [KEPT_ON, *following, tensor("r2", [None])])
+    finals = ["ya", "yb", "yc", "yh"]
+    loop = node("Loop", ["m", "", "x", "w", "x", "w"], [*finals, "s1", "s2"], body=body)
+    inputs = [tensor("m", [], INT64), X, tensor("w", ["n", 6])]
+    outputs = [*(tensor(n, ["n", 6]) for n in finals), tensor("s1", [None, "n", 6]), tensor("s2", [None, None])]
+    x, w = normal(3, 6), normal(3, 6, seed=1)
+    return model([loop], inputs, outputs), [{"m": number(m), "x": x, "w": w} for m in (0, 1, 2, 5)]
+
+
+def the_value_of_the_iteration_before() -> Case:
+    """`previous, i = i, i + 1` in a loop in a loop, while the old value is small."""
+    inner = graph(
+        [node("Identity", ["q"], ["p2"]), node("Add", ["q", "one"], ["q2"]), node("Less", ["q", "five"], ["go"])],
+        [tensor("j", [], INT64), tensor("c2", [], BOOL), tensor("p", [], INT64), tensor("q", [], INT64)],
+        [tensor("go", [], BOOL), tensor("p2", [], INT64), tensor("q2", [], INT64)],
+    )
+    body = graph(
+        [
+            node("Identity", ["b"], ["row"]),
+            node("Loop", ["three", "", "a", "b"], ["a2", "b2"], body=inner),
+            KEEP_ON,
+        ],
+        [ITERATION, GOES_ON, tensor("a", [], INT64), tensor("b", [], INT64)],
+        [KEPT_ON, tensor("a2", [], INT64), tensor("b2", [], INT64), tensor("row", [], INT64)],
+    )
+    nodes = [
+        *(constant(n, v) for n, v in (("one", 1), ("five", 5), ("three", 3))),
+        node("Loop", ["m", "", "k", "k"], ["y", "z", "s"], body=body),
+    ]
+    outputs = [tensor("y", [], INT64), tensor("z", [], INT64), tensor("s", [None], INT64)]
+    proto = model(nodes, [tensor("m", [], INT64), tensor("k", [], INT64)], outputs)
+    return proto, [{"m": number(m), "k": number(k)} for m in (1, 2, 4) for k in (0, 4)]
+
+
+def states_of_a_scan_before_their_update() -> Case:
+    body = graph(
+        [
+            node("Identity", ["b"], ["an"]),
+            node("Identity", ["a"], ["o1"]),
+            node("Identity", ["b"], ["o2"]),
+            node("Mul", ["b", "xi"], ["bn"]),
+        ],
+        [tensor(n, [6]) for n in ("a", "b", "xi")],
+        [tensor(n, [6]) for n in ("an", "bn", "o1", "o2")],
+    )
+    attributes = {"scan_input_directions": [1], "scan_output_directions": [1, 0], "num_scan_inputs": 1}
+    nodes = [node("Scan", ["a0", "a0", "x"], ["ya", "yb", "y1", "y2"], body=body, **attributes)]
+    outputs = [tensor("ya", [6]), tensor("yb", [6]), tensor("y1", ["n", 6]), tensor("y2", ["n", 6])]
+    return model(nodes, [tensor("a0", [6]), X], outputs), [{"a0": normal(6), "x": normal(n, 6)} for n in (1, 2, 5)]
+
+
+def an_input_that_nobody_reads() -> Case:
+    nodes = [node("Neg", ["x"], ["y"])]
+    proto = model(nodes, [tensor("u", []), tensor("v", []), tensor("w", []), X], [tensor("y", ["n", 6])])
+    return proto, [{**{n: np.array(0, np.float32) for n in "uvw"}, "x": normal(2, 6)}]
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     branches_of_different_sizes,
     branches_that_hand_on_outer_values,
@@ -304,6 +375,9 @@ CASES: tuple[Callable[[], Case], ...] = (
     carried_values_that_never_change,
     sequences_both_ways,
     sequences_along_other_axes,
+    old_values_beside_new_ones,
+    the_value_of_the_iteration_before,
+    states_of_a_scan_before_their_update,
 )
 
 
@@ -311,3 +385,7 @@ CASES: tuple[Callable[[], Case], ...] = (
 def test_answers_are_those_of_onnxruntime(case: Callable[[], Case], opt_level: int) -> None:
     artifact = assert_equals_onnxruntime(*case(), opt_level=opt_level)
     assert any(isinstance(s, (Branch, Repeat)) for s in walk_steps(artifact.plan.steps))
+
+
+def test_inputs_may_outnumber_buffers() -> None:
+    assert_equals_onnxruntime(*an_input_that_nobody_reads())

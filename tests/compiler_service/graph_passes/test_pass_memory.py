@@ -8,6 +8,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import given, settings
+from memory_plans import Planned
 from numpy.lib.stride_tricks import as_strided
 from pass_graphs import feeds, graph, run_passes
 
@@ -132,7 +133,8 @@ def _planned(in_place: bool = True) -> tuple[Graph, Graph, MemoryPlan]:
 def run_in_memory(
     planned: Graph, plan: MemoryPlan, inputs: dict[str, np.ndarray], sizes: dict[str, int]
 ) -> list[np.ndarray]:
-    """Run the groups one by one, with every buffer where the plan puts it; outputs and arena start as garbage."""
+    """Run the groups one by one, with every buffer where the plan puts it; outputs and arena start as garbage. The plan is proved."""
+    Planned.of(planned, plan).verify()
     memory: dict[tuple[Storage, int], np.ndarray] = {}
     strides = find_strides(planned)
     for place in plan.buffers.values():

@@ -6,6 +6,7 @@ import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
+from memory_plans import Planned
 from pass_graphs import feeds, graph, run_passes
 from test_pass_memory import run_in_memory
 
@@ -355,6 +356,20 @@ def concatenations(draw: st.DrawFn) -> Graph:
 
 def _without(value: Value, axis: int) -> tuple[Dim, ...]:
     return tuple(d for i, d in enumerate(value.shape) if i != axis)
+
+
+def test_a_body_hands_on_an_outer_value_beside_a_concatenation() -> None:
+    before = graph(
+        """
+        graph main(%x: float32[4, 8], %p: bool[]) -> (%y, %z) {
+          %y: float32[8, 8], %z: float32[4, 8] = If(%p) {
+            then_branch=graph a() -> (%c, %x) { %e: float32[4, 8] = Exp(%x) %c: float32[8, 8] = Concat(%e, %x) {axis=0} },
+            else_branch=graph b() -> (%d, %x) { %d: float32[8, 8] = Concat(%x, %x) {axis=0} }
+          } "choice"
+        }
+        """
+    )
+    Planned.of(run_passes(before, Fuse(), SeparateOutputs(), EAGER)).verify()
 
 
 @pytest.mark.slow
