@@ -191,7 +191,8 @@ class Regions:
         return one is other or not self._any(self.sizes.of(one) != self.sizes.of(other))
 
     def _any(self, where: Mask | bool) -> bool:
-        return bool(np.any(where & self.mask))
+        """Constants are compared whatever the samples are; there may be none that the run would take."""
+        return where if isinstance(where, bool) else bool(np.any(where & self.mask))
 
     def _meet(self, one: Region, other: Region) -> Mask | bool:
         first, second = self._ends(one), self._ends(other)

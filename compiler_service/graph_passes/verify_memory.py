@@ -192,9 +192,10 @@ class _Verifier:
             whole = self._home(value)
             region = whole if dim_symbols(value.shape) <= loop.known else replace(whole, size=None)
             self._put(state, value, region, row)
-        once = self._iteration(node, step, state, rows)
-        again = self._iteration(node, step, once, rows)
-        after = state.meet(once).meet(again)
+        after = state
+        for _ in range(0 if step.limit == 0 else 2):
+            state = self._iteration(node, step, state, rows)
+            after = after.meet(state)
         self.regions = outside
         for value in stacked:
             self._need(after, value, self._home(value), f"{value} of {node} after the last iteration")
