@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement
+from compiler_service.graph_passes.verify_memory import Program as Proved
+from compiler_service.graph_passes.verify_memory import verify_memory
 from compiler_service.kernels import BuiltKernel
 from compiler_service.program_steps import ConstraintKey, StepBuilder
 from compiler_service.schedule.packing import Preparation
@@ -47,10 +49,13 @@ def build_program(
     built: Sequence[BuiltKernel],
     scratch: Sequence[int],
     name: str,
+    *,
+    proves: bool = False,
 ) -> Program:
     """The plan that runs the first of ``variants`` that is open to a run; the last one is to all.
 
-    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel.
+    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel. ``proves``: each way is
+    proved to read what it means to read.
     """
     weights, specs = Weights(by_content=len(variants) > 1), list[BufferSpec]()
     left = iter(numbers)
@@ -60,6 +65,9 @@ def build_program(
         for own in [[next(left) for _ in v.definitions]]
     ]
     general, module = ways[-1], variants[-1].module
+    if proves:
+        for variant, way in zip(variants, ways, strict=True):
+            verify_memory(way.proved(variant, specs))
     common = _common(variants, ways)
     steps: tuple[Step, ...] = (*general.checks(variants[-1], common), *general.steps)
     arena_size = general.arena_size
@@ -105,6 +113,16 @@ class _Way:
         agreed = {} if variant.agreement is None else variant.agreement.pairs
         known = {*common, *((*pair, False) for pair in agreed)}
         return [Check(c) for key, c in self.constraints.items() if key not in known]
+
+    def proved(self, variant: Variant, specs: Sequence[BufferSpec]) -> Proved:
+        """What is to be proved of it: dims that agree, or were chosen to, are equal here."""
+        agreed = {} if variant.agreement is None else variant.agreement.pairs
+        chosen = [pair for pair, equals in variant.choices.items() if equals]
+        equal = [Constraint(*pair, "") for pair in (*agreed, *chosen)]
+        constraints = (*self.constraints.values(), *equal)
+        return Proved(
+            variant.module.graph, variant.memory, variant.definitions, self.steps, specs, constraints, self.output_slots
+        )
 
 
 def _common(variants: Sequence[Variant], ways: Sequence[_Way]) -> Mapping[ConstraintKey, Constraint]:

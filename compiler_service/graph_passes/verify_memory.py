@@ -27,9 +27,9 @@ from shared_ir.plan import (
     BufferSpec,
     Call,
     Check,
+    Constraint,
     Copy,
     Launch,
-    Plan,
     Read,
     Repeat,
     Reserve,
@@ -40,15 +40,29 @@ from shared_ir.plan import (
 )
 
 
-def verify_memory(graph: Graph, memory: MemoryPlan, plan: Plan, definitions: Sequence[KernelDefinition]) -> None:
-    """Raises IngotError COMPILER_FAULT where a step of ``plan`` reads memory that something else was written to since.
+@dataclass(frozen=True)
+class Program:
+    """What is proved.
 
-    Args:
-        graph: what the plan was made of.
-        memory: where its values live.
+    Attributes:
+        graph: what the steps were made of; ``memory`` is where its values live.
         definitions: the kernels that are launched.
+        constraints: what holds in the runs that get here.
+        output_slots: of outputs that the run sizes, their slot, as in :class:`shared_ir.plan.Plan`.
     """
-    _Verifier.of(graph, memory, plan, definitions).run(graph, plan)
+
+    graph: Graph
+    memory: MemoryPlan
+    definitions: Sequence[KernelDefinition]
+    steps: Sequence[Step]
+    buffers: Sequence[BufferSpec]
+    constraints: Sequence[Constraint] = ()
+    output_slots: Sequence[int] = ()
+
+
+def verify_memory(program: Program) -> None:
+    """Raises IngotError COMPILER_FAULT where a step reads memory that something else was written to since."""
+    _Verifier.of(program).run(program)
 
 
 @dataclass(frozen=True)
@@ -73,25 +87,26 @@ class _Verifier:
     ids: count[int] = field(default_factory=count)
 
     @classmethod
-    def of(cls, graph: Graph, memory: MemoryPlan, plan: Plan, definitions: Sequence[KernelDefinition]) -> _Verifier:
+    def of(cls, program: Program) -> _Verifier:
+        graph, memory = program.graph, program.memory
         values, sizes = {v.name: v for v in memory.buffers}, Sizes()
         dims = dict.fromkeys(d for v in values.values() for d in v.shape if isinstance(d, Expr))
-        checks = (s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check))
-        sizes.settle(plan.constraints, checks, (d for d in dims if not dim_symbols([d]) & memory.loops.keys()))
+        checks = (s.constraint for s in walk_steps(program.steps) if isinstance(s, Check))
+        sizes.settle(program.constraints, checks, (d for d in dims if not dim_symbols([d]) & memory.loops.keys()))
         loops = dict(_loops(graph, sizes, set(), sizes.all()))
         structure = Structure.of(graph)
         structure.constants.update(all_constants(graph))
-        kernels, arena = {d.result: d for d in definitions}, Region(Storage.ARENA, 0, 0, plan.arena_size)
+        kernels, arena = {d.result: d for d in program.definitions}, Region(Storage.ARENA, 0, 0, memory.arena_size)
         regions = Regions(sizes, sizes.all())
-        return cls(memory, plan.buffers, structure, kernels, regions, values, loops, arena)
+        return cls(memory, program.buffers, structure, kernels, regions, values, loops, arena)
 
-    def run(self, graph: Graph, plan: Plan) -> None:
+    def run(self, program: Program) -> None:
         state = Contents(self.structure)
-        for value in graph.inputs:
+        for value in program.graph.inputs:
             self._put(state, value, self._home(value))
-        state = self._steps(graph, plan.steps, state)
-        for i, value in enumerate(graph.outputs):
-            slot = plan.output_slot(i)
+        state = self._steps(program.graph, program.steps, state)
+        slots = program.output_slots or [-1] * len(program.graph.outputs)
+        for i, (value, slot) in enumerate(zip(program.graph.outputs, slots, strict=True)):
             place = (Storage.OUTPUT, i) if slot < 0 else (Storage.SLOT, slot)
             self._need(state, value, Region(*place, 0, None), "the end of the run")
 

@@ -10,6 +10,7 @@ import argparse
 import os
 import sys
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -17,12 +18,14 @@ import numpy as np
 import onnx
 
 from compiler_service.codegen.host import host_target
+from compiler_service.fallback import OptimisationFaultWarning
 from compiler_service.frontend.load import import_model
 from compiler_service.frontend.source import ModelSource
 from compiler_service.interpret import run_graph
 from compiler_service.options import CompileOptions
 from compiler_service.pipeline import compile_model, inference, optimize
 from compiler_service.progress import Log
+from compiler_service.variants import Variant
 from runtime_service.loader import load_model
 from tests.compiler_service.graph_passes.memory_plans import Planned
 from tests.oracle.control_flow_graphs import Feeds, drawn_model
@@ -55,8 +58,8 @@ def check(model: onnx.ModelProto, requests: Sequence[Feeds], level: int) -> None
 def check_passes(model: onnx.ModelProto, requests: Sequence[Feeds], level: int) -> None:
     """The same without code: what the passes make of the model is interpreted, and its plan is proved."""
     options = CompileOptions(opt_level=level)
-    module = import_model(_source(model), options.import_options, inference())
-    graph = optimize(module, host_target(), options, Log()).graph
+    variant = Variant(import_model(_source(model), options.import_options, inference()))
+    graph = optimize(variant, host_target(), options, Log()).module.graph
     Planned.of(graph).verify()
     for number, feeds in enumerate(requests):
         found = run_graph(graph, feeds)
@@ -93,6 +96,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--seed", type=int, action="append", default=[], help="this one alone, printed")
     given = parser.parse_args(arguments)
     os.environ.setdefault("VERIFY", "1")
+    warnings.simplefilter("error", OptimisationFaultWarning)
     end, failed, seed = time.monotonic() + given.seconds, list[int](), given.first
     for chosen in given.seed:
         print(onnx.printer.to_text(seeded(chosen)[0]))

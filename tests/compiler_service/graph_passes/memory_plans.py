@@ -8,12 +8,13 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler_service.graph_passes.plan_memory import MemoryPlan, Placement, plan_memory
-from compiler_service.graph_passes.verify_memory import verify_memory
+from compiler_service.graph_passes.verify_memory import Program, verify_memory
 from compiler_service.pipeline import define_kernels
 from compiler_service.program_steps import StepBuilder
 from compiler_service.tensor_expr.group import KernelDefinition
+from compiler_service.variants import Variant
 from shared_ir.graph import Graph, Module, Value, all_constants
-from shared_ir.plan import BufferSpec, Launch, Plan, Step, Storage
+from shared_ir.plan import BufferSpec, Launch, Step, Storage
 
 
 @dataclass
@@ -42,37 +43,33 @@ class Planned:
 
     graph: Graph
     memory: MemoryPlan
-    definitions: Sequence[KernelDefinition]
-    plan: Plan
+    program: Program
 
     @classmethod
     def of(cls, graph: Graph, memory: MemoryPlan | None = None) -> Planned:
         memory = plan_memory(graph) if memory is None else memory
-        definitions = define_kernels(Module(graph))
+        definitions = define_kernels(Variant(Module(graph))).definitions
         buffers = _Buffers(all_constants(graph), memory)
         builder = StepBuilder.of(graph, memory, definitions, buffers)
         steps = builder.steps(graph)
         slots = tuple(p.index if p.storage is Storage.SLOT else -1 for p in (memory.buffers[v] for v in graph.outputs))
-        plan = Plan(
-            *("", (), (), (), tuple(builder.constraints.values()), tuple(buffers.specs), (), steps, memory.arena_size),
-            output_slots=slots,
-        )
-        return cls(graph, memory, definitions, plan)
+        constraints = tuple(builder.constraints.values())
+        return cls(graph, memory, Program(graph, memory, definitions, steps, buffers.specs, constraints, slots))
 
     def named(self, name: str) -> Value:
         return next(v for v in self.memory.buffers if v.name == name)
+
+    def place(self, name: str) -> Placement:
+        return self.memory.buffers[self.named(name)]
 
     def moved(self, **places: Placement) -> Planned:
         """With values somewhere else, in an arena that has room for all of them."""
         buffers = dict(self.memory.buffers) | {self.named(n): p for n, p in places.items()}
         return Planned.of(self.graph, replace(self.memory, buffers=buffers, arena_size=1 << 30))
 
-    def place(self, name: str) -> Placement:
-        return self.memory.buffers[self.named(name)]
-
     def stepping(self, steps: Sequence[Step]) -> Planned:
         """With other steps."""
-        return replace(self, plan=replace(self.plan, steps=tuple(steps)))
+        return replace(self, program=replace(self.program, steps=steps))
 
     def verify(self) -> None:
-        verify_memory(self.graph, self.memory, self.plan, self.definitions)
+        verify_memory(self.program)

@@ -100,7 +100,7 @@ def test_sizes_that_overlap_for_some_inputs_only() -> None:
 
 def test_memory_behind_the_end_of_the_arena() -> None:
     found = planned(CHAIN)
-    refused(replace(found, plan=replace(found.plan, arena_size=as_dim(N * 32))), r"writes %\w.* behind the end")
+    refused(Planned.of(found.graph, replace(found.memory, arena_size=as_dim(N * 32))), r"writes %\w.* behind the end")
 
 
 def test_a_result_over_an_operand_that_is_read_elsewhere_first() -> None:
@@ -158,8 +158,8 @@ def test_an_arm_that_writes_over_what_is_read_behind_the_branch() -> None:
 
 def test_a_branch_that_leaves_its_result_elsewhere() -> None:
     found = planned(BRANCH)
-    (branch,) = (s for s in found.plan.steps if isinstance(s, Branch))
-    steps = [replace(s, then=()) if s is branch else s for s in found.plan.steps]
+    (branch,) = (s for s in found.program.steps if isinstance(s, Branch))
+    steps = [replace(s, then=()) if s is branch else s for s in found.program.steps]
     refused(found.stepping(steps), r"%o.* of choice.* needs %a.* but it is not there")
 
 
@@ -196,7 +196,7 @@ def _changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]
 )
 def test_steps_that_are_left_out(kind: type[Step], message: str) -> None:
     found = planned(LOOP)
-    refused(found.stepping(_changed(found.plan.steps, lambda s: () if isinstance(s, kind) else (s,))), message)
+    refused(found.stepping(_changed(found.program.steps, lambda s: () if isinstance(s, kind) else (s,))), message)
 
 
 def test_rows_that_a_growing_slot_forgets() -> None:
@@ -206,7 +206,7 @@ def test_rows_that_a_growing_slot_forgets() -> None:
         return (replace(step, keep=False) if isinstance(step, Reserve) else step,)
 
     refused(
-        found.stepping(_changed(found.plan.steps, forgets)), r"%s: .* of again .* after the last iteration needs %s"
+        found.stepping(_changed(found.program.steps, forgets)), r"%s: .* of again .* after the last iteration needs %s"
     )
 
 
