@@ -22,7 +22,7 @@ from compiler_service.tensor_expr.algorithm import algorithm_kernel
 from compiler_service.tensor_expr.evaluate import evaluate
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
-from shared_ir.dim import dims_text
+from shared_ir.dim import dim_symbols, dims_text
 from shared_ir.dim import evaluate as dim_value
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -164,7 +164,10 @@ class _Interpreter:
             for rows, row in zip(scanned, results[1 + len(carried) :], strict=True):
                 rows.append(row)
             step += 1
-        return [*carried, *(_stack(rows, v) for rows, v in zip(scanned, body.outputs[1 + len(carried) :], strict=True))]
+        return [
+            *carried,
+            *(self._stack(rows, v) for rows, v in zip(scanned, body.outputs[1 + len(carried) :], strict=True)),
+        ]
 
     def _scan(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
         (body,) = node.subgraphs
@@ -190,7 +193,7 @@ class _Interpreter:
             for found, row in zip(rows, results[len(carried) :], strict=True):
                 found.append(row)
         stacked = [
-            np.moveaxis(_stack(found[::-1] if backward else found, v), 0, axis)
+            np.moveaxis(self._stack(found[::-1] if backward else found, v), 0, axis)
             for found, axis, backward, v in zip(
                 rows, out_axes, out_directions, body.outputs[len(carried) :], strict=True
             )
@@ -217,7 +220,7 @@ class _Interpreter:
                 found.append(row)
             step += 1
         backward = _numbers(node, "reverse", len(rows))
-        stacked = [_stack(r[::-1] if b else r, v) for r, b, v in zip(rows, backward, elements, strict=True)]
+        stacked = [self._stack(r[::-1] if b else r, v) for r, b, v in zip(rows, backward, elements, strict=True)]
         return [*carried, *stacked]
 
     def _define(self, node: Node, operands: Sequence[Array | None]) -> list[Array]:
@@ -237,6 +240,14 @@ class _Interpreter:
         if actual < expected or (actual > expected and not int_attribute(node, "lower", 0)):
             message = str(node.attributes["message"])
             raise IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=str(expected), received=str(actual))
+
+    def _stack(self, rows: list[Array], element: Value) -> Array:
+        """``rows`` above each other; where there are none, sizes that nothing else tells are 0."""
+        if rows:
+            return np.stack(rows)
+        known = self.symbols.keys()
+        shape = (self._dim(d) if dim_symbols([d]) <= known else 0 for d in element.shape)
+        return np.zeros((0, *shape), element.dtype.numpy)
 
     def _dim(self, value: object) -> int:
         assert isinstance(value, (int, Expr))
@@ -261,13 +272,6 @@ def _present(array: Array | None) -> Array:
 
 def _shape(value: Value) -> tuple[int, ...]:
     return (1,) * len(value.shape)
-
-
-def _stack(rows: list[Array], element: Value) -> Array:
-    if rows:
-        return np.stack(rows)
-    shape = tuple(d if isinstance(d, int) else 0 for d in element.shape)
-    return np.zeros((0, *shape), element.dtype.numpy)
 
 
 def _numbers(node: Node, attribute: str, count: int) -> tuple[int, ...]:

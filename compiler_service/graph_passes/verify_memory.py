@@ -155,10 +155,8 @@ class _Verifier:
         result, region = self._value(target), self._region(target)
         where = f"the kernel of {result}"
         for number in operands:
-            value = self._read(state, number, where)
-            if self.regions.overlap(own := self._region(number), region) and not self._in_place(
-                value, own, result, region
-            ):
+            value, own = self._read(state, number, where), self._region(number)
+            if self.regions.overlap(own, region) and not self._in_place(value, own, result, region):
                 raise fault(f"{where} reads {value} in memory that it writes", ", ".join(step.nodes))
         self._write(state, result, region, where)
 

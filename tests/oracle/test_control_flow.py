@@ -16,8 +16,6 @@ from tests.oracle.control_flow_graphs import drawn_model
 from tests.oracle.control_flow_meaning import run_model
 
 DRAWS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-FOUND = (23, 1104)
-"""Seeds that something was found by: rows that never were, an input that nobody reads."""
 
 
 def chooser(data: st.DataObject) -> Callable[[Sequence[Any]], Any]:
@@ -38,14 +36,6 @@ def test_answers_are_those_of_the_plain_meaning(level: int, data: st.DataObject)
 @given(data=st.data())
 def test_passes_keep_the_meaning_and_plans_hold(level: int, data: st.DataObject) -> None:
     check_passes(*drawn_model(chooser(data)), level)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", FOUND)
-def test_what_was_found_once(seed: int) -> None:
-    model, requests = seeded(seed)
-    for level in (0, 3):
-        check(model, requests, level)
 
 
 def test_the_plain_meaning_is_that_of_onnxruntime() -> None:
