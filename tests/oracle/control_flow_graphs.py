@@ -304,17 +304,18 @@ class Maker:
         trip, running = Typed(self.fresh("i"), INT64, ()), Typed(self.fresh("go"), BOOL, ())
         body.trip = trip
         initial, inner = self._carried(scope, body, 4)
-        grown = self._growing(scope) if self.choose([True, False, False, False]) else None
+        start = (
+            scope.pick(lambda v: numeric(v) and len(v.dims) > 0) if self.choose([True, False, False, False]) else None
+        )
         self._steps(body)
         goes_on = self._handed_on(body, self.condition(body) if self.choose([True, False, False]) else running)
         outputs = self._following(body, inner)
         finals = [Typed(self.fresh("final"), v.dtype, v.dims) for v in inner]
-        if grown is not None:
-            start, axis = grown
+        if start is not None:
             old = Typed(self.fresh("grows"), start.dtype, (self.unknown(), *start.dims[1:]))
             more = body.pick(lambda v: v.dtype == start.dtype and v.dims[1:] == start.dims[1:] and len(v.dims) > 0)
             pair = [old, old if more is None else more]
-            new = body.add("Concat", pair, (self.unknown(), *start.dims[1:]), start.dtype, axis=axis)
+            new = body.add("Concat", pair, (self.unknown(), *start.dims[1:]), start.dtype, axis=0)
             initial, inner, outputs = [*initial, start], [*inner, old], [*outputs, new]
             finals.append(Typed(self.fresh("final"), start.dtype, (self.unknown(), *start.dims[1:])))
         rows = self._rows(body, outputs, [v for v in scope.values if not v.name.startswith(UNREAD)])
@@ -328,10 +329,6 @@ class Maker:
             helper.make_node("Loop", [limit, start_condition, *(v.name for v in initial)], names, body=graph)
         )
         scope.own += [*finals, *stacked]
-
-    def _growing(self, scope: Scope) -> tuple[Typed, int] | None:
-        value = scope.pick(lambda v: numeric(v) and len(v.dims) > 0)
-        return None if value is None else (value, 0)
 
     def scan(self, scope: Scope) -> None:
         length = self.choose(["n", 3])
