@@ -20,19 +20,47 @@ class Heads:
     filtered: float = -10000.0
     """What is added to the products of masked keys."""
     softcap: float = 0.0
+    sink: str = ""
+    """``[n, 1, 1]``: a product of each head that takes part in the softmax and has no value."""
+    masked: list[str] = field(default_factory=list)
+    """Where products do not count: bool, that broadcast to ``[b, n, s, t]``; they are among the biases too."""
     biases: list[str] = field(default_factory=list)
 
     def attend(self, query: str, key: str, value: str) -> str:
         """``[b, s, n * h]``"""
+        return self.weighted(self.weights(self.products(query, key)), value)
+
+    def products(self, query: str, key: str) -> str:
+        """``[b, n, s, t]``, scaled and capped, without the biases."""
         chain = self.chain
         products = chain.add("MatMul", query, chain.add("Transpose", key, perm=(0, 1, 3, 2)))
         products = chain.add("Mul", products, self._number("scale", self.scale))
         if self.softcap:
             cap = self._number("softcap", self.softcap)
             products = chain.add("Mul", chain.add("Tanh", chain.add("Div", products, cap)), cap)
+        return products
+
+    def weights(self, products: str) -> str:
+        """The softmax of products and biases."""
+        chain = self.chain
         for bias in self.biases:
             products = chain.add("Add", products, bias)
-        return self.merged(chain.add("MatMul", chain.add("Softmax", products, axis=-1), value))
+        if not self.sink:
+            return chain.add("Softmax", products, axis=-1)
+        last, end = (chain.operands.int64s(name, (number,)) for name, number in (("last", -1), ("first", 0)))
+        rows = chain.add("Concat", chain.add("Shape", products, end=-1), chain.operands.int64s("one", (1,)), axis=0)
+        wide = chain.add("Concat", products, chain.add("Expand", self.sink, rows), axis=-1)
+        return chain.add("Slice", chain.add("Softmax", wide, axis=-1), end, last, last)
+
+    def weighted(self, weights: str, value: str) -> str:
+        """Sums of the values, ``[b, s, n * h]``."""
+        return self.merged(self.chain.add("MatMul", weights, value))
+
+    def unmasked(self, products: str) -> str:
+        """``products`` with 0 where they do not count."""
+        for mask in self.masked:
+            products = self.chain.add("Where", mask, self._number("zero", 0.0), products)
+        return products
 
     def _number(self, label: str, value: float) -> str:
         return self.chain.operands.like(label, value, self.like)
@@ -54,6 +82,7 @@ class Heads:
     def mask_where(self, masked: str) -> None:
         """Mask the keys for which the bool ``masked``, which broadcasts to ``[b, n, s, t]``, is true."""
         chain = self.chain
+        self.masked.append(masked)
         self.biases.append(chain.add("Where", masked, self._number("filter", self.filtered), self._number("zero", 0.0)))
 
     def mask_future(self, query: str, key: str, window: int = 0) -> None:

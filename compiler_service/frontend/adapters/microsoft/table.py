@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from compiler_service.frontend.adapters.microsoft import activations, attention, normalization, products, quantized
+from compiler_service.frontend.adapters.microsoft import activations, attention, grouped, normalization, products, quantized
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
 
@@ -24,7 +24,7 @@ MICROSOFT: Mapping[str, Callable[[SourceNode, Operands], tuple[SourceNode, ...]]
         "FusedGemm": products.fused_gemm,
         "FusedMatMul": products.fused_matmul,
         "Gelu": activations.gelu,
-        "GroupQueryAttention": attention.group_query_attention,
+        "GroupQueryAttention": grouped.group_query_attention,
         "MatMulIntegerToFloat": quantized.matmul_integer_to_float,
         "MatMulNBits": quantized.matmul_nbits,
         "MultiHeadAttention": attention.multi_head_attention,
