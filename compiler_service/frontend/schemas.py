@@ -16,6 +16,7 @@ from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
+
 @lru_cache(maxsize=4096)
 def find_schema(op: str, domain: str, opset: int) -> Schema | None:
     """The form of ``op`` in force at ``opset``; ``None`` where neither the standard nor :data:`FORMS` has one."""

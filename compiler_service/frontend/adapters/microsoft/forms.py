@@ -187,9 +187,7 @@ _QUANTIZED: dict[str, Form] = {
         **_CONV,
         channels_last=read("INT", 0),
     ),
-    "QLinearGlobalAveragePool": form(
-        "X x_scale x_zero_point y_scale y_zero_point", "Y", channels_last=read("INT", 0)
-    ),
+    "QLinearGlobalAveragePool": form("X x_scale x_zero_point y_scale y_zero_point", "Y", channels_last=read("INT", 0)),
     "QLinearLeakyRelu": form("X X_scale X_zero_point? Y_scale Y_zero_point?", "Y", alpha=read("FLOAT", 0.01)),
     "QLinearMul": form("A A_scale A_zero_point? B B_scale B_zero_point? C_scale C_zero_point?", "C"),
     "QLinearReduceMean": form(

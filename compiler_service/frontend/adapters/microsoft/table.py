@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from compiler_service.frontend.adapters.microsoft import activations, attention, grouped, normalization, products, quantized
+from compiler_service.frontend.adapters.microsoft import (
+    activations,
+    attention,
+    grouped,
+    normalization,
+    products,
+    quantized,
+)
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
 
