@@ -14,6 +14,9 @@ from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]
 
+_PRODUCTS = 3
+"""The output of MultiHeadAttention that holds the products before the softmax."""
+
 
 def static(operands: Operands, name: str, axis: int) -> int:
     """An extent that must be a number.
@@ -30,6 +33,7 @@ def static(operands: Operands, name: str, axis: int) -> int:
 def attention(node: SourceNode, operands: Operands) -> Nodes:
     """Inputs: input [b, s, d], weights [d, 3h], bias [3h], mask, past [2, b, n, p, h / n], attention_bias."""
     chain = Chain(node, operands)
+    _refuse_inputs(chain, 6)
     x, weights, bias = node.inputs[0], node.inputs[1], node.input(2)
     projected = chain.add("MatMul", x, weights)
     projected = chain.add("Add", projected, bias) if bias else projected
@@ -40,7 +44,6 @@ def attention(node: SourceNode, operands: Operands) -> Nodes:
 def self_attention(chain: Chain, projected: str, width: int, like: str, rest: tuple[str, str, str]) -> None:
     """From the projections ``[b, s, width]`` side by side to the outputs; ``rest``: mask, past, attention bias."""
     operands, (mask, past, added) = chain.operands, rest
-    _refuse(chain, "do_rotary", "past_present_share_buffer")
     heads = chain.attribute("num_heads")
     sizes = chain.attribute("qkv_hidden_sizes") or (width // 3,) * 3
     parts = chain.add_many("Split", (projected, operands.int64s("sizes", sizes)), 3, axis=-1)
@@ -57,9 +60,16 @@ def self_attention(chain: Chain, projected: str, width: int, like: str, rest: tu
     _finish(core, added, query, key, value)
 
 
+def _refuse_inputs(chain: Chain, *indices: int) -> None:
+    """Lengths of buffers that past and present share, and the beams of their rows."""
+    for name in filter(None, map(chain.node.input, indices)):
+        raise chain.operands.unsupported("inputs", "past key and value that the output extends", name)
+
+
 def core_of(chain: Chain, like: str, width: int) -> Heads:
     scale = chain.attribute("scale", 0.0) or 1 / math.sqrt(width)
-    return Heads(chain, like, scale, chain.attribute("mask_filter_value", -10000.0))
+    lowest = -65504.0 if chain.operands.dtype(like) is DType.FLOAT16 else float(np.finfo(np.float32).min)
+    return Heads(chain, like, scale, chain.attribute("mask_filter_value", -10000.0), lowest)
 
 
 def _finish(core: Heads, added: str, query: str, key: str, value: str) -> None:
@@ -67,13 +77,9 @@ def _finish(core: Heads, added: str, query: str, key: str, value: str) -> None:
         core.mask_future(query, key)
     if added:
         core.biases.append(added)
-    core.chain.as_output(core.attend(query, key, value))
-
-
-def _refuse(chain: Chain, *attributes: str) -> None:
-    for name in attributes:
-        if chain.attribute(name, 0):
-            raise chain.operands.unsupported(name, "0", str(chain.attribute(name)))
+    products = core.biased(core.products(query, key))
+    core.chain.as_output(products, _PRODUCTS)
+    core.chain.as_output(core.weighted(core.weights(products), value))
 
 
 def multi_head_attention(node: SourceNode, operands: Operands) -> Nodes:
@@ -84,10 +90,7 @@ def multi_head_attention(node: SourceNode, operands: Operands) -> Nodes:
     """
     chain = Chain(node, operands)
     heads, query = chain.attribute("num_heads"), node.inputs[0]
-    if any(node.input(i) for i in (8, 9)) or any(o for o in node.outputs[3:4]):
-        raise operands.unsupported(
-            "inputs", "past key and value that the output extends", "buffers shared with outputs"
-        )
+    _refuse_inputs(chain, 8, 9)
     packed = operands.rank(query) == 5
     width = static(operands, query, 4) if packed else static(operands, query, 2) // heads
     core = core_of(chain, query, width)
@@ -136,7 +139,6 @@ def _picked(chain: Chain, packed: str, number: int) -> str:
 def rotary_embedding(node: SourceNode, operands: Operands) -> Nodes:
     """Inputs: x, positions ``[b, s]`` or one offset ``[1]``, tables of cosines and sines ``[positions, h / 2]``."""
     chain = Chain(node, operands)
-    _refuse(chain, "is_packed_batching")
     x, positions, cosines, sines = node.inputs
     if operands.rank(positions) == 1:
         core = Heads(chain, x, 1.0)

@@ -93,7 +93,7 @@ _FUSED: dict[str, Form] = {
         "input_ids segment_ids? word_embedding position_embedding segment_embedding? gamma beta mask? position_ids?",
         "output mask_index? embedding_sum?",
         epsilon=read("FLOAT", 1e-12),
-        mask_index_type=read("INT"),
+        mask_index_type=hint("INT", None, "the kind of the second output, which its declaration tells"),
     ),
     "FastGelu": form("X bias?", "Y"),
     "FusedConv": form("X W B? Z?", "Y", **_CONV, **_ACTIVATED),

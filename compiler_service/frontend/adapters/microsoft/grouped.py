@@ -35,7 +35,8 @@ def group_query_attention(node: SourceNode, operands: Operands) -> Nodes:
     packed = not node.input(1)
     width = static(operands, query, 2) // (heads + 2 * groups if packed else heads)
     core = core_of(chain, query, width)
-    core.softcap, core.filtered = chain.attribute("softcap", 0.0), -1e30 if _is_wide(operands, query) else -60000.0
+    core.softcap, core.future = chain.attribute("softcap", 0.0), None
+    core.filtered = -1e30 if _is_wide(operands, query) else -60000.0
     parts: tuple[str, ...] = node.inputs[:3]
     if packed:
         sizes = operands.int64s("sizes", (heads * width, groups * width, groups * width))
@@ -113,7 +114,7 @@ def _finish(core: Heads, cache: _Cache, parts: tuple[str, str, str], times: int)
             products = chain.add("Add", products, bias)
         else:
             core.biases.append(bias)
-    weights = core.weights(products)
+    weights = core.weights(core.biased(products))
     if chain.attribute("qk_output"):
         is_before = chain.attribute("qk_output") == _BEFORE_SOFTMAX
         chain.as_output(core.unmasked(products) if is_before else weights, 3)
