@@ -8,20 +8,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from compiler_service.frontend.adapters.microsoft.forms import MICROSOFT_FORMS
-from compiler_service.frontend.forms import Form, Use, form, hint, read
+from compiler_service.frontend.adapters.microsoft.forms import MICROSOFT_FORMS, SIMPLIFIED
+from compiler_service.frontend.forms import Form, Use
 from compiler_service.frontend.node import AttributeValue, SourceNode
 from shared_ir.errors import ErrorCode, IngotError
 
 FORMS: Mapping[str, Form] = MappingProxyType(
     {
-        "SimplifiedLayerNormalization": form(
-            "X scale",
-            "Y inv_std_var?",
-            axis=read("INT", -1),
-            epsilon=read("FLOAT", 1e-5),
-            stash_type=hint("INT", 1, "means are computed in float32 at least"),
-        ),
+        "SimplifiedLayerNormalization": SIMPLIFIED,
         **{f"com.microsoft.{op}": described for op, described in MICROSOFT_FORMS.items()},
     }
 )
@@ -49,8 +43,9 @@ STANDARD: Mapping[str, Mapping[str, Use]] = MappingProxyType(
         "ai.onnx.ml.LinearClassifier": {"multi_class": _hint("post_transform and the labels say all of it")},
         **{
             f"ai.onnx.ml.TreeEnsemble{kind}": {"nodes_hitrates": _FREQUENCY, "nodes_hitrates_as_tensor": _FREQUENCY}
-            for kind in ("", "Classifier", "Regressor")
+            for kind in ("Classifier", "Regressor")
         },
+        "ai.onnx.ml.TreeEnsemble": {"nodes_hitrates": _FREQUENCY},
     }
 )
 """Attributes of operators of the standard that are not simply read."""

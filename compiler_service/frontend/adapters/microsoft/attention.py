@@ -53,8 +53,9 @@ def self_attention(chain: Chain, projected: str, width: int, like: str, rest: tu
         halves = chain.add_many("Split", (past,), 2, axis=0, num_outputs=2)
         before = [chain.add("Squeeze", h, operands.int64s("pair", (0,))) for h in halves]
         key, value = (chain.add("Concat", b, new, axis=2) for b, new in zip(before, (key, value), strict=True))
-    pair = [chain.add("Unsqueeze", v, operands.int64s("pair", (0,))) for v in (key, value)]
-    chain.as_output(chain.add("Concat", *pair, axis=0), 1)
+    if chain.node.outputs[1:2] and chain.node.outputs[1]:
+        pair = [chain.add("Unsqueeze", v, operands.int64s("pair", (0,))) for v in (key, value)]
+        chain.as_output(chain.add("Concat", *pair, axis=0), 1)
     if mask:
         core.mask_padding(mask, key, operands.shape(chain.node.inputs[0])[0])
     _finish(core, added, query, key, value)
@@ -73,7 +74,7 @@ def core_of(chain: Chain, like: str, width: int) -> Heads:
 
 
 def _finish(core: Heads, added: str, query: str, key: str, value: str) -> None:
-    if core.chain.attribute("unidirectional", 0):
+    if core.chain.attribute("unidirectional"):
         core.mask_future(query, key)
     if added:
         core.biases.append(added)

@@ -26,6 +26,15 @@ _HEADS = {"num_heads": required("INT"), "scale": read("FLOAT"), "mask_filter_val
 _TURNED = {"alpha": read("FLOAT", 1.0), "transA": read("INT", 0), "transB": read("INT", 0)}
 _SAME_ELSEWHERE = "The other layouts are those of one GPU each; export without prepacked weights."
 
+SIMPLIFIED = form(
+    "X scale",
+    "Y inv_std_var?",
+    axis=read("INT", -1),
+    epsilon=read("FLOAT", 1e-5),
+    stash_type=hint("INT", 1, "means are computed in float32 at least"),
+)
+"""SimplifiedLayerNormalization, which ONNX Runtime has in the standard domain, and some exporters in this one."""
+
 _ATTENTION: dict[str, Form] = {
     "Attention": form(
         "input weights bias? mask_index? past? attention_bias? past_sequence_length?",
@@ -112,6 +121,7 @@ _FUSED: dict[str, Form] = {
     "NhwcConv": form("X W B?", "Y", **_CONV),
     "NhwcFusedConv": form("X W B? Z?", "Y", **_CONV, **_ACTIVATED),
     "QuickGelu": form("X", "Y", alpha=read("FLOAT", 1.702)),
+    "SimplifiedLayerNormalization": SIMPLIFIED,
     "SkipLayerNormalization": form(
         "input skip gamma beta? bias?",
         "output mean? inv_std_var? input_skip_bias_sum?",

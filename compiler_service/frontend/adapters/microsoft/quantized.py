@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from compiler_service.frontend.adapters.chain import Chain
@@ -47,38 +45,40 @@ def unary(node: SourceNode, operands: Operands) -> Nodes:
     """QLinearSigmoid, QLinearLeakyRelu, pools and means: inputs X, scale, zero point, scale and zero point of Y."""
     chain = Chain(node, operands)
     op = node.op.removeprefix("QLinear")
-    kept = node.without("channels_last", "opset")
+    kept = node.without("channels_last")
     x = floats(chain, 0)
-    turned = bool(chain.attribute("channels_last", 0))
+    turned = bool(chain.attribute("channels_last"))
     rank = operands.rank(node.inputs[0])
     if turned:
         x = chain.add("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
     if op.startswith("Reduce"):
         axes = kept.pop("axes", ())
         inputs = (x, operands.int64s("axes", axes)) if axes else (x,)
-        result = chain.add(op, *inputs, **{"keepdims": 1, **kept})
+        result = chain.add(op, *inputs, **kept)
     else:
-        defaults: dict[str, Any] = {"alpha": 0.01} if op == "LeakyRelu" else {"axis": -1} if op == "Softmax" else {}
-        result = chain.add(op, x, **{**defaults, **kept})
+        result = chain.add(op, x, **kept)
     if turned:
         result = chain.add("Transpose", result, perm=(0, *range(2, rank), 1))
     chain.as_output(quantized(chain, result, 3))
     return tuple(chain.nodes)
 
 
+_BY_AXIS = 13
+"""From this opset on Softmax is one along an axis; before, the input was seen as 2-D from the axis on."""
+
+
 def softmax(node: SourceNode, operands: Operands) -> Nodes:
-    """QLinearSoftmax: ``opset`` tells which form; before 13 the input is seen as 2-D from ``axis`` on."""
-    if chain_opset(node) >= 13:
-        return unary(node, operands)
-    axis = node.attributes.get("axis", 1)
-    rank = operands.rank(node.inputs[0])
-    if axis % rank != rank - 1:
-        raise operands.unsupported("axis", "the last axis, or opset 13", str(axis))
-    return unary(node.with_(attributes={**node.attributes, "axis": -1}), operands)
-
-
-def chain_opset(node: SourceNode) -> int:
-    return int(node.attributes.get("opset", 0))
+    """QLinearSoftmax: ``opset`` tells which form."""
+    chain = Chain(node, operands)
+    rank, axis = operands.rank(node.inputs[0]), chain.attribute("axis")
+    x = floats(chain, 0)
+    if chain.attribute("opset") >= _BY_AXIS or axis % rank == rank - 1:
+        found = chain.add("Softmax", x, axis=axis)
+    else:
+        flat = chain.add("Softmax", chain.add("Flatten", x, axis=axis % rank), axis=-1)
+        found = chain.add("Reshape", flat, chain.add("Shape", node.inputs[0]), allowzero=1)
+    chain.as_output(quantized(chain, found, 3))
+    return tuple(chain.nodes)
 
 
 def concat(node: SourceNode, operands: Operands) -> Nodes:
@@ -103,7 +103,7 @@ def convolution(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     x, *rest = node.inputs
     rank = operands.rank(x)
-    if not chain.attribute("channels_last", 0):
+    if not chain.attribute("channels_last"):
         return (node.with_(domain="", attributes=node.without("channels_last")),)
     first = chain.add("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
     result = chain.add("QLinearConv", first, *rest, **node.without("channels_last"))
@@ -148,12 +148,12 @@ def gemm(node: SourceNode, operands: Operands) -> Nodes:
     """QGemm: inputs A, scale, zero point, B, scale, zero point, C in int32, scale and zero point of Y (float without)."""
     chain = Chain(node, operands)
     a, b = node.inputs[0], node.inputs[3]
-    a = chain.add("Transpose", a, perm=(1, 0)) if chain.attribute("transA", 0) else a
-    b = chain.add("Transpose", b, perm=(1, 0)) if chain.attribute("transB", 0) else b
+    a = chain.add("Transpose", a, perm=(1, 0)) if chain.attribute("transA") else a
+    b = chain.add("Transpose", b, perm=(1, 0)) if chain.attribute("transB") else b
     total = chain.add("MatMulInteger", a, b, *_zeros(node.input(2), node.input(5)))
     total = chain.add("Add", total, node.input(6)) if node.input(6) else total
     scale = chain.add(
-        "Mul", chain.add("Mul", node.inputs[1], node.inputs[4]), chain.constant("alpha", chain.attribute("alpha", 1.0))
+        "Mul", chain.add("Mul", node.inputs[1], node.inputs[4]), chain.constant("alpha", chain.attribute("alpha"))
     )
     result = chain.add("Mul", chain.add("Cast", total, to=DType.FLOAT32), scale)
     chain.as_output(quantized(chain, result, 7) if node.input(7) else result)
@@ -176,8 +176,7 @@ def lstm(node: SourceNode, operands: Operands) -> Nodes:
         inputs[index] = chain.add("Transpose", wide, perm=(0, 2, 1))
     while not inputs[-1]:
         inputs.pop()
-    defaults = {"direction": "forward", "input_forget": 0}
-    results = chain.add_many("LSTM", inputs, 3, **{**defaults, **node.attributes})
+    results = chain.add_many("LSTM", inputs, 3, **node.attributes)
     for index, result in enumerate(results):
         chain.as_output(result, index)
     return tuple(chain.nodes)
