@@ -8,11 +8,13 @@ from compiler_service.tensor_expr.tensor import Tensor, placeholder
 
 _FUNCTIONS = {1: 1, 3: 2, 4: 3}
 """Number of gates -> number of activations."""
+_DEFAULT = ("Tanh", "Tanh")
+"""The standard's default of RNN, which has a name for both directions."""
 
 
 def _check(r: Tensor, gates: int, directions: int, activations: tuple[str, ...], hidden_size: int | None) -> None:
-    if activations and len(activations) != _FUNCTIONS[gates] * directions:
-        count = f"{_FUNCTIONS[gates] * directions} names"
+    if activations not in ((), _DEFAULT) and len(activations) != _FUNCTIONS[gates] * directions:
+        count = f"{_FUNCTIONS[gates]} for each direction"
         raise unsupported_attribute("activations", count, ", ".join(activations))
     if hidden_size is not None and hidden_size != r.shape[2]:
         raise unsupported_attribute("hidden_size", f"{r.shape[2]}, as R has it", str(hidden_size))
