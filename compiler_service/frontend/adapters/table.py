@@ -21,9 +21,10 @@ from compiler_service.frontend.adapters import (
 from compiler_service.frontend.adapters.microsoft import normalization as microsoft_normalization
 from compiler_service.frontend.adapters.microsoft.table import MICROSOFT
 from compiler_service.frontend.adapters.uses import EVERYWHERE
+from compiler_service.frontend.forms import Schema
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
-from compiler_service.frontend.schemas import WRITTEN_EARLY, Schema, find_schema
+from compiler_service.frontend.schemas import WRITTEN_EARLY, find_schema
 from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.errors import ErrorCode, IngotError
 

@@ -48,7 +48,7 @@ def skip_simplified_layer_normalization(node: SourceNode, operands: Operands) ->
 def simplified_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
     """``rms_norm(x)``: an operator that ONNX Runtime writes into the standard domain."""
     chain = Chain(node, operands)
-    _root_mean_square(chain, *node.inputs, chain.attribute("axis"), 1)
+    _root_mean_square(chain, node.inputs[0], node.inputs[1], chain.attribute("axis"), 1)
     return tuple(chain.nodes)
 
 
