@@ -128,18 +128,20 @@ class _Cache:
     chain: Chain
 
     @cached_property
-    def total(self) -> str:
-        chain = self.chain
-        given = chain.add("Cast", chain.node.inputs[6], to=DType.INT64)
-        return chain.add("Reshape", given, chain.operands.int64s("one", (1,)))
-
-    @cached_property
     def own(self) -> str:
         return self.chain.add("Shape", self.chain.node.inputs[0], start=1, end=2)
 
     @cached_property
     def before(self) -> str:
-        return self.chain.add("Sub", self.total, self.own)
+        """The extent of a tensor: so keys and values have one length in common, which the run defines once."""
+        chain = self.chain
+        total = chain.add("Cast", chain.node.inputs[6], to=DType.INT64)
+        count = chain.add("Sub", chain.add("Reshape", total, self._number("one", 1)), self.own)
+        return chain.add("Shape", chain.add("Expand", self._number("none", 0), count))
+
+    @cached_property
+    def total(self) -> str:
+        return self.chain.add("Add", self.before, self.own)
 
     def check(self) -> None:
         """``max(total - 1 - seqlens_k) * min(before, 1)`` must be 0."""
