@@ -17,8 +17,10 @@ from pathlib import Path
 import onnx
 from onnx.backend.test.loader import load_model_tests
 
-from compiler_service.frontend.adapters.microsoft.table import MICROSOFT
+from compiler_service.frontend.adapters.microsoft.forms import MICROSOFT_FORMS
 from compiler_service.frontend.adapters.table import ADAPTATIONS
+from compiler_service.frontend.adapters.uses import EVERYWHERE, STANDARD
+from compiler_service.frontend.forms import Use
 from compiler_service.frontend.functions import has_definition
 from compiler_service.frontend.importer import HANDLERS
 from compiler_service.frontend.node import SourceNode
@@ -186,6 +188,31 @@ has this type; the importer accepts one that is retold in it. *Refused*: the imp
 """
 
 
+HINTS = """An attribute that an operator does not have is refused by name, in every domain and every opset; of functions that the model
+defines, their own nodes say what an attribute does. Of the operators of ai.onnx and ai.onnx.ml every attribute is read but for these."""
+
+
+def _values(use: Use) -> str:
+    return ", ".join(f"`{v}`" for v in use.values)
+
+
+def foreign_rows() -> Iterator[str]:
+    """Operators of com.microsoft: which attributes are read, which change nothing, which have few values."""
+    for name, described in sorted(MICROSOFT_FORMS.items()):
+        uses = sorted(described.attributes.items())
+        read = " ".join(n for n, use in uses if not use.hint and not use.values)
+        hints = "; ".join(f"{n}: {use.hint}" for n, use in uses if use.hint)
+        limited = "; ".join(f"{n}: {_values(use)}" for n, use in uses if use.values)
+        yield f"| {name} | {read or '–'} | {limited or '–'} | {hints or '–'} |"
+
+
+def hint_rows() -> Iterator[str]:
+    """Attributes of the standard that change nothing, with the reason."""
+    for name, uses in sorted({"(every operator)": EVERYWHERE, **STANDARD}.items()):
+        for attribute, use in uses.items():
+            yield f"| {name} | {attribute} | {use.hint} |"
+
+
 def page() -> str:
     cases = list(node_cases())
     parts = [INTRODUCTION]
@@ -193,12 +220,17 @@ def page() -> str:
         types = table_of_types([c for c in cases if c.node.domain == domain])
         head = "| Operator | Forms | Way | Run | Typed | Refused |\n|---|---|---|---|---|---|"
         parts.append(f"## {title}\n\n{head}\n" + "\n".join(operator_rows(domain, types)) + "\n")
-    rows = "\n".join(f"| {name} |" for name in sorted(MICROSOFT))
+    rows = "\n".join(foreign_rows())
     note = (
         "Written by exporters and by the optimizer and quantizer of ONNX Runtime; each is tested against ONNX Runtime in\n"
-        "`tests/compiler_service/microsoft`, in float32 or 8-bit integers."
+        "`tests/compiler_service/microsoft`, in float32 or 8-bit integers. *Read*: the attribute changes the result as it does in\n"
+        "ONNX Runtime. *Limited*: other values are refused by name. *Hints* never change a result."
     )
-    parts.append(f"## com.microsoft\n\n{note}\n\n| Operator |\n|---|\n{rows}\n")
+    head = "| Operator | Read | Limited | Hints |\n|---|---|---|---|"
+    parts.append(f"## com.microsoft\n\n{note}\n\n{head}\n{rows}\n")
+    head = "| Operator | Attribute | Why |\n|---|---|---|"
+    hints = "\n".join(hint_rows())
+    parts.append(f"## Attributes that change nothing\n\n{HINTS}\n\n{head}\n{hints}\n")
     return "\n".join(parts)
 
 
@@ -210,7 +242,7 @@ def skeleton(text: str) -> list[str]:
 
 def current_skeleton() -> list[str]:
     own = itertools.chain(*(operator_rows(domain, {}) for domain in ("", "ai.onnx.ml")))
-    return skeleton("\n".join([*own, *(f"| {name} |" for name in sorted(MICROSOFT))]))
+    return skeleton("\n".join([*own, *foreign_rows(), *hint_rows()]))
 
 
 def main() -> int:

@@ -99,8 +99,18 @@ def compress(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value |
     axis = nodes.source.attributes.get("axis")
     if axis is None:
         x, axis = _flat(nodes, x), 0
-    found, _ = _true_positions(nodes, condition, "count")
+    found, _ = _true_positions(nodes, _within(nodes, condition, x.shape[int(axis)]), "count")
     return [nodes.node("Gather", x, found, axis=int(axis), name=nodes.source.outputs[0])]
+
+
+def _within(nodes: Nodes, condition: Value, extent: Dim) -> Value:
+    """The vector ``condition``, false from ``extent`` on: what is longer than the axis says nothing of it."""
+    (length,) = condition.shape
+    if length == extent or (isinstance(length, int) and isinstance(extent, int) and length < extent):
+        return condition
+    last, end = (nodes.node("Squeeze", nodes.dims([d])) for d in (length, extent))
+    positions = nodes.node("Range", nodes.scalar(0), last, nodes.scalar(1))
+    return nodes.node("And", condition, nodes.node("Less", positions, end))
 
 
 # -- Range

@@ -9,9 +9,10 @@ import onnx
 import onnx.helper
 
 from compiler_service.frontend.attributes import read_attributes
+from compiler_service.frontend.forms import Schema
 from compiler_service.frontend.node import AttributeValue, SourceNode, domain_name
 from compiler_service.frontend.objects import HandleType
-from compiler_service.frontend.schemas import Schema, find_schema
+from compiler_service.frontend.schemas import find_schema
 from compiler_service.frontend.scope import FunctionKey
 from compiler_service.frontend.source import NEWEST_OPSET
 from compiler_service.frontend.tensors import DTYPES

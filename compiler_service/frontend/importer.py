@@ -10,7 +10,8 @@ import numpy as np
 import onnx
 
 from compiler_service.frontend import control_flow, data_dependent, random_numbers, sequences, strings
-from compiler_service.frontend.adapters.table import IGNORED, adapt, is_adapted, newest_name
+from compiler_service.frontend.adapters.table import adapt, is_adapted, newest_name
+from compiler_service.frontend.adapters.uses import without_hints
 from compiler_service.frontend.attributes import read_attributes
 from compiler_service.frontend.conditions import append_checked, conditions_of
 from compiler_service.frontend.constants import constant_array, graph_attributes
@@ -152,6 +153,7 @@ class GraphImporter:
         if schema is not None:
             node = with_defaults(node, schema)
             check_form(node, schema)
+            node = without_hints(node)
         if node.op == "Constant" and not node.domain:
             array = constant_array(node, self.context)
             self.context.constant(node.outputs[0], array, frame, builder)
@@ -169,7 +171,7 @@ class GraphImporter:
             node = node.with_(opset=NEWEST_OPSET)
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
-            node = node.with_(attributes=node.without(*IGNORED.get(node.op, ())))
+            node = without_hints(node)
         self._handled(node, frame, builder)
 
     def _handled(self, node: SourceNode, frame: Frame, builder: Builder, known: bool = True) -> None:

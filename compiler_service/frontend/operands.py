@@ -11,6 +11,7 @@ import onnx
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Builder, Frame
+from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -95,12 +96,15 @@ class Operands:
 
     def unsupported(self, attribute: str, expected: str, received: str) -> IngotError:
         """The error for a form of the node that has no equivalent."""
+        node = self.node
+        form = f"{node.op} of opset {node.opset}" if not node.domain else node.op
+        newer = ", or with a newer opset" if not node.domain and node.opset < NEWEST_OPSET else ""
         return IngotError(
             ErrorCode.UNSUPPORTED_ATTRIBUTE,
-            f"{self.node.op} of opset {self.node.opset} with this {attribute} is not supported",
-            node=str(self.node),
+            f"{form} with this {attribute} is not supported",
+            node=str(node),
             field=attribute,
             expected=expected,
             received=received,
-            remedy="Export the model with a newer opset.",
+            remedy=f"Export the model with what is expected{newer}.",
         )

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import Any
 
 import onnx
 import onnx.defs
 
+from compiler_service.frontend.adapters.uses import FORMS
 from compiler_service.frontend.attributes import DTYPE_ATTRIBUTES, plain_value
+from compiler_service.frontend.forms import Schema, schema_of_form
 from compiler_service.frontend.node import AttributeValue, SourceNode
 from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
-Schema = Any
-"""onnx.defs.OpSchema, which has no type stubs."""
-
 
 @lru_cache(maxsize=4096)
 def find_schema(op: str, domain: str, opset: int) -> Schema | None:
-    """The form of ``op`` in force at ``opset``; ``None`` where the standard has none."""
+    """The form of ``op`` in force at ``opset``; ``None`` where neither the standard nor :data:`FORMS` has one."""
     try:
         return onnx.defs.get_schema(op, opset, domain)
     except onnx.defs.SchemaError:
-        return None
+        described = FORMS.get(f"{domain}.{op}" if domain else op)
+        return None if described is None else schema_of_form(op, domain, described)
 
 
 WRITTEN_EARLY = frozenset({"LayerNormalization", "SimplifiedLayerNormalization"})

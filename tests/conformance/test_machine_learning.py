@@ -249,3 +249,15 @@ def test_support_vector_classifiers(kernel: str, counts: tuple[int, ...], probab
         classlabels_ints=list(range(7, 7 + classes)),
         **(given if probabilities else {}),
     )
+
+
+@pytest.mark.parametrize("zeros", [0, 1])
+def test_one_hot_encoder_of_unknown_categories(zeros: int) -> None:
+    known, unknown = np.array([[1, 2], [3, 3]]), np.array([[1, 7], [2, 2]])
+    model = one_node("OneHotEncoder", {"x": known}, domain="ai.onnx.ml", opset=3, cats_int64s=[1, 2, 3], zeros=zeros)
+    check_against_onnx_runtime(model, {"x": known})
+    if zeros:
+        check_against_onnx_runtime(model, {"x": unknown})
+    else:
+        with pytest.raises(IngotError, match="must hold categories alone"):
+            run_compiled(model, {"x": unknown})

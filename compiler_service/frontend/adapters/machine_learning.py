@@ -98,13 +98,20 @@ def feature_vectorizer(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def one_hot_encoder(node: SourceNode, operands: Operands) -> Nodes:
-    """A column per category; unknown categories give zeros."""
+    """A column per category; unknown categories give zeros, or end the run where ``zeros`` is 0."""
     chain = Chain(node, operands)
     strings, x = chain.attribute("cats_strings"), node.inputs[0]
     categories = np.array(strings, object) if strings else np.array(chain.attribute("cats_int64s", ()), np.int64)
     x = x if strings else chain.add("Cast", x, to=DType.INT64)
     wide = chain.add("Unsqueeze", x, operands.int64s("axis", (-1,)))
     found = chain.add("Equal", wide, operands.constant("categories", categories))
+    if not chain.attribute("zeros"):
+        is_known = chain.add("ReduceMax", chain.add("Cast", found, to=DType.INT64), operands.int64s("axis", (-1,)))
+        unknown = chain.add(
+            "Sub", operands.int64s("one", (1,)), chain.add("Reshape", is_known, operands.int64s("flat", (-1,)))
+        )
+        unknown = chain.add("ReduceSum", unknown, operands.int64s("rows", (0,)), keepdims=1)
+        chain.require(unknown, 0, f"node '{node.title}': the input must hold categories alone, since zeros is 0")
     chain.as_output(chain.add("Cast", found, to=DType.FLOAT32))
     return tuple(chain.nodes)
 

@@ -20,9 +20,11 @@ from compiler_service.frontend.adapters import (
 )
 from compiler_service.frontend.adapters.microsoft import normalization as microsoft_normalization
 from compiler_service.frontend.adapters.microsoft.table import MICROSOFT
+from compiler_service.frontend.adapters.uses import EVERYWHERE
+from compiler_service.frontend.forms import Schema
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
-from compiler_service.frontend.schemas import WRITTEN_EARLY, Schema, find_schema
+from compiler_service.frontend.schemas import WRITTEN_EARLY, find_schema
 from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -127,17 +129,12 @@ def is_adapted(node: SourceNode) -> bool:
     return adaptation is not None and node.opset < adaptation.before
 
 
-IGNORED: Mapping[str, frozenset[str]] = MappingProxyType({"Range": frozenset({"stash_type"})})
-"""Attributes that change nothing here: Range computes in float32 at least whatever its ``stash_type``."""
-
-
 def adapt(node: SourceNode, operands: Operands) -> tuple[SourceNode, ...]:
     """``node`` in the newest form of its operator, possibly as several nodes in order.
 
     Raises:
         IngotError: UNSUPPORTED_OPSET for a form that has no adapter, UNSUPPORTED_ATTRIBUTE for a case it leaves out.
     """
-    node = node.with_(attributes=node.without("consumed_inputs"))  # a hint of opsets before 6
     if is_adapted(node):
         return ADAPTATIONS[node.qualified].adapt(node, operands)
     if not node.domain:
@@ -162,5 +159,5 @@ def _check_compatible(node: SourceNode) -> None:
 
 
 def _contains(newest: Schema, used: Schema) -> bool:
-    attributes = set(used.attributes) - {"consumed_inputs"}
+    attributes = set(used.attributes) - set(EVERYWHERE)
     return attributes <= set(newest.attributes) and len(used.inputs) <= len(newest.inputs)

@@ -78,8 +78,12 @@ def _linear_taps(x: Expr, border: _Border) -> list[Tap]:
 
 
 def _cubic_taps(x: Expr, border: _Border) -> list[Tap]:
-    """Keys, Cubic convolution interpolation for digital image processing (1981), with a = -0.75."""
-    x = border.coordinate(x)
+    """Keys, Cubic convolution interpolation for digital image processing (1981), with a = -0.75.
+
+    At the border each tap is brought into the image, not the coordinate: between the outer pixel and what repeats it the
+    curve still bends.
+    """
+    x = x if border.mode == "border" else border.coordinate(x)
     first = floored(x)
     part, start, a = x - first, cast(first, DType.INT64), -0.75
 

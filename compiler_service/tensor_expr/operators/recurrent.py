@@ -6,8 +6,29 @@ from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
 
+_FUNCTIONS = {1: 1, 3: 2, 4: 3}
+"""Number of gates -> number of activations."""
+_DEFAULT = ("Tanh", "Tanh")
+"""The standard's default of RNN, which has a name for both directions."""
 
-def _types(x: Tensor, r: Tensor, gates: int, layout: int, direction: str) -> tuple[Tensor, Tensor]:
+
+def _check(r: Tensor, gates: int, directions: int, activations: tuple[str, ...], hidden_size: int | None) -> None:
+    if activations not in ((), _DEFAULT) and len(activations) != _FUNCTIONS[gates] * directions:
+        count = f"{_FUNCTIONS[gates]} for each direction"
+        raise unsupported_attribute("activations", count, ", ".join(activations))
+    if hidden_size is not None and hidden_size != r.shape[2]:
+        raise unsupported_attribute("hidden_size", f"{r.shape[2]}, as R has it", str(hidden_size))
+
+
+def _types(
+    x: Tensor,
+    r: Tensor,
+    gates: int,
+    layout: int,
+    direction: str,
+    activations: tuple[str, ...],
+    hidden_size: int | None,
+) -> tuple[Tensor, Tensor]:
     """Y and Y_h for X and R."""
     if x.rank != 3 or r.rank != 3:
         raise mismatch("X and R must have 3 axes", "3 axes", f"{x.rank} and {r.rank}")
@@ -20,6 +41,7 @@ def _types(x: Tensor, r: Tensor, gates: int, layout: int, direction: str) -> tup
             f"[{directions}, {gates} * hidden, hidden]",
             f"[{', '.join(map(str, r.shape))}]",
         )
+    _check(r, gates, directions, activations, hidden_size)
     steps, batch = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
     y = (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden)
     y_h = (batch, directions, hidden) if layout else (directions, batch, hidden)
@@ -45,7 +67,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    y, y_h = _types(x, r, 4, layout, direction)
+    y, y_h = _types(x, r, 4, layout, direction, activations, hidden_size)
     return y, y_h, placeholder("y_c", y_h.shape, x.dtype)
 
 
@@ -66,7 +88,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    return _types(x, r, 3, layout, direction)
+    return _types(x, r, 3, layout, direction, activations, hidden_size)
 
 
 def rnn(
@@ -85,7 +107,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    return _types(x, r, 1, layout, direction)
+    return _types(x, r, 1, layout, direction, activations, hidden_size)
 
 
 OPERATORS = (Operator("LSTM", lstm), Operator("GRU", gru), Operator("RNN", rnn))

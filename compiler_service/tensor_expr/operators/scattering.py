@@ -166,11 +166,12 @@ def max_unpool(
 ) -> Tensor:
     """The inverse of MaxPool: elements go to their row-major positions in the whole image batch, the rest is 0.
 
-    Positions are those of the shape that the window implies; ``output_shape`` may be larger. An element stays in its own
-    image and channel.
+    Positions are those of the shape that the window implies; ``output_shape`` may be larger, and pads do not count beside it.
+    An element stays in its own image and channel.
     """
     rank = len(kernel_shape)
-    pads, strides = pads or (0,) * (2 * rank), strides or (1,) * rank
+    pads = (0,) * (2 * rank) if pads is None or output_shape is not None else pads
+    strides = strides or (1,) * rank
     spatial = [
         as_dim((lift(d) - 1) * s - (low + high) + k)
         for d, s, low, high, k in zip(x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True)

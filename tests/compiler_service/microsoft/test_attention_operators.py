@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
+from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.microsoft.foreign import RNG, Array, check, floats, model_of
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
@@ -137,3 +139,38 @@ def test_group_query_attention_of_packed_operands() -> None:
     lengths = [np.full(B, 3, np.int32), np.array(4, np.int32)]
     inputs = [floats(B, 1, (N + 4) * H), None, None, *past, *lengths]
     check("GroupQueryAttention", inputs, outputs=3, num_heads=N, kv_num_heads=2)
+
+
+@pytest.mark.parametrize("mask", [[5, 4, 1, 0], [5, 3, 0, 5, 10, 0, 5, 10]])
+def test_a_mask_of_bounds(mask: list[int]) -> None:
+    """Ends and starts of the rows; lengths of the rows and their sums."""
+    model, feeds = model_of("Attention", [X, WEIGHTS, BIAS, np.array(mask, np.int32)], constants=[1, 2], num_heads=N)
+    model.graph.input[0].type.tensor_type.shape.dim[0].dim_value = B
+    for found, expected in zip(run_compiled(model, feeds), run_onnx_runtime(model, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("rest", [[], [None, KEYS], [None, None, floats(B, N, S, 7)]])
+def test_the_products_of_multi_head_attention(rest: list[Array | None]) -> None:
+    inputs = [QUERY, KEY, VALUE, *rest]
+    model, feeds = model_of("MultiHeadAttention", inputs, (True, False, False, True), num_heads=N)
+    for output in model.graph.output:
+        output.type.tensor_type.elem_type = onnx.TensorProto.FLOAT
+    for found, expected in zip(run_compiled(model, feeds), run_onnx_runtime(model, feeds), strict=True):
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=2e-3)
+
+
+def test_a_weak_filter_of_masked_keys_does_not_uncover_the_future() -> None:
+    check(
+        "Attention", [X, WEIGHTS, BIAS, ROWS], constants=[1, 2], num_heads=N, mask_filter_value=-1.0, unidirectional=1
+    )
+
+
+@pytest.mark.parametrize(("op", "index"), [("Attention", 6), ("MultiHeadAttention", 8), ("MultiHeadAttention", 9)])
+def test_buffers_that_past_and_present_share_are_refused(op: str, index: int) -> None:
+    inputs: list[Array | None] = [X, WEIGHTS, BIAS] if op == "Attention" else [QUERY, KEY, VALUE]
+    inputs += [None] * (index - len(inputs)) + [np.array([1], np.int32)]
+    model, feeds = model_of(op, inputs, num_heads=N)
+    with pytest.raises(IngotError, match="past key and value") as caught:
+        run_compiled(model, feeds, 0)
+    assert caught.value.code is ErrorCode.UNSUPPORTED_ATTRIBUTE

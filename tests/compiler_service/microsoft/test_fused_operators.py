@@ -64,6 +64,19 @@ def test_the_sum_before_normalisation_is_an_output(op: str) -> None:
     check(op, [X, SKIP, GAMMA], outputs=(True, False, False, True), epsilon=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("op", "outputs"),
+    [
+        ("SkipLayerNormalization", (True, True, True, True)),
+        ("SkipSimplifiedLayerNormalization", (True, False, True, True)),
+    ],
+)
+def test_statistics_of_the_rows(op: str, outputs: tuple[bool, ...]) -> None:
+    check(op, [X, SKIP, GAMMA], outputs=outputs, epsilon=1e-3)
+    if op == "SkipSimplifiedLayerNormalization":
+        check("SimplifiedLayerNormalization", [X, GAMMA], outputs=2, domain="", standard=13, epsilon=1e-3)
+
+
 @pytest.mark.parametrize("axis", [-1, 2])
 def test_simplified_layer_normalization_in_the_standard_domain(axis: int) -> None:
     check("SimplifiedLayerNormalization", [X, GAMMA], domain="", standard=13, axis=axis, epsilon=1e-5)

@@ -36,7 +36,7 @@ def quick_gelu(node: SourceNode, operands: Operands) -> Nodes:
     """``x * sigmoid(alpha * x)``"""
     chain = Chain(node, operands)
     x = node.inputs[0]
-    inner = chain.add("Mul", x, operands.like("alpha", chain.attribute("alpha", 1.702), x))
+    inner = chain.add("Mul", x, operands.like("alpha", chain.attribute("alpha"), x))
     chain.as_output(chain.add("Mul", x, chain.add("Sigmoid", inner)))
     return tuple(chain.nodes)
 

@@ -1,4 +1,4 @@
-"""Attention with its projections, with separate operands, with shared key heads, and rotary embedding."""
+"""Attention with its projections and with separate operands, and rotary embedding."""
 
 from __future__ import annotations
 
@@ -13,6 +13,9 @@ from compiler_service.frontend.operands import Operands
 from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]
+
+_PRODUCTS = 3
+"""The output of MultiHeadAttention that holds the products before the softmax."""
 
 
 def static(operands: Operands, name: str, axis: int) -> int:
@@ -30,6 +33,7 @@ def static(operands: Operands, name: str, axis: int) -> int:
 def attention(node: SourceNode, operands: Operands) -> Nodes:
     """Inputs: input [b, s, d], weights [d, 3h], bias [3h], mask, past [2, b, n, p, h / n], attention_bias."""
     chain = Chain(node, operands)
+    _refuse_inputs(chain, 6)
     x, weights, bias = node.inputs[0], node.inputs[1], node.input(2)
     projected = chain.add("MatMul", x, weights)
     projected = chain.add("Add", projected, bias) if bias else projected
@@ -40,40 +44,43 @@ def attention(node: SourceNode, operands: Operands) -> Nodes:
 def self_attention(chain: Chain, projected: str, width: int, like: str, rest: tuple[str, str, str]) -> None:
     """From the projections ``[b, s, width]`` side by side to the outputs; ``rest``: mask, past, attention bias."""
     operands, (mask, past, added) = chain.operands, rest
-    _refuse(chain, "do_rotary", "past_present_share_buffer")
     heads = chain.attribute("num_heads")
     sizes = chain.attribute("qkv_hidden_sizes") or (width // 3,) * 3
     parts = chain.add_many("Split", (projected, operands.int64s("sizes", sizes)), 3, axis=-1)
-    core = _core(chain, like, sizes[0] // heads)
+    core = core_of(chain, like, sizes[0] // heads)
     query, key, value = (core.split(p, heads) for p in parts)
     if past:
         halves = chain.add_many("Split", (past,), 2, axis=0, num_outputs=2)
         before = [chain.add("Squeeze", h, operands.int64s("pair", (0,))) for h in halves]
         key, value = (chain.add("Concat", b, new, axis=2) for b, new in zip(before, (key, value), strict=True))
-    pair = [chain.add("Unsqueeze", v, operands.int64s("pair", (0,))) for v in (key, value)]
-    chain.as_output(chain.add("Concat", *pair, axis=0), 1)
+    if chain.node.outputs[1:2] and chain.node.outputs[1]:
+        pair = [chain.add("Unsqueeze", v, operands.int64s("pair", (0,))) for v in (key, value)]
+        chain.as_output(chain.add("Concat", *pair, axis=0), 1)
     if mask:
         core.mask_padding(mask, key, operands.shape(chain.node.inputs[0])[0])
     _finish(core, added, query, key, value)
 
 
-def _core(chain: Chain, like: str, width: int) -> Heads:
+def _refuse_inputs(chain: Chain, *indices: int) -> None:
+    """Lengths of buffers that past and present share, and the beams of their rows."""
+    for name in filter(None, map(chain.node.input, indices)):
+        raise chain.operands.unsupported("inputs", "past key and value that the output extends", name)
+
+
+def core_of(chain: Chain, like: str, width: int) -> Heads:
     scale = chain.attribute("scale", 0.0) or 1 / math.sqrt(width)
-    return Heads(chain, like, scale, chain.attribute("mask_filter_value", -10000.0))
+    lowest = -65504.0 if chain.operands.dtype(like) is DType.FLOAT16 else float(np.finfo(np.float32).min)
+    return Heads(chain, like, scale, chain.attribute("mask_filter_value", -10000.0), lowest)
 
 
 def _finish(core: Heads, added: str, query: str, key: str, value: str) -> None:
-    if core.chain.attribute("unidirectional", 0):
+    if core.chain.attribute("unidirectional"):
         core.mask_future(query, key)
     if added:
         core.biases.append(added)
-    core.chain.as_output(core.attend(query, key, value))
-
-
-def _refuse(chain: Chain, *attributes: str) -> None:
-    for name in attributes:
-        if chain.attribute(name, 0):
-            raise chain.operands.unsupported(name, "0", str(chain.attribute(name)))
+    products = core.biased(core.products(query, key))
+    core.chain.as_output(products, _PRODUCTS)
+    core.chain.as_output(core.weighted(core.weights(products), value))
 
 
 def multi_head_attention(node: SourceNode, operands: Operands) -> Nodes:
@@ -84,13 +91,10 @@ def multi_head_attention(node: SourceNode, operands: Operands) -> Nodes:
     """
     chain = Chain(node, operands)
     heads, query = chain.attribute("num_heads"), node.inputs[0]
-    if any(node.input(i) for i in (8, 9)) or any(o for o in node.outputs[3:4]):
-        raise operands.unsupported(
-            "inputs", "past key and value that the output extends", "buffers shared with outputs"
-        )
+    _refuse_inputs(chain, 8, 9)
     packed = operands.rank(query) == 5
     width = static(operands, query, 4) if packed else static(operands, query, 2) // heads
-    core = _core(chain, query, width)
+    core = core_of(chain, query, width)
     parts = _operands_of(core, heads, width)
     presents = []
     for index, (own, past) in enumerate(zip(parts[1:], (node.input(6), node.input(7)), strict=True), 1):
@@ -136,7 +140,6 @@ def _picked(chain: Chain, packed: str, number: int) -> str:
 def rotary_embedding(node: SourceNode, operands: Operands) -> Nodes:
     """Inputs: x, positions ``[b, s]`` or one offset ``[1]``, tables of cosines and sines ``[positions, h / 2]``."""
     chain = Chain(node, operands)
-    _refuse(chain, "is_packed_batching")
     x, positions, cosines, sines = node.inputs
     if operands.rank(positions) == 1:
         core = Heads(chain, x, 1.0)
@@ -156,103 +159,3 @@ def rotated(chain: Chain, x: str, tables: tuple[str, str, str], heads: int, inte
         heads = static(operands, x, 2) // (2 * static(operands, cosines, 1))
     attributes = {"interleaved": chain.attribute(interleaved, 0), "num_heads": heads, "rotary_embedding_dim": turned}
     return chain.add("RotaryEmbedding", x, cosines, sines, positions, **attributes)
-
-
-_UNIFORM = "the rows of a batch must have as many tokens as total_sequence_length says, unless none came before"
-
-
-def group_query_attention(node: SourceNode, operands: Operands) -> Nodes:
-    """Inputs: query, key, value, past key and value ``[b, kv, p, h]``, seqlens_k ``[b]``, total_sequence_length,
-    cosines, sines, position_ids, attention_bias.
-
-    Where keys came before, every row of the batch has as many: rows that are padded on the right are for the first call.
-    """
-    chain = Chain(node, operands)
-    _refuse(chain, "smooth_softmax", "qk_output", "k_quant_type", "v_quant_type")
-    if node.input(11):
-        raise operands.unsupported("head_sink", "none", node.input(11))
-    heads, groups = chain.attribute("num_heads"), chain.attribute("kv_num_heads")
-    query = node.inputs[0]
-    packed = not node.input(1)
-    width = static(operands, query, 2) // (heads + 2 * groups if packed else heads)
-    core = _core(chain, query, width)
-    core.softcap, core.filtered = chain.attribute("softcap", 0.0), -1e30 if _is_wide(operands, query) else -60000.0
-    parts: tuple[str, ...] = node.inputs[:3]
-    if packed:
-        sizes = operands.int64s("sizes", (heads * width, groups * width, groups * width))
-        parts = chain.add_many("Split", (query, sizes), 3, axis=-1)
-    total = chain.add("Reshape", chain.add("Cast", node.inputs[6], to=DType.INT64), operands.int64s("one", (1,)))
-    own = chain.add("Shape", query, start=1, end=2)
-    before = chain.add("Sub", total, own)
-    _check_uniform(chain, total, before)
-    split = [core.split(p, n) for p, n in zip(parts, (heads, groups, groups), strict=True)]
-    if chain.attribute("do_rotary", 0):
-        tables = (_positions(core, before, own), node.inputs[7], node.inputs[8])
-        split[:2] = [
-            rotated(chain, p, tables, n, "rotary_interleaved") for p, n in zip(split, (heads, groups), strict=False)
-        ]
-    key, value = (_extended(chain, index, split[index], before, total) for index in (1, 2))
-    lengths = chain.add("Cast", node.inputs[5], to=DType.INT64)
-    lengths = chain.add("Reshape", lengths, operands.int64s("rows", (-1, 1, 1, 1)))
-    core.mask_where(chain.add("Greater", core.positions(key), lengths))
-    core.mask_future(split[0], key, max(0, chain.attribute("local_window_size", -1)))
-    if node.input(10):
-        core.biases.append(node.input(10))
-    key, value = (_repeated(chain, v, heads // groups) for v in (key, value))
-    chain.as_output(core.attend(split[0], key, value))
-    return tuple(chain.nodes)
-
-
-def _is_wide(operands: Operands, name: str) -> bool:
-    return operands.dtype(name) is not DType.FLOAT16
-
-
-def _check_uniform(chain: Chain, total: str, before: str) -> None:
-    """``max(total - 1 - seqlens_k) * min(before, 1)`` must be 0."""
-    operands = chain.operands
-    lengths, one = chain.add("Cast", chain.node.inputs[5], to=DType.INT64), operands.int64s("one", (1,))
-    shortest = chain.add("ReduceMin", chain.add("Reshape", lengths, operands.int64s("flat", (-1,))), keepdims=1)
-    missing = chain.add("Sub", chain.add("Sub", total, one), shortest)
-    chain.require(chain.add("Mul", missing, chain.add("Min", before, one)), 0, f"node '{chain.node.title}': {_UNIFORM}")
-
-
-def _positions(core: Heads, before: str, own: str) -> str:
-    """int64 ``[b, s]``"""
-    chain = core.chain
-    if chain.node.input(9):
-        return chain.node.input(9)
-    rows = chain.add("Shape", chain.node.inputs[0], start=0, end=1)
-    return chain.add("Expand", chain.add("Add", core.count(own), before), chain.add("Concat", rows, own, axis=0))
-
-
-def _extended(chain: Chain, index: int, own: str, before: str, total: str) -> str:
-    """The keys or values so far; the output ``present`` is as long as the buffer ``past`` where that is longer."""
-    past = chain.node.input(index + 2)
-    if not past:
-        chain.as_output(own, index)
-        return own
-    operands = chain.operands
-    axis, first, end = (
-        operands.int64s(n, (v,)) for n, v in (("axis", 2), ("first", 0), ("end", np.iinfo(np.int64).max))
-    )
-    found = chain.add("Concat", chain.add("Slice", past, first, before, axis), own, axis=2)
-    if chain.node.outputs[index : index + 1] and chain.node.outputs[index]:
-        rest = chain.add("Slice", past, total, end, axis)
-        chain.as_output(chain.add("Concat", found, rest, axis=2), index)
-    return found
-
-
-def _repeated(chain: Chain, x: str, times: int) -> str:
-    """``[b, kv, t, h]`` to ``[b, kv * times, t, h]``, every head ``times`` times."""
-    if times == 1:
-        return x
-    operands = chain.operands
-    wide = chain.add("Unsqueeze", x, operands.int64s("copies", (2,)))
-    wide = chain.add("Expand", wide, operands.int64s("times", (1, 1, times, 1, 1)))
-    shape = chain.add("Shape", x)
-    batch, groups, rest = (
-        chain.add("Slice", shape, operands.int64s("a", (a,)), operands.int64s("b", (b,)))
-        for a, b in ((0, 1), (1, 2), (2, 4))
-    )
-    count = chain.add("Mul", groups, operands.int64s("times", (times,)))
-    return chain.add("Reshape", wide, chain.add("Concat", batch, count, rest, axis=0), allowzero=1)

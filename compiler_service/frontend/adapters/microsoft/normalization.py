@@ -27,7 +27,7 @@ def skip_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
         inputs,
         asked,
         axis=-1,
-        epsilon=chain.attribute("epsilon", 1e-12),
+        epsilon=chain.attribute("epsilon"),
         stash_type=DType.FLOAT32,
     )
     for index, result in enumerate(results):
@@ -38,22 +38,32 @@ def skip_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
 def skip_simplified_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
     """``rms_norm(input + skip + bias)``; inputs input, skip, gamma, bias."""
     chain = Chain(node, operands)
+    if node.outputs[1:2] and node.outputs[1]:
+        raise operands.unsupported("outputs", "no mean, which this normalisation does without", node.outputs[1])
     total = _skipped(chain, node.input(3))
-    _refuse_statistics(chain, (1, 2))
-    epsilon = chain.attribute("epsilon", 1e-12)
-    normal = chain.add("RMSNormalization", total, node.inputs[2], axis=-1, epsilon=epsilon, stash_type=DType.FLOAT32)
-    chain.as_output(normal)
+    _root_mean_square(chain, total, node.inputs[2], -1, 2)
     return tuple(chain.nodes)
 
 
 def simplified_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
     """``rms_norm(x)``: an operator that ONNX Runtime writes into the standard domain."""
     chain = Chain(node, operands)
-    _refuse_statistics(chain, (1,))
-    axis, epsilon = chain.attribute("axis", -1), chain.attribute("epsilon", 1e-5)
-    normal = chain.add("RMSNormalization", *node.inputs, axis=axis, epsilon=epsilon, stash_type=DType.FLOAT32)
-    chain.as_output(normal)
+    _root_mean_square(chain, node.inputs[0], node.inputs[1], chain.attribute("axis"), 1)
     return tuple(chain.nodes)
+
+
+def _root_mean_square(chain: Chain, x: str, scale: str, axis: int, deviation: int) -> None:
+    """The normalised tensor, and the reciprocal of what it was divided by as output ``deviation``, if that is asked for."""
+    epsilon, outputs = chain.attribute("epsilon"), chain.node.outputs
+    normal = chain.add("RMSNormalization", x, scale, axis=axis, epsilon=epsilon, stash_type=DType.FLOAT32)
+    chain.as_output(normal)
+    if outputs[deviation : deviation + 1] and outputs[deviation]:
+        rank = chain.operands.rank(chain.node.inputs[0])
+        axes = chain.operands.int64s("axes", tuple(range(axis % rank, rank)))
+        wide = chain.add("Cast", x, to=DType.FLOAT32)
+        mean = chain.add("ReduceMean", chain.add("Mul", wide, wide), axes, keepdims=1)
+        root = chain.add("Sqrt", chain.add("Add", mean, chain.constant("epsilon", epsilon)))
+        chain.as_output(chain.add("Reciprocal", root), deviation)
 
 
 def _skipped(chain: Chain, bias: str) -> str:
@@ -62,13 +72,6 @@ def _skipped(chain: Chain, bias: str) -> str:
     total = chain.add("Add", total, bias) if bias else total
     chain.as_output(total, _SUM)
     return total
-
-
-def _refuse_statistics(chain: Chain, outputs: tuple[int, ...]) -> None:
-    """Mean and deviation are for training."""
-    asked = [o for i in outputs for o in chain.node.outputs[i : i + 1] if o]
-    if asked:
-        raise chain.operands.unsupported("outputs", "the normalised tensor and the sum", ", ".join(asked))
 
 
 def embed_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
@@ -86,7 +89,7 @@ def embed_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
     total = chain.add("Add", chain.add("Gather", words, ids, axis=0), placed)
     if segments:
         total = chain.add("Add", total, chain.add("Gather", kinds, segments, axis=0))
-    epsilon = chain.attribute("epsilon", 1e-12)
+    epsilon = chain.attribute("epsilon")
     chain.as_output(
         chain.add("LayerNormalization", total, gamma, beta, axis=-1, epsilon=epsilon, stash_type=DType.FLOAT32)
     )

@@ -17,7 +17,7 @@ def fused_matmul(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     a, b = (_turned(chain, name, side) for name, side in zip(node.inputs, "AB", strict=True))
     product = chain.add("MatMul", a, b)
-    alpha = chain.attribute("alpha", 1.0)
+    alpha = chain.attribute("alpha")
     if alpha != 1.0:
         product = chain.add("Mul", product, operands.like("alpha", alpha, node.inputs[0]))
     chain.as_output(product)

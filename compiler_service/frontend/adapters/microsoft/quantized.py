@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from compiler_service.frontend.adapters.chain import Chain
@@ -47,38 +45,40 @@ def unary(node: SourceNode, operands: Operands) -> Nodes:
     """QLinearSigmoid, QLinearLeakyRelu, pools and means: inputs X, scale, zero point, scale and zero point of Y."""
     chain = Chain(node, operands)
     op = node.op.removeprefix("QLinear")
-    kept = node.without("channels_last", "opset")
+    kept = node.without("channels_last")
     x = floats(chain, 0)
-    turned = bool(chain.attribute("channels_last", 0))
+    turned = bool(chain.attribute("channels_last"))
     rank = operands.rank(node.inputs[0])
     if turned:
         x = chain.add("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
     if op.startswith("Reduce"):
         axes = kept.pop("axes", ())
         inputs = (x, operands.int64s("axes", axes)) if axes else (x,)
-        result = chain.add(op, *inputs, **{"keepdims": 1, **kept})
+        result = chain.add(op, *inputs, **kept)
     else:
-        defaults: dict[str, Any] = {"alpha": 0.01} if op == "LeakyRelu" else {"axis": -1} if op == "Softmax" else {}
-        result = chain.add(op, x, **{**defaults, **kept})
+        result = chain.add(op, x, **kept)
     if turned:
         result = chain.add("Transpose", result, perm=(0, *range(2, rank), 1))
     chain.as_output(quantized(chain, result, 3))
     return tuple(chain.nodes)
 
 
+_BY_AXIS = 13
+"""From this opset on Softmax is one along an axis; before, the input was seen as 2-D from the axis on."""
+
+
 def softmax(node: SourceNode, operands: Operands) -> Nodes:
-    """QLinearSoftmax: ``opset`` tells which form; before 13 the input is seen as 2-D from ``axis`` on."""
-    if chain_opset(node) >= 13:
-        return unary(node, operands)
-    axis = node.attributes.get("axis", 1)
-    rank = operands.rank(node.inputs[0])
-    if axis % rank != rank - 1:
-        raise operands.unsupported("axis", "the last axis, or opset 13", str(axis))
-    return unary(node.with_(attributes={**node.attributes, "axis": -1}), operands)
-
-
-def chain_opset(node: SourceNode) -> int:
-    return int(node.attributes.get("opset", 0))
+    """QLinearSoftmax: ``opset`` tells which form."""
+    chain = Chain(node, operands)
+    rank, axis = operands.rank(node.inputs[0]), chain.attribute("axis")
+    x = floats(chain, 0)
+    if chain.attribute("opset") >= _BY_AXIS or axis % rank == rank - 1:
+        found = chain.add("Softmax", x, axis=axis)
+    else:
+        flat = chain.add("Softmax", chain.add("Flatten", x, axis=axis % rank), axis=-1)
+        found = chain.add("Reshape", flat, chain.add("Shape", node.inputs[0]), allowzero=1)
+    chain.as_output(quantized(chain, found, 3))
+    return tuple(chain.nodes)
 
 
 def concat(node: SourceNode, operands: Operands) -> Nodes:
@@ -103,7 +103,7 @@ def convolution(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     x, *rest = node.inputs
     rank = operands.rank(x)
-    if not chain.attribute("channels_last", 0):
+    if not chain.attribute("channels_last"):
         return (node.with_(domain="", attributes=node.without("channels_last")),)
     first = chain.add("Transpose", x, perm=(0, rank - 1, *range(1, rank - 1)))
     result = chain.add("QLinearConv", first, *rest, **node.without("channels_last"))
@@ -148,12 +148,12 @@ def gemm(node: SourceNode, operands: Operands) -> Nodes:
     """QGemm: inputs A, scale, zero point, B, scale, zero point, C in int32, scale and zero point of Y (float without)."""
     chain = Chain(node, operands)
     a, b = node.inputs[0], node.inputs[3]
-    a = chain.add("Transpose", a, perm=(1, 0)) if chain.attribute("transA", 0) else a
-    b = chain.add("Transpose", b, perm=(1, 0)) if chain.attribute("transB", 0) else b
+    a = chain.add("Transpose", a, perm=(1, 0)) if chain.attribute("transA") else a
+    b = chain.add("Transpose", b, perm=(1, 0)) if chain.attribute("transB") else b
     total = chain.add("MatMulInteger", a, b, *_zeros(node.input(2), node.input(5)))
     total = chain.add("Add", total, node.input(6)) if node.input(6) else total
     scale = chain.add(
-        "Mul", chain.add("Mul", node.inputs[1], node.inputs[4]), chain.constant("alpha", chain.attribute("alpha", 1.0))
+        "Mul", chain.add("Mul", node.inputs[1], node.inputs[4]), chain.constant("alpha", chain.attribute("alpha"))
     )
     result = chain.add("Mul", chain.add("Cast", total, to=DType.FLOAT32), scale)
     chain.as_output(quantized(chain, result, 7) if node.input(7) else result)
@@ -176,8 +176,7 @@ def lstm(node: SourceNode, operands: Operands) -> Nodes:
         inputs[index] = chain.add("Transpose", wide, perm=(0, 2, 1))
     while not inputs[-1]:
         inputs.pop()
-    defaults = {"direction": "forward", "input_forget": 0}
-    results = chain.add_many("LSTM", inputs, 3, **{**defaults, **node.attributes})
+    results = chain.add_many("LSTM", inputs, 3, **node.attributes)
     for index, result in enumerate(results):
         chain.as_output(result, index)
     return tuple(chain.nodes)
@@ -196,77 +195,3 @@ def attention(node: SourceNode, operands: Operands) -> Nodes:
     projected = _product(chain, x, weights, _zeros(x_zero, w_zero), (x_scale, w_scale), bias)
     self_attention(chain, projected, static(operands, weights, 1), bias, (mask, past, ""))
     return tuple(chain.nodes)
-
-
-def matmul_nbits(node: SourceNode, operands: Operands) -> Nodes:
-    """Weights ``[n, blocks, block / 2]`` of 4 bits, two to a byte, the lower first: unpacked, scaled by blocks, multiplied.
-
-    Inputs: A, B, scales ``[n * blocks]``, zero points (packed as B, or of the type of A), g_idx, bias.
-    """
-    chain = Chain(node, operands)
-    get = chain.attribute
-    columns, rows, block, bits = get("N"), get("K"), get("block_size"), get("bits", 4)
-    _, packed, scales, zeros, order = (node.input(i) for i in range(5))
-    if order or bits not in (4, 8):
-        raise operands.unsupported("bits, g_idx", "4 or 8 bits in the order of the columns", f"{bits} bits, {order}")
-    blocks = -(-rows // block)
-    codes = _unpacked(chain, packed, (columns, blocks * block), bits)
-    codes = _first(chain, codes, rows, blocks * block)
-    factor = chain.add("Reshape", scales, operands.int64s("shape", (columns, blocks)))
-    if not zeros:
-        centre = operands.constant("centre", np.array(1 << (bits - 1), np.uint8))
-    elif operands.dtype(zeros) is DType.UINT8:
-        count = -(-blocks * bits // 8) * (8 // bits)
-        centre = _turned(chain, _first(chain, _unpacked(chain, zeros, (columns, count), bits), blocks, count))
-    else:
-        return _with_float_zeros(chain, codes, factor, zeros)
-    wide = chain.add("Cast", _turned(chain, factor), to=DType.FLOAT32)
-    weight = chain.add("DequantizeLinear", _turned(chain, codes), wide, centre, axis=0, block_size=block)
-    return _multiplied(chain, weight)
-
-
-def _with_float_zeros(chain: Chain, codes: str, factor: str, zeros: str) -> Nodes:
-    """:func:`matmul_nbits` with zero points that are no codes themselves: for each block ``code * scale - zero * scale``."""
-    operands, get = chain.operands, chain.attribute
-    columns, rows, block = get("N"), get("K"), get("block_size")
-    blocks = -(-rows // block)
-    wide = chain.add("Cast", factor, to=DType.FLOAT32)
-    shape = operands.int64s("shape", (columns, blocks))
-    least = chain.add("Mul", chain.add("Cast", chain.add("Reshape", zeros, shape), to=DType.FLOAT32), wide)
-    each = chain.add("Reshape", least, operands.int64s("each", (columns, blocks, 1)))
-    spread = chain.add("Expand", each, operands.int64s("spread", (columns, blocks, block)))
-    spread = chain.add("Reshape", spread, operands.int64s("table", (columns, blocks * block)))
-    scaled = chain.add("DequantizeLinear", _turned(chain, codes), _turned(chain, wide), axis=0, block_size=block)
-    return _multiplied(chain, chain.add("Sub", scaled, _turned(chain, _first(chain, spread, rows, blocks * block))))
-
-
-def _multiplied(chain: Chain, weight: str) -> Nodes:
-    """The product of the first input and ``weight``, and the bias, which is the sixth."""
-    x, bias = chain.node.input(0), chain.node.input(5)
-    dtype = chain.operands.dtype(x)
-    result = chain.add("MatMul", x, weight if dtype is DType.FLOAT32 else chain.add("Cast", weight, to=dtype))
-    chain.as_output(chain.add("Add", result, bias) if bias else result)
-    return tuple(chain.nodes)
-
-
-def _turned(chain: Chain, x: str) -> str:
-    return chain.add("Transpose", x, perm=(1, 0))
-
-
-def _first(chain: Chain, x: str, count: int, extent: int) -> str:
-    """The first ``count`` of the ``extent`` columns of ``x``."""
-    if count == extent:
-        return x
-    ends = (chain.operands.int64s(name, (number,)) for name, number in (("first", 0), ("count", count), ("axis", 1)))
-    return chain.add("Slice", x, *ends)
-
-
-def _unpacked(chain: Chain, packed: str, shape: tuple[int, ...], bits: int) -> str:
-    """Codes of ``bits`` in bytes, as uint8 in ``shape``."""
-    operands = chain.operands
-    if bits == 8:
-        return chain.add("Reshape", packed, operands.int64s("shape", shape))
-    flat = chain.add("Reshape", packed, operands.int64s("column", (-1, 1)))
-    low = chain.add("Mod", flat, operands.constant("sixteen", np.array(16, np.uint8)))
-    high = chain.add("Div", flat, operands.constant("sixteen", np.array(16, np.uint8)))
-    return chain.add("Reshape", chain.add("Concat", low, high, axis=1), operands.int64s("shape", shape))

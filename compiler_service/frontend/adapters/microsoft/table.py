@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from compiler_service.frontend.adapters.microsoft import activations, attention, normalization, products, quantized
+from compiler_service.frontend.adapters.microsoft import (
+    activations,
+    attention,
+    blockwise,
+    grouped,
+    normalization,
+    products,
+    quantized,
+)
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.operands import Operands
 
@@ -23,10 +31,11 @@ MICROSOFT: Mapping[str, Callable[[SourceNode, Operands], tuple[SourceNode, ...]]
         "FusedConv": products.fused_conv,
         "FusedGemm": products.fused_gemm,
         "FusedMatMul": products.fused_matmul,
+        "GatherBlockQuantized": blockwise.gather_block_quantized,
         "Gelu": activations.gelu,
-        "GroupQueryAttention": attention.group_query_attention,
+        "GroupQueryAttention": grouped.group_query_attention,
         "MatMulIntegerToFloat": quantized.matmul_integer_to_float,
-        "MatMulNBits": quantized.matmul_nbits,
+        "MatMulNBits": blockwise.matmul_nbits,
         "MultiHeadAttention": attention.multi_head_attention,
         "NhwcConv": products.nhwc_conv,
         "NhwcFusedConv": products.nhwc_conv,
