@@ -71,6 +71,9 @@ class Window:
         if not self.ceil_mode:
             return as_dim(free // self.stride + 1)
         starts = (lift(self.extent) + self.before - 1) // self.stride + 1
+        gap = as_dim(lift(self.after) + self.stride - self.reach)
+        if isinstance(gap, int) and gap >= 0:  # the window from the last start on reaches the end of the padding
+            return as_dim(starts)
         return as_dim(minimum(ceil_div(free, self.stride) + 1, starts))
 
     @property
