@@ -30,6 +30,8 @@ class CompileOptions:
             weights become 1.75 times as large.
         denormals: whether float32 and float64 results below the least normal number are kept, which costs x86 a hundred times
             the time of an operation whose result is one; else they are zero there. Those that a model reads always count.
+        overridable: names of initializers that the graph lists among its inputs and that a caller may give in place of them;
+            None: all of them where they are few numbers and the model compiles without knowing them, else none.
         tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
     """
 
@@ -42,6 +44,7 @@ class CompileOptions:
     winograd: bool = True
     strassen: bool = True
     denormals: bool = False
+    overridable: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.opt_level not in OPT_LEVELS:
@@ -93,8 +96,9 @@ class CompileOptions:
         if "shapes" in values:
             shapes = dict(values["shapes"]).items()  # an empty string stands for None where that cannot travel
             values["shapes"] = {str(k): tuple(None if d == "" else d for d in v) for k, v in shapes}
-        if "disabled_passes" in values:
-            values["disabled_passes"] = tuple(values["disabled_passes"])
+        for name in ("disabled_passes", "overridable"):
+            if values.get(name) is not None:
+                values[name] = tuple(values[name])
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -102,8 +106,12 @@ class CompileOptions:
         data = asdict(self)
         data["shapes"] = {k: list(v) for k, v in self.shapes.items()}
         data["disabled_passes"] = list(self.disabled_passes)
+        if self.overridable is None:
+            del data["overridable"]
+        else:
+            data["overridable"] = list(self.overridable)
         return data
 
     @property
     def import_options(self) -> ImportOptions:
-        return ImportOptions(shapes=self.shapes)
+        return ImportOptions(shapes=self.shapes, overridable=self.overridable)

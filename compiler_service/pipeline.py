@@ -227,8 +227,10 @@ def verify_artifact(artifact: Artifact, source: ModelSource, options: CompileOpt
 
     def interpreter() -> Oracle:
         module = import_model(source, options.import_options, inference())
-        names = [v.name for v in module.graph.inputs]
-        return lambda arrays: run_graph(module.graph, dict(zip(names, arrays, strict=True)))
+        inputs = list(zip(module.input_names, module.graph.inputs, strict=True))
+        names = [v.name for n, v in inputs if n not in module.defaults]
+        defaults = {v.name: module.defaults[n] for n, v in inputs if n in module.defaults}
+        return lambda arrays: run_graph(module.graph, defaults | dict(zip(names, arrays, strict=True)))
 
     with typed_faults():
         return verify(artifact, source, interpreter)

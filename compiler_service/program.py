@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -74,9 +74,10 @@ def build_program(
     for variant, way in zip(reversed(variants[:-1]), reversed(ways[:-1]), strict=True):
         steps = (Branch(variant.condition, (*way.checks(variant, common), *way.steps), steps),)
         arena_size = as_dim(select(not_equal(lift(variant.condition), 0), lift(way.arena_size), lift(arena_size)))
+    inputs = _inputs(module, specs, weights)
     plan = Plan(
         name=name,
-        inputs=_specs(module, module.input_names, module.graph.inputs),
+        inputs=inputs,
         outputs=_specs(module, module.output_names, _outputs(variants)),
         symbols=_symbol_sources(module.graph.inputs),
         constraints=tuple(common.values()),
@@ -95,6 +96,22 @@ def build_program(
         strings=module.strings,
     )
     return Program(plan, weights)
+
+
+def _inputs(module: Module, buffers: list[BufferSpec], weights: Weights) -> tuple[TensorSpec, ...]:
+    """The inputs; what is taken where the caller gives none is a weight, in a buffer of its own."""
+    found = []
+    for spec, given in zip(_specs(module, module.input_names, module.graph.inputs), module.graph.inputs, strict=True):
+        array = module.defaults.get(spec.name)
+        if array is not None:
+            argument = placeholder(given.name, array.shape, given.dtype)
+            value = Value(given.name, TensorType(given.dtype, array.shape))
+            offset = weights.place(value, array, argument, Preparation())
+            spec = replace(spec, default=len(buffers))
+            shape, size = array.shape, array.nbytes
+            buffers.append(BufferSpec(Storage.WEIGHT, given.dtype, shape, size, offset, name=given.name))
+        found.append(spec)
+    return tuple(found)
 
 
 @dataclass(frozen=True)

@@ -78,7 +78,8 @@ def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Orac
         directory = Path(folder)
         write_artifact(directory / "artifact", artifact)
         for sizes in _candidate_sizes(artifact.plan):
-            inputs = make_inputs(artifact.plan.inputs, sizes, artifact.plan.strings)
+            required = [s for s in artifact.plan.inputs if not s.is_optional]
+            inputs = make_inputs(required, sizes, artifact.plan.strings)
             answer = _run(directory, inputs)
             if answer is None:
                 continue

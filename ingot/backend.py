@@ -21,12 +21,13 @@ class IngotModel(BackendRep):  # type: ignore[misc]
         self._model = model
 
     def run(self, inputs: Any, **options: Any) -> tuple[Array, ...]:
-        """Outputs in the order of the graph, for one array per input in the order of the graph or by name.
+        """Outputs in the order of the graph, for one array per input that has no default in the order of the graph, or by name.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the inputs do not fit the model.
         """
-        return tuple(self._model.run(_feeds([spec.name for spec in self._model.inputs], inputs)).values())
+        required = [spec.name for spec in self._model.inputs if not spec.is_optional]
+        return tuple(self._model.run(_feeds(required, inputs)).values())
 
 
 class IngotBackend(Backend):  # type: ignore[misc]

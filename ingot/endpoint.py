@@ -59,9 +59,13 @@ class Endpoint:
         """Inputs of a model as it is served; ``-1`` stands for an extent that may vary."""
         if self._channel is None:
             found = self._get(f"{_path(model, version)}")["inputs"]
-            return tuple(_info(t["name"], t["datatype"], t["shape"]) for t in found)
+            given = self._get(f"{_path(model, version)}/config")["input"]
+            optional = {t["name"] for t in given if t.get("optional")}
+            return tuple(_info(t["name"], t["datatype"], t["shape"], t["name"] in optional) for t in found)
         metadata = self._call("ModelMetadata", pb.ModelMetadataRequest(name=model, version=version))
-        return tuple(_info(t.name, t.datatype, t.shape) for t in metadata.inputs)
+        config = self._call("ModelConfig", pb.ModelConfigRequest(name=model, version=version)).config
+        optional = {t.name for t in config.input if t.optional}
+        return tuple(_info(t.name, t.datatype, t.shape, t.name in optional) for t in metadata.inputs)
 
     def infer(self, model: str, feeds: Mapping[str, Array], version: str = "") -> dict[str, Array]:
         """Outputs by name."""
@@ -130,9 +134,10 @@ def _path(model: str, version: str) -> str:
     return f"{path}/versions/{quote(version, safe='')}" if version else path
 
 
-def _info(name: str, datatype: str, shape: Any) -> TensorInfo:
+def _info(name: str, datatype: str, shape: Any, optional: bool) -> TensorInfo:
     dtype = DTYPES.get(datatype)
-    return TensorInfo(name, datatype.lower() if dtype is None else dtype.value, tuple(str(extent) for extent in shape))
+    known = datatype.lower() if dtype is None else dtype.value
+    return TensorInfo(name, known, tuple(str(extent) for extent in shape), optional)
 
 
 def _bytes(array: Array) -> bytes:

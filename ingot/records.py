@@ -100,11 +100,12 @@ class JobEvent:
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """An input or output of a model; extents as text: ``3``, ``batch``, ``(w + 1) // 2``."""
+    """An input or output of a model; extents as text: ``3``, ``batch``, ``(w + 1) // 2``. An ``optional`` input has a default."""
 
     name: str
     dtype: str
     shape: tuple[str, ...]
+    optional: bool = False
 
 
 @dataclass(frozen=True)

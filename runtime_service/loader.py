@@ -13,7 +13,7 @@ from runtime_service.cpu import check_host
 from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.executor import Executor
 from runtime_service.executors.graph import GraphExecutor
-from runtime_service.executors.signature import Signature
+from runtime_service.executors.signature import Signature, array_dtype
 from runtime_service.library import Handle, Library
 from runtime_service.model import Model
 from shared_ir.artifact import Manifest
@@ -21,7 +21,7 @@ from shared_ir.cores import usable_cores
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.files import map_file
 from shared_ir.layout import open_version
-from shared_ir.plan import ALIGNMENT, Call, Plan, walk_steps
+from shared_ir.plan import ALIGNMENT, Call, Plan, Storage, walk_steps
 from shared_ir.signature import TrustStore
 
 ExecutorKind = Literal["aot", "graph"]
@@ -85,6 +85,7 @@ def _load(
     try:
         _check_plan(artifact.manifest, plan, library)
         signature = Signature.of(plan, library.input_dtypes, library.output_dtypes)
+        defaults = _defaults(plan, weights)
         make = partial(_make_executor, plan, signature, library, weights, threads or 0)
         models: list[Model] = []
         try:
@@ -92,7 +93,7 @@ def _load(
                 library.retain()
                 profiler = partial(_make_graph, plan, signature, library, weights, threads or 0)
                 models.append(
-                    Model(plan.name, signature, partial(make, executor), profiler, library.release, instances)
+                    Model(plan.name, signature, partial(make, executor), profiler, library.release, instances, defaults)
                 )
         except BaseException:
             library.release()
@@ -102,6 +103,32 @@ def _load(
         return tuple(models)
     finally:
         library.release()
+
+
+def _defaults(plan: Plan, weights: Array) -> dict[str, Array]:
+    """What inputs are that the caller does not give: views of the weights.
+
+    Raises:
+        IngotError: ARTIFACT_CORRUPT, one is no weight.
+    """
+    found = {}
+    for spec in plan.inputs:
+        if not spec.is_optional:
+            continue
+        try:
+            buffer = plan.buffers[spec.default]
+            shape, offset = [int(str(d)) for d in buffer.shape], int(str(buffer.offset))
+            if buffer.storage is not Storage.WEIGHT:
+                raise ValueError(f"its default lies in {buffer.storage}")
+            found[spec.name] = np.ndarray(shape, array_dtype(spec.dtype), weights.data, offset)
+        except (IndexError, ValueError, TypeError) as error:
+            raise IngotError(
+                ErrorCode.ARTIFACT_CORRUPT,
+                f"the default of an input cannot be read: {error}",
+                tensor=spec.name,
+                remedy="Compile the model again.",
+            ) from error
+    return found
 
 
 def _make_executor(

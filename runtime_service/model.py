@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 from collections.abc import Callable, Mapping
-from types import TracebackType
+from types import MappingProxyType, TracebackType
 from typing import Any, NoReturn, Self
 
 import numpy as np
@@ -35,8 +35,10 @@ class Model:
         make_profiler: Callable[[], GraphExecutor],
         on_close: Callable[[], None],
         instances: int = 1,
+        defaults: Mapping[str, Array] = MappingProxyType({}),
     ) -> None:
         self.name = name
+        self._defaults = defaults
         self._signature = signature
         self._make_executor = make_executor
         self._make_profiler = make_profiler
@@ -64,7 +66,7 @@ class Model:
         return self._signature.outputs
 
     def run(self, feeds: Mapping[str, Array], /) -> dict[str, Array]:
-        """Outputs by name for ``feeds``, one array per input. May be called from any thread; releases the GIL.
+        """Outputs by name for ``feeds``, one array per input that has no default. May be called from any thread; releases the GIL.
 
         Tensors of strings are object arrays of str; a sequence is a list of arrays, an empty optional None.
 
@@ -115,6 +117,7 @@ class Model:
             executor.close()
         self._idle.put(None)
         self._make_executor = self._make_profiler = self._refuse  # they hold the weights
+        self._defaults = MappingProxyType({})
         self._on_close()
 
     def __del__(self) -> None:
@@ -156,6 +159,8 @@ class Model:
         """The arrays in the order of the inputs, as the C ABI wants them. Most are so already, and no function is called for
         them: a small model computes in less time than that takes."""
         arrays = []
+        if self._defaults:
+            feeds = {**self._defaults, **feeds}
         for spec, name, dtype, plain in self._taken:
             array = feeds.get(name)
             if not plain or type(array) is not np.ndarray or array.dtype != dtype or not array.flags.carray:
@@ -195,7 +200,9 @@ class Model:
             tensor=(missing or unknown)[0],
             expected=", ".join(names),
             received=", ".join(feeds) or "nothing",
-            remedy="Give every input of the model exactly once.",
+            remedy="Give every input of the model exactly once."
+            + " An initializer that is an input is a constant unless it was named when the model was compiled (overridable)."
+            * bool(unknown),
         )
 
 

@@ -26,7 +26,7 @@ from shared_ir.types import Kind
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m runtime_service.once", description=__doc__)
     parser.add_argument("directory", type=Path)
-    parser.add_argument("inputs", type=Path, help="arrays by position")
+    parser.add_argument("inputs", type=Path, help="arrays by position among the inputs that have no default")
     parser.add_argument("outputs", type=Path)
     parser.add_argument("--repeat", type=int, default=0, help="timed runs after the first")
     parser.add_argument("--threads", type=int, default=1)
@@ -42,7 +42,8 @@ def main() -> int:
 
 def run(model: Model, inputs: Path, outputs: Path, repeat: int) -> dict[str, float]:
     with np.load(inputs, allow_pickle=False) as arrays:
-        feeds = {spec.name: arrays[str(i)] for i, spec in enumerate(model.inputs)}
+        required = [spec for spec in model.inputs if not spec.is_optional]
+        feeds = {spec.name: arrays[str(i)] for i, spec in enumerate(required)}
     results = model.run(feeds)
     tensors = {str(i): _plain(results[s.name]) for i, s in enumerate(model.outputs) if s.kind is Kind.TENSOR}
     np.savez(outputs, allow_pickle=False, **tensors)

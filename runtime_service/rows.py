@@ -16,9 +16,12 @@ Arrays = Mapping[str, Array]
 
 
 def batch_symbol(inputs: Sequence[TensorSpec], outputs: Sequence[TensorSpec]) -> str | None:
-    """The symbol that is the first dim of every input and output and occurs nowhere else, if there is one."""
+    """The symbol that is the first dim of every input and output and occurs nowhere else, if there is one.
+
+    Rows of a request that lacks an optional input are not computed with those of one that gives it.
+    """
     tensors = (*inputs, *outputs)
-    if not inputs or not outputs or not all(t.shape for t in tensors):
+    if not inputs or not outputs or not all(t.shape for t in tensors) or any(t.is_optional for t in inputs):
         return None
     first = tensors[0].shape[0]
     if not isinstance(first, Var) or any(t.shape[0] != first for t in tensors):

@@ -44,7 +44,7 @@ def check_parameters(parameters: dict[str, object], tensor: str = "") -> None:
 
 
 def check_inputs(request: InferRequest, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The arrays of ``request`` by name, in the order of ``specs``.
+    """The arrays of ``request`` by name, in the order of ``specs``; an optional input may be missing.
 
     Raises:
         IngotError: INVALID_ARGUMENT, an input is missing, unknown, given twice, or of the wrong dtype or shape.
@@ -59,7 +59,8 @@ def check_inputs(request: InferRequest, specs: Sequence[TensorSpec]) -> dict[str
         if name not in names:
             raise _unknown("input", name, names)
     symbols: dict[str, tuple[int, str]] = {}
-    return {spec.name: _check_input(spec, given.get(spec.name), symbols) for spec in specs}
+    wanted = (spec for spec in specs if spec.name in given or not spec.is_optional)
+    return {spec.name: _check_input(spec, given.get(spec.name), symbols) for spec in wanted}
 
 
 def _check_input(spec: TensorSpec, tensor: TensorData | None, symbols: dict[str, tuple[int, str]]) -> Array:

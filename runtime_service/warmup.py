@@ -90,9 +90,11 @@ def _candidates(
 
 
 def _synthetic(inputs: tuple[TensorSpec, ...], extents: Mapping[str, int], seed: int) -> dict[str, Array]:
-    """Deterministic inputs: normal floats; integers and booleans 0 or 1, so that indices are in range."""
+    """Deterministic inputs, but for optional ones: normal floats; integers and booleans 0 or 1, so that indices are in range."""
     arrays = {}
     for spec in inputs:
+        if spec.is_optional:
+            continue
         generator = np.random.default_rng([seed, zlib.crc32(spec.name.encode())])
         shape = [evaluate(dim, extents) for dim in spec.shape]
         dtype = numpy_dtype(spec.dtype, spec.name)

@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache, reduce
 
 from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
 from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text, walk
 from shared_ir.simplify import Simplifier, simplify
+from shared_ir.sizes import Sizes
 
 Dim = int | Expr
 """One extent of a shape."""
@@ -66,15 +68,16 @@ def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:
 
 
 def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
-    """The integer that ``dim`` stands for.
+    """The integer that ``dim`` stands for, as a run computes it: a divisor of 0 counts as 1.
 
     Raises:
         KeyError: a symbol of ``dim`` has no value.
     """
-    result = bind(dim, dict(values))
-    if not isinstance(result, int):
-        raise KeyError(f"no value for {', '.join(sorted(dim_symbols([result])))} in {dim_text(result)}")
-    return result
+    try:
+        return Sizes(values).value(dim)
+    except IngotError as error:
+        missing = ", ".join(sorted(dim_symbols([dim]) - values.keys()))
+        raise KeyError(f"no value for {missing or 'an operator'} in {dim_text(dim)}") from error
 
 
 def dim_text(dim: Dim) -> str:

@@ -174,6 +174,7 @@ class Module:
     ``input_names`` and ``output_names`` are the names of the model's interface, in the order of ``graph.inputs`` and
     ``graph.outputs``: what users type and see, which need not be identifiers and which no pass changes. ``objects`` says which
     of these are no plain arrays of numbers; ``strings`` is the table of the strings in the model, in the order of their numbers.
+    ``defaults`` holds, by name, what inputs are that a caller need not give.
     """
 
     graph: Graph
@@ -183,6 +184,7 @@ class Module:
     output_names: tuple[str, ...] = ()
     objects: Mapping[str, ObjectType] = field(default_factory=dict)
     strings: tuple[str, ...] = ()
+    defaults: Mapping[str, np.ndarray] = field(default_factory=dict)
 
 
 def free_values(node: Node) -> tuple[Value, ...]:

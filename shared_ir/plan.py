@@ -52,12 +52,21 @@ class Storage(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class TensorSpec:
-    """An input or output of the model. Of a sequence or optional ``dtype`` is that of its tensors, and ``shape`` is empty."""
+    """An input or output of the model. Of a sequence or optional ``dtype`` is that of its tensors, and ``shape`` is empty.
+
+    ``default`` is the number in Plan.buffers of the weight that an input has where the caller gives none, else -1.
+    """
 
     name: str
     dtype: DType
     shape: tuple[Dim, ...]
     kind: Kind = Kind.TENSOR
+    default: int = -1
+
+    @property
+    def is_optional(self) -> bool:
+        """Whether it is an input that need not be given."""
+        return self.default >= 0
 
     @property
     def memory_dtype(self) -> DType:

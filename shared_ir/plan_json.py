@@ -88,7 +88,7 @@ def _encode(value: Any, dims: DimWriter) -> Any:
     encoded: dict[str, Any] = {"step": type(value).__name__.lower()} if isinstance(value, _CONTROL) else {}
     for name in value.__dataclass_fields__:
         item = getattr(value, name)
-        if (name in _WHERE_USED and not item) or item is Kind.TENSOR:
+        if (name in _WHERE_USED and not item) or item is Kind.TENSOR or (name == "default" and item < 0):
             continue
         encoded[name] = _encode(item, dims)
     return encoded
@@ -134,7 +134,7 @@ class _Reader:
 
     def tensor(self, data: dict[str, Any]) -> TensorSpec:
         kind = Kind(data.get("kind", Kind.TENSOR))
-        return TensorSpec(data["name"], DType(data["dtype"]), self.dims(data["shape"]), kind)
+        return TensorSpec(data["name"], DType(data["dtype"]), self.dims(data["shape"]), kind, data.get("default", -1))
 
     def constraint(self, data: dict[str, Any]) -> Constraint:
         return Constraint(self.dim(data["actual"]), self.dim(data["expected"]), data["message"], data["lower"])

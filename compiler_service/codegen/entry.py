@@ -31,7 +31,8 @@ ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.sp
 _TYPES = """\
 %tensor_info = type { ptr, i32, i32, ptr, ptr }
 %kernel = type { ptr, ptr, i64 }
-%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
+%default = type { i64, ptr }
+%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
 
 
 def emit_entry(
@@ -77,6 +78,7 @@ def emit_entry(
         "ptr @output_shapes",
         "ptr @execute",
         f"ptr {slots}",
+        f"ptr {_default_table(constants, plan)}",
         f"ptr {constants.text(','.join(sorted(target.required_features)))}",
         f"i32 {int(denormals)}",
     ]
@@ -153,6 +155,18 @@ def _tensor_table(constants: _Constants, tensors: Sequence[TensorSpec]) -> str:
         dtype = ONNX_DTYPES[tensor.memory_dtype]
         rows.append(f"{{ ptr {name}, i32 {dtype}, i32 {len(tensor.shape)}, ptr {shape}, ptr {texts} }}")
     return constants.table("%tensor_info", rows)
+
+
+def _default_table(constants: _Constants, plan: Plan) -> str:
+    rows = []
+    for tensor in plan.inputs:
+        if tensor.is_optional:
+            buffer = plan.buffers[tensor.default]
+            shape = constants.table("i64", [str(d) for d in buffer.shape])
+            rows.append(f"{{ i64 {buffer.offset}, ptr {shape} }}")
+        else:
+            rows.append("{ i64 -1, ptr null }")
+    return constants.table("%default", rows)
 
 
 def _kernel_table(constants: _Constants, plan: Plan, symbols: Sequence[str]) -> str:

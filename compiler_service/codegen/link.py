@@ -36,6 +36,7 @@ PUBLIC_SYMBOLS = (
     "ingot_create",
     "ingot_destroy",
     "ingot_input_count",
+    "ingot_input_has_default",
     "ingot_input_info",
     "ingot_kernel_count",
     "ingot_kernel_name",

@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 
 import onnx
 
-from compiler_service.frontend.arms import import_arm, only_arm, take
+from compiler_service.frontend.arms import DynamicTypeError, import_arm, only_arm, take
 from compiler_service.frontend.body_types import Outside, generalised, merged, stacked, type_of, with_axis, without_axis
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
@@ -18,6 +18,7 @@ from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.objects import Objects, declared_type
 from compiler_service.frontend.ranks import conformed, started, unread, widened
 from compiler_service.frontend.scope import Binding, Builder, Frame, Special
+from compiler_service.frontend.unrolling import never_runs, unrolled
 from shared_ir.dim import Dim, as_dim, dim_symbols
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -39,7 +40,9 @@ class BodyImporter(Protocol):
         self, proto: onnx.GraphProto, frame: Frame, types: Types = (), number: Expr | None = None
     ) -> tuple[Graph, tuple[Binding, ...]]: ...
 
-    def inline(self, proto: onnx.GraphProto, frame: Frame, builder: Builder) -> tuple[Binding, ...]: ...
+    def inline(
+        self, proto: onnx.GraphProto, frame: Frame, builder: Builder, inputs: tuple[Binding, ...] = ()
+    ) -> tuple[Binding, ...]: ...
 
     def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
 
@@ -116,13 +119,21 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     declared = [declared_type(info.type, info.name) for info in proto.input[2:]]
     state_inputs = tuple(objects.value(b, t) for b, t in zip(inputs[2:], declared, strict=True))
     inputs = (*inputs[:2], *state_inputs)
+    if never_runs(inputs, context) and len(node.outputs) <= count:
+        _bind(node, state_inputs, frame)
+        return
     head = [TensorType(DType.INT64, ()), TensorType(DType.BOOL, ())]
     counter = context.symbols.fresh(f"{node.title}_i")
     most = _most_trips(inputs[0], context)
     if most is not None:
         context.ranges.counters[counter] = most
     runs = _starts(inputs[1], context) and _at_least_once(inputs[0], context)
-    state, graph, outputs = _settled(node, proto, head, state_inputs, frame, importer, number=counter, runs=runs)
+    try:
+        state, graph, outputs = _settled(node, proto, head, state_inputs, frame, importer, number=counter, runs=runs)
+    except DynamicTypeError:
+        if not _unroll(node, proto, inputs, frame, builder, importer):
+            raise
+        return
     inputs = (*inputs[:2], *(started(b, t, nodes) for b, t in zip(state_inputs, state, strict=True)))
     trip = _trip_count(node, inputs, graph, outputs, context)
     outside = Outside.of(node, inputs, graph, context)
@@ -131,6 +142,30 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
         element = stacked(node, index, outside.type(index, type_of(output)))
         types.append(None if element is None else TensorType(element.dtype, (trip, *element.shape)))
     _finish(node, inputs, {"body": graph, "counter": counter}, types, frame, builder, importer)
+
+
+def _unroll(
+    node: SourceNode,
+    proto: onnx.GraphProto,
+    inputs: Sequence[Binding],
+    frame: Frame,
+    builder: Builder,
+    importer: BodyImporter,
+) -> bool:
+    """The iterations of a loop in place of the node, where that can be."""
+    own = Builder()
+    results = unrolled(
+        inputs,
+        len(node.outputs),
+        lambda given: importer.inline(proto, frame, own, given),
+        Nodes(node, own, importer.context),
+    )
+    if results is None:
+        return False
+    builder.nodes.extend(own.nodes)
+    builder.constants.update(own.constants)
+    _bind(node, results, frame)
+    return True
 
 
 def _settled(

@@ -13,14 +13,16 @@ from math import prod
 
 import numpy as np
 
-from compiler_service.frontend.conditions import append_checked, conditions_of
+from compiler_service.frontend.conditions import append_check, append_checked, conditions_of
 from compiler_service.frontend.context import Context
+from compiler_service.frontend.decided_lengths import decided_length
 from compiler_service.frontend.inference import infer_outputs, tensor_type
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.normalising import NORMALISERS, Elements, Operand
 from compiler_service.frontend.scope import Builder
+from compiler_service.tensor_expr.assumptions import Assumption
 from compiler_service.tensor_expr.extents import stretched_operands
-from compiler_service.tensor_expr.refusal import UnknownValueError
+from compiler_service.tensor_expr.refusal import UnknownValueError, unknown_extent, unknown_value
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
@@ -34,6 +36,8 @@ MOST_DEFINED = 64
 _INTEGERS = frozenset({DType.INT32, DType.INT64})
 _WHOLE_FLOATS = frozenset({("OneHot", 1)})
 """Operands (operator, number) that may hold a count as a float."""
+_POSITIVE = frozenset({("Resize", 2)})
+"""Operands of floats that are refused unless they are above 0."""
 _BIAS = 1 << 32
 
 
@@ -90,6 +94,14 @@ class Nodes:
             operand = self.node("Cast", operand, to=DType.INT64)
         return operand if operand.type.rank == 1 else self.node("Reshape", operand, self.integers(-1))
 
+    def of_shape(self, value: Value, shape: Sequence[Dim]) -> Value:
+        """``value``, whose extents are taken to be ``shape``: the run checks them one by one."""
+        for own, extent in zip(value.shape, shape, strict=True):
+            if own != extent:
+                condition = Assumption(own, extent)
+                append_check(self.builder, condition, f"node '{self.source.title}': {condition}", self.source)
+        return self.node("Reshape", value, self.dims(shape), allowzero=1)
+
     def elements(self, value: Value | None) -> Elements | None:
         """The elements of a value that is known, as dims."""
         known = self.context.known.get(value)
@@ -117,14 +129,15 @@ def infer_defined(
         IngotError: from the definition.
     """
     from_run = Definer(Nodes(source, builder, context))
-    for _ in range(len(inputs) + 1):
+    for _ in range(2 * len(inputs) + 1):
         try:
             return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)
         except UnknownValueError as error:
             index = next((i for i, v in enumerate(inputs) if v is not None and v.name == error.tensor), None)
-            if index is None or not from_run.can_define(inputs[index]):
+            if index is None:
                 raise
-            inputs = (*inputs[:index], from_run.operand(inputs, index, attributes), *inputs[index + 1 :])
+            known = from_run.next_form(inputs, index, attributes, error.field)
+            inputs = (*inputs[:index], known, *inputs[index + 1 :])
     return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)
 
 
@@ -158,20 +171,40 @@ class Definer:
 
     nodes: Nodes
 
-    def can_define(self, operand: Value | None) -> bool:
-        if operand is None or self.nodes.context.known.get(operand) is not None:
+    def next_form(
+        self, inputs: Sequence[Value | None], index: int, attributes: Mapping[str, Attribute], name: str
+    ) -> Value:
+        """What to read in place of operand ``index``, which ONNX calls ``name``: the same with a known number of elements, or
+        with known elements.
+
+        Raises:
+            IngotError: UNSUPPORTED_ATTRIBUTE, the run cannot tell its elements.
+        """
+        operand, source = inputs[index], self.nodes.source
+        assert operand is not None
+        if not operand.type.is_static:
+            length = decided_length(source, inputs, index)
+            if operand.type.rank != 1 or length is None:
+                why = "its elements decide a shape, and nothing says how many there are"
+                raise unknown_extent(name, operand.name, operand.shape, why)
+            return self.nodes.of_shape(operand, (length,))
+        if not self._can_define(operand):
+            raise unknown_value(name, operand.name)
+        return self.operand(inputs, index, attributes)
+
+    def _can_define(self, operand: Value) -> bool:
+        if self.nodes.context.known.get(operand) is not None:
             return False
         if operand.dtype not in _INTEGERS and not operand.dtype.is_float:
             return False
-        extents = [d for d in operand.shape if isinstance(d, int)]
-        return len(extents) == operand.type.rank and prod(extents) <= MOST_DEFINED
+        return prod(int(str(d)) for d in operand.shape) <= MOST_DEFINED
 
     def operand(self, inputs: Sequence[Value | None], index: int, attributes: Mapping[str, Attribute]) -> Value:
         """What to read in place of operand ``index``."""
         operand = inputs[index]
         assert operand is not None
         if operand.dtype.is_float and (self.nodes.source.qualified, index) not in _WHOLE_FLOATS:
-            return self._fractions(operand)
+            return self._fractions(operand, 0 if (self.nodes.source.qualified, index) in _POSITIVE else _BIAS)
         vector, known = self.nodes.vector(operand), self.known_elements(operand)
         normalise = NORMALISERS.get((self.nodes.source.qualified, index))
         if normalise is not None:
@@ -187,13 +220,13 @@ class Definer:
             known = tuple(next(symbols) if e is None else e for e in known)
         return self.nodes.like(self.nodes.dims([d for d in known if d is not None]), operand)
 
-    def _fractions(self, operand: Value) -> Value:
-        """Floats become quotients of symbols; the bias makes numerators at least 0, as symbols are."""
+    def _fractions(self, operand: Value, bias: int) -> Value:
+        """Floats become quotients of symbols; ``bias`` makes numerators at least 0, as symbols are."""
         nodes = self.nodes
         flat = operand if operand.type.rank == 1 else nodes.node("Reshape", operand, nodes.integers(-1))
-        symbols = nodes.define(nodes.node("ingot.Fractions", flat, bias=_BIAS), operand.name)
+        symbols = nodes.define(nodes.node("ingot.Fractions", flat, bias=bias), operand.name)
         half = len(symbols) // 2
-        numerators, denominators = tuple(as_dim(s - _BIAS) for s in symbols[:half]), symbols[half:]
+        numerators, denominators = tuple(as_dim(s - bias) for s in symbols[:half]), symbols[half:]
         found = nodes.node("ingot.Ratios", numerators=numerators, denominators=denominators, dtype=operand.dtype)
         return found if found.shape == operand.shape else nodes.node("Reshape", found, nodes.dims(operand.shape))
 
@@ -213,6 +246,7 @@ class Definer:
         node = producers.get(operand)
         if node is not None and node.op == "Concat":
             return tuple(e for v in node.operands for e in self._elements(v, producers))
-        if node is not None and node.op in ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape"):
+        passes_on = node is not None and node.op in ("Cast", "Identity", "Squeeze", "Unsqueeze", "Reshape")
+        if node is not None and passes_on and node.operands[0].type.is_static:
             return self._elements(node.operands[0], producers)
         return (None,) * count

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
 import numpy as np
 import onnx
 
-from compiler_service.frontend import control_flow, data_dependent, random_numbers, sequences, strings
+from compiler_service.frontend import (
+    control_flow,
+    data_dependent,
+    decided_extents,
+    padding,
+    random_numbers,
+    sequences,
+    strings,
+)
 from compiler_service.frontend.adapters.table import adapt, is_adapted, newest_name
 from compiler_service.frontend.adapters.uses import without_hints
 from compiler_service.frontend.attributes import read_attributes
@@ -39,6 +47,8 @@ HANDLERS: Mapping[str, Callable[[SourceNode, Frame, Builder, GraphImporter], Non
     {
         **control_flow.HANDLERS,
         **data_dependent.HANDLERS,
+        **decided_extents.HANDLERS,
+        **padding.HANDLERS,
         **random_numbers.HANDLERS,
         **sequences.HANDLERS,
         **strings.HANDLERS,
@@ -55,9 +65,13 @@ class GraphImporter:
 
     # -- graphs
 
-    def contents(self, proto: onnx.GraphProto, frame: Frame, builder: Builder) -> None:
-        """Initializers and nodes of a graph."""
+    def contents(self, proto: onnx.GraphProto, frame: Frame, builder: Builder, given: Container[str] = ()) -> None:
+        """Initializers and nodes of a graph; those ``given`` are bound already."""
+        declared = [i for i in (*proto.value_info, *proto.output) if i.type.tensor_type.HasField("shape")]
+        frame.ranks |= {i.name: len(i.type.tensor_type.shape.dim) for i in declared}
         for tensor in proto.initializer:
+            if tensor.name in given:
+                continue
             self.context.constant(tensor.name, self.context.array(tensor, tensor.name), frame, builder)
         for sparse in proto.sparse_initializer:
             name = sparse.values.name
@@ -126,7 +140,8 @@ class GraphImporter:
         name = f"{frame.prefix}{own}" if frame.prefix else proto.name
         opset = frame.opsets.get(domain, 0)
         inputs, outputs = tuple(proto.input), tuple(proto.output)
-        source = SourceNode(proto.op_type, inputs, outputs, {}, domain, name, opset, proto.overload)
+        rank = frame.ranks.get(outputs[0]) if outputs else None
+        source = SourceNode(proto.op_type, inputs, outputs, {}, domain, name, opset, proto.overload, rank)
         try:
             attributes = read_attributes(proto.attribute, frame.attributes, describe(proto))
             self.translate(source.with_(attributes=attributes), frame, builder)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import numpy as np
 import onnx
 
 from compiler_service.frontend.choices import Choices
 from compiler_service.frontend.context import Context
+from compiler_service.frontend.defaults import overridable
 from compiler_service.frontend.external_data import ExternalData
 from compiler_service.frontend.functions import functions_of
 from compiler_service.frontend.importer import GraphImporter
@@ -23,6 +26,7 @@ from compiler_service.frontend.scope import Binding, Builder, Frame, Special
 from compiler_service.frontend.source import ModelSource, parse_model
 from compiler_service.frontend.tensors import dtype_of
 from shared_ir.dim import Dim, dim_symbols
+from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Graph, Module, Value
 from shared_ir.graph_verify import verify_module
@@ -69,6 +73,26 @@ def import_proto(
     choices: Choices | None = None,
 ) -> Module | None:
     """The module of ``proto``, parsed from ``data``; ``None`` when an output depends on a node that went to ``problems``."""
+    *candidates, last = dict.fromkeys(overridable(proto, options.overridable))
+    choices = choices or Choices()
+    for optional in candidates:
+        with contextlib.suppress(IngotError):
+            return _imported(proto, data, source, options, inference, StopAtFirst(), choices, optional)
+        choices.met.clear()
+    return _imported(proto, data, source, options, inference, problems, choices, last)
+
+
+def _imported(
+    proto: onnx.ModelProto,
+    data: memoryview,
+    source: ModelSource,
+    options: ImportOptions,
+    inference: Inference,
+    problems: Problems,
+    choices: Choices,
+    optional: frozenset[str],
+) -> Module | None:
+    """As :func:`import_proto`; the initializers ``optional`` are inputs."""
     limits = options.limits
     context = Context(
         inference,
@@ -77,28 +101,33 @@ def import_proto(
         ExternalData(source.blobs, source.folder, limits, data),
         functions_of(proto),
         KnownValues(limits),
-        choices=choices or Choices(),
+        choices=choices,
     )
     graph = proto.graph
     _check_names(graph, limits.name_length)
     frame = Frame({domain_name(o.domain): o.version for o in proto.opset_import})
     builder = Builder()
     constants = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
+    constants -= optional
     interface = [i for i in graph.input if i.name not in constants]
     options.check_names([i.name for i in interface])
     inputs = [_input(info, options, frame, context) for info in interface]
     context.choices.symbols = dim_symbols(d for v in inputs for d in v.shape)
     importer = GraphImporter(context)
-    importer.contents(graph, frame, builder)
-    outputs = _outputs([(info, importer.output(info, frame, builder)) for info in graph.output])
-    if len(outputs) < len(graph.output):
+    defaults = {t.name: context.array(t, t.name) for t in graph.initializer if t.name in optional}
+    _check_defaults(defaults, dict(zip((i.name for i in interface), inputs, strict=True)))
+    importer.contents(graph, frame, builder, given=optional)
+    declared = {info.name: info for info in graph.output}  # one that is listed again is the same
+    outputs = _outputs([(info, importer.output(info, frame, builder)) for info in declared.values()])
+    if len(outputs) < len(declared):
         return None
     module = Module(
         Graph("main", tuple(inputs), tuple(outputs), tuple(builder.nodes), builder.constants),
         opset=frame.opsets.get("", 0),
         metadata=_metadata(proto),
         input_names=tuple(i.name for i in interface),
-        output_names=tuple(o.name for o in graph.output),
+        output_names=tuple(declared),
+        defaults=defaults,
     )
     return with_numbers(module)
 
@@ -109,11 +138,24 @@ def _check_names(graph: onnx.GraphProto, most: int) -> None:
     for what, names in (("input", [i.name for i in graph.input]), ("output", [o.name for o in graph.output])):
         seen: set[str] = set()
         for name in names:
-            if not name or name in seen:
+            if not name or (name in seen and what == "input"):
                 raise _invalid(f"an {what} of the graph has no name of its own", name, "distinct names", repr(name))
             if len(name) > most:
                 raise exceeded(f"the name of an {what} is too long", f"at most {most} characters", str(len(name)))
             seen.add(name)
+
+
+def _check_defaults(defaults: Mapping[str, np.ndarray], inputs: Mapping[str, Value]) -> None:
+    """Raises IngotError: INVALID_MODEL, a default is not of the type of its input."""
+    for name, array in defaults.items():
+        value = inputs[name]
+        fits = len(value.shape) == array.ndim and all(
+            d == n or not isinstance(d, int) for d, n in zip(value.shape, array.shape, strict=True)
+        )
+        if value.dtype is not DType.of(array) or not fits:
+            raise _invalid(
+                "the default of an input does not fit it", name, str(value.type), f"{array.dtype}{list(array.shape)}"
+            )
 
 
 def _input(info: onnx.ValueInfoProto, options: ImportOptions, frame: Frame, context: Context) -> Value:

@@ -21,7 +21,8 @@ def domain_name(domain: str) -> str:
 class SourceNode:
     """One ONNX node: names are ONNX names, ``""`` an absent input or output.
 
-    ``attributes`` are Python values with the defaults of the operator's form at ``opset`` filled in.
+    ``attributes`` are Python values with the defaults of the operator's form at ``opset`` filled in. ``result_rank`` is how many
+    axes the model says that the first output has, where it does.
     """
 
     op: str
@@ -32,6 +33,7 @@ class SourceNode:
     name: str = ""
     opset: int = 0
     overload: str = ""
+    result_rank: int | None = None
 
     @property
     def qualified(self) -> str:

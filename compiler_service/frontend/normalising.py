@@ -76,13 +76,13 @@ def reshape_target(operand: Operand) -> Result:
 
 
 def expand_target(operand: Operand) -> Result:
-    """Broadcast with the operand: an axis of more than one element keeps its extent."""
+    """Broadcast with the operand: 1 stands for its extent."""
     nodes, x, wanted, known = operand.nodes, operand.x, operand.vector, operand.known
     missing = len(known) - x.type.rank
     own: list[Dim] = [*([1] * missing), *x.shape[max(0, -missing) :]]
     fixed = tuple(o if isinstance(o, int) and o != 1 else k for k, o in zip(known, own, strict=True))
     if any(isinstance(o, Expr) for o in own):
-        wanted = nodes.node("Max", wanted, nodes.dims(own))
+        wanted = nodes.node("Where", nodes.node("Equal", wanted, nodes.integers(1)), nodes.dims(own), wanted)
         fixed = tuple(None if isinstance(o, Expr) else f for f, o in zip(fixed, own, strict=True))
     return wanted, fixed
 
@@ -129,7 +129,6 @@ NORMALISERS: Mapping[tuple[str, int], Normaliser] = MappingProxyType(
         ("Unsqueeze", 1): new_axes_from_start,
         ("CumSum", 1): axes_from_start,
         ("CumProd", 1): axes_from_start,
-        ("Pad", 3): axes_from_start,
         ("ingot.FourierMatrix", 1): axes_from_start,
         ("ingot.Fourier", 2): axes_from_start,
         ("Reshape", 1): reshape_target,

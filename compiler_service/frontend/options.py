@@ -18,10 +18,12 @@ class ImportOptions:
 
     Attributes:
         shapes: input name -> its shape, for inputs whose dims are to be pinned or named.
+        overridable: initializers that are inputs too, and that a caller may give; None: see :mod:`defaults`.
         limits: what the model may cost.
     """
 
     shapes: Mapping[str, ShapeOverride] = field(default_factory=dict)
+    overridable: tuple[str, ...] | None = None
     limits: Limits = field(default_factory=Limits)
 
     def check_names(self, inputs: Sequence[str]) -> None:

@@ -57,6 +57,7 @@ class Frame:
         attributes: attributes of the function call that this frame belongs to.
         calls: functions being inlined, outermost first.
         prefix: put before the names of nodes that come from a function.
+        ranks: by name, how many axes the model says that values have.
         counters: the numbers of the iterations that the graph is in, outermost first; None in a Scan, whose have no name yet.
     """
 
@@ -67,6 +68,7 @@ class Frame:
     prefix: str = ""
     depth: int = 0
     bindings: dict[str, Binding] = field(default_factory=dict)
+    ranks: dict[str, int] = field(default_factory=dict)
     counters: tuple[Expr, ...] | None = ()
 
     def nested(self) -> Frame:

@@ -132,11 +132,7 @@ class _GroupMaker:
                     continue
                 if value in self.constants and value not in inputs and self._belongs_inside(node, value, access):
                     inlined[value] = self.constants[value]
-                elif value in self.shapes:
-                    self._calculate(value, arithmetic, inlined)
-                elif value in self.moves:
-                    self._move(value, arithmetic, inlined, inputs)
-                else:
+                elif not self._repeat(value, arithmetic, inlined, inputs):
                     inputs[value] = None
         outputs = nodes[-1].results if len(nodes) > 1 else tuple(nodes[0].results)
         label = "_".join(n.op.rpartition(".")[2].lower() for n in nodes)[:80]
@@ -156,38 +152,25 @@ class _GroupMaker:
             return array.size == 1 and array.flat[0] == (1 if value.dtype.is_float else 0)
         return access is Access.UNUSED or array.size == 1
 
-    def _calculate(self, value: Value, nodes: list[Node], inlined: dict[Value, np.ndarray]) -> None:
-        """The node that computes ``value`` from dims, after those that it needs itself."""
-        node = self.shapes[value]
-        if any(node is n for n in nodes):
-            return
-        for operand in node.operands:
-            if operand in self.constants:
-                inlined[operand] = self.constants[operand]
-            elif operand in self.shapes:
-                self._calculate(operand, nodes, inlined)
-        nodes.append(node)
-
-    def _move(
+    def _repeat(
         self, value: Value, nodes: list[Node], inlined: dict[Value, np.ndarray], inputs: dict[Value, None]
-    ) -> None:
-        """The node that moves data to ``value``, after those that it needs itself."""
-        node = self.moves[value]
+    ) -> bool:
+        """The node that calculates ``value`` from dims or moves data to it, after those that it needs itself; whether there
+        is one. What it reads besides is an operand of the group."""
+        node = self.shapes.get(value) or self.moves.get(value)
+        if node is None:
+            return False
         if any(node is n for n in nodes):
-            return
-        source, *others = node.operands
-        if source in self.moves:
-            self._move(source, nodes, inlined, inputs)
-        else:
-            inputs[source] = None
-        for operand in others:
-            if operand in self.constants and (operand.dtype is DType.INT64 or self.constants[operand].size == 1):
-                inlined[operand] = self.constants[operand]
-            elif operand in self.constants:
+            return True
+        for position, operand in enumerate(node.operands):
+            array = self.constants.get(operand)
+            is_number = position > 0 and array is not None and (operand.dtype is DType.INT64 or array.size == 1)
+            if array is not None and (value in self.shapes or is_number):
+                inlined[operand] = array
+            elif not self._repeat(operand, nodes, inlined, inputs):
                 inputs[operand] = None
-            elif operand in self.shapes:
-                self._calculate(operand, nodes, inlined)
         nodes.append(node)
+        return True
 
 
 def _is_view(node: Node, inputs: Mapping[Value, None], constants: Mapping[Value, np.ndarray]) -> bool:

@@ -56,7 +56,7 @@ def _taps_in_padding(node: Node, site: Site) -> Replacement:
     strides, dilations = (ints_attribute(node, name, ones) for name in ("strides", "dilations"))
     pads = ints_attribute(node, "pads", (0,) * (2 * len(kernel)))
     found = windows(x.shape[2:], kernel, auto_pad="NOTSET", strides=strides, dilations=dilations, pads=pads)
-    taps = [_met_taps(window) for window in found]
+    taps = [_met_taps(window, size) for window, size in zip(found, kernel, strict=True)]
     if all(len(met) == window.kernel for met, window in zip(taps, found, strict=True)):
         return None
     for axis, met in enumerate(taps):
@@ -71,17 +71,17 @@ def _taps_in_padding(node: Node, site: Site) -> Replacement:
     return site.node("Conv", (x, weight, *bias), {**attributes, "group": int_attribute(node, "group", 1)})
 
 
-def _met_taps(window: Window) -> range:
+def _met_taps(window: Window, kernel: int) -> range:
     """The taps between the first and the last that meet data in some window; all of them where that is not known, or where pads
     would have to be negative."""
     extent, count, before, after = window.extent, window.count, window.before, window.after
-    every = range(window.kernel)
+    every = range(kernel)
     if not (isinstance(extent, int) and isinstance(count, int) and isinstance(before, int) and isinstance(after, int)):
         return every
     met = [tap for tap in every if _meets(tap * window.dilation - before, window.stride, count, extent)]
     first = min(met[0] if met else 0, before // window.dilation)
-    spare = min(window.kernel - 1 - met[-1] if met else 0, after // window.dilation)
-    return range(first, window.kernel - spare)
+    spare = min(kernel - 1 - met[-1] if met else 0, after // window.dilation)
+    return range(first, kernel - spare)
 
 
 def _meets(first: int, stride: int, count: int, extent: int) -> bool:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from shared_ir.dim import Dim, dims_text
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -43,6 +46,19 @@ def unknown_value(name: str, tensor: str) -> UnknownValueError:
         expected="a constant or arithmetic on dims",
         received="values computed from data",
         remedy="Make it a constant, or simplify the model so that it depends on shapes only.",
+    )
+
+
+def unknown_extent(name: str, tensor: str, shape: Sequence[Dim], why: str) -> IngotError:
+    """The error for an input called ``name`` by ONNX whose ``shape`` leaves open what must be a number; ``why`` it must."""
+    return IngotError(
+        ErrorCode.UNSUPPORTED_ATTRIBUTE,
+        f"an extent of the input {name} must be known at compile time: {why}",
+        tensor=tensor,
+        field=name,
+        expected="a number",
+        received=f"[{dims_text(shape)}]",
+        remedy="Export the model with that extent, or pin it where it is an extent of an input of the model (shapes).",
     )
 
 

@@ -132,6 +132,11 @@ def _pytorch_half_pixel(o: Expr, axis: Axis) -> Coordinate:
     return Coordinate(select(equal(lift(axis.size), 1), 0, found.numerator), found.denominator)
 
 
+def _tf_half_pixel_for_nn(o: Expr, axis: Axis) -> Coordinate:
+    """``(o + 1/2) / scale``, which opsets 11 and 12 have."""
+    return Coordinate((o * 2 + 1) * axis.scale.denominator, lift(axis.scale.numerator) * 2)
+
+
 def _half_pixel_symmetric(o: Expr, axis: Axis) -> Coordinate:
     """``half_pixel`` with the centres of both axes aligned, whatever ``floor`` took from the size."""
     p, q = lift(axis.scale.numerator), lift(axis.scale.denominator)
@@ -166,6 +171,7 @@ COORDINATES: Mapping[str, Callable[[Expr, Axis], Coordinate]] = MappingProxyType
         "half_pixel": _half_pixel,
         "half_pixel_symmetric": _half_pixel_symmetric,
         "pytorch_half_pixel": _pytorch_half_pixel,
+        "tf_half_pixel_for_nn": _tf_half_pixel_for_nn,
         "align_corners": _align_corners,
         "asymmetric": _asymmetric,
         "tf_crop_and_resize": _crop,

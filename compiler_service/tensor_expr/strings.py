@@ -29,12 +29,14 @@ _FIRST = (
         "Gather",
     ),
     *("GatherElements", "GatherND", "Shape", "Size", "ReverseSequence", "Trilu", "SpaceToDepth", "DepthToSpace"),
+    "ingot.SliceAt",
 )
 
 MOVERS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
     {
         **dict.fromkeys(_FIRST, ((0,),)),
         **dict.fromkeys(("Pad", "ScatterElements", "ScatterND"), ((0, 2),)),
+        "ingot.PadAt": ((0, 3),),
         "Concat": ((_ALL,),),
         "Equal": ((0, 1),),
         "OneHot": ((2,),),

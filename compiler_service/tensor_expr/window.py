@@ -31,7 +31,7 @@ class Window:
     """
 
     extent: Dim
-    kernel: int
+    kernel: Dim
     stride: int = 1
     dilation: int = 1
     before: Dim = 0
@@ -43,13 +43,14 @@ class Window:
     def may_clip(self) -> bool:
         """Whether a window may be cut off. Of extents that only the run knows, where windows do not overlap: there is then one
         window at least."""
-        if not self.clips or self.ceil_mode:
+        reach = self.reach
+        if not self.clips or self.ceil_mode or not isinstance(reach, int):
             return False
-        free = as_dim(lift(self.extent) + self.before + self.after - self.reach)
+        free = as_dim(lift(self.extent) + self.before + self.after - reach)
         if isinstance(free, int):
             return -self.stride < free < 0
         margin = as_dim(lift(self.before) + self.after)
-        return isinstance(margin, int) and margin + 1 < self.reach <= self.stride
+        return isinstance(margin, int) and margin + 1 < reach <= self.stride
 
     @property
     def assumes(self) -> list[tuple[Dim, Dim]]:
@@ -57,9 +58,9 @@ class Window:
         return [(as_dim(minimum(self.extent, 1)), 1)] if self.may_clip and isinstance(self.extent, Expr) else []
 
     @property
-    def reach(self) -> int:
+    def reach(self) -> Dim:
         """Elements from the first to the last of a window, both included."""
-        return (self.kernel - 1) * self.dilation + 1
+        return as_dim((lift(self.kernel) - 1) * self.dilation + 1)
 
     @property
     def count(self) -> Dim:
@@ -70,6 +71,9 @@ class Window:
         if not self.ceil_mode:
             return as_dim(free // self.stride + 1)
         starts = (lift(self.extent) + self.before - 1) // self.stride + 1
+        gap = as_dim(lift(self.after) + self.stride - self.reach)
+        if isinstance(gap, int) and gap >= 0:  # the window from the last start on reaches the end of the padding
+            return as_dim(starts)
         return as_dim(minimum(ceil_div(free, self.stride) + 1, starts))
 
     @property
@@ -102,7 +106,7 @@ class Window:
 
 def windows(
     extents: Sequence[Dim],
-    kernel: Sequence[int],
+    kernel: Sequence[Dim],
     *,
     auto_pad: str,
     strides: Sequence[int] | None,
@@ -118,7 +122,8 @@ def windows(
     """
     rank = len(extents)
     strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
-    for name, values in (("kernel_shape", kernel), ("strides", strides), ("dilations", dilations)):
+    known = [k if isinstance(k, int) else 1 for k in kernel]
+    for name, values in (("kernel_shape", known), ("strides", strides), ("dilations", dilations)):
         if len(values) != rank or min(values, default=1) < 1:
             raise unsupported_attribute(name, f"{rank} numbers of at least 1", str(tuple(values)))
     if len(pads) != 2 * rank:

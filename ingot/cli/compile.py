@@ -32,6 +32,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument(
         "--denormals", action="store_true", help="keep results below the least normal number, as IEEE 754 has it"
     )
+    parser.add_argument(
+        "--overridable",
+        action="append",
+        metavar="INPUT",
+        help="an initializer that is an input too and that requests may give (default: all, where they are few numbers)",
+    )
     parser.add_argument("--out", type=Path, metavar="DIR", help="also put the version into this folder (OCI layout)")
     parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
     parser.add_argument("--local", action="store_true", help="compile in this process, without a service")
@@ -50,6 +56,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     options |= {"winograd": False} if arguments.no_winograd else {}
     options |= {"strassen": False} if arguments.no_strassen else {}
     options |= {"denormals": True} if arguments.denormals else {}
+    options |= {"overridable": arguments.overridable} if arguments.overridable else {}
     targets = arguments.target or ["host"]
     if arguments.local:
         return _compile_here(arguments, output, name, targets, options)

@@ -147,4 +147,6 @@ def _load(arguments: argparse.Namespace, executor: Any) -> Model:
 
 
 def _inputs(model: Model) -> tuple[TensorInfo, ...]:
-    return tuple(TensorInfo(t.name, str(t.dtype), tuple(dim_text(d) for d in t.shape)) for t in model.inputs)
+    return tuple(
+        TensorInfo(t.name, str(t.dtype), tuple(dim_text(d) for d in t.shape), t.is_optional) for t in model.inputs
+    )

@@ -17,7 +17,8 @@ HELP = "NAME=file.npy, or NAME=random:1x3x48x192; may be repeated; inputs of fix
 
 
 def read_inputs(texts: Sequence[str], expected: Sequence[TensorInfo], seed: int = 0) -> dict[str, Array]:
-    """Arrays for the inputs of a model; those that are not given are random where their shape is fixed.
+    """Arrays for the inputs of a model; those that are not given are random where their shape is fixed, and left out
+    where they are optional.
 
     Raises:
         IngotError: INVALID_ARGUMENT naming the input.
@@ -29,7 +30,8 @@ def read_inputs(texts: Sequence[str], expected: Sequence[TensorInfo], seed: int 
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, "the model has no such input", tensor=name, expected=", ".join(by_name)
             )
-    return {name: _array(info, given.get(name), random) for name, info in by_name.items()}
+    wanted = {name: info for name, info in by_name.items() if name in given or not info.optional}
+    return {name: _array(info, given.get(name), random) for name, info in wanted.items()}
 
 
 def _array(info: TensorInfo, text: str | None, random: np.random.Generator) -> Array:

@@ -93,7 +93,8 @@ def _tensor(spec: TensorSpec) -> Json:
 
 def _config_tensor(spec: TensorSpec, skip: int) -> Json:
     name = "STRING" if spec.dtype is DType.STRING else wire_name(spec.dtype)
-    return {"name": spec.name, "data_type": f"TYPE_{name}", "dims": wire_shape(spec.shape)[skip:]}
+    found: Json = {"name": spec.name, "data_type": f"TYPE_{name}", "dims": wire_shape(spec.shape)[skip:]}
+    return found | {"optional": True} if spec.is_optional else found
 
 
 def _duration(duration: Duration) -> Json:

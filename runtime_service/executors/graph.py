@@ -13,12 +13,12 @@ from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.executor import LaunchProfile
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, copy_memory
-from runtime_service.executors.sizes import Sizes
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
 from runtime_service.library import Handle
 from shared_ir.dim import dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import ALIGNMENT, Launch, Plan, Storage, launches
+from shared_ir.sizes import Sizes
 
 _CLOCK_SPAN = 20_000.0
 """Nanoseconds of which two looks at the clock, some tens of nanoseconds, are no part worth mention."""

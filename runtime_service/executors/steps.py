@@ -11,7 +11,6 @@ from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.calls import run_call, view
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
-from runtime_service.executors.sizes import Sizes
 from runtime_service.library import unequal
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
@@ -33,6 +32,7 @@ from shared_ir.plan import (
     Storage,
     Swap,
 )
+from shared_ir.sizes import Sizes
 
 _READ: Mapping[DType, Any] = {DType.BOOL: ctypes.c_bool, DType.INT32: ctypes.c_int32, DType.INT64: ctypes.c_int64}
 _LARGEST = 1 << 63

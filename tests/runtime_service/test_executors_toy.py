@@ -17,7 +17,6 @@ from compiler_service.codegen.elf import read_shared_library
 from compiler_service.codegen.link import PUBLIC_SYMBOLS
 from runtime_service.executors.graph import GraphExecutor, overlap
 from runtime_service.executors.signature import array_dtype
-from runtime_service.executors.sizes import Sizes
 from runtime_service.library import Handle
 from runtime_service.loader import ExecutorKind, load_model, load_models
 from runtime_service.model import Model
@@ -28,6 +27,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var
 from shared_ir.plan import KernelSpec, Launch, Plan, TensorSpec
+from shared_ir.sizes import Sizes
 from tests.native_models import INNER, MAX_BATCH, WIDTH, NativeModel, build_model, toy_feeds, toy_plan, toy_reference
 
 SIZES = (1, 2, 3, 16, 17, 100, MAX_BATCH)

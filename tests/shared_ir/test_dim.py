@@ -128,3 +128,11 @@ def test_symbols_are_identifiers(name: str) -> None:
 def test_negation_of_a_parsed_dim() -> None:
     assert parse_dim("-3") == -3
     assert parse_dim("-n + 3") == as_dim(3 - Var("n"))
+
+
+def test_a_divisor_of_0_counts_as_1() -> None:
+    n = symbol("n")
+    half = as_dim(as_dim(n * 8) // as_dim(n // 2 * 16))
+    assert evaluate(half, {"n": 1}) == 8
+    assert evaluate(half, {"n": 4}) == 1
+    assert evaluate(as_dim(n % as_dim(n - 3)), {"n": 3}) == 0

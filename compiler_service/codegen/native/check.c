@@ -98,6 +98,10 @@ static ingot_status check_input(char *error, const ingot_tensor *tensor, const i
   return check_data(error, "input", info->name, tensor->data, tensor->shape, tensor->rank);
 }
 
+int ingot_is_default(const ingot_tensor *tensor, int32_t index) {
+  return !tensor->data && !tensor->shape && ingot_this_module.defaults[index].offset >= 0;
+}
+
 ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t count) {
   const ingot_module *module = &ingot_this_module;
   if (count != module->input_count || (count && !inputs)) {
@@ -105,6 +109,7 @@ ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t
                       (int)module->input_count, (int)(inputs ? count : 0));
   }
   for (int32_t i = 0; i < count; i++) {
+    if (ingot_is_default(&inputs[i], i)) continue;
     ingot_status status = check_input(error, &inputs[i], &module->inputs[i]);
     if (status) return status;
   }

@@ -14,6 +14,8 @@
  * -1 for them, outputs[i].data must be NULL (or what the last run filled in), and ingot_run fills in shape and data: memory of
  * the model, valid until the next call on this handle.
  *
+ * An input for which ingot_input_has_default is 1 need not be given: let data and shape of its ingot_tensor be NULL.
+ *
  * One ingot_model runs one inference at a time (a second concurrent call waits). Handles that share a library and
  * weights cost only their arena and threads; create them after fork(), threads stay behind. Data pointers should be 64-byte aligned for full speed; any element alignment works.
  */
@@ -86,6 +88,10 @@ int32_t ingot_kernel_count(void);
 const ingot_tensor_info *ingot_input_info(int32_t index);
 const ingot_tensor_info *ingot_output_info(int32_t index);
 const char *ingot_kernel_name(int32_t index);
+
+/* 1 where the model knows what the input is if data and shape are NULL, else 0. Libraries built before this function was lack
+ * it, and take no such input. */
+int32_t ingot_input_has_default(int32_t index);
 
 ingot_status ingot_create(const ingot_options *options, ingot_model **model);
 void ingot_destroy(ingot_model *model);

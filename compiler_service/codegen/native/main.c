@@ -3,7 +3,7 @@
  *   model --info
  *   model [--threads N] [--repeat N] [--shape NAME=EXTENT,...]... INPUT.bin... OUTPUT.bin...
  *
- * Files hold raw row-major little-endian elements. An input with one symbolic extent gets it from the size of its file;
+ * Files hold raw row-major little-endian elements; "-" leaves an input to its default. An input with one symbolic extent gets it from the size of its file;
  * --shape gives the others. With --repeat the fastest and the median time of N more runs are printed. */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
@@ -142,6 +142,7 @@ static int read_input(int32_t index, const arguments *args, ingot_tensor *tensor
   int64_t bytes = 0;
   tensor->rank = info->rank;
   tensor->dtype = info->dtype;
+  if (!strcmp(args->files[index], "-") && ingot_input_has_default(index)) return 0;
   tensor->shape = calloc((size_t)info->rank + 1, sizeof(int64_t));
   tensor->data = read_file(args->files[index], &bytes);
   if (!tensor->data || !tensor->shape) return die("input file", args->files[index], "cannot be read");

@@ -43,6 +43,12 @@ struct ingot_frame {
 #define INGOT_EXECUTED (-1)
 #define INGOT_EXECUTE_NO_MEMORY (-2)
 
+/* What an input is where the caller gives none. */
+typedef struct {
+  int64_t offset;       /* bytes into the weights; -1: the caller must give it */
+  const int64_t *shape; /* `rank` extents */
+} ingot_default;
+
 typedef struct {
   uint32_t abi_version;
   const char *compiler_version;
@@ -64,6 +70,8 @@ typedef struct {
   void (*output_shapes)(const int64_t *symbols, int64_t *const *output_shapes, int32_t after);
   int32_t (*execute)(ingot_frame *frame); /* every step, in order */
   const int32_t *output_slots;            /* where an output is whose extents the run defines, else -1 */
+
+  const ingot_default *defaults; /* by input */
 
   const char *features; /* LLVM names of the CPU features that the kernels use, "avx2,fma"; checked by ingot_create */
   int32_t keeps_denormals; /* whether results below the least normal number are kept where zero is faster */

@@ -64,6 +64,10 @@ const char *ingot_kernel_name(int32_t index) {
   return index >= 0 && index < ingot_this_module.kernel_count ? ingot_this_module.kernels[index].name : NULL;
 }
 
+int32_t ingot_input_has_default(int32_t index) {
+  return index >= 0 && index < ingot_this_module.input_count && ingot_this_module.defaults[index].offset >= 0;
+}
+
 const char *ingot_last_error(const ingot_model *model) { return model ? model->error : create_error; }
 
 /* ---- launching ---- */
@@ -253,7 +257,9 @@ static ingot_status shape_outputs(ingot_model *model, int32_t after) {
 static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int32_t input_count) {
   ingot_status status = ingot_check_inputs(model->error, inputs, input_count);
   if (status) return status;
-  for (int32_t i = 0; i < input_count; i++) model->input_shapes[i] = inputs[i].shape;
+  for (int32_t i = 0; i < input_count; i++) {
+    model->input_shapes[i] = ingot_is_default(&inputs[i], i) ? ingot_this_module.defaults[i].shape : inputs[i].shape;
+  }
   int64_t expected = 0, received = 0;
   int32_t broken = ingot_this_module.resolve(model->input_shapes, model->symbols, &expected, &received);
   return broken >= 0 ? broken_constraint(model, broken, expected, received) : shape_outputs(model, 0);
@@ -336,7 +342,10 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
   if (!status) status = ingot_check_outputs(model->error, outputs, output_count, model->output_shapes, 1);
   if (!status) status = reserve_arena(model);
   if (status) return leave(model, status);
-  for (int32_t i = 0; i < input_count; i++) model->input_data[i] = inputs[i].data;
+  for (int32_t i = 0; i < input_count; i++) {
+    int64_t offset = ingot_this_module.defaults[i].offset;
+    model->input_data[i] = ingot_is_default(&inputs[i], i) ? (void *)(model->weights + offset) : inputs[i].data;
+  }
   for (int32_t i = 0; i < output_count; i++) model->output_data[i] = outputs[i].data;
   status = execute(model);
   if (!status) status = give_owned(model, outputs, output_count);

@@ -17,6 +17,9 @@ ingot_status ingot_fail(char *buffer, ingot_status status, const char *format, .
 /* "float32", or "dtype 99" for a number that ONNX does not define. */
 const char *ingot_dtype_name(ingot_dtype dtype);
 
+/* Whether input `index` is left to its default. */
+int ingot_is_default(const ingot_tensor *tensor, int32_t index);
+
 /* Checks count, dtype, rank, extents and data pointers of the inputs against the module. */
 ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t count);
 

@@ -31,7 +31,7 @@ def resize_10(node: SourceNode, operands: Operands) -> Nodes:
         return (_resize(node, given, "floor", operands),)
     scales = operands.numbers(given)
     if scales is None:
-        raise operands.unsupported("scales", "constant scales", "values computed by the run")
+        return _resize_by_run(node, given, operands)
     shrinking, growing = tuple(min(s, 1.0) for s in scales), tuple(max(s, 1.0) for s in scales)
     if scales == growing:
         return (_resize(node, given, "floor", operands),)
@@ -41,6 +41,18 @@ def resize_10(node: SourceNode, operands: Operands) -> Nodes:
     first = _resize(node.with_(outputs=(smaller,)), _scales(shrinking, operands), "ceil", operands)
     second = _resize(node, _scales(growing, operands), "floor", operands)
     return first, second.with_(inputs=(smaller, *second.inputs[1:]))
+
+
+def _resize_by_run(node: SourceNode, given: str, operands: Operands) -> Nodes:
+    """As :func:`resize_10` by scales that only the run knows: down along the axes that shrink, then up along the others."""
+    one = operands.constant("one", np.ones(1, np.float32))
+    parts = []
+    for op, label in (("Min", "shrinking"), ("Max", "growing")):
+        parts.append(node.sibling(op, (given, one), operands.fresh(label)))
+    smaller = operands.fresh("smaller")
+    first = _resize(node.with_(outputs=(smaller,)), parts[0].outputs[0], "ceil", operands)
+    second = _resize(node, parts[1].outputs[0], "floor", operands)
+    return (*parts, first, second.with_(inputs=(smaller, *second.inputs[1:])))
 
 
 def _scales(values: tuple[float, ...], operands: Operands) -> str:

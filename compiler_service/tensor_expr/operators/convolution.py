@@ -34,15 +34,16 @@ def conv(
     layout: str = "NCHW",
     data_layout: str = "",
     exact: bool = False,
+    open: bool = False,
 ) -> Tensor:
     """``y[n, oc, o] = b[oc] + sum over k, ic of x[n, group(oc) + ic, o * stride + k * dilation - pad] * w[oc, ic, k]``.
 
     ``w`` is ``[oc, ic / group, *kernel]`` in every layout; ``data_layout`` is that of ``x`` where it is not the result's; ``exact``:
-    see :class:`Reduction`.
+    see :class:`Reduction`; ``open``: the kernel may be of a size that only the run knows.
     """
     images, data = Layout.of(layout, x), Layout.of(data_layout or layout, x)
     channels, spatial = data.parts(x.shape)[1:]
-    kernel = _kernel(x, w, kernel_shape)
+    kernel = _kernel(x, w, kernel_shape, open)
     if not _divides(group, w.shape[0]) or not _divides(group, channels):
         expected = f"channels {dims_text([channels])} in {group} groups"
         raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
@@ -51,14 +52,19 @@ def conv(
     return _biased(_window_sum(image, data, w, found, group, images, exact), b, images, x)
 
 
-def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None) -> Ints:
+def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None, open: bool) -> tuple[Dim, ...]:
     """The spatial extents of the weights, which the attribute may repeat."""
-    sizes = tuple(d for d in w.shape[2:] if isinstance(d, int))
-    if w.rank != x.rank or len(sizes) != w.rank - 2:
-        expected = f"{x.rank} axes, the kernel static"
-        raise mismatch("the weights of a convolution do not fit", expected, f"[{dims_text(w.shape)}]")
+    sizes = w.shape[2:]
+    if w.rank != x.rank:
+        raise mismatch("the weights of a convolution do not fit", f"{x.rank} axes", f"[{dims_text(w.shape)}]")
+    if not open and not all(isinstance(d, int) for d in sizes):
+        raise mismatch(
+            "the weights of this convolution have a size that only the run knows",
+            "a static kernel, or the attribute kernel_shape",
+            f"[{dims_text(w.shape)}]",
+        )
     if kernel_shape is not None and kernel_shape != sizes:
-        raise unsupported_attribute("kernel_shape", str(sizes), str(kernel_shape))
+        raise unsupported_attribute("kernel_shape", dims_text(sizes), str(kernel_shape))
     return sizes
 
 
@@ -118,34 +124,36 @@ def conv_transpose(
     pads: Ints | None = None,
     strides: Ints | None = None,
     layout: str = "NCHW",
+    open: bool = False,
 ) -> Tensor:
-    """The gradient of a convolution. ``w`` is ``[ic, oc / group, *kernel]``.
+    """The gradient of a convolution. ``w`` is ``[ic, oc / group, *kernel]``; ``open`` as of :func:`conv`.
 
     ``y[o] = sum over k, ic of x[(o + pad - k * dilation) / stride] * w[k]``, where the quotient is whole.
     """
     images = Layout.of(layout, x)
     spatial = images.parts(x.shape)[2]
     rank = len(spatial)
-    kernel = _kernel(x, w, kernel_shape)
+    kernel = _kernel(x, w, kernel_shape, open)
     if not _divides(group, w.shape[0]):
         raise mismatch("the weights of a convolution do not fit", f"{group} groups", f"[{dims_text(w.shape)}]")
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
     output_padding, pads = output_padding or (0,) * rank, pads or (0,) * (2 * rank)
     crops, sizes = [], []
     for axis in range(rank):
-        full = spatial[axis] * strides[axis] - strides[axis] + (kernel[axis] - 1) * dilations[axis] + 1
-        full = as_dim(full + output_padding[axis])
+        full = spatial[axis] * strides[axis] - strides[axis] + (lift(kernel[axis]) - 1) * dilations[axis] + 1
+        whole = as_dim(full + output_padding[axis])
         wanted: Dim | None = None if output_shape is None else output_shape[axis - rank]
         if wanted is None and auto_pad.startswith("SAME"):
             wanted = as_dim(spatial[axis] * strides[axis])
-        low, high = _crop(full, wanted, auto_pad, pads[axis], pads[rank + axis])
+        low, high = _crop(whole, wanted, auto_pad, pads[axis], pads[rank + axis])
         crops.append(low)
-        sizes.append(as_dim(full - low - high))
-    if max(strides) > 1 and max(dilations) == 1:
-        found = [_Phases(*axis) for axis in zip(spatial, kernel, strides, crops, sizes, strict=True)]
+        sizes.append(as_dim(whole - low - high))
+    known = [k for k in kernel if isinstance(k, int)]
+    if max(strides) > 1 and max(dilations) == 1 and len(known) == rank:
+        found = [_Phases(*axis) for axis in zip(spatial, known, strides, crops, sizes, strict=True)]
         return _biased(_phase_sum(x, w, found, group, images), b, images, x)
-    reach = [(k - 1) * d for k, d in zip(kernel, dilations, strict=True)]
-    slid = [Window(s + r, k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
+    reach = [(lift(k) - 1) * d for k, d in zip(kernel, dilations, strict=True)]
+    slid = [Window(as_dim(r + s), k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
     before = [as_dim(r - lift(c)) for r, c in zip(reach, crops, strict=True)]
     image = _spread(x, images, strides, before, [window.extent for window in slid])
     return _biased(_window_sum(image, images, _flipped(w, group), slid, group, images), b, images, x)
@@ -284,4 +292,6 @@ OPERATORS = (
     Operator("Conv", conv),
     Operator("ingot.ExactConv", partial(conv, exact=True)),  # of integers that are held as floats
     Operator("ConvTranspose", conv_transpose),
+    Operator("ingot.OpenConv", partial(conv, open=True)),
+    Operator("ingot.OpenConvTranspose", partial(conv_transpose, open=True)),
 )

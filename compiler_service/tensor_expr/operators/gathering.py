@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler_service.tensor_expr.axes import normal_axis, replaced
 from compiler_service.tensor_expr.known import known_counts
 from compiler_service.tensor_expr.operator import Operator
-from compiler_service.tensor_expr.refusal import unknown_value
+from compiler_service.tensor_expr.refusal import unknown_extent
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dim import Dim
 from shared_ir.dtype import DType
@@ -58,7 +58,7 @@ def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:
     """The last axis of ``indices`` holds a position along the axes of ``x`` that follow the batch axes."""
     depth = indices.shape[-1]
     if not isinstance(depth, int):
-        raise unknown_value("indices.shape[-1]", indices.name)
+        raise unknown_extent("indices", indices.name, indices.shape, "the last one decides the axes of the result")
     outer = indices.rank - 1
     first, last = batch_dims, batch_dims + depth
 

@@ -157,18 +157,43 @@ def pad(
     if mode == "constant":
         fill = lift(0, x.dtype) if constant_value is None else constant_value[(0,) * constant_value.rank]
         return padded(x, before, after, fill)
-    border = _BORDERS[mode]
 
     def source(i: Expr, low: Dim, high: Dim, extent: Dim) -> Expr:
         """Where element ``i`` comes from: most are within, where nothing but the condition is asked for."""
         own = i - low
         conditions = _within(own, low, high, extent)
-        return select(reduce(logical_and, conditions), own, border(own, extent)) if conditions else i
+        if not conditions:
+            return i
+        return select(reduce(logical_and, conditions), own, _bordered(mode, own, extent, low, high))
 
     def body(*index: Expr) -> Expr:
         return x[tuple(map(source, index, before, after, x.shape))]
 
     return compute([low + d + high for low, d, high in zip(before, x.shape, after, strict=True)], body, name="pad")
+
+
+def pad_at(
+    x: Tensor, lows: Tensor, sizes: Tensor, constant_value: Tensor | None = None, *, mode: str = "constant"
+) -> Tensor:
+    """``x`` padded to ``sizes``, ``lows`` elements before each axis: cut off there where they are negative."""
+    if mode not in ("constant", *_BORDERS):
+        raise unsupported_attribute("mode", f"constant, {', '.join(_BORDERS)}", mode)
+    before, shape = known_dims(lows, "lows"), known_dims(sizes, "sizes")
+
+    def body(*index: Expr) -> Expr:
+        own = [i - low for i, low in zip(index, before, strict=True)]
+        rows = zip(own, x.shape, before, shape, strict=True)
+        conditions = [[i >= 0, i < d] if low != 0 or size != d else [] for i, d, low, size in rows]
+        if mode != "constant":
+            highs = [as_dim(lift(size) - low - d) for size, low, d in zip(shape, before, x.shape, strict=True)]
+            beyond = [_bordered(mode, *row) for row in zip(own, x.shape, before, highs, strict=True)]
+            places = zip(own, beyond, conditions, strict=True)
+            return x[tuple(select(reduce(logical_and, c), i, o) if c else i for i, o, c in places)]
+        fill = lift(0, x.dtype) if constant_value is None else constant_value[(0,) * constant_value.rank]
+        asked = [c for each in conditions for c in each]
+        return select(reduce(logical_and, asked), x[tuple(own)], fill) if asked else x[tuple(own)]
+
+    return compute(shape, body, name="pad")
 
 
 def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, axes: Sequence[str] = ()) -> Tensor:
@@ -191,6 +216,13 @@ def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, a
 def _within(i: Expr, low: Dim, high: Dim, extent: Dim) -> list[Expr]:
     """What is asked of element ``i`` of ``extent`` for it not to lie in the padding: nothing at an end that has none."""
     return [*([i >= 0] if low != 0 else []), *([i < extent] if high != 0 else [])]
+
+
+def _bordered(mode: str, i: Expr, extent: Dim, low: Dim, high: Dim) -> Expr:
+    """The element of an axis that stands at ``i`` in its padding; what negative widths cut off is no part of the axis."""
+    first = as_dim(maximum(0 - lift(low), 0))
+    left = as_dim(lift(extent) - first - maximum(0 - lift(high), 0))
+    return _BORDERS[mode](i - first, left) + first
 
 
 def _reflect(i: Expr, extent: Dim) -> Expr:
@@ -248,6 +280,7 @@ OPERATORS = (
     Operator("Split", split),
     Operator("Slice", slice_),
     Operator("Pad", pad),
+    Operator("ingot.PadAt", pad_at),
     Operator("Trilu", trilu),
     Operator("ReverseSequence", reverse_sequence),
     Operator("Where", where),

@@ -101,12 +101,15 @@ def resize(
         case _:
             raise unsupported_attribute("mode", "nearest, linear or cubic", mode)
     result = converted(x, arithmetic_dtype(x.dtype) if x.dtype.is_float else DType.FLOAT32)
+    averaged: dict[int, Axis] = {}
     for axis, plan in plans.items():
         spread = _spread(plan) if antialias else Fraction(1)
         if isinstance(spread, Fraction):
             result = _blended(result, axis, plan, coordinates, kernel, spread, bool(exclude_outside), outside)
         else:
-            result = _averaged(result, axis, plan, coordinates, kernel, spread, bool(exclude_outside), outside)
+            averaged[axis] = plan
+    if averaged:
+        result = _averaged(result, averaged, coordinates, kernel, bool(exclude_outside), outside)
     return _as_element(result, x.dtype)
 
 
@@ -207,9 +210,12 @@ def _is_beyond(coordinate: Coordinate, plan: Axis) -> Expr:
 def _spread(plan: Axis) -> Fraction | Ratio:
     """How much wider than one input element the filter is: an axis that shrinks averages over what it drops."""
     p, q = plan.scale.numerator, plan.scale.denominator
-    if not isinstance(p, int) or not isinstance(q, int):
-        return Ratio(as_dim(maximum(lift(q), p)), p)
-    return max(Fraction(q, p), Fraction(1))
+    return max(Fraction(q, p), Fraction(1)) if isinstance(p, int) and isinstance(q, int) else _spread_of_run(plan)
+
+
+def _spread_of_run(plan: Axis) -> Ratio:
+    p, q = plan.scale.numerator, plan.scale.denominator
+    return Ratio(as_dim(maximum(lift(q), p)), p)
 
 
 def _blended(
@@ -259,36 +265,52 @@ def _sum(terms: Iterable[Expr]) -> Expr:
 
 def _averaged(
     x: Tensor,
-    axis: int,
-    plan: Axis,
+    plans: Mapping[int, Axis],
     at: Sampler,
     kernel: _Kernel,
-    spread: Ratio,
     exclude_outside: bool,
     outside: float | None,
 ) -> Tensor:
-    """As :func:`_blended`, over as many elements as only the run knows."""
-    reach = (Ratio(kernel.support) * spread).ceil
+    """As :func:`_blended`, over as many elements as only the run knows: along all axes in one sum, since what lies between
+    one axis and the next would have no known size."""
 
-    def weight_at(place: Expr, offset: Expr) -> tuple[Expr, Expr]:
+    def reach(plan: Axis) -> Dim:
+        return (Ratio(kernel.support) * _spread_of_run(plan)).ceil
+
+    def weight_at(plan: Axis, place: Expr, offset: Expr) -> tuple[Expr, Expr]:
         coordinate = at(place, plan)
-        position = coordinate.floor + offset + 1 - reach
-        weight = kernel.weight(_distance(coordinate, position, spread, x.dtype))
+        position = coordinate.floor + offset + 1 - reach(plan)
+        weight = kernel.weight(_distance(coordinate, position, _spread_of_run(plan), x.dtype))
         if exclude_outside:
             weight = select(logical_and(position >= 0, position < lift(plan.extent)), weight, 0)
         return position, weight
 
     def term(*index: Expr) -> Expr:
-        position, weight = weight_at(index[axis], index[-1])
-        return x[replaced(index[:-1], axis, plan.inside(position))] * weight
+        source, weights = list(index[: x.rank]), []
+        for (axis, plan), offset in zip(plans.items(), index[x.rank :], strict=True):
+            position, weight = weight_at(plan, index[axis], offset)
+            source[axis] = plan.inside(position)
+            weights.append(weight)
+        return x[tuple(source)] * fold(lambda a, b: a * b, weights)
 
-    width = as_dim(lift(reach) * 2)
-    blend = sum_over(ReduceOp.SUM, replaced(x.shape, axis, plan.size), [width], term, name="blend")
-    total = sum_over(ReduceOp.SUM, [plan.size], [width], lambda i, k: weight_at(i, k)[1], name="weights")
+    def total(plan: Axis) -> Tensor:
+        def weight(i: Expr, k: Expr) -> Expr:
+            return weight_at(plan, i, k)[1]
+
+        return sum_over(ReduceOp.SUM, [plan.size], [width(plan)], weight, name="weights")
+
+    def width(plan: Axis) -> Dim:
+        return as_dim(lift(reach(plan)) * 2)
+
+    blend = sum_over(ReduceOp.SUM, _resized_shape(x, plans), [width(p) for p in plans.values()], term, name="blend")
+    totals = {axis: total(plan) for axis, plan in plans.items()}
 
     def body(*index: Expr) -> Expr:
-        mean = blend[index] / total[index[axis]]
-        beyond = _is_beyond(at(index[axis], plan), plan)
+        mean: Expr = blend[index]
+        beyond = lift(False, DType.BOOL)
+        for axis, plan in plans.items():
+            mean = mean / totals[axis][index[axis]]
+            beyond = logical_or(beyond, _is_beyond(at(index[axis], plan), plan))
         return mean if outside is None else select(beyond, lift(outside, x.dtype), mean)
 
     return compute(blend.shape, body, name="resize")

@@ -12,7 +12,7 @@ from compiler_service.tensor_expr.axes import normal_axis, replaced
 from compiler_service.tensor_expr.broadcast import widen
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
-from compiler_service.tensor_expr.refusal import mismatch, unknown_value, unsupported_attribute
+from compiler_service.tensor_expr.refusal import mismatch, unknown_extent, unsupported_attribute
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
@@ -117,7 +117,7 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str
     """The last axis of ``indices`` holds positions along the first axes of ``data``."""
     depth = indices.shape[-1]
     if not isinstance(depth, int):
-        raise unknown_value("indices.shape[-1]", indices.name)
+        raise unknown_extent("indices", indices.name, indices.shape, "the last one decides what an update is")
     over = indices.shape[:-1]
 
     def hits(index: tuple[Expr, ...], number: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from compiler_service.tensor_expr.known import known_dims, vector
 from compiler_service.tensor_expr.operator import Operator
-from compiler_service.tensor_expr.refusal import mismatch
+from compiler_service.tensor_expr.refusal import unknown_extent
 from compiler_service.tensor_expr.tensor import Tensor, compute
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
@@ -18,9 +20,10 @@ def slice_bounds(
     x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None
 ) -> Tensor:
     """int64 ``[3 * rank]``: for every axis of ``x`` the first element, then the counts, then the steps plus the bias."""
-    (count,) = starts.shape
-    if not isinstance(count, int):
-        raise mismatch("the number of sliced axes is not known", "a static number", str(count))
+    lengths = [x.shape[0] for x in (starts, ends, axes, steps) if x is not None]
+    count = next((n for n in lengths if isinstance(n, int)), None)
+    if count is None:
+        raise unknown_extent("starts", starts.name, starts.shape, "nothing says how many axes are sliced")
 
     def element(operand: Tensor | None, position: int, default: int) -> Expr:
         return lift(default) if operand is None else cast(operand[lift(position)], DType.INT64)
@@ -43,7 +46,8 @@ def slice_bounds(
         firsts.append(first)
         counts.append(length)
         strides.append(step + STEP_BIAS)
-    return vector([*firsts, *counts, *strides], DType.INT64, name="slice_bounds")
+    found = vector([*firsts, *counts, *strides], DType.INT64, name="slice_bounds")
+    return replace(found, assumes=tuple((n, count) for n in lengths if n != count))
 
 
 def _range(start: Expr, end: Expr, step: Expr, extent: Dim) -> tuple[Expr, Expr]:

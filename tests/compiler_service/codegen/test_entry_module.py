@@ -14,13 +14,13 @@ from hypothesis import strategies as st
 
 from compiler_service.codegen.dim_code import DECLARATIONS, Body, DimCode
 from compiler_service.codegen.entry import ONNX_DTYPES, emit_entry
-from runtime_service.executors.sizes import Sizes
 from runtime_service.loader import load_model
 from shared_ir.dim import Dim, parse_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var
 from shared_ir.plan import BufferSpec, Constraint, KernelSpec, Launch, Plan, Storage, SymbolSource, TensorSpec
+from shared_ir.sizes import Sizes
 from shared_ir.target import parse_target
 from tests.native_models import build_model, toy_plan
 

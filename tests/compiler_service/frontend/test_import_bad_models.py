@@ -116,7 +116,6 @@ def _with_ir_version(version: int) -> onnx.ModelProto:
         (model([], [X], []), ErrorCode.INVALID_MODEL, "no outputs"),
         (model([], [X, X], ["x"]), ErrorCode.INVALID_MODEL, "no name of its own"),
         (model([], [tensor("", [1]), X], ["x"]), ErrorCode.INVALID_MODEL, "no name of its own"),
-        (model([], [X], ["x", "x"]), ErrorCode.INVALID_MODEL, "no name of its own"),
         (model([], [X], ["nothing"]), ErrorCode.INVALID_MODEL, "nothing defines"),
         (model([], [tensor("x", ["n"], 0)], ["x"]), ErrorCode.UNSUPPORTED_DTYPE, "element type"),
         (

@@ -5,7 +5,6 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Mapping
 
-from shared_ir.dim import Dim
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, to_text
 from shared_ir.operations import INTEGER_MEANING
@@ -34,7 +33,7 @@ class Sizes:
         self._symbols = symbols
         self._known: dict[Expr, int] = {}
 
-    def value(self, dim: Dim) -> int:
+    def value(self, dim: int | Expr) -> int:
         """The integer that ``dim`` stands for.
 
         Raises:
