@@ -10,7 +10,7 @@ from compiler_service.graph_passes.memory_units import Powers, Units, bound_size
 from shared_ir.dim import Dim, as_dim, dim_symbols, evaluate
 from shared_ir.expr import Expr, lift, maximum
 from shared_ir.plan import ALIGNMENT
-from shared_ir.simplify import Simplifier
+from shared_ir.simplify import unbounded
 
 HINT = 64
 """The value that stands for every symbol where sizes are compared to choose between legal layouts."""
@@ -171,5 +171,5 @@ def _align(size: Dim) -> Dim:
 
 def _at_least(large: Dim, small: Dim) -> bool:
     """Whether ``large >= small`` for every value of the symbols, as far as the simplifier can tell."""
-    low, _ = Simplifier({}).interval(lift(large) - lift(small))
+    low, _ = unbounded().interval(lift(large) - lift(small))
     return low is not None and low >= 0

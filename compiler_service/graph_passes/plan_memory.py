@@ -17,7 +17,7 @@ from compiler_service.graph_passes.pack_memory import Block, pack
 from compiler_service.graph_passes.symbols import input_symbols
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.strides import Strides
-from shared_ir.dim import Dim, as_dim, dim_symbols
+from shared_ir.dim import Dim, as_dim, dim_symbols, sum_of
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import CALL_OP, CHECK_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.plan import Storage
@@ -110,7 +110,7 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
         )
         for counter, loop in found.loops.items()
     }
-    unshared = as_dim(sum((found.size(v) for v in arena), start=0))
+    unshared = sum_of(found.size(v) for v in arena)
     return MemoryPlan(MappingProxyType(buffers), arena_size, unshared, MappingProxyType(loops), slots)
 
 

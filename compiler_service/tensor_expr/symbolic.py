@@ -41,7 +41,7 @@ from shared_ir.expr import (
     lift,
     walk,
 )
-from shared_ir.simplify import Simplifier
+from shared_ir.simplify import unbounded
 
 MAX_ELEMENTS = 4096
 _MAX_STEPS = 1 << 18
@@ -187,7 +187,7 @@ def _unary(op: UnaryOp, dtype: DType, x: Element) -> Element:
         return _ratio_unary(op, dtype, _ratio(x))
     if op is UnaryOp.NEG:
         return as_dim(0 - x)
-    low, high = Simplifier({}).interval(x)
+    low, high = unbounded().interval(x)
     if op is UnaryOp.ABS and low is not None and low >= 0:
         return x
     if op is UnaryOp.ABS and high is not None and high <= 0:
@@ -220,12 +220,12 @@ _TRUNCATING = {BinaryOp.TRUNC_DIV: BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_MOD: Binar
 
 
 def _is_natural(x: Expr) -> bool:
-    low, _ = Simplifier({}).interval(Simplifier({})(x))
+    low, _ = unbounded().interval(unbounded()(x))
     return low is not None and low >= 0
 
 
 def _decided(op: BinaryOp, x: Expr, y: Expr) -> bool:
-    verdict = Simplifier({})(binary(op, x, y))
+    verdict = unbounded()(binary(op, x, y))
     if not isinstance(verdict, Const):
         raise _Unknown
     return bool(verdict.value)
