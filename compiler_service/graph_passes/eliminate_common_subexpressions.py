@@ -34,7 +34,7 @@ def _eliminate(graph: Graph, _outer: Constants) -> Graph:
     mapping = equal_constants(graph.constants)
     seen: dict[Hashable, Node] = {}
     nodes: list[Node] = []
-    merged = False
+    merged, outputs = False, frozenset(graph.outputs)
     for node in graph.nodes:
         current = replace_values(node, mapping)
         key = _key(current)
@@ -46,7 +46,7 @@ def _eliminate(graph: Graph, _outer: Constants) -> Graph:
         for old, new in zip(current.outputs, first.outputs, strict=True):
             if old is None or new is None:
                 continue
-            if old in graph.outputs:  # an output keeps its name
+            if old in outputs:  # an output keeps its name
                 nodes.append(Node("Identity", (new,), (old,), name=current.name))
             else:
                 mapping[old] = new
