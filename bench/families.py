@@ -45,7 +45,7 @@ class Builder:
 def elementwise(count: int) -> onnx.ModelProto:
     """Operations on single elements one after the other."""
     build, x = Builder(), "x"
-    half = build.hold(np.float32(0.5))
+    half = build.hold(np.array(0.5, np.float32))
     for i in range(count):
         x = build.add("Mul", x, half) if i % 2 else build.add("Tanh", x)
     return build.model({"x": ["n", _WIDTH]}, [x])
@@ -71,8 +71,15 @@ def concat_chain(count: int) -> onnx.ModelProto:
 def concat_operands(count: int) -> onnx.ModelProto:
     """One concatenation of many operands of symbolic size."""
     build = Builder()
-    parts = [build.add("Mul", "x", build.hold(np.float32(i))) for i in range(count - 1)]
-    return build.model({"x": ["n"]}, [build.add("Concat", *parts, axis=0)])
+    parts = [build.add("Mul", "x", build.hold(np.full(_WIDTH, i, np.float32))) for i in range(count - 1)]
+    return build.model({"x": ["n", _WIDTH]}, [build.add("Concat", *parts, axis=0)])
+
+
+def sum_operands(count: int) -> onnx.ModelProto:
+    """One sum of many operands."""
+    build = Builder()
+    parts = [build.add("Mul", "x", build.hold(np.full(_WIDTH, i, np.float32))) for i in range(count - 1)]
+    return build.model({"x": ["n", _WIDTH]}, [build.add("Sum", *parts)])
 
 
 def consumers(count: int) -> onnx.ModelProto:
@@ -86,7 +93,8 @@ def consumers(count: int) -> onnx.ModelProto:
 def branches(count: int) -> onnx.ModelProto:
     """Branches side by side that are added up in pairs."""
     build = Builder()
-    level = [build.add("Softmax", build.add("Mul", "x", build.hold(np.float32(i)))) for i in range(count // 3)]
+    scales = [build.hold(np.full(_WIDTH, i, np.float32)) for i in range(count // 3)]
+    level = [build.add("Softmax", build.add("Mul", "x", scale)) for scale in scales]
     while len(level) > 1:
         pairs = [build.add("Add", a, b) for a, b in zip(level[::2], level[1::2], strict=False)]
         level = pairs + level[len(level) & ~1 :]
@@ -96,7 +104,10 @@ def branches(count: int) -> onnx.ModelProto:
 def residuals(count: int) -> onnx.ModelProto:
     """Sums of all that was computed before: values that live to the end."""
     build, x = Builder(), "x"
-    kept = [x := build.add("Softmax", x) for _ in range(count // 2)]
+    kept = []
+    for _ in range(count // 2):
+        x = build.add("Softmax", x)
+        kept.append(x)
     total = kept[0]
     for value in reversed(kept[1:]):
         total = build.add("Add", total, value)
@@ -119,8 +130,9 @@ def shapes(count: int) -> onnx.ModelProto:
     build = Builder()
     size = build.add("Shape", "x")
     two, one = build.hold(np.array([2], np.int64)), build.hold(np.array([1], np.int64))
-    for i in range(count - 2):
-        size = build.add("Div", size, two) if i % 3 == 2 else build.add("Add" if i % 3 else "Mul", size, (two, one)[i % 3])
+    three, steps = build.hold(np.array([3], np.int64)), ("Mul", "Add", "Div")
+    for i in range(count - 2):  # the size stays about the same, but no two of its forms are equal
+        size = build.add(steps[i % 3], size, (three, one, two)[i % 3] if i % 6 < 3 else (two, one, three)[i % 3])
     return build.model({"x": ["n"]}, [build.add("ConstantOfShape", size)])
 
 
@@ -146,7 +158,7 @@ def weights(count: int) -> onnx.ModelProto:
 def signature(count: int) -> onnx.ModelProto:
     """As many inputs and outputs as nodes, each of a symbolic size of its own."""
     build = Builder()
-    inputs = {f"x{i}": [f"n{i}", _WIDTH] for i in range(count)}
+    inputs: dict[str, list[int | str]] = {f"x{i}": [f"n{i}", _WIDTH] for i in range(count)}
     return build.model(inputs, [build.add("Softmax", name) for name in inputs])
 
 
@@ -193,6 +205,7 @@ FAMILIES: Mapping[str, Family] = {
         softmax,
         concat_chain,
         concat_operands,
+        sum_operands,
         consumers,
         branches,
         residuals,

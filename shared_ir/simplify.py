@@ -198,7 +198,9 @@ class Simplifier:
         numerator = self._normal(rest)
         match numerator:
             case Binary(op=BinaryOp.FLOOR_DIV, lhs=inner, rhs=Const(value=first)) if int(first) > 0:
-                return self._simplified(binary(BinaryOp.FLOOR_DIV, inner, Const(int(first) * divisor)))  # x//a//b -> x//(a*b)
+                return self._simplified(
+                    binary(BinaryOp.FLOOR_DIV, inner, Const(int(first) * divisor))
+                )  # x//a//b -> x//(a*b)
         low, high = self._interval_of(numerator)
         if low is not None and high is not None and low // divisor == high // divisor:
             return Const(low // divisor)

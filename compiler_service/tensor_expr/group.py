@@ -32,7 +32,7 @@ from compiler_service.tensor_expr.text import print_tensors
 from shared_ir.dim import Dim, as_dim, divisor, product
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform
+from shared_ir.expr import Cast, Const, Expr, Reinterpret, Var, equal, landings, lift, select, transform
 from shared_ir.graph import Graph, Node, Value
 
 Known = Mapping[Value, np.ndarray]
@@ -233,7 +233,11 @@ def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, t
         return new
 
     def dim(value: Dim) -> Dim:
-        return value if isinstance(value, int) else as_dim(renamed(value))
+        if isinstance(value, int):
+            return value
+        for part in landings(value, memo):
+            renamed(part)
+        return as_dim(renamed(value))
 
     rebuilt = _renamed_tensors(output, renamed, dim)
     return rebuilt[output], tuple(rebuilt[a] for a in arguments), tuple(parameters)
