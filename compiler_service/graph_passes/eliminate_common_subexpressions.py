@@ -13,7 +13,9 @@ from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_cod
 from compiler_service.graph_passes.nested import Constants, map_graphs
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import absorb_output_identities
-from shared_ir.graph import Graph, Node, Value, replace_values
+from shared_ir.expr import Expr
+from shared_ir.graph import Attribute, Graph, Node, Value, replace_values
+from shared_ir.types import TensorType
 
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
@@ -61,9 +63,18 @@ def _key(node: Node) -> Hashable | None:
     if node.subgraphs or node.op in RANDOM:
         return None
     present = tuple(v is not None for v in node.outputs)
-    # the text tells 1 from 1.0 and from True, which compare equal
-    attributes = tuple(sorted((k, repr(a)) for k, a in node.attributes.items()))
+    attributes = tuple((k, _attribute_key(node.attributes[k])) for k in sorted(node.attributes))
     return node.op, node.inputs, present, attributes
+
+
+def _attribute_key(attribute: Attribute) -> Hashable:
+    """Equal for equal attributes. The text tells 1 from 1.0 and from True, which compare equal; equal expressions are one object,
+    and their text may be long."""
+    if isinstance(attribute, tuple):
+        return tuple([_attribute_key(a) for a in attribute])
+    if isinstance(attribute, TensorType):
+        return attribute.dtype, _attribute_key(attribute.shape)
+    return attribute if isinstance(attribute, Expr) else repr(attribute)
 
 
 def equal_constants(constants: Mapping[Value, np.ndarray]) -> dict[Value, Value]:

@@ -27,6 +27,7 @@ from shared_ir.dim import as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     COMPARISONS,
+    DEEP,
     Binary,
     BinaryOp,
     Cast,
@@ -126,6 +127,8 @@ class _Symbolic:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise _Unknown
+        if expr.depth > DEEP and _is_dim(expr, own):
+            return _number(as_dim(expr))
         match expr:
             case Const(value=value):
                 return value
@@ -145,11 +148,16 @@ class _Symbolic:
                 try:
                     chosen = then if self._scalar(cond, own) else otherwise
                 except _Unknown:
-                    if expr.dtype is DType.INT64 and all(isinstance(e, _OF_DIMS) and e not in own for e in walk(expr)):
+                    if _is_dim(expr, own):
                         return expr  # a dim that depends on others
                     raise
                 return self._scalar(chosen, own)
         raise _Unknown
+
+
+def _is_dim(expr: Expr, own: Mapping[Var, int]) -> bool:
+    """Whether it depends on dims alone."""
+    return expr.dtype is DType.INT64 and all(isinstance(e, _OF_DIMS) and e not in own for e in walk(expr))
 
 
 def _bind(axes: tuple[Axis, ...], index: tuple[int, ...]) -> dict[Var, int]:

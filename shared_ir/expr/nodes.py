@@ -261,6 +261,7 @@ DEEP = 64
 """Levels that may be walked by recursion; below them lie landings (:func:`landings`)."""
 
 LONG = 4096
+_MOST_PIECES = 1 << 15
 
 _NO_VARIABLES: frozenset[Var] = frozenset()
 _SMALL = tuple(Const(value) for value in range(-8, 257))
@@ -414,10 +415,13 @@ def _compute_below(root: Expr, fact: str) -> None:
 
 
 def to_text(expr: Expr, precedence: int = 0) -> str:
-    """Python syntax; integer forms are read back by :func:`shared_ir.dim.parse_dim`."""
+    """Python syntax; integer forms are read back by :func:`shared_ir.dim.parse_dim`. What is longer than anybody reads ends in
+    dots: where parts are shared, the text may be as long as two to the power of the depth."""
     pieces: list[str] = []
     stack: list[str | tuple[Expr, int]] = [(expr, precedence)]
     while stack:
+        if len(pieces) > _MOST_PIECES:
+            return "".join([*pieces, " ..."])
         item = stack.pop()
         if isinstance(item, str):
             pieces.append(item)
