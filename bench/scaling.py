@@ -36,10 +36,10 @@ class Point:
 
 def exponent(points: Sequence[Point]) -> float:
     """The slope of the line of least squares through the logarithms of the largest sizes; NaN of fewer than two."""
-    logs = [(math.log(p.nodes), math.log(p.seconds)) for p in points[-_FITTED:]]
-    if len(logs) < 2:
+    last = points[-_FITTED:]
+    if len(last) < 2:
         return math.nan
-    slope, _ = np.polyfit(*zip(*logs, strict=True), 1)
+    slope, _ = np.polyfit(np.log([p.nodes for p in last]), np.log([p.seconds for p in last]), 1)
     return float(slope)
 
 

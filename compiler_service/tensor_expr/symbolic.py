@@ -127,8 +127,9 @@ class _Symbolic:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise _Unknown
-        if expr.depth > DEEP and _is_dim(expr, own):
-            return _number(as_dim(expr))
+        return _number(as_dim(expr)) if expr.depth > DEEP and _is_dim(expr, own) else self._computed(expr, own)
+
+    def _computed(self, expr: Expr, own: Mapping[Var, int]) -> Element:
         match expr:
             case Const(value=value):
                 return value
