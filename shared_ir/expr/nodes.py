@@ -260,7 +260,7 @@ class Select(Expr):
 DEEP = 64
 """Levels that may be walked by recursion; below them lie landings (:func:`landings`)."""
 
-LONG = 4096
+LONG = 1024
 _MOST_PIECES = 1 << 15
 
 _NO_VARIABLES: frozenset[Var] = frozenset()

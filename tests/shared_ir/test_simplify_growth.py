@@ -11,7 +11,7 @@ from shared_ir.expr.nodes import LONG
 from shared_ir.simplify import Simplifier, simplify
 
 N = symbol("n")
-DEEP = 5000
+DEEP = 2000
 
 
 def halves(count: int) -> Dim:
