@@ -1,6 +1,7 @@
 """One compilation by Ingot in a fresh process: how long it takes from a cold start, and how much memory.
 
 ``python -m bench.compilation MODEL DIRECTORY SHAPES``: SHAPES is JSON, the artifact is written into the new DIRECTORY.
+``python -m bench.compilation --scaling``: how compile time grows with a model (:mod:`bench.scaling`).
 """
 
 from __future__ import annotations
@@ -88,6 +89,10 @@ def _proportional_bytes(process: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    if arguments[:1] == ["--scaling"]:
+        from bench.scaling import main as scaling  # draws, which a compilation that is timed does not wait for
+
+        return scaling(arguments[1:])
     model, directory, shapes = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
     try:
         artifact = ingot.compile(model, shapes=shapes)

@@ -12,8 +12,8 @@ from functools import lru_cache, reduce
 
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text, walk
-from shared_ir.simplify import Simplifier, simplify
+from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text
+from shared_ir.simplify import simplify, total, unbounded
 from shared_ir.sizes import Sizes
 
 Dim = int | Expr
@@ -49,15 +49,19 @@ def product(dims: Iterable[Dim]) -> Dim:
     return as_dim(total)
 
 
+def sum_of(dims: Iterable[Dim]) -> Dim:
+    """Their sum, however many they are."""
+    return as_dim(total(dims))
+
+
 def divisor(dim: Dim) -> int:
     """The largest number that is known to divide ``dim``, which is no constant 0: 128 of ``128 * batch``."""
-    return abs(dim) if isinstance(dim, int) else math.gcd(*Simplifier({}).polynomial(dim).values())
+    return abs(dim) if isinstance(dim, int) else math.gcd(*unbounded().polynomial(dim).values())
 
 
 def dim_symbols(dims: Iterable[Dim]) -> frozenset[str]:
     """Names of the symbols that occur in ``dims``."""
-    from_exprs = (d for d in dims if isinstance(d, Expr))
-    return frozenset(v.name for d in from_exprs for v in walk(d) if isinstance(v, Var))
+    return frozenset([v.name for d in dims if isinstance(d, Expr) for v in d.variables])
 
 
 def bind(dim: Dim, values: Mapping[str, Dim]) -> Dim:

@@ -21,8 +21,6 @@ from shared_ir.expr import INFIX, Binary, BinaryOp, Const, Expr, Select, Var
 from shared_ir.operations import COMPARISONS
 
 MAX_ROWS = 1 << 20
-MAX_DEPTH = 800
-"""Levels of one expression: more than the compiler makes, and few enough to print it by recursion."""
 
 _SELECT = "select"
 _CONNECTIVES = (BinaryOp.AND, BinaryOp.OR)
@@ -101,7 +99,6 @@ class DimReader:
             raise _corrupt("the table of expressions is none", f"a list of at most {MAX_ROWS} rows", received)
         self._integers: dict[str, Expr] = {}
         self._conditions: dict[str, Expr] = {}
-        self._depths: dict[Expr, int] = {}
         for number, row in enumerate(rows):
             self._read_row(f"#{number}", row)
 
@@ -123,12 +120,8 @@ class DimReader:
                 case _:
                     signs = ", ".join((*_OPERATORS, _SELECT))
                     raise _corrupt("a row is no operation", f"one of {signs} and its operands", repr(row))
-            depth = 1 + max(self._depths.get(child, 0) for child in expr.children())
-            if depth > MAX_DEPTH:
-                raise _corrupt("an expression is too deep", f"at most {MAX_DEPTH} levels", f"{depth} levels")
         except IngotError as error:
             raise error.located(field=f"expressions, row {name}") from None
-        self._depths[expr] = depth
         (self._integers if expr.dtype is DType.INT64 else self._conditions)[name] = expr
 
     def _operation(self, op: BinaryOp, lhs: Any, rhs: Any) -> Expr:

@@ -9,14 +9,15 @@ Variables stand for integers >= 0 unless ``ranges`` says otherwise.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache
 from operator import attrgetter
 
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     COMPARISONS,
+    DEEP,
     Binary,
     BinaryOp,
     Const,
@@ -26,6 +27,7 @@ from shared_ir.expr import (
     UnaryOp,
     Var,
     binary,
+    landings,
     select,
 )
 
@@ -35,18 +37,37 @@ Interval = tuple[int | None, int | None]
 Monomial = tuple[Expr, ...]
 Polynomial = dict[Monomial, int]
 
+_MOST_REMEMBERED = 1 << 17
+_MOST_IN_CHAIN = 64
+
 _TEXT = attrgetter("text")
 _LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
 
 
 def simplify(expr: Expr, ranges: Mapping[str, Interval] | None = None) -> Expr:
     """``expr`` in normal form, using ``ranges`` (inclusive bounds of variables) where they help."""
-    return Simplifier(ranges)(expr) if ranges else _simplified(expr)
+    return Simplifier(ranges)(expr) if ranges else unbounded()(expr)
 
 
-@lru_cache(maxsize=1 << 16)
-def _simplified(expr: Expr) -> Expr:
-    return Simplifier({})(expr)
+def unbounded() -> Simplifier:
+    """The one simplification that knows nothing of variables but that they are >= 0. Sizes are made of sizes, layer by layer:
+    it remembers what it has seen, but for what is long ago."""
+    global _unbounded
+    if len(_unbounded._memo) + len(_unbounded._polynomials) > _MOST_REMEMBERED:
+        _unbounded = Simplifier({})
+    return _unbounded
+
+
+def total(sizes: Iterable[Expr | int]) -> Expr:
+    """Their sum in normal form."""
+    simplifier, terms = unbounded(), Counter[Monomial]()
+    for size, times in Counter(sizes).items():
+        if isinstance(size, int):
+            terms[()] += size * times
+            continue
+        for monomial, coefficient in simplifier.polynomial(size).items():
+            terms[monomial] += coefficient * times
+    return _expression({m: c for m, c in terms.items() if c})
 
 
 @dataclass
@@ -58,7 +79,37 @@ class Simplifier:
     _bounds: dict[Expr, Interval] = field(default_factory=dict)
     _polynomials: dict[Expr, Polynomial] = field(default_factory=dict)
 
+    # What is called from outside is prepared for expressions that are deeper than Python's stack.
+
     def __call__(self, expr: Expr) -> Expr:
+        found = self._memo.get(expr)
+        if found is None:
+            for part in landings(expr, self._memo):
+                self._simplified(part)
+            found = self._simplified(expr)
+        return found
+
+    def polynomial(self, expr: Expr) -> Polynomial:
+        """The terms of an int64 expression. The result must not be changed."""
+        found = self._polynomials.get(expr)
+        if found is None:
+            for part in landings(expr, self._polynomials):
+                self._simplified(part) if part.dtype is not DType.INT64 else self._terms(part)
+            found = self._terms(expr)
+        return found
+
+    def interval(self, expr: Expr) -> Interval:
+        """Inclusive bounds of an int64 expression under the ranges of its variables."""
+        found = self._bounds.get(expr)
+        if found is None:
+            if expr.depth > DEEP:
+                self.polynomial(expr)
+                for part in landings(expr, self._bounds):
+                    self._interval_of(part)
+            found = self._interval_of(expr)
+        return found
+
+    def _simplified(self, expr: Expr) -> Expr:
         found = self._memo.get(expr)
         if found is None:
             found = self._memo[expr] = self._rewrite(expr)
@@ -70,9 +121,9 @@ class Simplifier:
             return expr
         if expr.dtype is DType.INT64 and isinstance(expr, Binary):
             if expr.op in _LINEAR:
-                return _expression(self.polynomial(expr))
-            return self._division_or_extremum(expr.op, self(expr.lhs), self(expr.rhs))
-        node = expr.with_children(tuple(self(c) for c in expr.children()))
+                return self._normal(self._terms(expr))
+            return self._division_or_extremum(expr.op, self._simplified(expr.lhs), self._simplified(expr.rhs))
+        node = expr.with_children(tuple(self._simplified(c) for c in expr.children()))
         match node:
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in COMPARISONS and lhs.dtype is DType.INT64:
                 return self._comparison(op, lhs, rhs)
@@ -84,8 +135,13 @@ class Simplifier:
 
     # -- polynomials
 
-    def polynomial(self, expr: Expr) -> Polynomial:
-        """The terms of an int64 expression. The result must not be changed."""
+    def _normal(self, terms: Polynomial) -> Expr:
+        """The expression of ``terms``, which are remembered as its own."""
+        found = _expression(terms)
+        self._polynomials.setdefault(found, terms)
+        return found
+
+    def _terms(self, expr: Expr) -> Polynomial:
         found = self._polynomials.get(expr)
         if found is None:
             found = self._polynomials[expr] = self._polynomial(expr)
@@ -96,16 +152,16 @@ class Simplifier:
             case Const(value=value):
                 return {(): int(value)} if value else {}
             case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
-                return _sum(self.polynomial(lhs), self.polynomial(rhs), 1)
+                return _sum(self._terms(lhs), self._terms(rhs), 1)
             case Binary(op=BinaryOp.SUB, lhs=lhs, rhs=rhs):
-                return _sum(self.polynomial(lhs), self.polynomial(rhs), -1)
+                return _sum(self._terms(lhs), self._terms(rhs), -1)
             case Binary(op=BinaryOp.MUL, lhs=lhs, rhs=rhs):
-                return _product(self.polynomial(lhs), self.polynomial(rhs))
+                return _product(self._terms(lhs), self._terms(rhs))
             case Var():
                 return {(expr,): 1}
-        atom = self(expr)
+        atom = self._simplified(expr)
         if isinstance(atom, Const) or (isinstance(atom, Binary) and atom.op in _LINEAR and atom.dtype is DType.INT64):
-            return self.polynomial(atom)
+            return self._terms(atom)
         return {(atom,): 1}
 
     def _division_or_extremum(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
@@ -119,17 +175,17 @@ class Simplifier:
         return binary(op, lhs, rhs)
 
     def _floor_div(self, lhs: Expr, rhs: Expr) -> Expr:
-        whole, rest = _split_multiples(self.polynomial(lhs), self.polynomial(rhs))
+        whole, rest = _split_multiples(self._terms(lhs), self._terms(rhs))
         if rest is None:
-            return _expression(whole)
-        remainder = _expression(rest)
+            return self._normal(whole)
+        remainder = self._normal(rest)
         if self._within(remainder, rhs):  # (q*c + r) // c -> q when 0 <= r < c
-            return _expression(whole)
+            return self._normal(whole)
         if isinstance(rhs, Const) and int(rhs.value) > 0:
             quotient = self._reduced_quotient(rest, int(rhs.value))
         else:
             quotient = binary(BinaryOp.FLOOR_DIV, remainder, rhs)
-        return _expression(_sum(whole, self.polynomial_of_atom(quotient), 1))
+        return self._normal(_sum(whole, self._atom_terms(quotient), 1))
 
     def _reduced_quotient(self, rest: Polynomial, divisor: int) -> Expr:
         """``rest // divisor`` with the common factor of the variable terms taken out."""
@@ -138,27 +194,29 @@ class Simplifier:
             rest = {m: c // factor for m, c in rest.items() if m or c // factor}
             divisor //= factor
         if divisor == 1:
-            return _expression(rest)
-        numerator = _expression(rest)
+            return self._normal(rest)
+        numerator = self._normal(rest)
         match numerator:
             case Binary(op=BinaryOp.FLOOR_DIV, lhs=inner, rhs=Const(value=first)) if int(first) > 0:
-                return self(binary(BinaryOp.FLOOR_DIV, inner, Const(int(first) * divisor)))  # x//a//b -> x//(a*b)
-        low, high = self.interval(numerator)
+                return self._simplified(
+                    binary(BinaryOp.FLOOR_DIV, inner, Const(int(first) * divisor))
+                )  # x//a//b -> x//(a*b)
+        low, high = self._interval_of(numerator)
         if low is not None and high is not None and low // divisor == high // divisor:
             return Const(low // divisor)
         return binary(BinaryOp.FLOOR_DIV, numerator, Const(divisor))
 
     def _floor_mod(self, lhs: Expr, rhs: Expr) -> Expr:
-        _, rest = _split_multiples(self.polynomial(lhs), self.polynomial(rhs))
+        _, rest = _split_multiples(self._terms(lhs), self._terms(rhs))
         if rest is None:
             return Const(0)
-        remainder = _expression(rest)
+        remainder = self._normal(rest)
         if self._within(remainder, rhs):  # r % c -> r when 0 <= r < c
             return remainder
         return binary(BinaryOp.FLOOR_MOD, remainder, rhs)
 
-    def polynomial_of_atom(self, expr: Expr) -> Polynomial:
-        return self.polynomial(expr) if _is_linear(expr) else {(expr,): 1}
+    def _atom_terms(self, expr: Expr) -> Polynomial:
+        return self._terms(expr) if _is_linear(expr) else {(expr,): 1}
 
     def _extremum(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
         low, high = self._difference(lhs, rhs)
@@ -177,17 +235,16 @@ class Simplifier:
         return binary(op, lhs, rhs)
 
     def _within(self, value: Expr, divisor: Expr) -> bool:
-        low, _ = self.interval(value)
+        low, _ = self._interval_of(value)
         _, above = self._difference(value, divisor)
         return low is not None and low >= 0 and above is not None and above < 0
 
     def _difference(self, lhs: Expr, rhs: Expr) -> Interval:
-        return self._polynomial_interval(_sum(self.polynomial(lhs), self.polynomial(rhs), -1))
+        return self._polynomial_interval(_sum(self._terms(lhs), self._terms(rhs), -1))
 
     # -- intervals
 
-    def interval(self, expr: Expr) -> Interval:
-        """Inclusive bounds of an int64 expression under the ranges of its variables."""
+    def _interval_of(self, expr: Expr) -> Interval:
         found = self._bounds.get(expr)
         if found is None:
             found = self._bounds[expr] = self._interval(expr)
@@ -200,24 +257,24 @@ class Simplifier:
             case Var(name=name):
                 return self.ranges.get(name, (0, None))
             case Binary(op=op) if op in _LINEAR:
-                return self._polynomial_interval(self.polynomial(expr))
+                return self._polynomial_interval(self._terms(expr))
             case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=Const(value=c)) if int(c) > 0:
-                low, high = self.interval(lhs)
+                low, high = self._interval_of(lhs)
                 return None if low is None else low // int(c), None if high is None else high // int(c)
             case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=rhs):
-                (low, high), (least, _) = self.interval(lhs), self.interval(rhs)
+                (low, high), (least, _) = self._interval_of(lhs), self._interval_of(rhs)
                 known = low is not None and low >= 0 and least is not None and least >= 0
                 return (0, high) if known else (None, None)
             case Binary(op=BinaryOp.FLOOR_MOD, rhs=rhs):
-                return _remainders(self.interval(rhs))
+                return _remainders(self._interval_of(rhs))
             case Binary(op=BinaryOp.MIN, lhs=lhs, rhs=rhs):
-                first, second = self.interval(lhs), self.interval(rhs)
+                first, second = self._interval_of(lhs), self._interval_of(rhs)
                 return _least(first[0], second[0]), _tightest(min, first[1], second[1])
             case Binary(op=BinaryOp.MAX, lhs=lhs, rhs=rhs):
-                first, second = self.interval(lhs), self.interval(rhs)
+                first, second = self._interval_of(lhs), self._interval_of(rhs)
                 return _tightest(max, first[0], second[0]), _greatest(first[1], second[1])
             case Select(then=then, otherwise=otherwise):
-                first, second = self.interval(then), self.interval(otherwise)
+                first, second = self._interval_of(then), self._interval_of(otherwise)
                 return _least(first[0], second[0]), _greatest(first[1], second[1])
         return None, None
 
@@ -234,7 +291,7 @@ class Simplifier:
         low: int | None = 1
         high: int | None = 1
         for atom in monomial:
-            a, b = self.interval(atom)
+            a, b = self._interval_of(atom)
             if a is None or a < 0 or low is None:
                 if len(monomial) == 1:
                     return a, b
@@ -242,6 +299,9 @@ class Simplifier:
             low = low * a
             high = None if high is None or b is None else high * b
         return low, high
+
+
+_unbounded = Simplifier({})
 
 
 def _is_linear(expr: Expr) -> bool:
@@ -352,8 +412,17 @@ def _remove_atoms(monomial: Monomial, atoms: Monomial) -> Monomial | None:
 
 
 def _expression(poly: Polynomial) -> Expr:
-    """Terms in a fixed order: higher degree first, then by text, the constant last."""
+    """Terms in a fixed order: higher degree first, then by text, the constant last. Of many, sums are summed: what a size has to
+    say of its parts would take the square of their number otherwise."""
     terms = sorted(poly.items(), key=lambda t: (-len(t[0]), [a.text for a in t[0]]))
+    sums = [_chain(terms[i : i + _MOST_IN_CHAIN]) for i in range(0, len(terms), _MOST_IN_CHAIN)] or [Const(0)]
+    while len(sums) > 1:
+        pairs = [binary(BinaryOp.ADD, a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
+        sums = pairs + sums[len(sums) & ~1 :]
+    return sums[0]
+
+
+def _chain(terms: Sequence[tuple[Monomial, int]]) -> Expr:
     total: Expr = Const(0)
     for monomial, coefficient in terms:
         term = _term(monomial, abs(coefficient))

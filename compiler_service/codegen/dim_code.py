@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection
 from shared_ir.dim import Dim, dim_symbols
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, to_text
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, landings, to_text
 
 _PLAIN = {BinaryOp.ADD: "add", BinaryOp.SUB: "sub", BinaryOp.MUL: "mul"}
 _EXTREMES = {BinaryOp.MIN: "llvm.smin.i64", BinaryOp.MAX: "llvm.smax.i64"}
@@ -91,6 +91,12 @@ class DimCode:
         """
         if isinstance(dim, int):
             return str(dim)
+        if dim not in self.known:
+            for part in landings(dim, self.known):
+                self._register(part)
+        return self._register(dim)
+
+    def _register(self, dim: Expr) -> str:
         found = self.known.get(dim)
         if found is None:
             self.known[dim] = found = self._emit(dim)
@@ -104,18 +110,18 @@ class DimCode:
             case Var(name=name):
                 return self._load_symbol(name)
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _PLAIN:
-                return self._plain(_PLAIN[op], self.operand(lhs), self.operand(rhs))
+                return self._plain(_PLAIN[op], self._register(lhs), self._register(rhs))
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _EXTREMES:
-                return value(f"call i64 @{_EXTREMES[op]}(i64 {self.operand(lhs)}, i64 {self.operand(rhs)})")
+                return value(f"call i64 @{_EXTREMES[op]}(i64 {self._register(lhs)}, i64 {self._register(rhs)})")
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _DIVISIONS:
-                return self._division(op, self.operand(lhs), self.operand(rhs))
+                return self._division(op, self._register(lhs), self._register(rhs))
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _COMPARISONS and lhs.dtype is DType.INT64:
-                return value(f"icmp {_COMPARISONS[op]} i64 {self.operand(lhs)}, {self.operand(rhs)}")
+                return value(f"icmp {_COMPARISONS[op]} i64 {self._register(lhs)}, {self._register(rhs)}")
             case Binary(op=BinaryOp.AND | BinaryOp.OR as op, lhs=lhs, rhs=rhs) if lhs.dtype is DType.BOOL:
-                return value(f"{op} i1 {self.operand(lhs)}, {self.operand(rhs)}")
+                return value(f"{op} i1 {self._register(lhs)}, {self._register(rhs)}")
             case Select(cond=cond, then=then, otherwise=otherwise):
-                condition, first = self.operand(cond), self.operand(then)
-                return value(f"select i1 {condition}, i64 {first}, i64 {self.operand(otherwise)}")
+                condition, first = self._register(cond), self._register(then)
+                return value(f"select i1 {condition}, i64 {first}, i64 {self._register(otherwise)}")
         raise IngotError(
             ErrorCode.COMPILER_FAULT,
             f"no code for the dim {to_text(expr)}",

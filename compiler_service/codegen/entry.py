@@ -47,13 +47,12 @@ def emit_entry(
     checks = _checks(plan)
     plan = replace(plan, steps=without_calls(plan.steps))
     in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
-    execute = Body()
-    emit_execute(execute, plan, len(checks))
+    execute = emit_execute(plan, len(checks))
     functions = [
         _resolve(plan, checks),
         _arena_size(plan),
         _output_shapes(plan),
-        _function("i32 @execute(ptr %frame)", execute),
+        *(_function(f"i32 @{name}(ptr %frame)", body) for name, body in execute.items()),
     ]
     texts = [*(check.message for check in checks), *(_message(c) for c in in_run)]
     messages = constants.table("ptr", [constants.text(text) for text in texts])

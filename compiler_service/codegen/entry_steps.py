@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 
 from compiler_service.codegen.dim_code import Body, DimCode
@@ -37,19 +37,41 @@ _DONE, _NO_MEMORY = -1, -2
 _READ_TYPES = {DType.BOOL: "i8", DType.INT32: "i32", DType.INT64: "i64"}
 
 
-def emit_execute(body: Body, plan: Plan, first_check: int) -> None:
-    """Lines of ``i32 execute(ptr %frame)``. Constraints that it checks are numbered from ``first_check`` in the order of
-    their text."""
-    execute = _Execute(body, plan, first_check)
+MOST_STEPS = 256
+"""Of one function. Time and memory of LLVM grow with the square of a function's length: long plans are functions that call each
+other."""
+
+
+def emit_execute(plan: Plan, first_check: int) -> dict[str, Body]:
+    """Bodies of ``i32 execute(ptr %frame)`` and of the parts that it calls, by name. Constraints that they check are numbered
+    from ``first_check`` in the order of their text."""
+    functions = {"execute": Body()}
+    execute = _Execute(functions, "execute", plan, first_check)
     execute.steps(plan.steps)
-    body.add(f"ret i32 {_DONE}")
+    execute.body.add(f"ret i32 {_DONE}")
+    return functions
+
+
+def _parts(steps: Iterable[Step]) -> list[list[Step]]:
+    """``steps`` in parts of at most ``MOST_STEPS``, nested ones included, or of one step."""
+    parts: list[list[Step]] = [[]]
+    length = 0
+    for step in steps:
+        own = sum(1 for _ in walk_steps([step]))
+        if parts[-1] and length + own > MOST_STEPS:
+            parts.append([])
+            length = 0
+        parts[-1].append(step)
+        length += own
+    return parts
 
 
 class _Execute:
     """What is in registers is kept between steps: pointers of buffers, dims, and what the argument arrays hold."""
 
-    def __init__(self, body: Body, plan: Plan, first_check: int) -> None:
-        self.body = body
+    def __init__(self, functions: dict[str, Body], name: str, plan: Plan, first_check: int) -> None:
+        self._functions = functions
+        self.body = body = functions[name]
         self._plan = plan
         self._checks = first_check
         self._positions = {name: i for i, name in enumerate([*(s.name for s in plan.symbols), *plan.run_symbols])}
@@ -63,6 +85,30 @@ class _Execute:
         body.add(f"%arguments = alloca [{max(most_symbols, 1)} x i64]")
 
     def steps(self, steps: Iterable[Step]) -> None:
+        parts = _parts(steps)
+        for part in parts:
+            if len(parts) > 1:
+                self._apart(part)
+            else:
+                self._inline(part)
+
+    def _apart(self, steps: Sequence[Step]) -> None:
+        """``steps`` in a function of their own. What ends the run there ends it here."""
+        body, name = self.body, f"execute_{len(self._functions)}"
+        self._functions[name] = Body()
+        part = _Execute(self._functions, name, self._plan, self._checks)
+        part._inline(steps)
+        part.body.add(f"ret i32 {_DONE}")
+        self._checks = part._checks
+        found = body.value(f"call i32 @{name}(ptr %frame)")
+        done, ended = body.fresh_label("done"), body.fresh_label("ended")
+        body.add(f"br i1 {body.value(f'icmp eq i32 {found}, {_DONE}')}, label %{done}, label %{ended}")
+        body.label(ended)
+        body.add(f"ret i32 {found}")
+        body.label(done)
+        self._forget(steps)
+
+    def _inline(self, steps: Iterable[Step]) -> None:
         for step in steps:
             match step:
                 case Launch():

@@ -13,7 +13,9 @@ from compiler_service.graph_passes.eliminate_dead_code import eliminate_dead_cod
 from compiler_service.graph_passes.nested import Constants, map_graphs
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import absorb_output_identities
-from shared_ir.graph import Graph, Node, Value, replace_values
+from shared_ir.expr import Expr
+from shared_ir.graph import Attribute, Graph, Node, Value, replace_values
+from shared_ir.types import TensorType
 
 RANDOM = frozenset(
     {"RandomNormal", "RandomNormalLike", "RandomUniform", "RandomUniformLike", "Bernoulli", "Multinomial", "Dropout"}
@@ -34,7 +36,7 @@ def _eliminate(graph: Graph, _outer: Constants) -> Graph:
     mapping = equal_constants(graph.constants)
     seen: dict[Hashable, Node] = {}
     nodes: list[Node] = []
-    merged = False
+    merged, outputs = False, frozenset(graph.outputs)
     for node in graph.nodes:
         current = replace_values(node, mapping)
         key = _key(current)
@@ -46,7 +48,7 @@ def _eliminate(graph: Graph, _outer: Constants) -> Graph:
         for old, new in zip(current.outputs, first.outputs, strict=True):
             if old is None or new is None:
                 continue
-            if old in graph.outputs:  # an output keeps its name
+            if old in outputs:  # an output keeps its name
                 nodes.append(Node("Identity", (new,), (old,), name=current.name))
             else:
                 mapping[old] = new
@@ -61,9 +63,18 @@ def _key(node: Node) -> Hashable | None:
     if node.subgraphs or node.op in RANDOM:
         return None
     present = tuple(v is not None for v in node.outputs)
-    # the text tells 1 from 1.0 and from True, which compare equal
-    attributes = tuple(sorted((k, repr(a)) for k, a in node.attributes.items()))
+    attributes = tuple((k, _attribute_key(node.attributes[k])) for k in sorted(node.attributes))
     return node.op, node.inputs, present, attributes
+
+
+def _attribute_key(attribute: Attribute) -> Hashable:
+    """Equal for equal attributes. The text tells 1 from 1.0 and from True, which compare equal; equal expressions are one object,
+    and their text may be long."""
+    if isinstance(attribute, tuple):
+        return tuple([_attribute_key(a) for a in attribute])
+    if isinstance(attribute, TensorType):
+        return attribute.dtype, _attribute_key(attribute.shape)
+    return attribute if isinstance(attribute, Expr) else repr(attribute)
 
 
 def equal_constants(constants: Mapping[Value, np.ndarray]) -> dict[Value, Value]:

@@ -59,8 +59,10 @@ class Grouping:
     limits: Limits
     leader: list[int] = field(default_factory=list)
     members: dict[int, list[int]] = field(default_factory=dict)
+    producers: dict[Value, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        self.producers = {v: i for i, n in enumerate(self.nodes) for v in n.results}
         self.leader = list(range(len(self.nodes)))
         self.members = {i: [i] for i in self.leader}
 
@@ -84,13 +86,13 @@ class Grouping:
         end: int | None = anchor
         while end is not None and len(self.nodes[end].results) == 1:
             target = self.paths.immediate[end]
-            if target is None or not self._is_epilogue(end, target):
+            path = None if target is None else self._path(end, target)
+            if path is None or not self._is_epilogue(end, path):
                 return
-            self._merge([end, *self.paths.between(end, target)])
+            self._merge([end, *path])
             end = target
 
-    def _is_epilogue(self, start: int, target: int) -> bool:
-        path = self.paths.between(start, target)
+    def _is_epilogue(self, start: int, path: Sequence[int]) -> bool:
         shape = self.nodes[start].results[0].shape
         inside = {start, *path}
         for i in path:
@@ -129,7 +131,7 @@ class Grouping:
         if target is None or not self.kinds[start].down or self.nodes[target].op not in NORMALISATIONS:
             return
         (pooled,), read = self.nodes[start].results, self.nodes[start].operands[0]
-        if self.nodes[target].operands[0] != pooled or len(self.paths.between(start, target)) > 1:
+        if self.nodes[target].operands[0] != pooled or self.paths.between(start, target, 1) is None:
             return
         channels, known = pooled.shape[-1], all(isinstance(d, int) for d in read.shape[1:])
         if not _is_along_last_axis(self.nodes[target]) or not known or not isinstance(channels, int):
@@ -139,7 +141,7 @@ class Grouping:
             self._merge([start, target])
 
     def _producer(self, value: Value) -> int | None:
-        return next((i for i, n in enumerate(self.nodes) if value in n.results), None)
+        return self.producers.get(value)
 
     # -- elementwise operators and data movement join what follows them
 
@@ -149,8 +151,8 @@ class Grouping:
             return
         if self.leader[start] == self.leader[target]:
             return
-        path = self.paths.between(start, target)
-        if self._may_join(start, path) and self._fits([start, *path]):
+        path = self._path(start, target)
+        if path is not None and self._may_join(start, path) and self._fits([start, *path]):
             self._merge([start, *path])
 
     def _may_join(self, start: int, path: Sequence[int]) -> bool:
@@ -182,6 +184,10 @@ class Grouping:
         return elements(self.nodes[reader].results[0]) <= elements(self.nodes[source].results[0])
 
     # -- questions about nodes
+
+    def _path(self, start: int, end: int) -> tuple[int, ...] | None:
+        """The nodes from ``start`` to ``end``; None where they are more than a group may have."""
+        return self.paths.between(start, end, self.limits.nodes)
 
     def _is_anchor(self, i: int) -> bool:
         return self.kinds[i].kind is Kind.REDUCTION

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from shared_ir.dim import Dim, as_dim, bind, dim_symbols
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, ceil_div, lift, maximum
-from shared_ir.simplify import Polynomial, Simplifier
+from shared_ir.simplify import Polynomial, unbounded
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Multiples to which symbols may be rounded up, tried in order: products of strides and the odd pooling by three."""
@@ -77,28 +77,41 @@ def _bound_distinct(sizes: Sequence[Dim]) -> tuple[Units, tuple[Bound, ...]] | N
     return (Units(rounded), found) if len(found) == len(sizes) else None
 
 
-def _grows(expr: Expr) -> bool:
-    """Whether ``expr`` never shrinks as a symbol grows, as far as its form tells; it is then >= 0 as well, or a constant."""
+def _grows(root: Expr) -> bool:
+    """Whether it never shrinks as a symbol grows, as far as its form tells; it is then >= 0 as well, or a constant."""
+    pending, seen = [root], {root}
+    while pending:
+        parts = _growing_parts(pending.pop())
+        if parts is None:
+            return False
+        pending += [part for part in parts if part not in seen]
+        seen.update(parts)
+    return True
+
+
+def _growing_parts(expr: Expr) -> tuple[Expr, ...] | None:
+    """What must grow for ``expr`` to grow; None where that is not enough."""
     match expr:
         case Const() | Var():
-            return True
-        case Binary(op=BinaryOp.ADD | BinaryOp.MUL | BinaryOp.MIN | BinaryOp.MAX, lhs=lhs, rhs=rhs):
-            signs = expr.op is not BinaryOp.MUL or not any(_is_negative(x) for x in (lhs, rhs))
-            return signs and _grows(lhs) and _grows(rhs)
+            return ()
+        case Binary(op=BinaryOp.MUL, lhs=lhs, rhs=rhs):
+            return None if _is_negative(lhs) or _is_negative(rhs) else (lhs, rhs)
+        case Binary(op=BinaryOp.ADD | BinaryOp.MIN | BinaryOp.MAX, lhs=lhs, rhs=rhs):
+            return lhs, rhs
         case Binary(op=BinaryOp.SUB, lhs=lhs, rhs=Const()):
-            return _grows(lhs)
-        case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=Const(value=value)):
-            return int(value) > 0 and _grows(lhs)
-    return False
+            return (lhs,)
+        case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=Const(value=value)) if int(value) > 0:
+            return (lhs,)
+    return None
 
 
 def _is_negative(expr: Expr) -> bool:
-    low, _ = Simplifier({}).interval(expr)
+    low, _ = unbounded().interval(expr)
     return low is None or low < 0
 
 
 def _polynomial(size: Dim) -> Polynomial:
-    return Simplifier({}).polynomial(lift(size))
+    return unbounded().polynomial(lift(size))
 
 
 def _is_plain_factor(name: str, sizes: Sequence[Dim]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
@@ -10,7 +11,7 @@ from compiler_service.graph_passes.memory_units import Powers, Units, bound_size
 from shared_ir.dim import Dim, as_dim, dim_symbols, evaluate
 from shared_ir.expr import Expr, lift, maximum
 from shared_ir.plan import ALIGNMENT
-from shared_ir.simplify import Simplifier
+from shared_ir.simplify import unbounded
 
 HINT = 64
 """The value that stands for every symbol where sizes are compared to choose between legal layouts."""
@@ -91,16 +92,53 @@ def _merge_small(regions: dict[Powers, dict[int, int]], units: Units) -> dict[Po
 def _place(blocks: Sequence[Block], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Greedy by size, best fit; ``counts`` maps blocks to bytes per ``unit``. Returns the end of the region."""
     granule, lines = _granule(tuple(counts.values()), unit)
-    placed: list[tuple[int, int, Block]] = []  # offset, size, block
+    placed = _Placed([blocks[i] for i in counts])
     top = 0
     for i in sorted(counts, key=lambda i: (-counts[i], blocks[i].start, i)):
         size = _granules(counts[i], granule, unit)
-        taken = sorted((o, s) for o, s, b in placed if b.conflicts(blocks[i]))
-        offset = _best_fit(taken, size)
-        placed.append((offset, size, blocks[i]))
+        offset = _best_fit(placed.conflicting(blocks[i]), size)
+        placed.add(offset, size, blocks[i])
         offsets[i] = as_dim(base + lift(offset) * lines)
         top = max(top, offset + size)
     return as_dim(base + lift(top) * lines)
+
+
+class _Placed:
+    """Offsets and sizes by the time that they are taken. Most blocks live for a few steps: who asks for those at one time does
+    not look at all of them.
+
+    Times are the steps at which a block begins. A tree of spans of them keeps each block where it fills a whole span
+    (de Berg et al., "Computational Geometry", 10.3: segment trees).
+    """
+
+    def __init__(self, blocks: Iterable[Block]) -> None:
+        self._starts = sorted({b.start for b in blocks})
+        self._spans: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(self._starts))]
+        self._begun: list[tuple[int, int, int]] = []  # start, offset, size, in order
+
+    def add(self, offset: int, size: int, block: Block) -> None:
+        insort(self._begun, (block.start, offset, size))
+        low = bisect_left(self._starts, block.start) + len(self._starts)
+        high = bisect_right(self._starts, block.end) + len(self._starts)
+        while low < high:
+            if low & 1:
+                self._spans[low].append((offset, size))
+                low += 1
+            if high & 1:
+                high -= 1
+                self._spans[high].append((offset, size))
+            low, high = low // 2, high // 2
+
+    def conflicting(self, block: Block) -> list[tuple[int, int]]:
+        """Offset and size of those in use together with ``block``, in order."""
+        first = bisect_left(self._begun, (block.start + 1,))
+        last = bisect_left(self._begun, (block.end + 1,))
+        found = [(offset, size) for _, offset, size in self._begun[first:last]]
+        span = bisect_left(self._starts, block.start) + len(self._starts)
+        while span:
+            found += self._spans[span]
+            span //= 2
+        return sorted(found)
 
 
 def _granule(counts: Sequence[int], unit: Expr) -> tuple[int, Expr]:
@@ -171,5 +209,5 @@ def _align(size: Dim) -> Dim:
 
 def _at_least(large: Dim, small: Dim) -> bool:
     """Whether ``large >= small`` for every value of the symbols, as far as the simplifier can tell."""
-    low, _ = Simplifier({}).interval(lift(large) - lift(small))
+    low, _ = unbounded().interval(lift(large) - lift(small))
     return low is not None and low >= 0

@@ -26,6 +26,7 @@ from compiler_service.graph_passes.separate_outputs import SeparateOutputs
 from compiler_service.graph_passes.separate_phases import SeparatePhases
 from compiler_service.graph_passes.separate_taps import SeparateTaps
 from compiler_service.graph_passes.simplify_algebra import SimplifyAlgebra
+from compiler_service.graph_passes.split_concatenations import SplitConcatenations
 from compiler_service.graph_passes.tile_batch import Costs, TileBatch
 from compiler_service.graph_passes.widen_floats import WidenFloats
 from shared_ir.dtype import HALVES, DType
@@ -56,6 +57,7 @@ PASSES: Mapping[str, type[Pass]] = MappingProxyType(
             TileBatch,
             SeparateOutputs,
             PlaceParts,
+            SplitConcatenations,
             PadRows,
         )
     }
@@ -106,6 +108,7 @@ def default_pipeline(opt_level: int, target: Target | None = None, *, filters: b
         TileBatch() if target is None else TileBatch(Costs.of(target)),
         SeparateOutputs(),
         PlaceParts(),
+        SplitConcatenations(),
         PadRows(),
     )
     return Pipeline(tuple(p for p in passes if p.level <= opt_level))

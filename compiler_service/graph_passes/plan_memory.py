@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from heapq import heappop, heappush
 from types import MappingProxyType
 
 from compiler_service.graph_passes.aliases import is_view, memory_roots
@@ -17,7 +18,7 @@ from compiler_service.graph_passes.pack_memory import Block, pack
 from compiler_service.graph_passes.symbols import input_symbols
 from compiler_service.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.tensor_expr.strides import Strides
-from shared_ir.dim import Dim, as_dim, dim_symbols
+from shared_ir.dim import Dim, as_dim, dim_symbols, sum_of
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import CALL_OP, CHECK_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.plan import Storage
@@ -98,7 +99,8 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
     found.spans.update((v, (found.spans.get(v, (0, 0))[0], _END)) for v in outputs)
     owned = _owned(graph, found, given)
     members = _members(found, owned)
-    in_slots = {v: None for v, all_of in members.items() if _is_slot(v, all_of, found, known)}
+    carried = {v for loop in found.loops.values() for v in (*loop.following, *loop.carried)}
+    in_slots = {v: None for v, all_of in members.items() if v in carried or _is_sized_by_run((v, *all_of), known)}
     arena = {v: None for v in members if v not in in_slots}
     arena_size = _place_in_arena(found, members, arena, owned, in_place)
     slots = _place_in_slots(found, members, in_slots, owned)
@@ -110,7 +112,7 @@ def plan_memory(graph: Graph, *, in_place: bool = True) -> MemoryPlan:
         )
         for counter, loop in found.loops.items()
     }
-    unshared = as_dim(sum((found.size(v) for v in arena), start=0))
+    unshared = sum_of(found.size(v) for v in arena)
     return MemoryPlan(MappingProxyType(buffers), arena_size, unshared, MappingProxyType(loops), slots)
 
 
@@ -153,9 +155,8 @@ def _members(found: Survey, owned: Mapping[Value, Placement]) -> dict[Value, lis
     return members
 
 
-def _is_slot(owner: Value, members: Iterable[Value], found: Survey, known: frozenset[str]) -> bool:
-    carried = any(owner in loop.following or owner in loop.carried for loop in found.loops.values())
-    return carried or not all(dim_symbols(v.shape) <= known for v in (owner, *members))
+def _is_sized_by_run(values: Iterable[Value], known: frozenset[str]) -> bool:
+    return not all(dim_symbols(v.shape) <= known for v in values)
 
 
 def _span(members: Iterable[Value], found: Survey) -> tuple[int, int]:
@@ -222,15 +223,18 @@ def _place_in_slots(
     found: Survey, members: Mapping[Value, list[Value]], chosen: Iterable[Value], owned: dict[Value, Placement]
 ) -> int:
     """Adds ``chosen`` to ``owned``; the number of slots. Owners that are never in use at once share one."""
-    ends: list[int] = []
+    count = 0
+    free: list[int] = []
+    taken: list[tuple[int, int]] = []  # the end, and the slot
     for owner in sorted(chosen, key=lambda v: _span(members[v], found)):
         start, end = _span(members[owner], found)
-        slot = next((i for i, taken in enumerate(ends) if taken < start), len(ends))
-        if slot == len(ends):
-            ends.append(end)
-        ends[slot] = end
+        while taken and taken[0][0] < start:
+            heappush(free, heappop(taken)[1])
+        slot = heappop(free) if free else count
+        count = max(count, slot + 1)
+        heappush(taken, (end, slot))
         owned[owner] = Placement(Storage.SLOT, found.size(owner), index=slot)
-    return len(ends)
+    return count
 
 
 def _placement(value: Value, home: Home, owned: Mapping[Value, Placement], strides: Strides | None = None) -> Placement:

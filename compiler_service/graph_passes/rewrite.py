@@ -140,10 +140,12 @@ class _Sweep:
     mapping: dict[Value, Value] = field(default_factory=dict)
     emitted: list[Node] = field(default_factory=list)
     fired: int = 0
+    outputs: frozenset[Value] = frozenset()
 
     def run(self) -> Graph:
         site = Site(self.fresh, {**self.outer, **self.graph.constants}, unrounded=self.unrounded)
         site.uses = count_uses(self.graph)
+        self.outputs = frozenset(self.graph.outputs)
         for node in self.graph.nodes:
             self._settle(node, site)
         if not self.fired:
@@ -167,7 +169,7 @@ class _Sweep:
             pending.extend(reversed(built))
 
     def _try(self, node: Node, site: Site) -> list[Node] | None:
-        if node.op == "Identity" and node.outputs[0] in self.graph.outputs:
+        if node.op == "Identity" and node.outputs[0] in self.outputs:
             return None  # it only gives the output its name
         for item in self.table.get(node.op, ()):
             site.nodes = []
@@ -188,7 +190,7 @@ class _Sweep:
             if new in made:
                 nodes = [rename(n, new, old) for n in nodes]
                 made.discard(new)
-            elif old in self.graph.outputs:
+            elif old in self.outputs:
                 nodes.append(Node("Identity", (new,), (old,), name=node.name))
             else:
                 self.mapping[old] = new
@@ -235,9 +237,10 @@ def count_uses(graph: Graph) -> Counter[Value]:
 def absorb_output_identities(graph: Graph) -> Graph:
     """``y = Identity(x)`` before an output ``y``: the producer of ``x`` defines ``y`` itself, if it is free to."""
     renamed: dict[Value, Value] = {}
+    outputs = frozenset(graph.outputs)
     for node in graph.nodes:
-        source = node.inputs[0] if node.op == "Identity" and node.outputs[0] in graph.outputs else None
-        if source is None or source in renamed or source in graph.outputs or source not in graph.producers:
+        source = node.inputs[0] if node.op == "Identity" and node.outputs[0] in outputs else None
+        if source is None or source in renamed or source in outputs or source not in graph.producers:
             continue
         (target,) = node.results
         if source.type == target.type:

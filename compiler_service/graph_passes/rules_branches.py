@@ -10,7 +10,7 @@ to do than before; weights are added in float64 and rounded once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -21,6 +21,8 @@ from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.graph import Attribute, Node, Value
 from shared_ir.types import TensorType
+
+_MOST_TERMS = 64
 
 _KNOWN = frozenset({"auto_pad", "dilations", "group", "kernel_shape", "pads", "strides"})
 
@@ -91,7 +93,9 @@ def _added(node: Node, site: Site) -> Replacement:
     result = node.results[0]
     if not is_float(result):
         return None
-    terms = list(_terms(node, site, 1.0))
+    terms = _terms(node, site)
+    if not any(site.producer(value, "Conv") for value, _ in terms):
+        return None
     branches = [_branch(value, sign, result.type, site) for value, sign in terms]
     order = sorted((i for i, b in enumerate(branches) if b is not None), key=lambda i: -_size(branches[i]))
     for i in order:
@@ -115,15 +119,26 @@ def _gathered(i: int, order: Sequence[int], branches: Sequence[_Branch | None]) 
     return total, taken
 
 
-def _terms(node: Node, site: Site, sign: float) -> Iterator[tuple[Value, float]]:
-    """The terms of a sum with their signs, through nested sums of the same type that nothing else reads."""
-    for i, operand in enumerate(node.operands):
-        own = -sign if node.op == "Sub" and i == 1 else sign
-        inner = site.producer(operand, "Add", "Sub")
-        if inner is not None and site.only_user(operand) and operand.type == node.results[0].type:
-            yield from _terms(inner, site, own)
+def _terms(node: Node, site: Site) -> list[tuple[Value, float]]:
+    """The terms of a sum with their signs, through nested sums of the same type that nothing else reads. A sum of more than
+    ``_MOST_TERMS`` has sums among its terms: each of a long row of additions would look at all those before it otherwise."""
+    terms: list[tuple[Value, float]] = []
+    pending = _operands(node, 1.0)
+    while pending:
+        value, sign = pending.pop()
+        inner = site.producer(value, "Add", "Sub")
+        nested = inner is not None and site.only_user(value) and value.type == node.results[0].type
+        if inner is not None and nested and len(terms) + len(pending) < _MOST_TERMS:
+            pending += _operands(inner, sign)
         else:
-            yield operand, own
+            terms.append((value, sign))
+    return terms
+
+
+def _operands(node: Node, sign: float) -> list[tuple[Value, float]]:
+    """The signed operands of an addition or subtraction, the last one first."""
+    first, second = node.operands
+    return [(second, -sign if node.op == "Sub" else sign), (first, sign)]
 
 
 def _branch(value: Value, sign: float, wanted: TensorType, site: Site) -> _Branch | None:

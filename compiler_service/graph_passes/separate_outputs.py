@@ -64,15 +64,14 @@ def _copy_views(graph: Graph) -> Graph:
     while True:
         roots = memory_roots(graph)
         claimed: set[Value] = set()
-        clash = None
+        clashing: set[Value] = set()
         for value in sorted(graph.outputs, key=lambda v: roots[v] != v):  # outputs that own their memory come first
             if roots[value] in given or roots[value] in claimed:
-                clash = value
-                break
+                clashing.add(value)
             claimed.add(roots[value])
-        if clash is None:
+        if not clashing:
             return graph
-        graph = graph.with_(nodes=tuple(_as_copy(n) if clash in n.outputs else n for n in graph.nodes))
+        graph = graph.with_(nodes=tuple(n if clashing.isdisjoint(n.results) else _as_copy(n) for n in graph.nodes))
 
 
 def _as_copy(node: Node) -> Node:

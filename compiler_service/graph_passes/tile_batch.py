@@ -7,7 +7,7 @@ tiling of the one loop that all kernels of the chain share, as an ``ingot.Repeat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,13 +20,16 @@ from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.symbols import fresh_symbols
 from shared_ir.dim import Dim, dim_symbols, evaluate
 from shared_ir.dtype import DType
-from shared_ir.expr import Var
+from shared_ir.expr import Expr, Var
 from shared_ir.graph import GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values, fresh_names
 from shared_ir.target import Target
 from shared_ir.types import TensorType
 
 _EXPECTED = 8
 """Parts of a batch whose size only the run knows."""
+
+_MOST_NUMBERS = 64
+"""First extents of inputs that are tried as a number of samples, where they are constant."""
 
 _LEAST_KERNELS = 2
 """One alone reads nothing that it has just written."""
@@ -82,16 +85,28 @@ class TileBatch(Pass):
     least_share: float = 0.05
 
     def run(self, graph: Graph) -> Graph:
+        reading = _readers_of_rows(graph)
         for samples in _sample_counts(graph):
-            tiling = _Tiling.of(graph, samples, self)
+            tiling = _Tiling.of(graph, samples, self, reading.get(samples, graph.nodes))
             if tiling is not None:
                 return tiling.run()
         return graph
 
 
 def _sample_counts(graph: Graph) -> Iterator[Dim]:
-    firsts = dict.fromkeys(v.shape[0] for v in graph.inputs if v.type.rank > 1)
-    return (d for d in firsts if isinstance(d, Var) or (isinstance(d, int) and d > 1))
+    firsts = list(dict.fromkeys(v.shape[0] for v in graph.inputs if v.type.rank > 1))
+    numbers = [d for d in firsts if isinstance(d, int) and d > 1][:_MOST_NUMBERS]
+    return (d for d in firsts if isinstance(d, Var) or d in numbers)
+
+
+def _readers_of_rows(graph: Graph) -> Mapping[Dim, list[Node]]:
+    """For every symbol, the nodes with an operand or result whose rows it counts."""
+    found: dict[Dim, list[Node]] = {}
+    for node in graph.nodes:
+        firsts = {v.shape[0] for v in (*node.operands, *node.results) if v.shape}
+        for symbol in dict.fromkeys(s for d in firsts if isinstance(d, Expr) for s in d.variables):
+            found.setdefault(symbol, []).append(node)
+    return found
 
 
 def _batches(samples: Dim) -> Iterator[Batch]:
@@ -110,9 +125,9 @@ class _Tiling:
     chains: tuple[Chain, ...]
 
     @classmethod
-    def of(cls, graph: Graph, samples: Dim, limits: TileBatch) -> _Tiling | None:
-        """The tiling that saves most; None where none saves enough."""
-        if max((_moved(n, Batch(samples)) for n in graph.nodes), default=0) <= limits.costs.cache:
+    def of(cls, graph: Graph, samples: Dim, limits: TileBatch, reading: Sequence[Node]) -> _Tiling | None:
+        """The tiling that saves most; None where none saves enough. ``reading`` are the nodes that may have samples."""
+        if max((_moved(n, Batch(samples)) for n in reading), default=0) <= limits.costs.cache:
             return None
         known = known_values(graph)
         runs = list(_runs(graph, [stage_of(n, Batch(samples), graph.constants, known) for n in graph.nodes]))

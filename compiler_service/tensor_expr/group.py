@@ -32,7 +32,7 @@ from compiler_service.tensor_expr.text import print_tensors
 from shared_ir.dim import Dim, as_dim, divisor, product
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform
+from shared_ir.expr import DEEP, Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform, walk
 from shared_ir.graph import Graph, Node, Value
 
 Known = Mapping[Value, np.ndarray]
@@ -225,6 +225,10 @@ def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, t
         found = memo.get(expr)
         if found is not None:
             return found
+        if expr.depth > DEEP and _is_fixed(
+            expr
+        ):  # computed before the launch: a kernel is no place for long arithmetic on sizes
+            return parameters.setdefault(expr, Var(f"d{len(parameters)}"))
         kids = expr.children()
         new = expr.with_children(tuple(renamed(k) for k in kids)) if kids else expr
         if isinstance(expr, Var) and not expr.name.startswith("$"):  # a symbol that no argument has as an extent
@@ -237,6 +241,15 @@ def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, t
 
     rebuilt = _renamed_tensors(output, renamed, dim)
     return rebuilt[output], tuple(rebuilt[a] for a in arguments), tuple(parameters)
+
+
+def _is_fixed(expr: Expr) -> bool:
+    """Whether it is an integer that is the same for every element."""
+    return (
+        expr.dtype is DType.INT64
+        and not any(v.name.startswith("$") for v in expr.variables)
+        and not any(isinstance(e, Load) for e in walk(expr))
+    )
 
 
 def _renamed_tensors(

@@ -27,6 +27,7 @@ from shared_ir.dim import as_dim
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     COMPARISONS,
+    DEEP,
     Binary,
     BinaryOp,
     Cast,
@@ -41,7 +42,7 @@ from shared_ir.expr import (
     lift,
     walk,
 )
-from shared_ir.simplify import Simplifier
+from shared_ir.simplify import unbounded
 
 MAX_ELEMENTS = 4096
 _MAX_STEPS = 1 << 18
@@ -126,6 +127,9 @@ class _Symbolic:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise _Unknown
+        return _number(as_dim(expr)) if expr.depth > DEEP and _is_dim(expr, own) else self._computed(expr, own)
+
+    def _computed(self, expr: Expr, own: Mapping[Var, int]) -> Element:
         match expr:
             case Const(value=value):
                 return value
@@ -145,11 +149,16 @@ class _Symbolic:
                 try:
                     chosen = then if self._scalar(cond, own) else otherwise
                 except _Unknown:
-                    if expr.dtype is DType.INT64 and all(isinstance(e, _OF_DIMS) and e not in own for e in walk(expr)):
+                    if _is_dim(expr, own):
                         return expr  # a dim that depends on others
                     raise
                 return self._scalar(chosen, own)
         raise _Unknown
+
+
+def _is_dim(expr: Expr, own: Mapping[Var, int]) -> bool:
+    """Whether it depends on dims alone."""
+    return expr.dtype is DType.INT64 and all(isinstance(e, _OF_DIMS) and e not in own for e in walk(expr))
 
 
 def _bind(axes: tuple[Axis, ...], index: tuple[int, ...]) -> dict[Var, int]:
@@ -187,7 +196,7 @@ def _unary(op: UnaryOp, dtype: DType, x: Element) -> Element:
         return _ratio_unary(op, dtype, _ratio(x))
     if op is UnaryOp.NEG:
         return as_dim(0 - x)
-    low, high = Simplifier({}).interval(x)
+    low, high = unbounded().interval(x)
     if op is UnaryOp.ABS and low is not None and low >= 0:
         return x
     if op is UnaryOp.ABS and high is not None and high <= 0:
@@ -220,12 +229,12 @@ _TRUNCATING = {BinaryOp.TRUNC_DIV: BinaryOp.FLOOR_DIV, BinaryOp.TRUNC_MOD: Binar
 
 
 def _is_natural(x: Expr) -> bool:
-    low, _ = Simplifier({}).interval(Simplifier({})(x))
+    low, _ = unbounded().interval(unbounded()(x))
     return low is not None and low >= 0
 
 
 def _decided(op: BinaryOp, x: Expr, y: Expr) -> bool:
-    verdict = Simplifier({})(binary(op, x, y))
+    verdict = unbounded()(binary(op, x, y))
     if not isinstance(verdict, Const):
         raise _Unknown
     return bool(verdict.value)

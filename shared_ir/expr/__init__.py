@@ -11,6 +11,7 @@ Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the d
 """
 
 from shared_ir.expr.nodes import (
+    DEEP,
     Binary,
     Cast,
     Const,
@@ -24,6 +25,7 @@ from shared_ir.expr.nodes import (
     cast,
     ceil_div,
     equal,
+    landings,
     lift,
     logical_and,
     logical_or,
@@ -39,6 +41,7 @@ from shared_ir.operations import COMPARISONS, INFIX, BinaryOp, UnaryOp
 
 __all__ = (
     "COMPARISONS",
+    "DEEP",
     "INFIX",
     "Binary",
     "BinaryOp",
@@ -55,6 +58,7 @@ __all__ = (
     "cast",
     "ceil_div",
     "equal",
+    "landings",
     "lift",
     "logical_and",
     "logical_or",

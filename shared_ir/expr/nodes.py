@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import Any
 
 from shared_ir.dtype import DType
@@ -22,8 +24,20 @@ class Expr(metaclass=Interned):
         raise TypeError(f"{type(self).__name__} has no dtype")
 
     @Fact
+    def depth(self) -> int:
+        """Levels of operations, 0 of a leaf."""
+        kids = self.children()
+        if not kids:
+            return 0
+        if any("depth" not in kid.__dict__ for kid in kids):
+            _compute_below(self, "depth")
+        return 1 + max([kid.depth for kid in kids])
+
+    @Fact
     def variables(self) -> frozenset[Var]:
         """The variables that occur in it."""
+        if self.depth > DEEP:
+            _compute_below(self, "variables")
         first, *others = self.children() or (None,)
         if first is None:
             return _NO_VARIABLES
@@ -34,9 +48,25 @@ class Expr(metaclass=Interned):
         return found
 
     @Fact
+    def length(self) -> int:
+        """Nodes that :func:`to_text` prints, those of shared parts as often as they occur; at most ``LONG``."""
+        if self.depth > DEEP:
+            _compute_below(self, "length")
+        return min(LONG, 1 + sum([kid.length for kid in self.children()]))
+
+    @Fact
     def text(self) -> str:
-        """What :func:`to_text` prints."""
-        return to_text(self)
+        """What sorts expressions: what :func:`to_text` prints, or a digest where that is long."""
+        return to_text(self) if self.length < LONG else f"~{self._digest}"
+
+    @Fact
+    def _digest(self) -> str:
+        """Equal for equal expressions, in every process."""
+        if self.depth > DEEP:
+            _compute_below(self, "_digest")
+        kids = [kid.text if kid.length < LONG else kid._digest for kid in self.children()]
+        own = getattr(self, "op", "")
+        return sha256("\0".join([type(self).__name__, str(own), self.dtype.value, *kids]).encode()).hexdigest()
 
     def children(self) -> tuple[Expr, ...]:
         """Direct sub-expressions, in field order."""
@@ -227,6 +257,12 @@ class Select(Expr):
         return select(*children)
 
 
+DEEP = 64
+"""Levels that may be walked by recursion; below them lie landings (:func:`landings`)."""
+
+LONG = 1024
+_MOST_PIECES = 1 << 15
+
 _NO_VARIABLES: frozenset[Var] = frozenset()
 _SMALL = tuple(Const(value) for value in range(-8, 257))
 """Kept, so that the constants of index arithmetic are not made again and again."""
@@ -348,20 +384,64 @@ def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
     return lift(a) if b == 1 else (lift(a) + (lift(b) - 1)) // lift(b)
 
 
+def landings(root: Expr, known: Container[Expr] = ()) -> list[Expr]:
+    """Expressions in ``root`` such that no recursion that remembers what it has seen goes deep, when it visits them in turn
+    and ``root`` last. What ``known`` has is not entered. Empty where ``root`` is not deep."""
+    if root.depth <= DEEP:
+        return []
+    found: list[Expr] = []
+    stack, seen = [root], {root}
+    while stack:
+        node = stack.pop()
+        if node.depth % DEEP == 0:
+            found.append(node)
+        for kid in node.children():
+            if kid not in seen and kid.depth >= DEEP and kid not in known:
+                seen.add(kid)
+                stack.append(kid)
+    found.sort(key=lambda node: node.depth)
+    return found
+
+
+def _compute_below(root: Expr, fact: str) -> None:
+    """The facts of the operands of ``root``, from the leaves up: recursion ends where Python's stack does."""
+    stack = [kid for kid in root.children() if fact not in kid.__dict__]
+    while stack:
+        missing = [kid for kid in stack[-1].children() if fact not in kid.__dict__ and not isinstance(kid, Var)]
+        if missing:
+            stack += missing
+        else:
+            getattr(stack.pop(), fact)
+
+
 def to_text(expr: Expr, precedence: int = 0) -> str:
-    """Python syntax; integer forms are read back by :func:`shared_ir.dim.parse_dim`."""
+    """Python syntax; integer forms are read back by :func:`shared_ir.dim.parse_dim`. What is longer than anybody reads ends in
+    dots: where parts are shared, the text may be as long as two to the power of the depth."""
+    pieces: list[str] = []
+    stack: list[str | tuple[Expr, int]] = [(expr, precedence)]
+    while stack:
+        if len(pieces) > _MOST_PIECES:
+            return "".join([*pieces, " ..."])
+        item = stack.pop()
+        if isinstance(item, str):
+            pieces.append(item)
+        else:
+            stack.extend(reversed(_pieces(*item)))
+    return "".join(pieces)
+
+
+def _pieces(expr: Expr, precedence: int) -> list[str | tuple[Expr, int]]:
+    """Text and what is still to be printed, with the precedence around it."""
     match expr:
         case Const(value=value, type=dtype):
-            return str(value) if dtype in (DType.INT64, DType.BOOL, DType.FLOAT32) else f"{dtype}({value})"
+            return [str(value) if dtype in (DType.INT64, DType.BOOL, DType.FLOAT32) else f"{dtype}({value})"]
         case Var(name=name):
-            return name
+            return [name]
         case Binary(op=op, lhs=lhs, rhs=rhs) if op in INFIX:
             sign, level = INFIX[op]
-            text = f"{to_text(lhs, level)} {sign} {to_text(rhs, level + 1)}"
-            return f"({text})" if level < precedence else text
-        case Binary(op=op):
-            name = op.value
-        case Unary(op=op):
+            found: list[str | tuple[Expr, int]] = [(lhs, level), f" {sign} ", (rhs, level + 1)]
+            return ["(", *found, ")"] if level < precedence else found
+        case Unary(op=op) | Binary(op=op):
             name = op.value
         case Cast(type=dtype):
             name = dtype.value
@@ -370,5 +450,6 @@ def to_text(expr: Expr, precedence: int = 0) -> str:
         case Select():
             name = "select"
         case _:
-            return repr(expr)
-    return f"{name}({', '.join(to_text(c) for c in expr.children())})"
+            return [repr(expr)]
+    first, *others = expr.children()
+    return [f"{name}(", (first, 0), *(piece for other in others for piece in (", ", (other, 0))), ")"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 
-from shared_ir.expr.nodes import Expr, Var
+from shared_ir.expr.nodes import Expr, Var, landings
 
 
 def walk(root: Expr) -> Iterator[Expr]:
@@ -22,11 +22,17 @@ def transform(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, 
     """Rewrite bottom-up: ``rule`` sees each node with rewritten children; ``None`` keeps the node."""
     memo = {} if memo is None else memo
     found = memo.get(root)
-    return _transformed(root, rule, memo) if found is None else found
+    if found is not None:
+        return found
+    for part in landings(root, memo):
+        _transformed(part, rule, memo)
+    return _transformed(root, rule, memo)
 
 
 def _transformed(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Expr, Expr]) -> Expr:
-    """:func:`transform` of a node that ``memo`` does not know."""
+    """:func:`transform` of a node that ``memo`` need not know."""
+    if root in memo:
+        return memo[root]
     node = root
     kids = root.children()
     if kids:
@@ -43,7 +49,13 @@ def _transformed(root: Expr, rule: Callable[[Expr], Expr | None], memo: dict[Exp
 
 def substitute(root: Expr, values: Mapping[Var, Expr]) -> Expr:
     """``root`` with variables replaced."""
-    return root if root.variables.isdisjoint(values) else _substituted(root, values, {})
+    if root.variables.isdisjoint(values):
+        return root
+    memo: dict[Expr, Expr] = {}
+    for part in landings(root):
+        if not part.variables.isdisjoint(values):
+            _substituted(part, values, memo)
+    return _substituted(root, values, memo)
 
 
 def _substituted(root: Expr, values: Mapping[Var, Expr], memo: dict[Expr, Expr]) -> Expr:

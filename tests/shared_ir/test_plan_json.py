@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from shared_ir.dim import Dim, as_dim, symbol
-from shared_ir.dim_table import MAX_DEPTH, MAX_ROWS, DimReader, DimWriter
+from shared_ir.dim_table import MAX_ROWS, DimReader, DimWriter
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var, walk
@@ -70,12 +70,9 @@ def test_conditions_stay_conditions() -> None:
 
 def test_a_long_sum_needs_no_deep_stack() -> None:
     total: Expr = symbol("n")
-    for index in range(MAX_DEPTH):
+    for index in range(5000):
         total = Binary(BinaryOp.ADD, total, Var(f"n{index}"))
     assert both_ways([total]) == [total]
-    with pytest.raises(IngotError, match="too deep") as caught:
-        both_ways([Binary(BinaryOp.ADD, total, Const(1))])
-    assert caught.value.code is ErrorCode.ARTIFACT_CORRUPT
 
 
 @pytest.mark.parametrize("expr", [Cast(DType.INT64, Var("x", DType.INT32)), Var("$i"), Const(1.5, DType.FLOAT32)])

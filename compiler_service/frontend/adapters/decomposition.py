@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler_service.frontend.node import AttributeValue, SourceNode
 from compiler_service.frontend.operands import Operands
+from shared_ir.arrays import storage_dtype
 
 Nodes = tuple[SourceNode, ...]
 
@@ -17,6 +18,28 @@ INTERNAL_DOMAIN = "ingot"
 def internal(node: SourceNode, op: str, inputs: Sequence[str], output: str, **attributes: AttributeValue) -> SourceNode:
     """A node of an operator that only this compiler has."""
     return SourceNode(op, tuple(inputs), (output,), attributes, INTERNAL_DOMAIN, node.name, node.opset)
+
+
+MOST_OPERANDS = 32
+"""Of one elementwise operator: the expression of an element, and the code for it, grow with them."""
+
+
+def variadic(node: SourceNode, operands: Operands) -> Nodes:
+    """Several of at most ``MOST_OPERANDS``, each of which goes on from the one before: in the same order, so to the same bits."""
+    if len(node.inputs) <= MOST_OPERANDS:
+        return (node,)
+    op = "Sum" if node.op == "Mean" else node.op
+    found: list[SourceNode] = []
+    total, rest = node.inputs[0], node.inputs[1:]
+    while rest:
+        own, rest = rest[: MOST_OPERANDS - 1], rest[MOST_OPERANDS - 1 :]
+        result = operands.fresh("part") if rest or node.op == "Mean" else node.outputs[0]
+        found.append(node.sibling(op, (total, *own), result))
+        total = result
+    if node.op == "Mean":
+        share = np.array(1 / len(node.inputs), storage_dtype(operands.dtype(node.inputs[0])))
+        found.append(node.sibling("Mul", (total, operands.constant("share", share)), node.outputs[0]))
+    return tuple(found)
 
 
 MOST_RANKED = 128

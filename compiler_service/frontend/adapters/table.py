@@ -84,6 +84,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "Tile": Adaptation(6, attributes_to_inputs.tile),
         "DFT": Adaptation(_ALWAYS, attributes_to_inputs.dft),
         "STFT": Adaptation(_ALWAYS, decomposition.stft),
+        **{op: Adaptation(_ALWAYS, decomposition.variadic) for op in ("Sum", "Max", "Min", "Mean")},
         "Det": Adaptation(_ALWAYS, decomposition.determinant),
         "TfIdfVectorizer": Adaptation(_ALWAYS, decomposition.tf_idf),
         "PRelu": Adaptation(7, broadcasting.prelu),

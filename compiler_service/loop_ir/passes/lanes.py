@@ -10,7 +10,7 @@ from functools import reduce
 
 from compiler_service.loop_ir.ir import Broadcast, Ramp, lanes_of
 from shared_ir.expr import COMPARISONS, BinaryOp, Const, Expr, binary
-from shared_ir.simplify import Simplifier
+from shared_ir.simplify import unbounded
 
 Affine = tuple[Expr, Expr]
 """Base and stride; a scalar has stride 0."""
@@ -89,7 +89,7 @@ def _in_one_period(base: Expr, stride: int, divisor: int, lanes: int) -> bool:
     ``base`` is a multiple of ``period`` plus ``phase``, where ``period`` divides ``divisor``; 0 is a multiple of every
     period, so that with ``divisor`` 0 no lane lies on the other side of 0.
     """
-    polynomial = Simplifier({}).polynomial(base)
+    polynomial = unbounded().polynomial(base)
     period = reduce(math.gcd, (c for monomial, c in polynomial.items() if monomial), divisor)
     if period == 0:  # a constant: both ends on one side of 0
         first = polynomial.get((), 0)

@@ -13,7 +13,7 @@ and a few in between in which it is still asked.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler_service.loop_ir.ir import (
@@ -48,6 +48,9 @@ from shared_ir.simplify import Interval, Simplifier
 _MOST_STORES = 1500
 """A loop is not cut when the pieces would hold more statements than this after unrolling."""
 _MOST_PIECES = 10
+_MOST_TRIED = 300
+"""Of the pieces that every bound in turn makes of those before, empty ones included: three to the power of the bounds, where the
+simplifier cannot tell that a piece of symbolic bounds is empty."""
 _UNROLLED_EDGE = 2
 """An edge of so few iterations is written out, so that its conditions can be decided."""
 
@@ -102,8 +105,8 @@ def _cut(loop: For, ranges: dict[str, Interval], lanes: frozenset[Var]) -> list[
     bounds = [b for c in asked if (b := threshold(c, loop.var, inner, simplifier)) is not None]
     if not bounds:
         return None
-    pieces = list(_pieces(_Piece(lift(0), loop.extent), bounds, simplifier))
-    if len(pieces) > _MOST_PIECES or (len(pieces) == 1 and not pieces[0].verdicts):
+    pieces = _pieces(_Piece(lift(0), loop.extent), bounds, simplifier)
+    if pieces is None or (len(pieces) == 1 and not pieces[0].verdicts):
         return None
     bodies = [(p, _decided(loop.body, dict(p.verdicts))) for p in pieces]
     bodies = [(p, body) for p, body in bodies if not _does_nothing(body)]
@@ -152,15 +155,30 @@ def _last_iterations(body: Statement) -> dict[Var, int | None]:
 # -- pieces
 
 
-def _pieces(piece: _Piece, bounds: Sequence[Threshold], simplify: Simplifier) -> Iterator[_Piece]:
-    """``piece`` cut by every bound in turn. A cut may lie behind the end of a loop of unknown length: the last piece then
-    has a negative extent, which is as good as none."""
-    if _is_empty(piece, simplify):
-        return
-    if not bounds:
-        yield piece
-        return
-    bound, *others = bounds
+def _pieces(whole: _Piece, bounds: Sequence[Threshold], simplify: Simplifier) -> list[_Piece] | None:
+    """``whole`` cut by every bound in turn; None where that makes too many pieces. A cut may lie behind the end of a loop of
+    unknown length: the last piece then has a negative extent, which is as good as none."""
+    found: list[_Piece] = []
+    pending, tried = [(whole, 0)], 0
+    while pending:
+        piece, depth = pending.pop()
+        tried += 1
+        if tried > _MOST_TRIED:
+            return None
+        if _is_empty(piece, simplify):
+            continue
+        if depth < len(bounds):
+            parts = _parts(piece, bounds[depth], simplify)
+            pending += [(part, depth + 1) for part in reversed(parts)]
+            continue
+        found.append(piece)
+        if len(found) > _MOST_PIECES:
+            return None
+    return found
+
+
+def _parts(piece: _Piece, bound: Threshold, simplify: Simplifier) -> list[_Piece]:
+    """``piece`` where ``bound`` does not hold, where it is still to be asked, and where it holds, or the other way around."""
     early, late = (bound.false, bound.true) if bound.rising else (bound.true, bound.false)
     first = simplify(maximum(early, piece.start))
     second = simplify(maximum(late, first))
@@ -169,8 +187,7 @@ def _pieces(piece: _Piece, bounds: Sequence[Threshold], simplify: Simplifier) ->
     )
     between = _Piece(first, simplify(minimum(second, piece.stop)), piece.verdicts)
     after = _Piece(first if early == late else second, piece.stop, (*piece.verdicts, (bound.cond, bound.rising)))
-    for part in (before, after) if early == late else (before, between, after):
-        yield from _pieces(part, others, simplify)
+    return [before, after] if early == late else [before, between, after]
 
 
 def _is_empty(piece: _Piece, simplify: Simplifier) -> bool:

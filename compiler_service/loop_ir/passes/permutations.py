@@ -19,7 +19,7 @@ from typing import NamedTuple
 
 from compiler_service.loop_ir.ir import Broadcast, Buffer, BufferLoad, Ramp, Shuffle, VectorVar
 from shared_ir.expr import Binary, BinaryOp, Const, Expr
-from shared_ir.simplify import Simplifier, simplify
+from shared_ir.simplify import simplify, unbounded
 
 _COMPARED: Mapping[BinaryOp, Callable[[int], bool]] = {
     BinaryOp.LT: lambda difference: difference < 0,
@@ -108,7 +108,7 @@ def _pick(load: BufferLoad) -> tuple[_Stretch, _Pick] | None:
     if wanted is None or not any(wanted) or wanted != tuple(i < sum(wanted) for i in range(lanes)):
         return None
     unit = math.gcd(lanes, *(o - offsets[0] for o in offsets))
-    constant = Simplifier({}).polynomial(base).get((), 0)
+    constant = unbounded().polynomial(base).get((), 0)
     start = (constant + min(o for o, is_wanted in zip(offsets, wanted, strict=True) if is_wanted)) // unit * unit
     places = tuple(constant + o - start for o in offsets)
     if any(not 0 <= p < lanes for p, is_wanted in zip(places, wanted, strict=True) if is_wanted):
@@ -146,7 +146,7 @@ def _combined(op: BinaryOp, left: Lanes, right: Lanes) -> Lanes | None:
 
 def _divided(op: BinaryOp, left: Lanes, divisor: int) -> Lanes | None:
     """``(d * q + r + offset) // d = q + (r + offset) // d``, and the remainder of ``r + offset``."""
-    terms = Simplifier({}).polynomial(left.base)
+    terms = unbounded().polynomial(left.base)
     if divisor <= 0 or any(factor % divisor for monomial, factor in terms.items() if monomial):
         return None
     rest = terms.get((), 0) % divisor

@@ -119,6 +119,7 @@ def test_level_zero_does_what_code_needs() -> None:
         "fold-shapes",
         "fuse",
         "separate-outputs",
+        "split-concatenations",
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import numpy as np
 import pytest
 from loop_checks import ZERO, K, N, T, V, X, Y, lines, outputs, over_x_and_y
@@ -142,3 +144,20 @@ def test_variables_of_lets_may_be_negative() -> None:
     assert sum(1 for s in walk_statements(cut.body)) > 3
     for before, after in zip(outputs(function, {"n": 1}), outputs(cut, {"n": 1}), strict=True):
         np.testing.assert_array_equal(before, after)
+
+
+def test_bounds_that_nobody_can_order_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands of a concatenation of unknown extents: two to three times as many pieces with every one."""
+    tried: list[int] = []
+    module = sys.modules[partition.__module__]
+    plain = module._is_empty
+    monkeypatch.setattr(module, "_is_empty", lambda *given: tried.append(1) or plain(*given))
+    for count in (5, 20, 80):
+        value: Expr = ZERO
+        for i in range(count):
+            value = select(Var(f"n{i}") > C * 4 + J, load(X, T, C), value)
+        step = loops(store(Y, [T, C * 4 + J], value), (C, N, SERIAL), (J, 4, UNROLLED))
+        tried.clear()
+        function = over_x_and_y(step)
+        assert partition(function) is function
+        assert len(tried) <= 300
