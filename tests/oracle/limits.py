@@ -1,0 +1,38 @@
+"""Stated limits: what is refused and why, and what an oracle is not asked about."""
+
+from __future__ import annotations
+
+import re
+
+import onnx
+
+from shared_ir.errors import ErrorCode, IngotError
+
+LIMITS: tuple[tuple[ErrorCode, str, str], ...] = (
+    (ErrorCode.UNSUPPORTED_DTYPE, r".", "element type that the operator is not compiled for (docs/operators.md)"),
+)
+"""Code, a pattern that the message has, and the limit in words."""
+
+OPEN: tuple[tuple[ErrorCode, str, str], ...] = (
+    (ErrorCode.INVALID_ARGUMENT, r" must be .*; expected 1, |received 1\b", "an extent that is 1 in the run alone is not broadcast"),
+)
+"""Refusals that are no limits but work to do. They are counted apart; an entry goes when its kind is mended."""
+
+_UNRELIABLE: dict[str, frozenset[str]] = {
+    "onnx.reference": frozenset(),
+    "ONNX Runtime": frozenset(),
+}
+"""Operators that an oracle is known to compute otherwise than the standard says."""
+
+
+def limit_of(error: IngotError) -> str | None:
+    """The limit that this refusal stands for."""
+    for prefix, table in (("", LIMITS), ("OPEN: ", OPEN)):
+        for code, form, why in table:
+            if error.code is code and re.search(form, str(error)):
+                return prefix + why
+    return None
+
+
+def unreliable(model: onnx.ModelProto, oracle: str) -> bool:
+    return any(node.op_type in _UNRELIABLE[oracle] for node in model.graph.node)
