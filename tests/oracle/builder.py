@@ -59,6 +59,7 @@ class Builder:
     outputs: list[str] = field(default_factory=list)
     runs: list[dict[str, Array]] = field(default_factory=lambda: [{} for _ in range(RUNS)])
     pointwise: bool = False
+    checked: bool = False
     count: int = 0
 
     # -- axes
@@ -168,7 +169,9 @@ class Builder:
         levels = draw.choose(((0, 3), (0, 3), (0, 3), (1, 3), (2, 3)))
         calls = draw.choose(((("aot", 1), ("graph", 2)), (("aot", 2), ("graph", 1))))
         layouts = {i.name: draw.choose(LAYOUTS) for i in self.inputs if draw.rarely(6)}
-        return Case(family, self.model(), tuple(self.runs), levels, calls, layouts, self._aliases(), self.pointwise)
+        aliases = self._aliases()
+        model, runs = self.model(), tuple(self.runs)
+        return Case(family, model, runs, levels, calls, layouts, aliases, self.pointwise, self.checked)
 
     def _aliases(self) -> tuple[tuple[str, str], ...]:
         """Two inputs that are one array, if some fit and the draw says so."""

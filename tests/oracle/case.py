@@ -22,7 +22,8 @@ LAYOUTS = ("plain", "reversed", "strided", "columns")
 
 @dataclass(frozen=True)
 class Case:
-    """``layouts``: of inputs that do not lie plainly. ``pointwise``: every element has a relative error of its own."""
+    """``layouts``: of inputs that do not lie plainly. ``pointwise``: every element has a relative error of its own. ``checked``: a
+    run that both oracles refuse must be refused."""
 
     family: str
     model: onnx.ModelProto
@@ -32,6 +33,7 @@ class Case:
     layouts: Mapping[str, str] | None = None
     aliases: tuple[tuple[str, str], ...] = ()
     pointwise: bool = False
+    checked: bool = False
 
     def laid_out(self, run: int) -> dict[str, Array]:
         """The feeds of a run as they are handed to compiled code; aliases are one array under two names."""
@@ -57,6 +59,7 @@ class Case:
             "layouts": dict(self.layouts or {}),
             "aliases": [list(a) for a in self.aliases],
             "pointwise": self.pointwise,
+            "checked": self.checked,
             "text": self.text().split("\n"),
             "runs": [{n: _stored(a) for n, a in feeds.items()} for feeds in self.runs],
             "model": base64.b64encode(self.model.SerializeToString()).decode(),
@@ -75,6 +78,7 @@ class Case:
             stored["layouts"],
             tuple((first, copy) for first, copy in stored["aliases"]),
             stored["pointwise"],
+            stored["checked"],
         )
 
     def at_every_level(self) -> Self:
@@ -83,11 +87,13 @@ class Case:
 
 def lay_out(array: Array, layout: str) -> Array:
     """Equal elements, laid out otherwise."""
+    if not array.ndim:
+        return array
     match layout:
         case "reversed":
             backwards = (slice(None, None, -1),) * array.ndim
-            return np.ascontiguousarray(array[backwards])[backwards].reshape(array.shape)
-        case "strided" if array.ndim:
+            return np.ascontiguousarray(array[backwards])[backwards]
+        case "strided":
             wide = np.zeros((*array.shape[:-1], 2 * array.shape[-1]), array.dtype)
             wide[..., ::2] = array
             return wide[..., ::2]
@@ -110,4 +116,4 @@ def _restored(stored: Mapping[str, Any]) -> Array:
 
 
 def _brief(array: Array) -> str:
-    return f"{array.dtype}{list(array.shape)} {np.array2string(array.reshape(-1)[:24], separator=', ', threshold=24)}"
+    return f"{array.dtype}{list(array.shape)} {np.array2string(array.reshape(-1)[:8], separator=', ', max_line_width=200)}"

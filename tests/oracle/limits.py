@@ -24,6 +24,17 @@ _UNRELIABLE: dict[str, frozenset[str]] = {
 }
 """Operators that an oracle is known to compute otherwise than the standard says."""
 
+_LOOSER = {
+    "HardSwish": (1e-6, "the reference takes its sixth in float32"),
+    "RMSNormalization": (1e-4, "computes in float32 inside, as its stash_type says"),
+    "LayerNormalization": (1e-4, "computes in float32 inside, as its stash_type says"),
+}
+
+
+def looser(model: onnx.ModelProto) -> float:
+    """The tolerance that the operators of a model need beyond that of their types."""
+    return max((_LOOSER[n.op_type][0] for n in model.graph.node if n.op_type in _LOOSER), default=0.0)
+
 
 def limit_of(error: IngotError) -> str | None:
     """The limit that this refusal stands for."""
