@@ -7,7 +7,6 @@ under ``--keep``. The exit status is 1 when there is something new.
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 import time
 from collections import Counter
@@ -16,9 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.oracle.families import FAMILIES
+from tests.oracle.seeds import known_findings
 from tests.oracle.workers import Outcome, Task, run_tasks
-
-SEEDS = Path(__file__).parent / "seeds"
 
 
 @dataclass
@@ -68,12 +66,6 @@ class Tally:
         for (family, signature), count in sorted(self.findings.items()):
             print(f"{count:7} {'NEW  ' if (family, signature) in self.fresh else 'known'} {family}: {signature}")
         print(f"{self.cases.total()} cases, {len(self.fresh)} new findings")
-
-
-def known_findings() -> set[tuple[str, str]]:
-    """What the seeds in the repository stand for."""
-    stored = [json.loads(path.read_text()) for path in SEEDS.glob("*.json")]
-    return {(s["family"], s["signature"]) for s in stored if s.get("open")}
 
 
 def tasks(families: Sequence[str], first: int, end: float, most: int) -> Iterator[Task]:
