@@ -13,8 +13,20 @@ pytest.importorskip("sklearn", reason="needs the extra `exports`: make exports")
 pytest.importorskip("skl2onnx", reason="needs the extra `exports`: make exports")
 
 from skl2onnx import to_onnx
-from sklearn import cluster, decomposition, ensemble, feature_selection, linear_model, naive_bayes, neighbors, neural_network
-from sklearn import pipeline, preprocessing, svm, tree
+from sklearn import (
+    cluster,
+    decomposition,
+    ensemble,
+    feature_selection,
+    linear_model,
+    naive_bayes,
+    neighbors,
+    neural_network,
+    pipeline,
+    preprocessing,
+    svm,
+    tree,
+)
 
 from tests.exports.beside import check
 

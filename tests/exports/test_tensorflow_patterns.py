@@ -91,7 +91,14 @@ def resize_to_other(g: Graph) -> tuple[str, list[dict[str, Array]]]:
     turned = g("Transpose", x, perm=[0, 3, 1, 2])
     whole = g("Concat", g("Slice", g("Shape", turned), *(g.held([v]) for v in (0, 2, 0))), sizes, axis=0)
     y = g(
-        "Resize", turned, "", "", whole, mode="linear", coordinate_transformation_mode="half_pixel", nearest_mode="floor"
+        "Resize",
+        turned,
+        "",
+        "",
+        whole,
+        mode="linear",
+        coordinate_transformation_mode="half_pixel",
+        nearest_mode="floor",
     )
     out = g("Add", g("Transpose", y, perm=[0, 2, 3, 1]), like)
     return out, [
@@ -135,9 +142,14 @@ def attention_mask(g: Graph) -> tuple[str, list[dict[str, Array]]]:
 def batch_normalised(g: Graph) -> tuple[str, list[dict[str, Array]]]:
     """A normalisation that was not folded: rsqrt(variance + epsilon) * gamma, in NHWC."""
     x = g.input("x", [None, None, None, 4])
-    scale = g("Mul", g("Reciprocal", g("Sqrt", g("Add", g("Abs", g.weights(4)), g.held(1e-3, np.float32)))), g.weights(4))
+    scale = g(
+        "Mul", g("Reciprocal", g("Sqrt", g("Add", g("Abs", g.weights(4)), g.held(1e-3, np.float32)))), g.weights(4)
+    )
     y = g("Add", g("Mul", x, scale), g("Sub", g.weights(4), g("Mul", g.weights(4), scale)))
-    return g("Min", g("Max", y, g.held(0, np.float32)), g.held(6, np.float32)), [{"x": _random(2, 3, 3, 4)}, {"x": _random(1, 5, 2, 4)}]
+    return g("Min", g("Max", y, g.held(0, np.float32)), g.held(6, np.float32)), [
+        {"x": _random(2, 3, 3, 4)},
+        {"x": _random(1, 5, 2, 4)},
+    ]
 
 
 def embedding(g: Graph) -> tuple[str, list[dict[str, Array]]]:
@@ -148,7 +160,10 @@ def embedding(g: Graph) -> tuple[str, list[dict[str, Array]]]:
     where = g("Slice", g.weights(9, 6), g.held([0]), g("Unsqueeze", steps, g.held([0])), g.held([0]))
     y = g("Add", rows, g("Unsqueeze", where, g.held([0])))
     wide = g("Expand", g("ReduceMean", y, axes=[2], keepdims=1), g("Shape", y))
-    return g("Sub", y, wide), [{"ids": np.array([[1, 2, 10]], np.int32)}, {"ids": np.arange(8, dtype=np.int32).reshape(2, 4)}]
+    return g("Sub", y, wide), [
+        {"ids": np.array([[1, 2, 10]], np.int32)},
+        {"ids": np.arange(8, dtype=np.int32).reshape(2, 4)},
+    ]
 
 
 _PATTERNS: tuple[Pattern, ...] = (

@@ -21,7 +21,7 @@ class Exported:
     """A module to export.
 
     ``inputs``: its tensors for a size, for each of two ``sizes``. ``dynamic``: per input the axes that differ between them, with a
-    name each.
+    name each. ``exporter``: the only one that can, where one cannot.
     """
 
     name: str
@@ -30,6 +30,7 @@ class Exported:
     dynamic: Sequence[Mapping[int, str]]
     sizes: tuple[int, int] = (2, 3)
     opset: int = 18
+    exporter: str = ""
 
     @property
     def names(self) -> list[str]:

@@ -33,11 +33,16 @@ def _module(
 ) -> Exported:
     """Of inputs whose first axis is the batch."""
     return Exported(
-        name, lambda: Of(function, **parts()), lambda s: tuple(_rows(s, *shape) for shape in shapes), [{0: "batch"}] * len(shapes)
+        name,
+        lambda: Of(function, **parts()),
+        lambda s: tuple(_rows(s, *shape) for shape in shapes),
+        [{0: "batch"}] * len(shapes),
     )
 
 
-def _image(name: str, function: Callable[..., Any], parts: Callable[[], dict[str, nn.Module]] = dict, side: int = 8) -> Exported:
+def _image(
+    name: str, function: Callable[..., Any], parts: Callable[[], dict[str, nn.Module]] = dict, side: int = 8
+) -> Exported:
     """Of one picture of any size: 1 by 4 channels."""
 
     def inputs(size: int) -> tuple[Tensor, ...]:

@@ -60,7 +60,9 @@ class Tally:
         for name in sorted(self.cases):
             found = sum(n for (family, _), n in self.findings.items() if family == name)
             mean = self.seconds[name] / self.cases[name]
-            print(f"{name:28}{self.cases[name]:7} cases {self.answered[name]:7} answers {mean:7.2f} s {found:5} findings")
+            print(
+                f"{name:28}{self.cases[name]:7} cases {self.answered[name]:7} answers {mean:7.2f} s {found:5} findings"
+            )
         for cause, count in self.refusals.most_common():
             print(f"{count:7} refused: {cause}")
         for (family, signature), count in sorted(self.findings.items()):
@@ -81,7 +83,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="tests.oracle", description=__doc__)
     parser.add_argument("--seconds", type=float, default=3600)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--seed", type=int, default=None, help="number of the first case; by default another one each time")
+    parser.add_argument(
+        "--seed", type=int, default=None, help="number of the first case; by default another one each time"
+    )
     parser.add_argument("--cases", type=int, default=10**9, help="most cases of a family")
     parser.add_argument("--family", default="", help="families to draw, with commas between; by default all")
     parser.add_argument("--keep", type=Path, default=Path("oracle-findings"), help="folder for what is found")

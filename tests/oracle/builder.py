@@ -48,7 +48,10 @@ def extents_of(shape: Shape, run: int) -> tuple[int, ...]:
 
 @dataclass
 class Builder:
-    """Collects inputs, initializers and nodes; what is drawn comes from ``draw``."""
+    """Collects inputs, initializers and nodes; what is drawn comes from ``draw``.
+
+    ``free``: inputs that may hold any elements. ``pointwise`` and ``checked`` as in :class:`Case`.
+    """
 
     draw: Draw
     opset: int = 21
@@ -57,6 +60,7 @@ class Builder:
     initializers: list[onnx.TensorProto] = field(default_factory=list)
     inputs: list[onnx.ValueInfoProto] = field(default_factory=list)
     outputs: list[str] = field(default_factory=list)
+    free: set[str] = field(default_factory=set)
     runs: list[dict[str, Array]] = field(default_factory=lambda: [{} for _ in range(RUNS)])
     pointwise: bool = False
     checked: bool = False
@@ -110,7 +114,10 @@ class Builder:
         """A graph input with drawn elements; see :func:`drawn_array` for ``values``."""
         numbers, style = self.draw.numbers(), self.draw.below(8)
         arrays = [drawn_array(numbers, extents_of(shape, r), dtype, values, style, **limits) for r in range(RUNS)]
-        return self.given(arrays, shape)
+        name = self.given(arrays, shape)
+        if not limits:
+            self.free.add(self.inputs[-1].name)
+        return name
 
     def given(self, arrays: Sequence[Array], shape: Shape) -> str:
         """A graph input with these elements. Types that no feed may have come as float32 and are cast."""
@@ -179,7 +186,7 @@ class Builder:
             (a.name, b.name)
             for i, a in enumerate(self.inputs)
             for b in self.inputs[i + 1 :]
-            if all(_alike(feeds[a.name], feeds[b.name]) for feeds in self.runs)
+            if {a.name, b.name} <= self.free and all(_alike(feeds[a.name], feeds[b.name]) for feeds in self.runs)
         ]
         if not pairs or not self.draw.rarely():
             return ()

@@ -116,4 +116,6 @@ def _restored(stored: Mapping[str, Any]) -> Array:
 
 
 def _brief(array: Array) -> str:
-    return f"{array.dtype}{list(array.shape)} {np.array2string(array.reshape(-1)[:8], separator=', ', max_line_width=200)}"
+    return (
+        f"{array.dtype}{list(array.shape)} {np.array2string(array.reshape(-1)[:8], separator=', ', max_line_width=200)}"
+    )

@@ -14,7 +14,11 @@ LIMITS: tuple[tuple[ErrorCode, str, str], ...] = (
 """Code, a pattern that the message has, and the limit in words."""
 
 OPEN: tuple[tuple[ErrorCode, str, str], ...] = (
-    (ErrorCode.INVALID_ARGUMENT, r" must be .*; expected 1, |received 1\b", "an extent that is 1 in the run alone is not broadcast"),
+    (
+        ErrorCode.INVALID_ARGUMENT,
+        r" must be .*; expected 1, |received 1\b",
+        "an extent that is 1 in the run alone is not broadcast",
+    ),
 )
 """Refusals that are no limits but work to do. They are counted apart; an entry goes when its kind is mended."""
 

@@ -35,7 +35,9 @@ def drawn_array(
         return (numbers.permutation(np.arange(size)).reshape(shape) - size // 2).astype(kind)
     if kind.kind in "iu":
         return _integers(numbers, shape, kind, low, high, values == "any" and style >= 6)
-    tame = numbers.uniform(low, high, shape) if style % 2 else numbers.integers(int(8 * low), int(8 * high) + 1, shape) / 8
+    tame = (
+        numbers.uniform(low, high, shape) if style % 2 else numbers.integers(int(8 * low), int(8 * high) + 1, shape) / 8
+    )
     array = np.asarray(tame).clip(low, high).astype(kind)
     if values == "any" and style >= 6 and size:
         pool = (*_SPECIAL, *(_LARGE if style == 7 and kind.itemsize >= 4 else ()))

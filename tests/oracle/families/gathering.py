@@ -15,7 +15,10 @@ def _indices(b: Builder, shape: Shape, bounds: tuple[int, ...], name: bool = Tru
     """Indices below the bound of each run, a part of them counted from the end."""
     kind = b.draw.choose((np.int64, np.int32)) if name else np.int64
     numbers, low = b.draw.numbers(), b.draw.flag()
-    arrays = [numbers.integers(-bounds[r] if low else 0, max(bounds[r], 1), extents_of(shape, r)).astype(kind) for r in range(RUNS)]
+    arrays = [
+        numbers.integers(-bounds[r] if low else 0, max(bounds[r], 1), extents_of(shape, r)).astype(kind)
+        for r in range(RUNS)
+    ]
     if all(a.is_static for a in shape) and bounds[0] <= min(bounds) and b.draw.flag():
         return b.constant(arrays[0])
     return b.given(arrays, shape)
@@ -50,7 +53,9 @@ def gather_nd(b: Builder, op: str) -> None:
     numbers = b.draw.numbers()
     arrays = []
     for r in range(RUNS):
-        parts = [numbers.integers(-a.extents[r], a.extents[r], extents_of(lead, r)) for a in shape[batch : batch + depth]]
+        parts = [
+            numbers.integers(-a.extents[r], a.extents[r], extents_of(lead, r)) for a in shape[batch : batch + depth]
+        ]
         arrays.append(np.stack(parts, -1).astype(np.int64))
     b.out(b.node(op, b.input(shape, dtype), b.given(arrays, (*lead, *fixed(depth))), batch_dims=batch or None))
 
@@ -64,7 +69,8 @@ def scatter_elements(b: Builder, op: str) -> None:
     axis = drawn_axis(b, len(shape))
     at = axis % len(shape)
     part = tuple(
-        Axis(b.fresh("k"), tuple(b.draw.integer(1, e) for e in a.extents)) if i == at else a for i, a in enumerate(shape)
+        Axis(b.fresh("k"), tuple(b.draw.integer(1, e) for e in a.extents)) if i == at else a
+        for i, a in enumerate(shape)
     )
     numbers = b.draw.numbers()
     arrays = []
@@ -120,7 +126,13 @@ def unique(b: Builder, op: str) -> None:
     dtype = drawn_type(b, op, among=("float32", "int64", "int32", "float64"))
     shape = b.shape(1, 3, least=1)
     axis = drawn_axis(b, len(shape)) if b.draw.rarely(3) else None
-    names = b.multi(op, [b.input(shape, dtype, "tame", low=-2, high=2)], b.draw.choose((1, 4)), axis=axis, sorted=b.draw.choose((None, 1, 0)))
+    names = b.multi(
+        op,
+        [b.input(shape, dtype, "tame", low=-2, high=2)],
+        b.draw.choose((1, 4)),
+        axis=axis,
+        sorted=b.draw.choose((None, 1, 0)),
+    )
     b.out(*names)
 
 

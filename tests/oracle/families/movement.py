@@ -182,7 +182,7 @@ def pad(b: Builder, op: str) -> None:
     x, dtype = _value(b, op, shape)
     axes = drawn_axes(b, len(shape), 1) if b.draw.rarely(3) else None
     count = len(shape if axes is None else axes)
-    low, high = (-2, 3) if mode == "constant" else (-1, 1)
+    low, high = (-2, 3) if mode == "constant" else (0 if mode == "wrap" else -1, 1)
     pads = [[b.draw.choose((0, *range(low, high + 1))) for _ in range(2 * count)]] * RUNS
     if b.draw.rarely():
         pads = [pads[0], [b.draw.integer(0, 1) for _ in range(2 * count)]]
@@ -280,9 +280,12 @@ def one_hot(b: Builder, op: str) -> None:
     depth_ = b.draw.integer(1, 6)
     low = 0 if kind.kind == "u" else -depth_ - 1
     shape = b.shape(0, 3)
-    x = b.given([np.round(b.draw.numbers().integers(low, depth_ + 2, extents_of(shape, r))).astype(kind) for r in range(RUNS)], shape)
-    deep = b.parameter([np.array(depth_ if b.draw.flag() else [depth_])] * RUNS, b.draw.choose((np.int64, np.int32, np.float32)))
+    x = b.given(
+        [np.round(b.draw.numbers().integers(low, depth_ + 2, extents_of(shape, r))).astype(kind) for r in range(RUNS)],
+        shape,
+    )
+    deep = b.parameter(
+        [np.array(depth_ if b.draw.flag() else [depth_])] * RUNS, b.draw.choose((np.int64, np.int32, np.float32))
+    )
     axis = None if b.draw.flag() else b.draw.integer(-len(shape) - 1, len(shape))
     b.out(b.node(op, x, deep, b.either(fixed(2), value, "tame"), axis=axis))
-
-

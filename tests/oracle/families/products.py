@@ -161,7 +161,9 @@ def recurrent(b: Builder, op: str) -> None:
     if op == "GRU" and b.draw.flag():
         attributes["linear_before_reset"] = b.draw.choose((0, 1))
     if b.draw.rarely():
-        attributes["activations"] = ["Sigmoid", "Tanh", "Relu"][-1 if op == "RNN" else 0 :][: {"RNN": 1, "GRU": 2, "LSTM": 3}[op]] * ways
+        attributes["activations"] = ["Sigmoid", "Tanh", "Relu"][-1 if op == "RNN" else 0 :][
+            : {"RNN": 1, "GRU": 2, "LSTM": 3}[op]
+        ] * ways
     while names[-1] == "":
         names.pop()
     found = b.multi(op, names, 3 if op == "LSTM" else 2, hidden_size=hidden, direction=direction, **attributes)

@@ -18,7 +18,13 @@ def resize(b: Builder, op: str) -> None:
     shape = (b.axis(1, 3), *fixed(b.draw.choose((2, 1, 4))), *(b.axis(2, 8) for _ in range(spatial)))
     attributes: dict[str, Any] = {"mode": mode}
     attributes["coordinate_transformation_mode"] = b.draw.choose(
-        ("half_pixel", "asymmetric", "align_corners", "pytorch_half_pixel", *(("half_pixel_symmetric",) if b.opset >= 19 else ()))
+        (
+            "half_pixel",
+            "asymmetric",
+            "align_corners",
+            "pytorch_half_pixel",
+            *(("half_pixel_symmetric",) if b.opset >= 19 else ()),
+        )
     )
     if mode == "nearest":
         attributes["nearest_mode"] = b.draw.choose(("round_prefer_floor", "round_prefer_ceil", "floor", "ceil"))
@@ -27,7 +33,9 @@ def resize(b: Builder, op: str) -> None:
     if mode == "cubic" and b.draw.flag():
         attributes["cubic_coeff_a"] = b.draw.choose((-0.75, -0.5))
         attributes["exclude_outside"] = b.draw.choose((0, 1))
-    x = b.input(shape, drawn_type(b, op, among=("float32", "uint8", "int32") if mode == "nearest" else ("float32",)), "tame")
+    x = b.input(
+        shape, drawn_type(b, op, among=("float32", "uint8", "int32") if mode == "nearest" else ("float32",)), "tame"
+    )
     if b.draw.flag():
         scales = [[1.0, 1.0, *(b.draw.choose((2.0, 1.0, 0.5, 1.5, 3.0)) for _ in range(spatial))] for _ in range(RUNS)]
         scales = scales if b.draw.rarely(3) else [scales[0]] * RUNS
@@ -36,7 +44,9 @@ def resize(b: Builder, op: str) -> None:
     if b.draw.flag():
         attributes["axes"] = list(range(2, 2 + spatial))
     lead = [] if "axes" in attributes else [0, 1]
-    sizes = [[*(shape[i].extents[r] for i in lead), *(b.draw.integer(1, 12) for _ in range(spatial))] for r in range(RUNS)]
+    sizes = [
+        [*(shape[i].extents[r] for i in lead), *(b.draw.integer(1, 12) for _ in range(spatial))] for r in range(RUNS)
+    ]
     if b.draw.flag():
         sizes = [[*s[: len(lead)], *sizes[0][len(lead) :]] for s in sizes]
     if "axes" in attributes and b.draw.rarely():
@@ -173,7 +183,7 @@ def attention(b: Builder, op: str) -> None:
 
     names = [rows(groups * per, queries, width), rows(groups, keys, width), rows(groups, keys, depth)]
     past = b.axis(1, 4) if b.draw.rarely() else None
-    total = keys if past is None else Axis("" , tuple(k + p for k, p in zip(keys.extents, past.extents, strict=True)))
+    total = keys if past is None else Axis("", tuple(k + p for k, p in zip(keys.extents, past.extents, strict=True)))
     if b.draw.flag():
         whole = (batch, *fixed(groups * per), queries, total)
         mask = whole[2:] if b.draw.flag() else (b.draw.choose((batch, *fixed(1))), *fixed(1), *whole[2:])

@@ -21,7 +21,7 @@ def family(*operators: str) -> Callable[[Family], Family]:
     """Enter a function for these operators."""
 
     def enter(draws: Family) -> Family:
-        FAMILIES.update({op: draws for op in operators})
+        FAMILIES.update(dict.fromkeys(operators, draws))
         return draws
 
     return enter
