@@ -72,11 +72,11 @@ def _pixels(name: str, config: str, model: str, side: int = 32, **more: Any) -> 
     return Exported(name, make, lambda size: (torch.randn(size, 3, side, side),), [_BATCH])
 
 
-def _timm(name: str, side: int = 64, **more: Any) -> Exported:
+def _timm(name: str, side: int = 64, exporter: str = "", **more: Any) -> Exported:
     def make() -> nn.Module:
         return timm.create_model(name, pretrained=False, num_classes=7, exportable=True, **more)  # type: ignore[no-any-return]
 
-    return Exported(f"timm-{name}", make, lambda size: (torch.randn(size, 3, side, side),), [_BATCH])
+    return Exported(f"timm-{name}", make, lambda size: (torch.randn(size, 3, side, side),), [_BATCH], exporter=exporter)
 
 
 def _vision(name: str, make: Callable[..., nn.Module], side: int = 64, **more: Any) -> Exported:
