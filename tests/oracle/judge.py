@@ -8,11 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
+import onnx
 import onnxruntime
-from onnx import TensorProto
+from onnx import TensorProto, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
 from compiler_service.codegen.host import host_target
+from compiler_service.fallback import OptimisationFaultWarning
 from compiler_service.frontend.source import ModelSource
 from compiler_service.kernels import ScheduleFaultWarning
 from compiler_service.pipeline import CompileOptions, compile_model
@@ -137,6 +139,7 @@ def _compiled(case: Case, level: int) -> Artifact:
     source = ModelSource.of(case.model.SerializeToString())
     with warnings.catch_warnings():
         warnings.simplefilter("error", ScheduleFaultWarning)
+        warnings.simplefilter("error", OptimisationFaultWarning)
         return compile_model(source, host_target(), CompileOptions(opt_level=level), workers=0)
 
 
@@ -160,7 +163,28 @@ def _opinions(case: Case, run: int) -> dict[str, Answer]:
                 opinions[RUNTIME] = _arrays(session.run(None, feeds))
             except Exception:
                 opinions[RUNTIME] = None
-    return opinions
+    told = _declared(case.model)
+    return {n: a for n, a in opinions.items() if a is None or not any(map(_contradicts, a, told))}
+
+
+def _declared(model: onnx.ModelProto) -> list[onnx.TypeProto.Tensor]:
+    """The outputs as onnx's own inference types them."""
+    try:
+        return [o.type.tensor_type for o in shape_inference.infer_shapes(model).graph.output]
+    except Exception:  # a model that it cannot type
+        return []
+
+
+def _contradicts(array: Array, told: onnx.TypeProto.Tensor) -> bool:
+    """Whether an oracle's answer has another type or shape than the standard gives it: then the oracle is at fault."""
+    if told.elem_type and helper.np_dtype_to_tensor_dtype(array.dtype) != told.elem_type:
+        return True
+    dims = told.shape.dim if told.HasField("shape") else None
+    if dims is None:
+        return False
+    return len(dims) != array.ndim or any(
+        d.HasField("dim_value") and d.dim_value != e for d, e in zip(dims, array.shape, strict=True)
+    )
 
 
 _options = onnxruntime.SessionOptions()

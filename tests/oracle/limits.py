@@ -13,17 +13,8 @@ LIMITS: tuple[tuple[ErrorCode, str, str], ...] = (
 )
 """Code, a pattern that the message has, and the limit in words."""
 
-OPEN: tuple[tuple[ErrorCode, str, str], ...] = (
-    (
-        ErrorCode.INVALID_ARGUMENT,
-        r" must be .*; expected 1, |received 1\b",
-        "an extent that is 1 in the run alone is not broadcast",
-    ),
-)
-"""Refusals that are no limits but work to do. They are counted apart; an entry goes when its kind is mended."""
-
 _UNRELIABLE: dict[str, frozenset[str]] = {
-    "onnx.reference": frozenset({"GlobalMaxPool"}),  # keeps an axis of volumes
+    "onnx.reference": frozenset(),
     "ONNX Runtime": frozenset(),
 }
 """Operators that an oracle is known to compute otherwise than the standard says."""
@@ -42,11 +33,7 @@ def looser(model: onnx.ModelProto) -> float:
 
 def limit_of(error: IngotError) -> str | None:
     """The limit that this refusal stands for."""
-    for prefix, table in (("", LIMITS), ("OPEN: ", OPEN)):
-        for code, form, why in table:
-            if error.code is code and re.search(form, str(error)):
-                return prefix + why
-    return None
+    return next((why for code, form, why in LIMITS if error.code is code and re.search(form, str(error))), None)
 
 
 def unreliable(model: onnx.ModelProto, oracle: str) -> bool:
