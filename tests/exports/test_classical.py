@@ -50,7 +50,8 @@ _REGRESSORS: tuple[Any, ...] = (
 )  # fmt: skip
 _TRANSFORMERS: tuple[Any, ...] = (
     preprocessing.StandardScaler(), preprocessing.MinMaxScaler(), preprocessing.RobustScaler(), preprocessing.MaxAbsScaler(),
-    preprocessing.Normalizer(), preprocessing.Binarizer(), preprocessing.PolynomialFeatures(2), preprocessing.KBinsDiscretizer(3, encode="ordinal"),
+    preprocessing.Normalizer(), preprocessing.Binarizer(), preprocessing.PolynomialFeatures(2),
+    preprocessing.KBinsDiscretizer(3, encode="ordinal"),
     preprocessing.PowerTransformer(), decomposition.PCA(2), decomposition.TruncatedSVD(2), cluster.KMeans(3, random_state=0),
     feature_selection.SelectKBest(k=2),
 )  # fmt: skip
