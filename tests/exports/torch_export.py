@@ -46,7 +46,6 @@ def export(subject: Exported, exporter: str) -> onnx.ModelProto:
     """The model that an exporter writes."""
     torch.manual_seed(0)
     module = subject.make().eval()
-    torch.backends.mha.set_fastpath_enabled(False)  # one operator for a whole layer, which no exporter knows
     example = subject.inputs(subject.sizes[0])
     with warnings.catch_warnings(), torch.no_grad():
         warnings.simplefilter("ignore")

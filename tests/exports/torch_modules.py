@@ -79,13 +79,15 @@ def _causal(x: Tensor) -> Tensor:
     return scores.masked_fill(mask, float("-inf")).softmax(-1) @ x
 
 
-def _sequence(name: str, function: Callable[..., Any], parts: Callable[[], dict[str, nn.Module]] = dict) -> Exported:
+def _sequence(
+    name: str, function: Callable[..., Any], parts: Callable[[], dict[str, nn.Module]] = dict, exporter: str = ""
+) -> Exported:
     """Of rows of any number and length, 8 wide."""
 
     def inputs(size: int) -> tuple[Tensor, ...]:
         return (torch.randn(size, 3 * size + 1, 8),)
 
-    return Exported(name, lambda: Of(function, **parts()), inputs, [{0: "batch", 1: "length"}])
+    return Exported(name, lambda: Of(function, **parts()), inputs, [{0: "batch", 1: "length"}], exporter=exporter)
 
 
 def _recurrent(kind: type[nn.Module]) -> Callable[[], dict[str, nn.Module]]:
@@ -124,7 +126,7 @@ MODULES: tuple[Exported, ...] = (
     _sequence("causal", _causal),
     _sequence("lstm", lambda m, x: m["layer"](x)[0], _recurrent(nn.LSTM)),
     _sequence("gru", lambda m, x: m["layer"](x)[0], _recurrent(nn.GRU)),
-    _sequence("encoder", lambda m, x: m["e"](x), lambda: {"e": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)}),
+    _sequence("encoder", lambda m, x: m["e"](x), lambda: {"e": nn.TransformerEncoderLayer(8, 2, 16, batch_first=True)}, "dynamo"),
     _sequence("pad_to_even", lambda x: f.pad(x, (0, 0, 0, x.shape[1] % 2))),
     _sequence("frames", lambda x: x[:, : x.shape[1] // 2 * 2].reshape(x.shape[0], x.shape[1] // 2, 16)),
     _sequence("shift", lambda x: x[:, 1:] - x[:, :-1]),
