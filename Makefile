@@ -4,11 +4,12 @@ MAKEFLAGS += --no-print-directory
 VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
+SECONDS_OF_ORACLE ?= 3600
 # Bytecode is kept, whatever the environment says: without it every process compiles the whole house, and every pytest
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test quick packages lint format proto conformance operators up clean
+.PHONY: help demo test quick packages lint format proto conformance oracle exports operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -41,6 +42,12 @@ proto: $(VENV)/.test ## stubs from proto/
 conformance: $(VENV)/.test ## onnx's own node tests; writes conformance.json
 	@$(BIN)/python -m ingot.conformance --out conformance.json
 
+oracle: $(VENV)/.test ## an hour of random models of every operator against two oracles; 1 when it finds something new
+	@PYTHONPATH=. $(BIN)/python -m tests.oracle --seconds $(SECONDS_OF_ORACLE) --jobs 2
+
+exports: $(VENV)/.exports ## models as torch, scikit-learn and LightGBM export them, a hundred architectures among them
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/exports
+
 operators: $(VENV)/.test ## writes docs/operators.md
 	@PYTHONPATH=. $(BIN)/python scripts/document_operators.py
 
@@ -58,6 +65,11 @@ system:
 # The stamps tell which extras are installed; they are older than pyproject.toml when that has changed since.
 $(VENV)/.demo: pyproject.toml scripts/environment.sh
 	@test -e $(VENV)/.test -a $(VENV)/.test -nt pyproject.toml || sh scripts/environment.sh $(VENV) demo
+	@touch $@
+
+# torch's wheel on PyPI brings CUDA along (3 GB); pip takes one for processors alone where it is told of an index that has it.
+$(VENV)/.exports: $(VENV)/.test
+	@sh scripts/environment.sh $(VENV) test,lint,exports
 	@touch $@
 
 $(VENV)/.test: pyproject.toml scripts/environment.sh

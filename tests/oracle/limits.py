@@ -1,0 +1,41 @@
+"""Stated limits: what is refused and why, and what an oracle is not asked about."""
+
+from __future__ import annotations
+
+import re
+
+import onnx
+
+from shared_ir.errors import ErrorCode, IngotError
+
+LIMITS: tuple[tuple[ErrorCode, str, str], ...] = (
+    (ErrorCode.UNSUPPORTED_DTYPE, r".", "element type that the operator is not compiled for (docs/operators.md)"),
+)
+"""Code, a pattern that the message has, and the limit in words."""
+
+_UNRELIABLE: dict[str, frozenset[str]] = {
+    "onnx.reference": frozenset(),
+    "ONNX Runtime": frozenset(),
+}
+"""Operators that an oracle is known to compute otherwise than the standard says."""
+
+_LOOSER = {
+    "Gelu": (1e-4, "the reference's error function is an approximation, in float64 too"),
+    "HardSwish": (1e-6, "the reference takes its sixth in float32"),
+    "RMSNormalization": (1e-4, "computes in float32 inside, as its stash_type says"),
+    "LayerNormalization": (1e-4, "computes in float32 inside, as its stash_type says"),
+}
+
+
+def looser(model: onnx.ModelProto) -> float:
+    """The tolerance that the operators of a model need beyond that of their types."""
+    return max((_LOOSER[n.op_type][0] for n in model.graph.node if n.op_type in _LOOSER), default=0.0)
+
+
+def limit_of(error: IngotError) -> str | None:
+    """The limit that this refusal stands for."""
+    return next((why for code, form, why in LIMITS if error.code is code and re.search(form, str(error))), None)
+
+
+def unreliable(model: onnx.ModelProto, oracle: str) -> bool:
+    return any(node.op_type in _UNRELIABLE[oracle] for node in model.graph.node)
