@@ -7,7 +7,7 @@ and 0 are resolved by nodes before (see :mod:`normalising`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 
@@ -43,14 +43,33 @@ _BIAS = 1 << 32
 
 @dataclass(frozen=True)
 class Nodes:
-    """Appends nodes of the graph IR beside the node that is being imported."""
+    """Appends nodes of the graph IR beside the node that is being imported.
+
+    Attributes:
+        shared: whether a node that was made before, of equal operands, is taken again.
+    """
 
     source: SourceNode
     builder: Builder
     context: Context
+    shared: bool = False
 
     def node(self, op: str, *inputs: Value | None, name: str = "", **attributes: Attribute) -> Value:
-        """The first output of a new node."""
+        """The first output of a node."""
+        if not self.shared:
+            return self._new_node(op, inputs, name, attributes)
+        key = (op, inputs, tuple((k, type(a), a) for k, a in sorted(attributes.items())))
+        return self._once(key, lambda: self._new_node(op, inputs, name, attributes))
+
+    def _once(self, key: Hashable, make: Callable[[], Value]) -> Value:
+        made = self.builder.made
+        if key not in made:
+            made[key] = make()
+        return made[key]
+
+    def _new_node(
+        self, op: str, inputs: tuple[Value | None, ...], name: str, attributes: Mapping[str, Attribute]
+    ) -> Value:
         context = self.context
         (output, *_) = infer_outputs(context.inference, op, inputs, attributes, context.known)
         assert output is not None
@@ -66,6 +85,11 @@ class Nodes:
         return value
 
     def constant(self, array: np.ndarray, name: str = "constant") -> Value:
+        if not self.shared:
+            return self._new_constant(array, name)
+        return self._once((str(array.dtype), array.shape, array.tobytes()), lambda: self._new_constant(array, name))
+
+    def _new_constant(self, array: np.ndarray, name: str) -> Value:
         value = Value(self.context.names.fresh(f"{self.source.title}_{name}"), TensorType(DType.of(array), array.shape))
         self.builder.constants[value] = array
         self.context.known.add_constant(value, array)
@@ -108,12 +132,15 @@ class Nodes:
         return None if known is None else tuple(as_dim(e) for e in known.reshape(-1).tolist())
 
     def define(self, vector: Value, label: str) -> tuple[Var, ...]:
-        """New symbols for the elements of an int64 vector that the run computes."""
+        """Symbols for the elements of an int64 vector that the run computes: those that it has, if it has some."""
         (count,) = vector.shape
         assert isinstance(count, int)
-        symbols = tuple(self.context.symbols.fresh(f"{label}_{i}" if count > 1 else label) for i in range(count))
-        self.node(DEFINE_OP, vector, name=f"{label}_defined", symbols=symbols)
-        return symbols
+        found = self.builder.symbols.get(vector)
+        if found is None:
+            found = tuple(self.context.symbols.fresh(f"{label}_{i}" if count > 1 else label) for i in range(count))
+            self.builder.symbols[vector] = found
+            self.node(DEFINE_OP, vector, name=f"{label}_defined", symbols=found)
+        return found
 
 
 def infer_defined(
@@ -128,7 +155,7 @@ def infer_defined(
     Raises:
         IngotError: from the definition.
     """
-    from_run = Definer(Nodes(source, builder, context))
+    from_run = Definer(Nodes(source, builder, context, shared=True))
     for _ in range(2 * len(inputs) + 1):
         try:
             return inputs, infer_outputs(context.inference, source.qualified, inputs, attributes, context.known)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -13,7 +13,7 @@ from compiler_service.frontend.node import AttributeValue
 from compiler_service.tensor_expr.assumptions import Assumption
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Expr
+from shared_ir.expr import Expr, Var
 from shared_ir.graph import Node, Value
 
 FunctionKey: TypeAlias = tuple[str, str, str]
@@ -40,11 +40,20 @@ Binding: TypeAlias = "Value | SequenceBinding | Special"
 
 @dataclass
 class Builder:
-    """The nodes and constants of a graph so far; ``checked`` are the conditions that its checks state."""
+    """The nodes and constants of a graph so far.
+
+    Attributes:
+        checked: the conditions that its checks state.
+        made: what the importer added by itself, by what it is: the same twice is one value, so that sizes which two operators
+            take from one operand of the run are one symbol.
+        symbols: those of the elements of vectors that the run computes.
+    """
 
     nodes: list[Node] = field(default_factory=list)
     constants: dict[Value, np.ndarray] = field(default_factory=dict)
     checked: set[Assumption] = field(default_factory=set)
+    made: dict[Hashable, Value] = field(default_factory=dict)
+    symbols: dict[Value, tuple[Var, ...]] = field(default_factory=dict)
 
 
 @dataclass

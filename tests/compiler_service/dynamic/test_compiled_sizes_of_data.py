@@ -10,6 +10,7 @@ import pytest
 
 from runtime_service.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan import launches
 from tests.compiler_service.dynamic.compiled import (
     BOOL,
     EXECUTORS,
@@ -350,3 +351,25 @@ def test_sizes_without_memory_are_an_error(executor: str) -> None:
                 loaded.run({"s": numbers(size, 2**20)})
             assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
         assert loaded.run({"s": numbers(2, 2)})["y"].shape == (2, 2)
+
+
+@pytest.mark.slow
+def test_two_slices_by_one_bound_have_one_size() -> None:
+    """Keys and values cut to a length of the run: attention stays one kernel, since the length is one symbol."""
+    nodes = [
+        *(constant(n, v) for n, v in (("zero", [0]), ("axis", [2]))),
+        node("Slice", ["k", "zero", "n", "axis"], ["keys"]),
+        node("Slice", ["v", "zero", "n", "axis"], ["values"]),
+        node("Transpose", ["keys"], ["turned"], perm=[0, 1, 3, 2]),
+        node("MatMul", ["q", "turned"], ["scores"]),
+        node("Softmax", ["scores"], ["weights"]),
+        node("MatMul", ["weights", "values"], ["y"]),
+    ]
+    sizes = [tensor("q", [1, 2, "s", 16]), tensor("k", [1, 2, "t", 16]), tensor("v", [1, 2, "t", 16])]
+    proto = model(nodes, [*sizes, tensor("n", [1], INT64)], [tensor("y", None)])
+    requests = [
+        {"q": normal(1, 2, 3, 16), "k": normal(1, 2, 9, 16), "v": normal(1, 2, 9, 16, seed=1), "n": np.array([n])}
+        for n in (5, 9, 1, -2)
+    ]
+    artifact = assert_equals_onnxruntime(proto, requests)
+    assert any("MatMul+Softmax+MatMul" in s.label for s in launches(artifact.plan.steps))
