@@ -21,7 +21,7 @@ from compiler_service.frontend.load import import_model
 from compiler_service.frontend.report import CheckReport
 from compiler_service.frontend.report import check_model as report_model
 from compiler_service.frontend.source import ModelSource
-from compiler_service.graph_passes.aliases import runs_no_kernel
+from compiler_service.graph_passes.aliases import is_empty, runs_no_kernel
 from compiler_service.graph_passes.instruments import Dump, Time, Verify
 from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.parts import find_strides
@@ -273,12 +273,12 @@ def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
     known, strides = known_values(graph, outer), find_strides(graph)
     for node in graph.nodes:
         if node.op in SEQUENTIAL:
-            yield algorithm_kernel(node)
+            yield from (algorithm_kernel(node) for value in node.results if not is_empty(value))
         elif node.op != GROUP_OP:
             for body in node.subgraphs:
                 yield from _define_kernels(body, known)
         elif not runs_no_kernel(node):
-            yield from group_kernels(node, known, strides)
+            yield from (d for d in group_kernels(node, known, strides) if not is_empty(d.result))
 
 
 def link_attachments(

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol, TypeAlias
 
-from compiler_service.graph_passes.aliases import runs_no_kernel
+from compiler_service.graph_passes.aliases import is_empty, runs_no_kernel
 from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.known import known_values
 from compiler_service.graph_passes.lifetimes import Extent
@@ -131,9 +131,13 @@ class _Scope:
                 return []
             return self._checks(group_kernels(node, self._known(graph)))
         steps: list[Step] = []
-        for definition in (self.builder.definitions[v] for v in node.results):
+        for value in node.results:
+            if is_empty(value):
+                steps += self.reserve(value)
+                continue
+            definition = self.builder.definitions[value]
             steps += self._checks([definition])
-            steps += self.reserve(definition.result)
+            steps += self.reserve(value)
             steps.append(self.builder.numbering.launch(definition))
         return steps
 

@@ -18,6 +18,11 @@ def is_joined(node: Node) -> bool:
     return node.op == GROUP_OP and bool(node.attributes.get("parts", False))
 
 
+def is_empty(value: Value) -> bool:
+    """Whether ``value`` has no element in any run, so that nothing computes it."""
+    return 0 in value.shape
+
+
 def runs_no_kernel(node: Node) -> bool:
     """Whether no kernel runs for ``node``."""
     return is_view(node) or is_joined(node)

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from compiler_service.graph_passes.aliases import is_joined, is_view
+from compiler_service.graph_passes.aliases import is_empty, is_joined, is_view
 from compiler_service.graph_passes.attributes import int_attribute
 from compiler_service.graph_passes.memory_regions import Region, Regions
 from compiler_service.graph_passes.parts import find_strides
@@ -165,7 +165,7 @@ class Contents:
         stack = [(value, region)]
         while stack:
             value, region = stack.pop()
-            if value in self.structure.constants:
+            if value in self.structure.constants or is_empty(value):
                 continue
             content = self.current.get(value)
             places = self.held.get(region.place, ())

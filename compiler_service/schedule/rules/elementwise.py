@@ -15,9 +15,11 @@ from compiler_service.schedule.steps import Overlap, Parallel, Reorder, Schedule
 from compiler_service.schedule.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
 from compiler_service.schedule.tiles import SIDES, lanes, vector_loops
 from compiler_service.tensor_expr.tensor import Axis
+from shared_ir.expr import Binary, BinaryOp, Const, walk
 from shared_ir.target import Target
 
 _UNROLL = 4
+_DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD)
 _SHORT = 8
 """A last axis of at most so many elements is unrolled rather than vectorised."""
 _BLOCK = 1024
@@ -56,11 +58,19 @@ def output_loops(stage: Stage, target: Target) -> Schedule:
 def _rows(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
     """Vectors along the last axis."""
     *outer, last = stage.compute.axes
-    vectors, inner = vector_loops(stage, last.name, width, _UNROLL, last.extent)
+    unroll = 1 if _divides_by_sizes(stage) else _UNROLL
+    vectors, inner = vector_loops(stage, last.name, width, unroll, last.extent)
     if not outer:
         return _blocks(stage, last, vectors, inner, cycles, target)
     tasks = task_loops(stage.name, outer, cycles * count(last.extent), target)
     return (*tasks.steps, *vectors, *_placed(stage, (*tasks.parallel, *tasks.serial, *inner), tasks.parallel))
+
+
+def _divides_by_sizes(stage: Stage) -> bool:
+    """Whether elements are found by dividing by what the run knows: no target has an instruction for vectors of it, so that each lane
+    takes code of its own."""
+    found = (e for e in walk(stage.body) if isinstance(e, Binary) and e.op in _DIVISIONS and e.dtype.is_integer)
+    return any(not isinstance(e.rhs, Const) for e in found)
 
 
 def _blocks(
