@@ -10,7 +10,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler_service.frontend.adapters.table import IGNORED
+from compiler_service.frontend.adapters.uses import uses_of
 from compiler_service.frontend.schemas import find_schema
 from compiler_service.frontend.source import NEWEST_OPSET
 from compiler_service.tensor_expr.registry import OPERATORS
@@ -290,5 +290,5 @@ def test_definitions_take_the_attributes_that_the_importer_gives(op: str) -> Non
         return
     parameters = inspect.signature(OPERATORS[op].definition).parameters.values()
     taken = {p.name for p in parameters if p.kind is p.KEYWORD_ONLY}
-    given = set(schema.attributes) - IGNORED.get(op, frozenset())
+    given = {name for name in schema.attributes if name not in uses_of(op) or not uses_of(op)[name].hint}
     assert given <= taken, f"{op} does not take {given - taken}"
