@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -13,7 +14,7 @@ from compiler_service.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dim import Dim, as_dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Expr
+from shared_ir.expr import Expr, walk
 from shared_ir.graph import Attribute, Value
 from shared_ir.types import TensorType
 
@@ -84,12 +85,8 @@ _PLAIN = frozenset(
 
 
 def expression_size(expr: Expr, most: int) -> int:
-    """Number of nodes of ``expr`` as a tree; stops above ``most``."""
-    count, stack = 0, [expr]
-    while stack and count <= most:
-        count += 1
-        stack.extend(stack.pop().children())
-    return count
+    """Number of distinct nodes of ``expr``; stops above ``most``."""
+    return sum(1 for _ in itertools.islice(walk(expr), most + 1))
 
 
 def infer_outputs(

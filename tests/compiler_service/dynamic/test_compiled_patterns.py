@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+import onnx
 
 from tests.compiler_service.dynamic.compiled import (
     BOOL,
@@ -162,6 +163,57 @@ def decoding_until_a_stop_token() -> Case:
     ]
 
 
+def a_funnel() -> Case:
+    """A length that is halved twice, stretched by 4 and cut again, as a funnel transformer does it."""
+    values = {
+        "zero": [0],
+        "one": [1],
+        "two": [2],
+        "end": [2**62],
+        "last": [-1],
+        "four": [4],
+        "six": [6],
+        "none": [0],
+        "three": [3],
+    }
+    nodes = [constant(name, value) for name, value in values.items()]
+
+    def pooled(x: str, y: str) -> list[onnx.NodeProto]:
+        return [
+            node("Slice", [x, "zero", "one", "one"], [f"{y}_first"]),
+            node("Slice", [x, "zero", "last", "one"], [f"{y}_rest"]),
+            node("Concat", [f"{y}_first", f"{y}_rest"], [f"{y}_all"], axis=1),
+            node("Unsqueeze", [f"{y}_all", "one"], [f"{y}_image"]),
+            node("AveragePool", [f"{y}_image"], [f"{y}_half"], kernel_shape=[2, 1], strides=[2, 1], ceil_mode=1),
+            node("Squeeze", [f"{y}_half", "one"], [y]),
+        ]
+
+    nodes += [
+        *pooled("x", "half"),
+        *pooled("half", "quarter"),
+        node("Slice", ["quarter", "zero", "one", "one"], ["first"]),
+        node("Slice", ["quarter", "one", "end", "one"], ["rest"]),
+        node("Shape", ["rest"], ["batch"], start=0, end=1),
+        node("Shape", ["rest"], ["length"], start=1, end=2),
+        node("Unsqueeze", ["rest", "two"], ["columns"]),
+        node("Concat", ["batch", "length", "four", "six"], ["wide"], axis=0),
+        node("Expand", ["columns", "wide"], ["repeated"]),
+        node("Mul", ["length", "four"], ["longer"]),
+        node("Concat", ["batch", "longer", "six"], ["flat"], axis=0),
+        node("Reshape", ["repeated", "flat"], ["stretched"]),
+        node("Concat", ["none", "none", "none", "none", "three", "none"], ["pads"], axis=0),
+        node("Pad", ["stretched", "pads"], ["padded"]),
+        node("Shape", ["x"], ["whole"], start=1, end=2),
+        node("Sub", ["whole", "one"], ["cut"]),
+        node("Slice", ["padded", "zero", "cut", "one"], ["fitting"]),
+        node("Concat", ["first", "fitting"], ["up"], axis=1),
+        node("Add", ["up", "x"], ["sum"]),
+        node("Softmax", ["sum"], ["y"]),
+    ]
+    proto = model(nodes, [tensor("x", ["b", "t", 6])], [tensor("y", None)])
+    return proto, [{"x": normal(2, t, 6)} for t in (9, 8, 17, 5)]
+
+
 CASES: tuple[Callable[[], Case], ...] = (
     slices_relative_to_a_size,
     a_detection_head,
@@ -169,6 +221,7 @@ CASES: tuple[Callable[[], Case], ...] = (
     masks_of_lengths,
     arithmetic_on_chosen_rows,
     decoding_until_a_stop_token,
+    a_funnel,
 )
 
 
