@@ -158,8 +158,14 @@ def with_slots(memory: MemoryPlan, wanted: Mapping[int, int]) -> MemoryPlan:
 
 def _interface(module: Module) -> tuple[object, ...]:
     """What ways through a model must have in common."""
-    outputs = tuple((v.dtype, v.type.rank) for v in module.graph.outputs)
+    given = input_symbols(module.graph)
+    outputs = tuple((v.dtype, tuple(_of_run(d, given) for d in v.shape)) for v in module.graph.outputs)
     return module.graph.inputs, module.output_names, outputs, module.strings, dict(module.objects)
+
+
+def _of_run(dim: Dim, given: frozenset[str]) -> Dim | None:
+    """An extent that the run defines: only a way that defines it too has the same output."""
+    return None if dim_symbols([dim]) <= given else dim
 
 
 def _stretches(graph: Graph, symbols: frozenset[str]) -> bool:

@@ -13,7 +13,6 @@ from typing import Protocol, TypeAlias
 
 from compiler_service.tensor_expr.refusal import unknown_value
 from shared_ir.dim import Dim, as_dim, product
-from shared_ir.expr import Expr
 from shared_ir.graph import Attribute, Value
 
 Elements: TypeAlias = tuple[Dim | None, ...]
@@ -75,18 +74,6 @@ def reshape_target(operand: Operand) -> Result:
     return wanted, known
 
 
-def expand_target(operand: Operand) -> Result:
-    """Broadcast with the operand: 1 stands for its extent."""
-    nodes, x, wanted, known = operand.nodes, operand.x, operand.vector, operand.known
-    missing = len(known) - x.type.rank
-    own: list[Dim] = [*([1] * missing), *x.shape[max(0, -missing) :]]
-    fixed = tuple(o if isinstance(o, int) and o != 1 else k for k, o in zip(known, own, strict=True))
-    if any(isinstance(o, Expr) for o in own):
-        wanted = nodes.node("Where", nodes.node("Equal", wanted, nodes.integers(1)), nodes.dims(own), wanted)
-        fixed = tuple(None if isinstance(o, Expr) else f for f, o in zip(fixed, own, strict=True))
-    return wanted, fixed
-
-
 def slice_bounds(operand: Operand) -> Result:
     """Bounds counted from the end when negative, cut off at the ends of the axis."""
     nodes, x, bounds, known, inputs = operand.nodes, operand.x, operand.vector, operand.known, operand.inputs
@@ -132,7 +119,6 @@ NORMALISERS: Mapping[tuple[str, int], Normaliser] = MappingProxyType(
         ("ingot.FourierMatrix", 1): axes_from_start,
         ("ingot.Fourier", 2): axes_from_start,
         ("Reshape", 1): reshape_target,
-        ("Expand", 1): expand_target,
         ("Slice", 1): slice_bounds,
         ("Slice", 2): slice_bounds,
     }

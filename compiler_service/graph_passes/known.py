@@ -9,7 +9,7 @@ import numpy as np
 from compiler_service.graph_passes.values import MOST_KNOWN_ELEMENTS, as_objects, define_node, known_tensor
 from shared_ir.dtype import HALVES, DType
 from shared_ir.errors import IngotError
-from shared_ir.graph import Graph, Node, Value
+from shared_ir.graph import GROUP_OP, Graph, Node, Value
 
 FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64, *HALVES})
 
@@ -34,7 +34,20 @@ def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) 
 
 def node_values(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
     """What of the results of ``node`` is known where ``known`` is."""
+    if node.op == GROUP_OP:
+        return _group_values(node, known)
     return _evaluate(node, known) if _worth_a_try(node, known) else {}
+
+
+def _group_values(group: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:
+    """What a fused group calculates of dims: graphs nested below read it, though its own kernels may have no need to."""
+    if not any(_small(v) and not v.dtype.is_float for v in group.results):
+        return {}
+    (body,) = group.subgraphs
+    outer = zip(body.inputs, group.operands, strict=True)
+    inside = known_values(body, {own: known[value] for own, value in outer if value in known})
+    results = zip(body.outputs, group.results, strict=True)
+    return {result: inside[own] for own, result in results if own in inside}
 
 
 def _worth_a_try(node: Node, known: Mapping[Value, np.ndarray]) -> bool:

@@ -9,7 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_service.tensor_expr.extents import fitting, joined_extents, stretched_extent, stretched_reads
+from compiler_service.tensor_expr.extents import (
+    fitting,
+    inhabited_extent,
+    joined_extents,
+    stretched_extent,
+    stretched_reads,
+)
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
 from shared_ir.dim import Dim, dim_text
 from shared_ir.dtype import DType
@@ -32,6 +38,9 @@ class Assumption:
             if len(met) > 1:
                 return f"{' and '.join(map(dim_text, met))} must be equal or 1"
             return f"{dim_text(stretched)} must be 1 or {dim_text(self.expected)}"
+        needed = inhabited_extent(self.actual, self.expected)
+        if needed is not None:
+            return f"{dim_text(needed)} must be at least 1"
         relation = "at least " if self.lower else ""
         return f"{dim_text(self.actual)} must be {relation}{dim_text(self.expected)}"
 

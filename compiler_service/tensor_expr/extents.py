@@ -4,8 +4,8 @@ ONNX broadcasts an extent of 1. Of two symbolic extents ``a`` and ``b`` either m
 of its own: ``a`` where ``b`` is 1, ``b`` where ``a`` is 1, and else both, which must be equal. It is written ``select(a == 1, b, a)``,
 with the extents in a fixed order, so that joins of the same extents are the same dim in whichever order they came about.
 
-A tensor whose extent may be 1 where that of the result is not is *stretched*: it is read at ``min(i, own - 1)``, which is 0 where
-its own extent is 1 and ``i`` where it is the full one. That it is one of these is a condition of the run.
+A tensor whose extent may be 1 where that of the result is not is *stretched*: it is read at ``select(own == 1, 0, i)``. That its extent
+is 1 or the full one is a condition of the run.
 
 Inside :func:`agreeing` extents are taken to be equal wherever they meet: code for the runs in which they are needs no such reads.
 """
@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor, loads, topological
 from shared_ir.dim import Dim, as_dim, dim_symbols
-from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var, equal, lift, logical_and, minimum, select
+from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var, equal, lift, logical_and, select
 from shared_ir.simplify import Simplifier
 
 
@@ -125,9 +125,7 @@ def is_stretched(own: Dim, full: Dim) -> bool:
 
 def fitting(own: Dim, full: Dim) -> tuple[Dim, Dim]:
     """The dims that must be equal for an axis of extent ``own`` to broadcast to ``full``."""
-    if is_repeated(own):
-        return own, 1
-    return (fitting_extent(own, full), full) if is_stretched(own, full) else (own, full)
+    return (fitting_extent(own, full), full) if is_repeated(own) or is_stretched(own, full) else (own, full)
 
 
 def stretched_extent(actual: Dim, full: Dim) -> Dim | None:
@@ -145,7 +143,22 @@ def fitting_extent(own: Dim, full: Dim) -> Dim:
 
 def stretched_index(index: Expr, own: Dim) -> Expr:
     """Where an axis of extent ``own``, which is 1 or that of ``index``, is read."""
-    return minimum(index, lift(own) - 1)
+    return select(equal(own, 1), lift(0), index)
+
+
+def inhabited(own: Dim, full: Dim) -> tuple[Dim, Dim]:
+    """The dims that must be equal for every element along a ``full`` extent to be read from one along ``own``: not of nothing."""
+    return as_dim(select(equal(own, 0), lift(full), lift(0))), 0
+
+
+def inhabited_extent(actual: Dim, expected: Dim) -> Dim | None:
+    """The extent of which :func:`inhabited` says that it is not 0."""
+    match actual:
+        case Select(cond=Binary(op=BinaryOp.EQ, lhs=own), then=full) if (
+            expected == 0 and inhabited(own, full)[0] == actual
+        ):
+            return own
+    return None
 
 
 def stretched_operands(outputs: Iterable[Tensor]) -> Mapping[Tensor, tuple[Dim, ...]]:
@@ -176,10 +189,10 @@ def _stretched_loads(t: Tensor) -> Iterator[tuple[Load, int, Dim]]:
 
 
 def _stretched_variable(index: Expr, own: Dim) -> Var | None:
-    if not isinstance(own, Expr) or not (isinstance(index, Binary) and index.op is BinaryOp.MIN):
-        return None
-    variable = next((side for side in (index.lhs, index.rhs) if isinstance(side, Var)), None)
-    return variable if variable is not None and index == stretched_index(variable, own) else None
+    match index:
+        case Select(otherwise=Var() as variable) if index == stretched_index(variable, own):
+            return variable
+    return None
 
 
 def all_equal(pairs: Iterable[tuple[Dim, Dim]]) -> Dim:

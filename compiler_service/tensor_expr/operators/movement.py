@@ -6,8 +6,16 @@ from collections.abc import Callable, Sequence
 from functools import reduce
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
-from compiler_service.tensor_expr.broadcast import broadcast_load, broadcast_pairs, broadcast_shape, common_dim
+from compiler_service.tensor_expr.broadcast import (
+    Pairs,
+    broadcast_load,
+    broadcast_pairs,
+    broadcast_shape,
+    common_dim,
+    must_equal,
+)
 from compiler_service.tensor_expr.chosen_axes import ChosenAxes
+from compiler_service.tensor_expr.extents import inhabited
 from compiler_service.tensor_expr.known import known_dims, known_ints
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
@@ -169,7 +177,8 @@ def pad(
     def body(*index: Expr) -> Expr:
         return x[tuple(map(source, index, before, after, x.shape))]
 
-    return compute([low + d + high for low, d, high in zip(before, x.shape, after, strict=True)], body, name="pad")
+    shape = [low + d + high for low, d, high in zip(before, x.shape, after, strict=True)]
+    return compute(shape, body, name="pad", assumes=_of_something(x, shape))
 
 
 def pad_at(
@@ -193,7 +202,12 @@ def pad_at(
         asked = [c for each in conditions for c in each]
         return select(reduce(logical_and, asked), x[tuple(own)], fill) if asked else x[tuple(own)]
 
-    return compute(shape, body, name="pad")
+    return compute(shape, body, name="pad", assumes=[] if mode == "constant" else _of_something(x, shape))
+
+
+def _of_something(x: Tensor, shape: Sequence[Dim]) -> Pairs:
+    """That there are elements to repeat along each axis that becomes longer."""
+    return must_equal(*(inhabited(d, full) for d, full in zip(x.shape, shape, strict=True) if d != full))
 
 
 def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, axes: Sequence[str] = ()) -> Tensor:

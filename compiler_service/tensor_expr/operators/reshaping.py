@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compiler_service.tensor_expr.axes import normal_axes
+from compiler_service.tensor_expr.broadcast import Pairs, must_equal
 from compiler_service.tensor_expr.chosen_axes import ChosenAxes
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
 from compiler_service.tensor_expr.tensor import Tensor, compute
-from shared_ir.dim import Dim, dims_text, product
-from shared_ir.expr import Expr, lift
+from shared_ir.dim import Dim, as_dim, dims_text, product
+from shared_ir.expr import Expr, lift, select
 from shared_ir.simplify import simplify
 
 
@@ -93,7 +94,9 @@ def squeeze(x: Tensor, axes: Tensor | None = None) -> Tensor:
         gone = ChosenAxes(x.rank, tuple(axis for axis, extent in enumerate(x.shape) if extent == 1))
     else:
         gone = ChosenAxes.of(axes, "axes", x.rank)
-    return compute(gone.dropped(x.shape), lambda *own: x[gone.index(own, [lift(0)] * x.rank)], name="squeeze")
+    pairs = must_equal(*((as_dim(select(gone.has(a), lift(d), lift(1))), 1) for a, d in enumerate(x.shape)))
+    shape = gone.dropped(x.shape)
+    return compute(shape, lambda *own: x[gone.index(own, [lift(0)] * x.rank)], name="squeeze", assumes=pairs)
 
 
 def unsqueeze(x: Tensor, axes: Tensor) -> Tensor:
@@ -131,12 +134,17 @@ def depth_to_space(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str 
         return x[images.arrange(i, channel, (h // blocksize, w // blocksize))]
 
     shape = images.arrange(n, depth, (height * blocksize, width * blocksize))
-    return compute(shape, body, name="depth_to_space")
+    return compute(shape, body, name="depth_to_space", assumes=_divided(pixels, channels))
 
 
 def _check_divides(block: int, *extents: Dim) -> None:
     if block < 1 or any(isinstance(extent, int) and extent % block for extent in extents):
         raise mismatch("blocks do not come out even", f"multiples of {block}", dims_text(extents))
+
+
+def _divided(block: int, *extents: Dim) -> Pairs:
+    """That the extents are multiples of ``block``."""
+    return must_equal(*((as_dim(extent % block), 0) for extent in extents))
 
 
 def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str = "NCHW") -> Tensor:
@@ -152,7 +160,7 @@ def space_to_depth(x: Tensor, *, blocksize: int, mode: str = "DCR", layout: str 
         return x[images.arrange(i, channel, at)]
 
     shape = images.arrange(n, depth * pixels, (height // blocksize, width // blocksize))
-    return compute(shape, body, name="space_to_depth")
+    return compute(shape, body, name="space_to_depth", assumes=_divided(blocksize, height, width))
 
 
 def identity(x: Tensor) -> Tensor:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from fractions import Fraction
 from functools import reduce as fold
 from typing import TypeAlias, TypeVar
 
 from compiler_service.tensor_expr.axes import normal_axes, replaced
-from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, must_equal
+from compiler_service.tensor_expr.extents import inhabited
 from compiler_service.tensor_expr.known import known_dims, known_elements
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
@@ -93,7 +94,7 @@ def resize(
     match mode:
         case "nearest":
             pick = _choice("nearest_mode", nearest_mode, NEAREST)
-            return _picked(x, plans, coordinates, pick, outside)
+            return _of_something(_picked(x, plans, coordinates, pick, outside), x)
         case "linear":
             kernel = _Kernel(_linear, 1)
         case "cubic":
@@ -110,7 +111,13 @@ def resize(
             averaged[axis] = plan
     if averaged:
         result = _averaged(result, averaged, coordinates, kernel, bool(exclude_outside), outside)
-    return _as_element(result, x.dtype)
+    return _of_something(_as_element(result, x.dtype), x)
+
+
+def _of_something(y: Tensor, x: Tensor) -> Tensor:
+    """``y``, of ``x`` along axes that have an element where ``y`` has some."""
+    pairs = must_equal(*(inhabited(own, full) for own, full in zip(x.shape, y.shape, strict=True) if own != full))
+    return replace(y, assumes=(*y.assumes, *pairs)) if pairs else y
 
 
 def _choice(name: str, value: str, table: Mapping[str, T]) -> T:

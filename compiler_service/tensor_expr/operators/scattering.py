@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce as fold
 
 from compiler_service.tensor_expr.axes import normal_axis, replaced
-from compiler_service.tensor_expr.broadcast import widen
+from compiler_service.tensor_expr.broadcast import Pairs, must_equal, widen
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unknown_extent, unsupported_attribute
@@ -29,12 +29,14 @@ Updates = Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, tuple[Expr,
 """(index of the result, number of an update) -> (whether the update hits it, index of the update)."""
 
 
-def _scattered(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, reduction: str, name: str) -> Tensor:
+def _scattered(
+    data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, reduction: str, name: str, assumes: Pairs
+) -> Tensor:
     """``data`` with every element combined with the updates, numbered by ``over``, that hit it."""
     if updates.dtype is not data.dtype:
         raise mismatch("data and updates have different element types", data.dtype, updates.dtype)
     if reduction == "none":
-        return _overwritten(data, updates, over, hits, name)
+        return _overwritten(data, updates, over, hits, name, assumes)
     if reduction not in REDUCTIONS:
         raise unsupported_attribute("reduction", f"none, {', '.join(REDUCTIONS)}", reduction)
     op, combine = REDUCTIONS[reduction]
@@ -49,10 +51,12 @@ def _scattered(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates
     def body(*index: Expr) -> Expr:
         return cast(combine(widen(data[index]), total[index]), data.dtype)
 
-    return compute(data.shape, body, name=name)
+    return compute(data.shape, body, name=name, assumes=assumes)
 
 
-def _overwritten(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, name: str) -> Tensor:
+def _overwritten(
+    data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, name: str, assumes: Pairs
+) -> Tensor:
     """The last update that hits, found by its number."""
     last = _last_hit(data.shape, over, hits, name)
 
@@ -61,7 +65,7 @@ def _overwritten(data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updat
         _, at = hits(index, _unravelled(maximum(number, 0), over))
         return select(number >= 0, updates[at], data[index])
 
-    return compute(data.shape, body, name=name)
+    return compute(data.shape, body, name=name, assumes=assumes)
 
 
 def _last_hit(shape: Sequence[Dim], over: Sequence[Dim], hits: Updates, name: str) -> Tensor:
@@ -110,7 +114,14 @@ def scatter_elements(
         inside = tuple(minimum(i, lift(indices.shape[a]) - 1) if a in partial else i for a, i in enumerate(at))
         return logical_and(hit, equal(_position(indices, inside, data.shape[axis]), index[axis])), inside
 
-    return _scattered(data, updates, [indices.shape[axis]], hits, reduction, "scatter_elements")
+    pairs = must_equal(*zip(updates.shape, indices.shape, strict=True))
+    pairs += [_no_more(indices.shape[a], data.shape[a]) for a in partial]
+    return _scattered(data, updates, [indices.shape[axis]], hits, reduction, "scatter_elements", pairs)
+
+
+def _no_more(own: Dim, most: Dim) -> tuple[Dim, Dim]:
+    """The dims that must be equal where ``own`` is at most ``most``."""
+    return as_dim(maximum(own, most)), most
 
 
 def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str = "none") -> Tensor:
@@ -127,7 +138,11 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str
             hit = logical_and(hit, equal(position, index[axis]))
         return hit, (*number, *index[depth:])
 
-    return _scattered(data, updates, over, hits, reduction, "scatter_nd")
+    wanted = (*over, *data.shape[depth:])
+    if updates.rank != len(wanted):
+        raise mismatch("updates do not fit the indices", f"{len(wanted)} axes", str(updates.rank))
+    pairs = must_equal(*zip(updates.shape, wanted, strict=True))
+    return _scattered(data, updates, over, hits, reduction, "scatter_nd", pairs)
 
 
 def tensor_scatter(
