@@ -100,10 +100,12 @@ def test_unsigned_weights_around_their_zero_point_are_signed() -> None:
 @pytest.mark.parametrize("data", [DType.UINT8, DType.INT8])
 @pytest.mark.parametrize("zeros", ["0", "119", "255", "0, 130, 128, 255"])
 def test_weights_that_are_no_signed_bytes_are_moved(zeros: str, data: DType) -> None:
+    weights = RNG.integers(0, 255, (6, 4), endpoint=True)
+    weights[:2] = [[0], [255]]  # no zero point takes both into signed bytes
     after = rewritten(
         f"""
         graph main(%x: uint8[n, 6]) -> (%y) {{
-          const %w: uint8[6, 4] = [{text_of(RNG.integers(0, 255, (6, 4), endpoint=True))}]
+          const %w: uint8[6, 4] = [{text_of(weights)}]
           const %z: uint8[] = [9]
           const %v: uint8[{"" if "," not in zeros else 4}] = [{zeros}]
           %y: int32[n, 4] = MatMulInteger(%x, %w, %z, %v)
