@@ -18,10 +18,10 @@ import pytest
 import ingot
 from bench.families import FAMILIES
 from compiler_service.frontend.source import ModelSource
-from compiler_service.graph_passes.plan_memory import plan_memory
 from compiler_service.options import CompileOptions
-from compiler_service.pipeline import define_kernels, import_model, inference, optimize
+from compiler_service.pipeline import define_kernels, inference, optimize
 from compiler_service.progress import Log, silent
+from compiler_service.variants import import_variants
 from shared_ir.target import Target, parse_target
 
 MOST = 2.5
@@ -33,10 +33,10 @@ TARGET: Target = parse_target("x86-64-v3")
 def front(model: onnx.ModelProto, level: int) -> None:
     """From the model to its kernels and its memory: all that is done for every node."""
     options = CompileOptions(opt_level=level)
-    module = import_model(ModelSource(model.SerializeToString()), options.import_options, inference())
-    module = optimize(module, TARGET, options, Log.from_environment(silent))
-    plan_memory(module.graph)
-    define_kernels(module)
+    for variant in import_variants(
+        ModelSource(model.SerializeToString()), options.import_options, inference(), fast=options.fast_ways
+    ):
+        define_kernels(optimize(variant, TARGET, options, Log.from_environment(silent)))
 
 
 def calls(family: str, size: int, level: int) -> int:
