@@ -259,7 +259,7 @@ def trilu(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     def body(*index: Expr) -> Expr:
         row, column = index[-2:]
         diagonal = lift(0) if k is None else k[(0,) * k.rank]
-        kept = column >= row + diagonal if upper else column <= row + diagonal
+        kept = column - row >= diagonal if upper else column - row <= diagonal  # row + diagonal may overflow
         return select(kept, x[index], lift(0, x.dtype))
 
     return compute(x.shape, body, name="trilu")
