@@ -105,6 +105,11 @@ def slice_(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, 
     first, last = known_dims(starts, "starts"), known_dims(ends, "ends")
     chosen = tuple(range(len(first))) if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
     strides = (1,) * len(first) if steps is None else known_ints(steps, "steps")
+    lengths = [len(part) for part in (first, last, chosen, strides)]
+    if len(set(lengths)) > 1:
+        raise mismatch(
+            "the lists of a slice differ in length", "starts, ends, axes and steps of one length", f"{lengths}"
+        )
     shape, begin, stride = list(x.shape), [lift(0)] * x.rank, [1] * x.rank
     for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
         begin[axis], shape[axis] = _slice_range(x.shape[axis], start, end, step)
