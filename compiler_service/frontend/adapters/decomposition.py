@@ -57,9 +57,8 @@ def top_k(node: SourceNode, operands: Operands) -> Nodes:
     """
     x, k = node.inputs
     values, indices = (*node.outputs, "")[:2]
-    rank = operands.rank(x)
-    axis = normal_axis(node.attributes["axis"], rank)
-    largest, extent = node.attributes["largest"], operands.shape(x)[axis]
+    axis, along = node.attributes["axis"], normal_axis(node.attributes["axis"], operands.rank(x))
+    largest, extent = node.attributes["largest"], operands.shape(x)[along]
     indices = indices or operands.fresh("indices")
     if isinstance(extent, int) and extent <= MOST_RANKED:
         ranks = operands.fresh("ranks")
@@ -68,7 +67,7 @@ def top_k(node: SourceNode, operands: Operands) -> Nodes:
             internal(node, "RankedPositions", (ranks, k), indices, axis=axis),
         ]
     else:
-        found = _sorted(node, operands, axis, indices)
+        found = _sorted(node, operands, along, indices)
     if values:
         found.append(node.sibling("GatherElements", (x, indices), values, axis=axis))
     return tuple(found)

@@ -229,7 +229,7 @@ def tree_ensemble(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def _named(chain: Chain, attribute: str, names: Sequence[str], default: int) -> str:
-    number = chain.attribute(attribute, default)
+    number = int(chain.attribute(attribute, default))
     _require_within(chain, attribute, (number,), len(names))
     return names[number]
 
