@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
@@ -98,7 +98,7 @@ class CompileOptions:
             values["shapes"] = {str(k): tuple(None if d == "" else d for d in v) for k, v in shapes}
         for name in ("disabled_passes", "overridable"):
             if values.get(name) is not None:
-                values[name] = tuple(values[name])
+                values[name] = _names(name, values[name])
         return cls(**values)
 
     def to_dict(self) -> dict[str, Any]:
@@ -115,3 +115,16 @@ class CompileOptions:
     @property
     def import_options(self) -> ImportOptions:
         return ImportOptions(shapes=self.shapes, overridable=self.overridable)
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(n, str) for n in given):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the option {option} is a list of names",
+            field=option,
+            expected=f"[{given!r}]" if isinstance(given, str) else "a list of strings",
+            received=repr(given),
+            remedy="Write it as a list, of one name too.",
+        )
+    return tuple(given)

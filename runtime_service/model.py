@@ -19,6 +19,8 @@ from runtime_service.interface import from_memory, is_plain, to_memory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan import TensorSpec
 
+_NOT_GIVEN = object()
+
 
 class Model:
     """A compiled model, mapped and ready.
@@ -188,7 +190,10 @@ class Model:
 
     def _unfit(self, feeds: Mapping[str, Array]) -> IngotError:
         names = [spec.name for spec in self._signature.inputs]
-        missing = [name for name in names if feeds.get(name) is None]
+        optional = {spec.name for spec in self._signature.inputs if spec.is_optional}
+        nothing = {s.name for s in self._signature.inputs if s.kind.is_optional and s.name in feeds}
+        missing = [name for name in names if feeds.get(name) is None and name not in nothing]
+        given = [name for name, array in feeds.items() if array is not self._defaults.get(name, _NOT_GIVEN)]
         unknown = [name for name in feeds if name not in names]
         message = " and ".join(
             [f"no value for input {', '.join(map(repr, missing))}"] * bool(missing)
@@ -197,10 +202,10 @@ class Model:
         return IngotError(
             ErrorCode.INVALID_ARGUMENT,
             f"model {self.name!r}: {message}",
-            tensor=(missing or unknown)[0],
-            expected=", ".join(names),
-            received=", ".join(feeds) or "nothing",
-            remedy="Give every input of the model exactly once."
+            tensor=(missing or unknown or [""])[0],
+            expected=", ".join(f"{name} (optional)" if name in optional else name for name in names),
+            received=", ".join(given) or "nothing",
+            remedy=f"Give every input of the model{' that is not optional' * bool(optional)} exactly once."
             + " An initializer that is an input is a constant unless it was named when the model was compiled (overridable)."
             * bool(unknown),
         )

@@ -4,6 +4,9 @@ An int64 expression is brought to a polynomial, ``sum(coefficient * product(atom
 a variable, a floor division, a modulo, a min/max, or anything opaque (loads, casts). Equal polynomials print
 equal, so the difference of two dims is the constant 0 exactly when they are equal as polynomials.
 Variables stand for integers >= 0 unless ``ranges`` says otherwise.
+
+Sizes and indices do not overflow; elements of tensors may, and then wrap. Sums and products of them are still equal modulo
+2 ** 64, but quotients and orders are not those of the integers: what is read is left as it is written there.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from shared_ir.expr import (
     DEEP,
     Binary,
     BinaryOp,
+    Cast,
     Const,
     Expr,
     Select,
@@ -41,6 +45,7 @@ _MOST_REMEMBERED = 1 << 17
 _MOST_IN_CHAIN = 64
 
 _TEXT = attrgetter("text")
+_EQUALITIES = (BinaryOp.EQ, BinaryOp.NE)
 _LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
 
 
@@ -175,6 +180,8 @@ class Simplifier:
         return binary(op, lhs, rhs)
 
     def _floor_div(self, lhs: Expr, rhs: Expr) -> Expr:
+        if self._may_wrap(lhs) or self._may_wrap(rhs):
+            return binary(BinaryOp.FLOOR_DIV, lhs, rhs)
         whole, rest = _split_multiples(self._terms(lhs), self._terms(rhs))
         if rest is None:
             return self._normal(whole)
@@ -207,6 +214,8 @@ class Simplifier:
         return binary(BinaryOp.FLOOR_DIV, numerator, Const(divisor))
 
     def _floor_mod(self, lhs: Expr, rhs: Expr) -> Expr:
+        if self._may_wrap(lhs) or self._may_wrap(rhs):
+            return binary(BinaryOp.FLOOR_MOD, lhs, rhs)
         _, rest = _split_multiples(self._terms(lhs), self._terms(rhs))
         if rest is None:
             return Const(0)
@@ -218,8 +227,12 @@ class Simplifier:
     def _atom_terms(self, expr: Expr) -> Polynomial:
         return self._terms(expr) if _is_linear(expr) else {(expr,): 1}
 
+    def _may_wrap(self, expr: Expr) -> bool:
+        """Whether an element of a tensor is a term of it."""
+        return any(_is_element(atom) for monomial in self._terms(expr) for atom in monomial)
+
     def _extremum(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
-        low, high = self._difference(lhs, rhs)
+        low, high = (None, None) if self._wraps_apart(lhs, rhs) else self._difference(lhs, rhs)
         smaller, larger = (lhs, rhs) if op is BinaryOp.MIN else (rhs, lhs)
         if high is not None and high <= 0:  # lhs <= rhs
             return smaller
@@ -227,7 +240,13 @@ class Simplifier:
             return larger
         return binary(op, *sorted((lhs, rhs), key=_TEXT))
 
+    def _wraps_apart(self, lhs: Expr, rhs: Expr) -> bool:
+        """Whether the order of two expressions is not that of their difference."""
+        return lhs != rhs and (self._may_wrap(lhs) or self._may_wrap(rhs))
+
     def _comparison(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
+        if op not in _EQUALITIES and self._wraps_apart(lhs, rhs):
+            return binary(op, lhs, rhs)
         low, high = self._difference(lhs, rhs)
         verdict = _COMPARE[op](low, high)
         if verdict is not None:
@@ -302,6 +321,13 @@ class Simplifier:
 
 
 _unbounded = Simplifier({})
+
+
+def _is_element(atom: Expr) -> bool:
+    """Whether ``atom`` is read from a tensor as it is, or made of what is: any number of 64 bits."""
+    if isinstance(atom, Cast):
+        return atom.x.dtype.bits == 64
+    return not isinstance(atom, (Var, Binary, Select))
 
 
 def _is_linear(expr: Expr) -> bool:

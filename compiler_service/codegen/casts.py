@@ -48,7 +48,7 @@ def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, fi
     if target is DType.BOOL:
         return x.differs(0).text
     if target in SUB_BYTE_INTEGERS:  # the low bits of the integer
-        whole = x.text if source.bits == 8 else _convert(builder, x, source, DType.INT8, fit)
+        whole = x.text if x.element == "i8" else _convert(builder, x, source, DType.INT8, fit)
         if source.is_float:
             wide = Term(builder, _convert(builder, x, source, DType.INT32, fit), "i32", x.lanes)
             whole = wide.convert("trunc", "i8").text

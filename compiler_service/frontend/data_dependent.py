@@ -12,6 +12,7 @@ from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.handler import Handler, OperatorImporter
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Builder, Frame, Special
+from compiler_service.tensor_expr.axes import normal_axis
 from shared_ir.dim import Dim, as_dim, product
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -99,8 +100,9 @@ def compress(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value |
     axis = nodes.source.attributes.get("axis")
     if axis is None:
         x, axis = _flat(nodes, x), 0
-    found, _ = _true_positions(nodes, _within(nodes, condition, x.shape[int(axis)]), "count")
-    return [nodes.node("Gather", x, found, axis=int(axis), name=nodes.source.outputs[0])]
+    axis = normal_axis(int(axis), x.type.rank)
+    found, _ = _true_positions(nodes, _within(nodes, condition, x.shape[axis]), "count")
+    return [nodes.node("Gather", x, found, axis=axis, name=nodes.source.outputs[0])]
 
 
 def _within(nodes: Nodes, condition: Value, extent: Dim) -> Value:

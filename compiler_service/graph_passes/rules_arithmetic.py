@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -12,7 +13,7 @@ from compiler_service.graph_passes.rewrite import Replacement, Rule, Site, rule
 from compiler_service.graph_passes.rules_broadcast import expanded
 from shared_ir.arrays import storage_dtype
 from shared_ir.dim import product
-from shared_ir.graph import Node
+from shared_ir.graph import Node, Value
 
 
 def _first(node: Node, site: Site) -> Replacement:
@@ -25,15 +26,35 @@ def _single_operand(node: Node, site: Site) -> Replacement:
 
 def _neutral(number: float, *, either_side: bool) -> Callable[[Node, Site], Replacement]:
     """``x op number -> x`` (and ``number op x -> x``), repeated where the other operand widens the result."""
+    return _without(lambda c, site: site.scalar(c) == number, either_side=either_side)
 
+
+def _without(is_neutral: Callable[[Value, Site], bool], *, either_side: bool) -> Callable[[Node, Site], Replacement]:
     def apply(node: Node, site: Site) -> Replacement:
         a, b = node.operands
         for x, c in ((a, b), (b, a))[: 2 if either_side else 1]:
-            if site.scalar(c) == number and x.dtype is node.results[0].dtype:
+            if is_neutral(c, site) and x.dtype is node.results[0].dtype:
                 return expanded(x, node.results[0], site)
         return None
 
     return apply
+
+
+@dataclass(frozen=True)
+class Zero:
+    """Whether adding (``negative``) or subtracting zeros changes nothing: ``-0 + 0`` is 0, and ``-0 + -0`` is -0. Of many zeros, a
+    mask that masks nothing, the sign does not count if ``approximate``: they are read for nothing."""
+
+    negative: bool
+    approximate: bool
+
+    def __call__(self, c: Value, site: Site) -> bool:
+        array = site.array(c)
+        if array is None or site.scalar(c) != 0:
+            return False
+        if not is_float(c) or (self.approximate and array.size > 1):
+            return True
+        return bool((np.signbit(array.astype(np.float64)) == self.negative).all())
 
 
 def _twice(node: Node, site: Site) -> Replacement:
@@ -102,10 +123,15 @@ def _merge_constants(combine: Callable[[np.ndarray, np.ndarray], np.ndarray]) ->
     return apply
 
 
+def _is_positive_zero(value: Value | None, site: Site) -> bool:
+    number = site.scalar(value)
+    return number == 0 and math.copysign(1, number) > 0
+
+
 def _relu(node: Node, site: Site) -> Replacement:
     a, b = node.operands if len(node.operands) == 2 else (None, None)
     for x, c in ((a, b), (b, a)):
-        if x is not None and is_float(x) and site.scalar(c) == 0 and x.type == node.results[0].type:
+        if x is not None and is_float(x) and _is_positive_zero(c, site) and x.type == node.results[0].type:
             return site.node("Relu", (x,))
     return None
 
@@ -145,8 +171,8 @@ def arithmetic_rules(approximate: bool) -> tuple[Rule, ...]:
     return (
         rule("Identity", _first),  # Identity(x) -> x
         rule("Dropout", _dropout),  # Dropout(x) -> x at inference
-        rule("Add", _neutral(0, either_side=True)),  # x + 0 -> x, 0 + x -> x
-        rule("Sub", _neutral(0, either_side=False)),  # x - 0 -> x
+        rule("Add", _without(Zero(True, approximate), either_side=True)),  # x + -0 -> x, -0 + x -> x; integers: 0
+        rule("Sub", _without(Zero(False, approximate), either_side=False)),  # x - 0 -> x
         rule("Mul", _neutral(1, either_side=True)),  # x * 1 -> x, 1 * x -> x
         rule("Div", _neutral(1, either_side=False)),  # x / 1 -> x
         rule("And", _neutral(1, either_side=True)),  # x and true -> x

@@ -17,7 +17,7 @@ from compiler_service.tensor_expr.extents import (
     stretched_reads,
 )
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
-from shared_ir.dim import Dim, dim_text
+from shared_ir.dim import Dim, dim_symbols, dim_text
 from shared_ir.dtype import DType
 from shared_ir.expr import Const, Expr, Select, Var, lift, variables
 from shared_ir.simplify import simplify
@@ -36,13 +36,27 @@ class Assumption:
         if stretched is not None:
             met = joined_extents(self.expected)
             if len(met) > 1:
-                return f"{' and '.join(map(dim_text, met))} must be equal or 1"
-            return f"{dim_text(stretched)} must be 1 or {dim_text(self.expected)}"
+                return f"{' and '.join(map(_short, met[:_MOST_NAMED]))} must be equal or 1"
+            return f"{_short(stretched)} must be 1 or {_short(self.expected)}"
         needed = inhabited_extent(self.actual, self.expected)
         if needed is not None:
-            return f"{dim_text(needed)} must be at least 1"
+            return f"{_short(needed)} must be at least 1"
         relation = "at least " if self.lower else ""
-        return f"{dim_text(self.actual)} must be {relation}{dim_text(self.expected)}"
+        return f"{_short(self.actual)} must be {relation}{_short(self.expected)}"
+
+
+_LONGEST = 80
+_MOST_NAMED = 8
+
+
+def _short(dim: Dim) -> str:
+    """``dim``, or where that is nothing to read, what it is made of."""
+    text = dim_text(dim)
+    if len(text) <= _LONGEST:
+        return text
+    symbols = sorted(dim_symbols((dim,)))
+    more = f" and {len(symbols) - _MOST_NAMED} more" if len(symbols) > _MOST_NAMED else ""
+    return f"an extent computed from {', '.join(symbols[:_MOST_NAMED])}{more}"
 
 
 def assumptions(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:

@@ -51,6 +51,13 @@ def must_equal(*pairs: tuple[Dim, Dim]) -> Pairs:
     return [(a, b) for a, b in pairs if a != b]
 
 
+def vector_along(x: Tensor, extent: Dim) -> Tensor:
+    """The vector ``x``, which has to have ``extent`` elements: it does not broadcast."""
+    if x.shape == (extent,):
+        return x
+    return compute((extent,), lambda i: x[i], name="along", assumes=must_equal((x.shape[0], extent)))
+
+
 def common_dim(dims: Iterable[Dim]) -> Dim:
     """The extent that several tensors share along an axis: a number where one of them has a number.
 

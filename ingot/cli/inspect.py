@@ -87,7 +87,7 @@ def _show_target(tag: str, manifest: Manifest, facts: dict[str, Any], output: Ou
     output.say(f"{manifest.name}:{tag} for {manifest.triple} {manifest.cpu}")
     sizes = ", ".join(f"{name} {size_text(size)}" for name, size in facts["files"].items())
     rows = [
-        *(("input", f"{t['name']}: {t['type']}") for t in facts["inputs"]),
+        *(("input", f"{t['name']}: {t['type']}{', optional' * t['optional']}") for t in facts["inputs"]),
         *(("output", f"{t['name']}: {t['type']}") for t in facts["outputs"]),
         ("files", sizes),
         ("kernels", f"{facts['kernels']}, launched {facts['launches']} times"),
@@ -100,5 +100,5 @@ def _show_target(tag: str, manifest: Manifest, facts: dict[str, Any], output: Ou
     output.table(("", ""), rows)
 
 
-def _tensor(spec: Any) -> dict[str, str]:
-    return {"name": spec.name, "type": f"{spec.dtype}[{dims_text(spec.shape)}]"}
+def _tensor(spec: Any) -> dict[str, Any]:
+    return {"name": spec.name, "type": f"{spec.dtype}[{dims_text(spec.shape)}]", "optional": spec.is_optional}

@@ -102,3 +102,11 @@ def test_a_static_program_leaves_inputs_to_their_defaults(tmp_path: Path) -> Non
     subprocess.run([str(program), "--threads", "1", *files], check=True, timeout=60)
     found = np.fromfile(tmp_path / "y.bin", np.float32).reshape(2, 2)
     np.testing.assert_allclose(found, X @ np.arange(6, dtype=np.float32).reshape(3, 2) + 0.5)
+
+
+def test_what_was_given_is_told_without_the_defaults(artifact: Artifact) -> None:
+    with load_model(artifact, threads=1) as model, pytest.raises(IngotError) as caught:
+        model.run({"w": GIVEN})
+    assert (caught.value.tensor, caught.value.received) == ("x", "w")
+    assert caught.value.expected == "b (optional), x, w (optional)"
+    assert "not optional" in caught.value.remedy

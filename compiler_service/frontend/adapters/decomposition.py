@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler_service.frontend.node import AttributeValue, SourceNode
 from compiler_service.frontend.operands import Operands
+from compiler_service.tensor_expr.axes import normal_axis
 from shared_ir.arrays import storage_dtype
 
 Nodes = tuple[SourceNode, ...]
@@ -56,8 +57,8 @@ def top_k(node: SourceNode, operands: Operands) -> Nodes:
     """
     x, k = node.inputs
     values, indices = (*node.outputs, "")[:2]
-    axis, rank = node.attributes["axis"], operands.rank(x)
-    largest, extent = node.attributes["largest"], operands.shape(x)[axis]
+    axis, along = node.attributes["axis"], normal_axis(node.attributes["axis"], operands.rank(x))
+    largest, extent = node.attributes["largest"], operands.shape(x)[along]
     indices = indices or operands.fresh("indices")
     if isinstance(extent, int) and extent <= MOST_RANKED:
         ranks = operands.fresh("ranks")
@@ -66,7 +67,7 @@ def top_k(node: SourceNode, operands: Operands) -> Nodes:
             internal(node, "RankedPositions", (ranks, k), indices, axis=axis),
         ]
     else:
-        found = _sorted(node, operands, axis % rank, indices)
+        found = _sorted(node, operands, along, indices)
     if values:
         found.append(node.sibling("GatherElements", (x, indices), values, axis=axis))
     return tuple(found)
@@ -176,7 +177,7 @@ def scan_8(node: SourceNode, operands: Operands) -> Nodes:
 def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
     """Counts of the n-grams of each output column, then weights."""
     get = node.attributes.get
-    table, sizes = _ngram_table(node)
+    table, sizes = _ngram_table(node, operands)
     counts = node.outputs[0] if get("mode") == "TF" else operands.fresh("counts")
     names = [operands.constant(label, array) for label, array in (("ngrams", table), ("sizes", sizes))]
     skips = get("max_skip_count")
@@ -193,16 +194,33 @@ def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
     return tuple(found)
 
 
-def _ngram_table(node: SourceNode) -> tuple[np.ndarray, np.ndarray]:
-    """``[columns, n-grams of a column, longest]`` of int64 or strings, and their lengths ``[columns, n-grams]``, 0 where there is
-    none."""
-    strings = node.attributes.get("pool_strings")
-    pool, starts = strings or node.attributes["pool_int64s"], node.attributes["ngram_counts"]
-    least, most = node.attributes["min_gram_length"], node.attributes["max_gram_length"]
+def _ngrams(node: SourceNode, operands: Operands) -> list[tuple[int | str, ...]]:
+    """All n-grams of the pool, the short ones first."""
+    pool = node.attributes.get("pool_strings") or node.attributes.get("pool_int64s") or ()
+    starts = node.attributes["ngram_counts"]
+    ends = (*starts[1:], len(pool))
+    is_whole = all(0 <= a <= b and (b - a) % n == 0 for n, (a, b) in enumerate(zip(starts, ends, strict=False), 1))
+    if not starts or not is_whole:
+        expected = f"where the n-grams of each length start in a pool of {len(pool)}, in order"
+        raise operands.unsupported("ngram_counts", expected, str(starts))
     grams: list[tuple[int | str, ...]] = []
-    for size, (start, end) in enumerate(zip(starts, (*starts[1:], len(pool)), strict=True), 1):
+    for size, (start, end) in enumerate(zip(starts, ends, strict=True), 1):
         grams += [tuple(pool[i : i + size]) for i in range(start, end, size)]
     columns = node.attributes["ngram_indexes"]
+    if not columns or len(columns) != len(grams) or min(columns) < 0:
+        raise operands.unsupported("ngram_indexes", f"a column for each of {len(grams)} n-grams", str(columns))
+    return grams
+
+
+def _ngram_table(node: SourceNode, operands: Operands) -> tuple[np.ndarray, np.ndarray]:
+    """``[columns, n-grams of a column, longest]`` of int64 or strings, and their lengths ``[columns, n-grams]``, 0 where there is
+    none."""
+    grams, columns, strings = (
+        _ngrams(node, operands),
+        node.attributes["ngram_indexes"],
+        node.attributes.get("pool_strings"),
+    )
+    least, most = node.attributes["min_gram_length"], node.attributes["max_gram_length"]
     of_column: dict[int, list[tuple[int | str, ...]]] = {c: [] for c in range(max(columns) + 1)}
     for gram, column in zip(grams, columns, strict=True):
         if least <= len(gram) <= most:

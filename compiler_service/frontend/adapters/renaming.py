@@ -46,9 +46,36 @@ def roi_align(node: SourceNode, operands: Operands) -> Nodes:
     return (node.with_(attributes={**node.attributes, "coordinate_transformation_mode": "output_half_pixel"}),)
 
 
+_GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}
+_PEEPHOLES = 3
+
+
 def recurrent(node: SourceNode, operands: Operands) -> Nodes:
-    """RNN, GRU, LSTM before 7: ``output_sequence`` told what an absent output tells today."""
-    return (node.with_(attributes=node.without("output_sequence")),)
+    """RNN, GRU, LSTM: extents of weights and states that ``hidden_size`` and the direction fix are those, whatever the inputs call
+    them. Before 7 ``output_sequence`` told what an absent output tells today."""
+    if node.opset < 7:
+        node = node.with_(attributes=node.without("output_sequence"))
+    hidden = node.attributes.get("hidden_size")
+    if not isinstance(hidden, int):
+        return (node,)
+    directions = 2 if node.attributes.get("direction") == "bidirectional" else 1
+    rows = _GATES[node.op] * hidden
+    state = (None, directions, hidden) if node.attributes.get("layout") else (directions, None, hidden)
+    fixed: dict[int, tuple[int | None, ...]] = {1: (directions, rows, None), 2: (directions, rows, hidden)}
+    fixed |= {3: (directions, 2 * rows), 5: state, 6: state, 7: (directions, _PEEPHOLES * hidden)}
+    found, inputs = [], list(node.inputs)
+    for index, extents in fixed.items():
+        name = node.input(index)
+        shape = operands.shape(name) if name else ()
+        if len(shape) == len(extents) and any(
+            not isinstance(d, int) and e is not None for d, e in zip(shape, extents, strict=True)
+        ):
+            inputs[index] = operands.fresh(f"{name}_fixed")
+            wanted = tuple(-1 if e is None else e for e in extents)
+            found.append(
+                SourceNode("Fixed", (name,), (inputs[index],), {"extents": wanted}, "ingot", node.name, node.opset)
+            )
+    return (*found, node.with_(inputs=tuple(inputs)))
 
 
 def norm_order(node: SourceNode, operands: Operands) -> Nodes:

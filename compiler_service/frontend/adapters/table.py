@@ -69,7 +69,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         **{op: Adaptation(18, attributes_to_inputs.axes) for op in _REDUCTIONS},
         **{op: Adaptation(7, broadcasting.from_axis) for op in _BINARY},
         **{op: Adaptation(13, normalization.softmax) for op in ("Softmax", "LogSoftmax", "Hardmax")},
-        **{op: Adaptation(7, renaming.recurrent) for op in ("RNN", "GRU", "LSTM")},
+        **{op: Adaptation(_ALWAYS, renaming.recurrent) for op in ("RNN", "GRU", "LSTM")},
         **{op: Adaptation(2, renaming.norm_order) for op in ("LpPool", "GlobalLpPool")},
         "ReduceSum": Adaptation(13, attributes_to_inputs.axes),
         "Squeeze": Adaptation(13, attributes_to_inputs.axes),

@@ -212,17 +212,32 @@ def tree_ensemble(node: SourceNode, operands: Operands) -> Nodes:
     reader = _Reader(chain)
     get = chain.attribute
     roots = [reader.tree(root) for root in get("tree_roots")]
-    aggregate = _AGGREGATES[get("aggregate_function", 1)]
+    aggregate = _named(chain, "aggregate_function", _AGGREGATES, 1)
     targets = get("n_targets")
     dtype = np.float64 if _is_double(chain) else np.float32
     weights = np.full((len(reader.children), targets), neutral_weight(aggregate), dtype)
     values = operands.array(get("leaf_weights")).reshape(-1)
+    _require_within(chain, "leaf_targetids", get("leaf_targetids"), targets)
+    if len(values) != len(get("leaf_targetids")):
+        raise operands.unsupported("leaf_weights", f"{len(get('leaf_targetids'))} weights", str(len(values)))
     for number, leaf in reader.leaf_of.items():
         weights[number, get("leaf_targetids")[leaf]] = values[leaf]
     scores = _scores(chain, reader.forest(roots, dtype), weights, aggregate)
-    chain.node = node.with_(attributes={"post_transform": _TRANSFORMS[get("post_transform", 0)]})
+    chain.node = node.with_(attributes={"post_transform": _named(chain, "post_transform", _TRANSFORMS, 0)})
     chain.as_output(post_transformed(chain, scores, targets))
     return tuple(chain.nodes)
+
+
+def _named(chain: Chain, attribute: str, names: Sequence[str], default: int) -> str:
+    number = int(chain.attribute(attribute, default))
+    _require_within(chain, attribute, (number,), len(names))
+    return names[number]
+
+
+def _require_within(chain: Chain, attribute: str, numbers: Sequence[int], count: int) -> None:
+    wrong = next((n for n in numbers if not 0 <= n < count), None)
+    if wrong is not None:
+        raise chain.operands.unsupported(attribute, f"numbers from 0 to {count - 1}", str(wrong))
 
 
 @dataclass
@@ -240,10 +255,26 @@ class _Reader:
         self.modes = [int(v) for v in array(get("nodes_modes")).reshape(-1)]
         self.features = get("nodes_featureids")
         self.missing = get("nodes_missing_value_tracks_true") or (0,) * len(self.modes)
+        self._check()
         self.edges = tuple(
             list(zip(get(f"nodes_{side}nodeids"), get(f"nodes_{side}leafs"), strict=True)) for side in ("false", "true")
         )
         self.sets = self._member_sets()
+
+    def _check(self) -> None:
+        """The lists have an element for every node, and lead to nodes and leaves that there are."""
+        get, nodes, leaves = self.chain.attribute, len(self.modes), len(self.chain.attribute("leaf_targetids"))
+        edges = [f"nodes_{side}{kind}" for side in ("false", "true") for kind in ("nodeids", "leafs")]
+        lists = {name: get(name) for name in ("nodes_featureids", *edges)}
+        lists |= {"nodes_splits": self.splits, "nodes_missing_value_tracks_true": self.missing}
+        for name, values in lists.items():
+            if len(values) != nodes:
+                raise self.chain.operands.unsupported(name, f"an element for each of {nodes} nodes", f"{len(values)}")
+        for ids, leafs in zip(edges[::2], edges[1::2], strict=True):
+            for is_leaf, count in ((False, nodes), (True, leaves)):
+                own = [n for n, leaf in zip(lists[ids], lists[leafs], strict=True) if bool(leaf) is is_leaf]
+                _require_within(self.chain, ids, own, count)
+        _require_within(self.chain, "tree_roots", get("tree_roots"), nodes)
 
     def _member_sets(self) -> dict[int, list[float]]:
         """Members by node: lists divided by NaN, in the order of the nodes that test membership."""

@@ -134,7 +134,7 @@ def grid_sample(
         raise unsupported_attribute("padding_mode", "zeros, border or reflection", padding_mode)
     axes = Layout.of(layout, x)
     batch, channels, spatial = axes.parts(x.shape)
-    if grid.rank != x.rank or grid.shape[-1] != len(spatial):
+    if grid.rank != x.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != len(spatial)):
         raise mismatch("the grid does not fit the image", f"{len(spatial)} coordinates", f"[{dims_text(grid.shape)}]")
 
     def along(axis: int, extent: Dim) -> Callable[[Place], list[Tap]]:
@@ -160,7 +160,9 @@ def grid_sample(
         return cast(_blend(lambda at: widen(pixel(at)), taps), x.dtype)
 
     shape = axes.arrange(batch, channels, grid.shape[1:-1])
-    return compute(shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], batch)))
+    return compute(
+        shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], batch), (grid.shape[-1], len(spatial)))
+    )
 
 
 def _tabulated(shape: Sequence[Dim], taps: Callable[[Place], list[Tap]]) -> Callable[[Place], list[Tap]]:

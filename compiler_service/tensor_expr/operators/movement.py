@@ -105,6 +105,11 @@ def slice_(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, 
     first, last = known_dims(starts, "starts"), known_dims(ends, "ends")
     chosen = tuple(range(len(first))) if axes is None else normal_axes(known_ints(axes, "axes"), x.rank)
     strides = (1,) * len(first) if steps is None else known_ints(steps, "steps")
+    lengths = [len(part) for part in (first, last, chosen, strides)]
+    if len(set(lengths)) > 1:
+        raise mismatch(
+            "the lists of a slice differ in length", "starts, ends, axes and steps of one length", f"{lengths}"
+        )
     shape, begin, stride = list(x.shape), [lift(0)] * x.rank, [1] * x.rank
     for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
         begin[axis], shape[axis] = _slice_range(x.shape[axis], start, end, step)
@@ -259,7 +264,7 @@ def trilu(x: Tensor, k: Tensor | None = None, *, upper: int = 1) -> Tensor:
     def body(*index: Expr) -> Expr:
         row, column = index[-2:]
         diagonal = lift(0) if k is None else k[(0,) * k.rank]
-        kept = column >= row + diagonal if upper else column <= row + diagonal
+        kept = column - row >= diagonal if upper else column - row <= diagonal  # row + diagonal may overflow
         return select(kept, x[index], lift(0, x.dtype))
 
     return compute(x.shape, body, name="trilu")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
-from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, widen
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, vector_along, widen
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.moments import moments
@@ -90,6 +90,7 @@ def batch_normalization(
     In training the mean and variance are those of the batch; the running ones are further outputs.
     """
     channel = Layout.of(layout, x).channel_axis(x.rank)
+    scale, bias, mean, variance = (vector_along(t, x.shape[channel]) for t in (scale, bias, mean, variance))
     if not training_mode:
         return (_batch_normalized(x, scale, bias, mean, variance, epsilon, channel),)
     axes = [axis for axis in range(x.rank) if axis != channel]

@@ -167,8 +167,15 @@ def identity(x: Tensor) -> Tensor:
     return compute(x.shape, lambda *index: x[index], name="identity")
 
 
+def fixed(x: Tensor, *, extents: tuple[int, ...]) -> Tensor:
+    """``x``, whose axes have to have these ``extents``; -1: whatever it has."""
+    shape = tuple(own if extent < 0 else extent for own, extent in zip(x.shape, extents, strict=True))
+    return compute(shape, lambda *index: x[index], name="fixed", assumes=must_equal(*zip(x.shape, shape, strict=True)))
+
+
 OPERATORS = (
     Operator("Identity", identity),
+    Operator("ingot.Fixed", fixed),
     Operator("Reshape", reshape),
     Operator("Flatten", flatten),
     Operator("Squeeze", squeeze),

@@ -6,6 +6,7 @@ import math
 
 from compiler_service.tensor_expr.broadcast import converted, must_equal, widen
 from compiler_service.tensor_expr.chosen_axes import ChosenAxes
+from compiler_service.tensor_expr.extents import fitting_extent
 from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch
@@ -27,7 +28,7 @@ def fourier_matrix(
     reduced in integers and their functions taken in float64.
     """
     own, parts = ChosenAxes.of(axis, "axis", x.rank).pick(x.shape), x.shape[-1]
-    if parts not in (1, 2):
+    if isinstance(parts, int) and parts not in (1, 2):
         raise mismatch("DFT takes real or complex numbers", "a last axis of 1 or 2", str(parts))
     is_real_result = bool(inverse and onesided)
     if length is not None:
@@ -52,7 +53,8 @@ def fourier_matrix(
         return cast(value, x.dtype)
 
     shape = (taken, parts, bins, 1 if is_real_result else 2)
-    return compute(shape, body, name="fourier_matrix")
+    assumes = [] if isinstance(parts, int) else [(fitting_extent(parts, 2), 2)]  # 1 or 2
+    return compute(shape, body, name="fourier_matrix", assumes=assumes)
 
 
 def fourier(x: Tensor, matrix: Tensor, axis: Tensor) -> Tensor:

@@ -9,6 +9,7 @@ import pytest
 from compiler_service.frontend.defaults import MOST_ELEMENTS
 from compiler_service.frontend.load import import_model
 from compiler_service.frontend.options import ImportOptions
+from compiler_service.options import CompileOptions
 from compiler_service.pipeline import inference
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph import Module
@@ -73,3 +74,10 @@ def test_a_default_of_another_shape_than_its_input_is_refused() -> None:
     with pytest.raises(IngotError, match="default of an input does not fit") as caught:
         load(proto, ("w",))
     assert (caught.value.code, caught.value.tensor) == (ErrorCode.INVALID_MODEL, "w")
+
+
+@pytest.mark.parametrize("given", ["b", 3, ["b", 3]])
+def test_names_are_a_list(given: object) -> None:
+    with pytest.raises(IngotError) as caught:
+        CompileOptions.from_dict({"overridable": given})
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "overridable")

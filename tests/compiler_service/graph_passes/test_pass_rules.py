@@ -47,8 +47,8 @@ def test_unary_rule(name: str) -> None:
 
 
 CONSTANT = {
-    "x + 0": ("0.0", "Add(%x, %c)", "Relu(%x)"),
-    "0 + x": ("0.0", "Add(%c, %x)", "Relu(%x)"),
+    "x + -0": ("-0.0", "Add(%x, %c)", "Relu(%x)"),
+    "-0 + x": ("-0.0", "Add(%c, %x)", "Relu(%x)"),
     "x - 0": ("0.0", "Sub(%x, %c)", "Relu(%x)"),
     "x * 1": ("1.0", "Mul(%x, %c)", "Relu(%x)"),
     "x / 1": ("1.0", "Div(%x, %c)", "Relu(%x)"),

@@ -107,3 +107,13 @@ def test_a_stretched_extent_is_named_in_words() -> None:
     assert str(Assumption(*fitting(A, joint_extent(B, A)))) == "a and b must be equal or 1"
     assert str(Assumption(A, B)) == "a must be b"
     assert str(Assumption(A, 2, lower=True)) == "a must be at least 2"
+
+
+def test_long_conditions_are_told_in_a_sentence() -> None:
+    size: Dim = 0
+    for number in range(20):
+        size = as_dim((symbol(f"s{number}") + size) // 2)
+    told = str(Assumption(size, 7))
+    assert len(told) < 200
+    assert told.startswith("an extent computed from s0, ")
+    assert told.endswith(" more must be 7")
