@@ -133,8 +133,8 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
 
 
 def local_data(state: State, reduction: Stage) -> Stage | None:
-    """The computed stage that the reduction reads as data (padding, a prologue), if any of which rows have a known size: where it is
-    kept, whole rows are."""
+    """The computed stage that the reduction reads as data (padding, a prologue), if any; of a sum of unknown length none is kept, since
+    all of that would be."""
     match = match_contraction(reduction)
     if match is None:
         return None
@@ -142,9 +142,9 @@ def local_data(state: State, reduction: Stage) -> Stage | None:
     while source is not None and is_free(source):  # read where it comes from
         (load,) = (e for e in (source.body,) if isinstance(e, Load))
         source = state.stage_of(load.tensor)
-    if source is None or source.reduction is not None:
+    if source is None or source.reduction is not None or reduction.reduction is None:
         return None
-    return source if isinstance(source.compute.axes[-1].extent, int) else None
+    return source if all(isinstance(a.extent, int) for a in reduction.reduction.axes) else None
 
 
 def transposed_weight(state: State, reduction: Stage, inlined: Stage, constants: frozenset[Tensor]) -> Stage | None:
