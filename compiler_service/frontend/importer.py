@@ -209,10 +209,11 @@ class GraphImporter:
         inputs = self.operands(node, frame)
         attributes = graph_attributes(node, context)
         inputs, outputs = infer_defined(node, inputs, attributes, builder, context)
+        stated = conditions_of(inputs, outputs, context.known)  # some are about operands before they are stretched
         inputs, outputs = aligned(node, inputs, outputs, attributes, builder, context)
         check_operands(Nodes(node, builder, context), inputs, attributes)
         own = self._own_symbols(inputs, outputs)
-        conditions = conditions_of(inputs, outputs, context.known)
+        conditions = dict.fromkeys((*stated, *conditions_of(inputs, outputs, context.known)))
         emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
         append_checked(builder, emitted, conditions, node, own)
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
-from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, widen
+from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, must_equal, widen
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.moments import moments
@@ -104,7 +105,7 @@ def batch_normalization(
 
     def running(old: Tensor, new: Tensor) -> Tensor:
         mixed = elementwise("running", lambda a, b: a * momentum + cast(b, a.dtype) * (1 - momentum), old, new)
-        return converted(mixed, old.dtype)
+        return replace(converted(mixed, old.dtype), assumes=tuple(must_equal((old.shape[0], new.shape[0]))))
 
     y = _batch_normalized(x, scale, bias, batch_mean, batch_variance, epsilon, channel)
     return y, running(mean, batch_mean), running(variance, batch_variance)
@@ -113,7 +114,12 @@ def batch_normalization(
 def _batch_normalized(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float, channel: int
 ) -> Tensor:
-    factor = elementwise("factor", lambda v, s: cast(s, v.dtype) * rsqrt(v + epsilon), _wide(variance), scale)
+    wide = _wide(variance)
+
+    def scaling(c: Expr) -> Expr:
+        return cast(widen(scale[c]), wide.dtype) * rsqrt(wide[c] + epsilon)
+
+    factor = compute((x.shape[channel],), scaling, name="factor")
 
     def body(*index: Expr) -> Expr:
         c = index[channel]
@@ -121,7 +127,8 @@ def _batch_normalized(
         scaled = centred * cast(factor[c], centred.dtype) + cast(bias[c], centred.dtype)
         return cast(scaled, x.dtype)
 
-    return compute(x.shape, body, name="batch_normalization")
+    pairs = must_equal(*((t.shape[0], x.shape[channel]) for t in (scale, bias, mean, variance)))
+    return compute(x.shape, body, name="batch_normalization", assumes=pairs)
 
 
 def _standardised(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
