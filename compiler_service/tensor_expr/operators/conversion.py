@@ -120,6 +120,9 @@ def _fitting(parameters: Sequence[Tensor | None], x: Tensor, axis: int, block_si
         else:
             expected = "a number, a vector, or with block_size a tensor of as many axes"
             raise mismatch("a quantisation parameter does not fit", expected, f"[{dims_text(parameter.shape)}]")
+    sizes = [1 if _is_single(p) else p.shape[0] for p in parameters if p is not None and p.rank <= 1]
+    if any(isinstance(size, Expr) for size in sizes):
+        found += [(size, sizes[0]) for size in sizes[1:]]
     return must_equal(*found)
 
 

@@ -151,9 +151,9 @@ def layer_normalization(
     axes = range(normal_axis(axis, x.rank), x.rank)
     stashed = converted(x, stash_type)
     standard, mean, deviation = _standardised(stashed, axes, epsilon)
-    scaled = elementwise("scaled", lambda v, s: v * cast(s, v.dtype), standard, scale)
+    scaled = elementwise("scaled", lambda v, s: v * cast(s, v.dtype), standard, scale, shape=x.shape)
     if bias is not None:
-        scaled = elementwise("layer_normalization", lambda v, b: v + cast(b, v.dtype), scaled, bias)
+        scaled = elementwise("layer_normalization", lambda v, b: v + cast(b, v.dtype), scaled, bias, shape=x.shape)
     return converted(scaled, x.dtype), mean, deviation
 
 
@@ -166,7 +166,8 @@ def rms_normalization(
     square = mean_of(reduced(ReduceOp.SUM, stashed, axes, "sum_square", lambda v: v * v), x, axes, "mean_square")
     inverse = elementwise("inverse_root", lambda v: rsqrt(v + epsilon), square)
     normal = elementwise("normal", lambda v, i: v * i, stashed, inverse)
-    return converted(elementwise("rms_normalization", lambda v, s: v * cast(s, v.dtype), normal, scale), x.dtype)
+    scaled = elementwise("rms_normalization", lambda v, s: v * cast(s, v.dtype), normal, scale, shape=x.shape)
+    return converted(scaled, x.dtype)
 
 
 def instance_normalization(
