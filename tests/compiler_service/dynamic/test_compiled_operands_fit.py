@@ -285,8 +285,8 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
         "FastGelu": microsoft("FastGelu", {"x": "n c", "b": "d"}, {"c d": 4, "n": 2}),
         "EmbedLayerNormalization": microsoft(
             "EmbedLayerNormalization",
-            {"i": "n t", "s": "m u", "w": "5 4", "p": "6 4", "k": "2 4", "g": "f", "b": "h"},
-            {"n m": 2, "t u": 3, "f h": 4},
+            {"i": "n t", "s": "m u", "w": "5 4", "p": "6 4", "k": "2 4", "g": "4", "b": "4"},
+            {"n m": 2, "t u": 3},
             integers={"i": Integers(4, INT32), "s": Integers(1, INT32)},
             attributes=_NORMS,
             outputs=["y", "count"],
