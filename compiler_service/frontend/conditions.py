@@ -14,6 +14,7 @@ from compiler_service.frontend.inference import KnownValues
 from compiler_service.frontend.node import SourceNode
 from compiler_service.frontend.scope import Builder
 from compiler_service.tensor_expr.assumptions import Assumption, requirements
+from compiler_service.tensor_expr.broadcast import common_dim
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.dim import Dim, bind, dim_symbols
 from shared_ir.expr import Expr
@@ -62,6 +63,19 @@ def append_check(builder: Builder, condition: Assumption, message: str, source: 
     if condition not in builder.checked:
         builder.checked.add(condition)
         builder.nodes.append(_check(condition, message, source))
+
+
+def check_equal(builder: Builder, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
+    """The run ends with ``message`` unless all of ``dims`` are equal.
+
+    Raises:
+        IngotError: TYPE_MISMATCH, two numbers that are not.
+    """
+    common = common_dim(dims)
+    for dim in dims:
+        if dim != common:
+            condition = Assumption(dim, common)
+            append_check(builder, condition, f"node '{source.title}': {message}: {condition}", source)
 
 
 def _check(condition: Assumption, message: str, source: SourceNode) -> Node:

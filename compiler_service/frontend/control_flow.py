@@ -11,6 +11,7 @@ import onnx
 
 from compiler_service.frontend.arms import DynamicTypeError, import_arm, only_arm, take
 from compiler_service.frontend.body_types import Outside, generalised, merged, stacked, type_of, with_axis, without_axis
+from compiler_service.frontend.conditions import check_equal
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.equality import choose, equality_of
@@ -280,7 +281,10 @@ def import_scan(node: SourceNode, frame: Frame, builder: Builder, importer: Body
     state, graph, outputs = _settled(node, proto, (), inputs[:count], frame, importer, slices)
     nodes = Nodes(node, builder, context)
     inputs = (*(started(b, t, nodes) for b, t in zip(inputs, state, strict=False)), *inputs[count:])
-    length = next((t.shape[a] for t, a in zip(whole, axes, strict=True) if t is not None and a is not None), 0)
+    lengths = [t.shape[a] for t, a in zip(whole, axes, strict=True) if t is not None and a is not None]
+    length = next(iter(lengths), 0)
+    if lengths:
+        check_equal(builder, lengths, "the scanned axes must be equally long", node)
     outside = Outside.of(node, inputs, graph, context)
     types = [outside.type(i, type_of(outputs[i]), before) for i, before in enumerate(state)]
     for index, (output, axis) in enumerate(zip(outputs[count:], out_axes, strict=True), start=count):

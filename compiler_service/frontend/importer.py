@@ -31,6 +31,7 @@ from compiler_service.frontend.limits import exceeded
 from compiler_service.frontend.node import SourceNode, domain_name
 from compiler_service.frontend.objects import Objects, declared_type, is_object
 from compiler_service.frontend.operand_checks import check_operands
+from compiler_service.frontend.operand_shapes import check_shapes
 from compiler_service.frontend.operands import Operands
 from compiler_service.frontend.order import describe, in_order
 from compiler_service.frontend.schemas import check_form, schema_of, with_defaults
@@ -176,6 +177,8 @@ class GraphImporter:
         if is_adapted(node) and self.has_unknown_inputs(node, frame):
             self._bind_unknown_if_supported(node.with_(op=newest_name(node), domain=""), frame)
             return
+        if node.domain:
+            check_shapes(node, frame, builder)
         operands = Operands(self.context, frame, builder, node)
         for adapted in adapt(node, operands):
             self.newest(adapted, frame, builder)
@@ -187,6 +190,7 @@ class GraphImporter:
             schema = schema_of(node)
             node = node if schema is None else with_defaults(node, schema)
             node = without_hints(node)
+            check_shapes(node, frame, builder)
         self._handled(node, frame, builder)
 
     def _handled(self, node: SourceNode, frame: Frame, builder: Builder, known: bool = True) -> None:
@@ -209,10 +213,13 @@ class GraphImporter:
         inputs = self.operands(node, frame)
         attributes = graph_attributes(node, context)
         inputs, outputs = infer_defined(node, inputs, attributes, builder, context)
-        inputs, outputs = aligned(node, inputs, outputs, attributes, builder, context)
+        conditions = conditions_of(inputs, outputs, context.known)  # of operands as they are, before they are stretched
+        wide, outputs = aligned(node, inputs, outputs, attributes, builder, context)
+        if wide is not inputs:
+            inputs = wide
+            conditions = tuple(dict.fromkeys((*conditions, *conditions_of(inputs, outputs, context.known))))
         check_operands(Nodes(node, builder, context), inputs, attributes)
         own = self._own_symbols(inputs, outputs)
-        conditions = conditions_of(inputs, outputs, context.known)
         emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
         append_checked(builder, emitted, conditions, node, own)
 

@@ -13,7 +13,7 @@ from compiler_service.frontend.conditions import append_check
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.index_ranges import IndexRanges, Range, is_at_least
 from compiler_service.tensor_expr.assumptions import Assumption
-from shared_ir.dim import Dim, as_dim, dims_text
+from shared_ir.dim import Dim, as_dim, dim_text, dims_text, product
 from shared_ir.dtype import DType
 from shared_ir.expr import lift
 from shared_ir.graph import DEFINE_OP, Attribute, Value
@@ -159,6 +159,82 @@ def _is_within(found: Range | None, extent: Dim) -> bool:
     return is_natural and is_at_least(lift(extent) - 1, found.most)
 
 
+# -- lengths and first positions, which are not counted from the end
+
+
+def _lengths(operand: int, axis: Callable[[Mapping[str, Attribute]], int]) -> _Check:
+    """The operand holds lengths of parts of an axis of the first."""
+
+    def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+        data, lengths = inputs[0], inputs[operand] if len(inputs) > operand else None
+        if data is not None and lengths is not None:
+            extent = data.shape[axis(attributes)]
+            message = f"lengths of '{lengths.name}' that are not within 0 and {dim_text(extent)}"
+            _bounded(nodes, lengths, extent, message)
+
+    return check
+
+
+def _steps_axis(attributes: Mapping[str, Attribute]) -> int:
+    return 1 if attributes.get("layout", 0) else 0
+
+
+def _time_axis(attributes: Mapping[str, Attribute]) -> int:
+    axis = attributes.get("time_axis", 0)
+    return axis if axis in (0, 1) and isinstance(axis, int) else 0
+
+
+def _written(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """An update lies within the cache from where it is written on."""
+    cache, update = inputs[:2]
+    first = inputs[2] if len(inputs) > 2 else None
+    axis = attributes.get("axis", -2)
+    if cache is None or update is None or not isinstance(axis, int) or attributes.get("mode", "linear") != "linear":
+        return
+    last = as_dim(lift(cache.shape[axis]) - update.shape[axis])
+    message = f"an update of extent {dim_text(update.shape[axis])} does not fit into {dim_text(cache.shape[axis])}"
+    if first is not None:
+        _bounded(nodes, first, last, message)
+    elif not is_at_least(last, 0):
+        _state(nodes, Assumption(last, 0, lower=True), message)
+
+
+def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The indices are row-major positions in the result, whose size the window implies."""
+    x, indices = inputs[:2]
+    kernel = _integers(attributes, "kernel_shape")
+    if x is None or indices is None or not kernel or any(inputs[2:]):
+        return
+    rank = len(kernel)
+    steps = _integers(attributes, "strides") or (1,) * rank
+    cut = _integers(attributes, "pads") or (0,) * (2 * rank)
+    rows = zip(x.shape[2:], kernel, steps, cut[:rank], cut[rank:], strict=True)
+    whole = [(lift(d) - 1) * s + (k - low - high) for d, k, s, low, high in rows]
+    size = product([*x.shape[:2], *map(as_dim, whole)])
+    _bounded(
+        nodes,
+        indices,
+        as_dim(lift(size) - 1),
+        f"positions of '{indices.name}' beyond the {dim_text(size)} of the result",
+    )
+
+
+def _integers(attributes: Mapping[str, Attribute], name: str) -> tuple[int, ...]:
+    found = attributes.get(name)
+    return tuple(n for n in found if isinstance(n, int)) if isinstance(found, tuple) else ()
+
+
+def _bounded(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
+    """The run ends with ``message`` unless all elements of ``operand`` are within 0 and ``most``."""
+    found = nodes.context.ranges.of(operand)
+    if found is not None and is_at_least(found.least, 0) and is_at_least(most, found.most):
+        return
+    if operand.dtype is not DType.INT64:
+        operand = nodes.node("Cast", operand, to=DType.INT64)
+    extent = as_dim(lift(most) + 1)
+    _require(nodes, nodes.node("ingot.CountOutside", operand, extents=(extent,), natural=1), message)
+
+
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
     {
         "Div": _divisor,
@@ -167,7 +243,13 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "GatherElements": _along_axis(1),
         "ScatterElements": _along_axis(1),
         "GatherND": _along_first,
+        "GRU": _lengths(4, _steps_axis),
+        "LSTM": _lengths(4, _steps_axis),
+        "MaxUnpool": _unpooled,
+        "RNN": _lengths(4, _steps_axis),
+        "ReverseSequence": _lengths(1, _time_axis),
         "RoiAlign": _images,
         "ScatterND": _along_first,
+        "TensorScatter": _written,
     }
 )

@@ -19,7 +19,7 @@ from compiler_service.tensor_expr.extents import (
 from compiler_service.tensor_expr.tensor import Load, Placeholder, Tensor
 from shared_ir.dim import Dim, dim_symbols, dim_text
 from shared_ir.dtype import DType
-from shared_ir.expr import Const, Expr, Select, Var, lift, variables
+from shared_ir.expr import Const, Expr, Select, Var, equal, lift, variables
 from shared_ir.simplify import simplify
 
 
@@ -59,39 +59,50 @@ def _short(dim: Dim) -> str:
     return f"an extent computed from {', '.join(symbols[:_MOST_NAMED])}{more}"
 
 
-def assumptions(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
-    """What must hold for the definitions of ``outputs`` and is not known to, each once."""
+def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
+    """What must hold for the definitions of ``outputs`` and is not known to, each once.
+
+    An operand whose axis is walked element by element is as long as the walk: one that were longer would be cut in silence. Only
+    what is ``partial``, or ``fused`` with it, reads the first elements of a longer axis.
+    """
     stated: dict[Assumption, None] = {}
-    for t in _computes(outputs):
+    for t in _tensors(outputs):
         stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
     for t in _computes(outputs):
         for own, extent in _walks(t):
-            if Assumption(own, extent) not in stated:
+            if Assumption(own, extent) in stated:
+                continue
+            if not (fused or t.partial):
+                stated[Assumption(own, extent)] = None
+            elif not _is_within(extent, own):
                 stated[Assumption(own, extent, lower=True)] = None
         stated.update(dict.fromkeys(Assumption(*fitting(own, full)) for own, full in stretched_reads(t)))
     return tuple(stated)
 
 
-def requirements(outputs: Sequence[Tensor]) -> tuple[Assumption, ...]:
+def requirements(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
     """What must hold for the symbols of a run: the assumptions of the definitions, and that no computed extent is negative."""
     extents = dict.fromkeys(d for t in _computes(outputs) for d in t.shape if isinstance(d, Expr))
     negative = [d for d in extents if simplify(d >= 0) != Const(True, DType.BOOL)]
-    return (*assumptions(outputs), *(Assumption(d, 0, lower=True) for d in negative))
+    return (*assumptions(outputs, fused=fused), *(Assumption(d, 0, lower=True) for d in negative))
 
 
 def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    return (t for t in _tensors(outputs) if not isinstance(t.op, Placeholder))
+
+
+def _tensors(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
     pending, seen = list(outputs), set(outputs)
     while pending:
         t = pending.pop()
-        if not isinstance(t.op, Placeholder):
-            yield t
+        yield t
         new = [p for p in t.producers if p not in seen]
         seen.update(new)
         pending.extend(new)
 
 
 def _walks(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
-    """Extents of operands that a loop walks, and of that loop, where the loop may be longer."""
+    """Extents of operands that a loop walks, and of that loop, where they may differ."""
     assert not isinstance(t.op, Placeholder)
     yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes}, set())
 
@@ -108,13 +119,18 @@ def _misfits(
         case Load(tensor=tensor, indices=indices):
             for index, own in zip(indices, tensor.shape, strict=True):
                 extent = walked.get(index) if isinstance(index, Var) else None
-                if extent is not None and not _is_within(extent, own):
+                if extent is not None and not _is_equal(extent, own):
                     yield own, extent
         case Select(cond=cond):
+            yield from _misfits(cond, walked, seen)
             guarded = variables(cond)
             walked = {v: extent for v, extent in walked.items() if v not in guarded}
     for child in expr.children():
         yield from _misfits(child, walked, seen)
+
+
+def _is_equal(extent: Dim, own: Dim) -> bool:
+    return extent == own or simplify(equal(lift(extent), lift(own))) == Const(True, DType.BOOL)
 
 
 def _is_within(extent: Dim, own: Dim) -> bool:

@@ -138,7 +138,7 @@ def _kernel(
     if isinstance(tensor.op, Placeholder):  # a copy
         source = tensor
         tensor = compute(source.shape, lambda *i: source[i], name="copy")
-    flops, assumed = flops_of(tensor), requirements([tensor])
+    flops, assumed = flops_of(tensor), requirements([tensor], fused=True)
     known = _with_known_elements(replace(tensor, strides=strides))
     output, shrunk = coalesce(known)
     original = {new: old for old, new in shrunk.items()}

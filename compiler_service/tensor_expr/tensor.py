@@ -91,7 +91,8 @@ class Tensor:
     ``value`` holds the elements where they are known at compile time (a constant, or shape arithmetic): an object array
     of Python numbers and :class:`Expr` over dim symbols, shaped like the (then static) tensor. ``assumes`` are pairs of
     dims that must be equal for the definition to hold and that its indices do not show (see :mod:`assumptions`).
-    ``strides`` say where the elements of an argument or of the output lie (see :mod:`strides`): without gaps, if they are None.
+    ``partial`` definitions may read the first elements of a longer axis. ``strides`` say where the elements of an argument or
+    of the output lie (see :mod:`strides`): without gaps, if they are None.
     """
 
     name: str
@@ -100,6 +101,7 @@ class Tensor:
     op: Placeholder | Compute
     value: np.ndarray | None = None
     assumes: tuple[tuple[Dim, Dim], ...] = ()
+    partial: bool = False
     strides: Strides | None = None
 
     @property
@@ -180,12 +182,13 @@ def compute(
     name: str = "compute",
     axes: Sequence[str] = (),
     assumes: Sequence[tuple[Dim, Dim]] = (),
+    partial: bool = False,
 ) -> Tensor:
     """``T[i0, i1, ...] = body(i0, i1, ...)``; ``axes`` names the loops for schedules and prints (default i0, ...)."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     expr = body(*(a.var for a in own))
-    return Tensor(name, shape, expr.dtype, Compute(own, expr), assumes=tuple(assumes))
+    return Tensor(name, shape, expr.dtype, Compute(own, expr), assumes=tuple(assumes), partial=partial)
 
 
 def reduce(
@@ -199,13 +202,15 @@ def reduce(
     reduced: Sequence[str] = (),
     assumes: Sequence[tuple[Dim, Dim]] = (),
     exact: bool = False,
+    partial: bool = False,
 ) -> Tensor:
     """``T[i...] = op over k... of body(i..., k...)`` with ``k`` ranging over the extents ``over``."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     inner = _axes(tuple(as_dim(d) for d in over), reduced, "k")
     expr = body(*(a.var for a in own), *(a.var for a in inner))
-    return Tensor(name, shape, expr.dtype, Compute(own, expr, Reduction(op, inner, exact)), assumes=tuple(assumes))
+    found = Compute(own, expr, Reduction(op, inner, exact))
+    return Tensor(name, shape, expr.dtype, found, assumes=tuple(assumes), partial=partial)
 
 
 def _axes(shape: tuple[Dim, ...], names: Sequence[str], prefix: str) -> tuple[Axis, ...]:

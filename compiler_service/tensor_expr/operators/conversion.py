@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from compiler_service.tensor_expr.axes import normal_axis
-from compiler_service.tensor_expr.broadcast import arithmetic_dtype, widen
+from collections.abc import Sequence
+
+from compiler_service.tensor_expr.axes import normal_axis, replaced
+from compiler_service.tensor_expr.broadcast import Pairs, arithmetic_dtype, must_equal, widen
+from compiler_service.tensor_expr.extents import fitting, is_stretched, stretched_index
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute, unsupported_dtype
 from compiler_service.tensor_expr.scalar import rounded
 from compiler_service.tensor_expr.scalar_semantics import largest_finite
 from compiler_service.tensor_expr.tensor import Tensor, compute
+from shared_ir.dim import as_dim, dims_text
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     Binary,
     BinaryOp,
     Expr,
+    ceil_div,
     equal,
     lift,
     logical_and,
@@ -93,13 +98,32 @@ def _is_single(parameter: Tensor) -> bool:
     return parameter.rank == 0 or parameter.shape == (1,)
 
 
-def _scale_at(parameter: Tensor, index: tuple[Expr, ...], axis: int, block_size: int) -> Expr:
+def _scale_at(parameter: Tensor, index: tuple[Expr, ...], x: Tensor, axis: int, block_size: int) -> Expr:
     """A quantisation parameter: one for the tensor, one per index of ``axis``, or one per block along it."""
     if _is_single(parameter):
         return parameter[(0,) * parameter.rank]
     if parameter.rank == 1 and not block_size:
-        return parameter[index[axis]]
+        own = parameter.shape[0]
+        return parameter[stretched_index(index[axis], own) if is_stretched(own, x.shape[axis]) else index[axis]]
     return parameter[(*index[:axis], index[axis] // block_size, *index[axis + 1 :])]
+
+
+def _fitting(parameters: Sequence[Tensor | None], x: Tensor, axis: int, block_size: int) -> Pairs:
+    """What makes quantisation parameters fit ``x``: a number, or one per index or block of ``axis``."""
+    found: Pairs = []
+    for parameter in (p for p in parameters if p is not None and not _is_single(p)):
+        if parameter.rank == 1 and not block_size:
+            found.append(fitting(parameter.shape[0], x.shape[axis]))
+        elif parameter.rank == x.rank and block_size:
+            blocks = replaced(x.shape, axis, as_dim(ceil_div(lift(x.shape[axis]), block_size)))
+            found += zip(parameter.shape, blocks, strict=True)
+        else:
+            expected = "a number, a vector, or with block_size a tensor of as many axes"
+            raise mismatch("a quantisation parameter does not fit", expected, f"[{dims_text(parameter.shape)}]")
+    sizes = [1 if _is_single(p) else p.shape[0] for p in parameters if p is not None and p.rank <= 1]
+    if any(isinstance(size, Expr) for size in sizes):
+        found += [(size, sizes[0]) for size in sizes[1:]]
+    return must_equal(*found)
 
 
 def dequantize_linear(
@@ -116,14 +140,15 @@ def dequantize_linear(
     kind = output_dtype or scale.dtype
     wide = arithmetic_dtype(kind)
     exact = DType.INT32 if x.dtype.is_integer else wide
+    pairs = _fitting((scale, zero_point), x, axis, block_size)
 
     def body(*index: Expr) -> Expr:
         difference = convert(x[index], exact)
         if zero_point is not None:
-            difference = difference - convert(_scale_at(zero_point, index, axis, block_size), exact)
-        return convert(convert(difference, wide) * convert(_scale_at(scale, index, axis, block_size), wide), kind)
+            difference = difference - convert(_scale_at(zero_point, index, x, axis, block_size), exact)
+        return convert(convert(difference, wide) * convert(_scale_at(scale, index, x, axis, block_size), wide), kind)
 
-    return compute(x.shape, body, name="dequantize_linear")
+    return compute(x.shape, body, name="dequantize_linear", assumes=pairs)
 
 
 def quantize_linear(
@@ -143,17 +168,18 @@ def quantize_linear(
         raise unsupported_dtype("the output of QuantizeLinear", kind, "integers of at most 16 bits, float8 or float4")
     axis = 0 if _is_single(scale) else normal_axis(axis, x.rank)
     wide = arithmetic_dtype(precision or scale.dtype)
+    pairs = _fitting((scale, zero_point), x, axis, block_size)
 
     def body(*index: Expr) -> Expr:
-        step = convert(_scale_at(scale, index, axis, block_size), wide)
+        step = convert(_scale_at(scale, index, x, axis, block_size), wide)
         quotient = convert(widen(x[index]), wide) / step
         if kind.is_integer:
             quotient = rounded(quotient)
         if zero_point is not None:
-            quotient = quotient + convert(_scale_at(zero_point, index, axis, block_size), wide)
+            quotient = quotient + convert(_scale_at(zero_point, index, x, axis, block_size), wide)
         return convert(saturated(quotient, kind) if kind.is_integer or saturate else quotient, kind)
 
-    return compute(x.shape, body, name="quantize_linear")
+    return compute(x.shape, body, name="quantize_linear", assumes=pairs)
 
 
 def saturated(x: Expr, kind: DType) -> Expr:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
-from compiler_service.tensor_expr.broadcast import converted, widen
+from compiler_service.tensor_expr.broadcast import Pairs, converted, must_equal, widen
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.movement import padded
@@ -68,6 +68,11 @@ def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None, open: bool) -> tupl
     return sizes
 
 
+def _divided(channels: Dim, group: int) -> Pairs:
+    """What makes ``channels`` come in ``group`` equal groups."""
+    return must_equal((channels, as_dim(lift(channels) // group * group)))
+
+
 def _divides(group: int, channels: Dim) -> bool:
     return group > 0 and (not isinstance(channels, int) or channels % group == 0)
 
@@ -95,7 +100,7 @@ def _window_sum(
         name="conv",
         axes=images.arrange("n", "oc", spatial_names(rank, "o")),
         reduced=(*spatial_names(rank, "k"), "ic"),
-        assumes=[] if channels == expected else [(channels, expected)],
+        assumes=must_equal((channels, expected), *_divided(out_channels, group)),
         exact=exact,
     )
 
@@ -137,6 +142,7 @@ def conv_transpose(
     if not _divides(group, w.shape[0]):
         raise mismatch("the weights of a convolution do not fit", f"{group} groups", f"[{dims_text(w.shape)}]")
     strides, dilations = strides or (1,) * rank, dilations or (1,) * rank
+    channels = must_equal((images.parts(x.shape)[1], w.shape[0]), *_divided(w.shape[0], group))
     output_padding, pads = output_padding or (0,) * rank, pads or (0,) * (2 * rank)
     crops, sizes = [], []
     for axis in range(rank):
@@ -151,12 +157,13 @@ def conv_transpose(
     known = [k for k in kernel if isinstance(k, int)]
     if max(strides) > 1 and max(dilations) == 1 and len(known) == rank:
         found = [_Phases(*axis) for axis in zip(spatial, known, strides, crops, sizes, strict=True)]
-        return _biased(_phase_sum(x, w, found, group, images), b, images, x)
+        return _biased(replace(_phase_sum(x, w, found, group, images), assumes=tuple(channels)), b, images, x)
     reach = [(lift(k) - 1) * d for k, d in zip(kernel, dilations, strict=True)]
     slid = [Window(as_dim(r + s), k, 1, d) for s, r, k, d in zip(sizes, reach, kernel, dilations, strict=True)]
     before = [as_dim(r - lift(c)) for r, c in zip(reach, crops, strict=True)]
     image = _spread(x, images, strides, before, [window.extent for window in slid])
-    return _biased(_window_sum(image, images, _flipped(w, group), slid, group, images), b, images, x)
+    total = _window_sum(image, images, _flipped(w, group), slid, group, images)
+    return _biased(replace(total, assumes=(*channels, *total.assumes)), b, images, x)
 
 
 def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> tuple[Dim, Dim]:

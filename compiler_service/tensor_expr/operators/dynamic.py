@@ -30,14 +30,14 @@ def count_zeros(x: Tensor) -> Tensor:
     return _count(x.shape, lambda *i: equal(x[i], lift(0, x.dtype)), "count_zeros")
 
 
-def count_outside(x: Tensor, *, extents: tuple[Dim, ...]) -> Tensor:
-    """int64 [1]: how many positions lie beyond an axis, counted from its end where they are negative.
+def count_outside(x: Tensor, *, extents: tuple[Dim, ...], natural: int = 0) -> Tensor:
+    """int64 [1]: how many positions lie beyond an axis, counted from its end where they are negative; ``natural``: those are wrong.
 
     Several ``extents`` are those of the columns of ``x``, else one holds for all of it.
     """
 
     def is_beyond(position: Expr, extent: Dim) -> Expr:
-        return logical_or(position < -lift(extent), position >= lift(extent))
+        return logical_or(position < (lift(0) if natural else -lift(extent)), position >= lift(extent))
 
     if len(extents) == 1:
         return _count(x.shape, lambda *i: is_beyond(x[i], extents[0]), "count_outside")

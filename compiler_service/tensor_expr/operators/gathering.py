@@ -51,7 +51,7 @@ def gather_elements(x: Tensor, indices: Tensor, *, axis: int = 0) -> Tensor:
     def body(*index: Expr) -> Expr:
         return x[replaced(index, axis, position(indices, index, x.shape[axis]))]
 
-    return compute(indices.shape, body, name="gather_elements")
+    return compute(indices.shape, body, name="gather_elements", partial=True)
 
 
 def gather_nd(x: Tensor, indices: Tensor, *, batch_dims: int = 0) -> Tensor:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce as fold
 
 from compiler_service.tensor_expr.broadcast import (
+    Pairs,
     broadcast_load,
     broadcast_pairs,
     broadcast_shape,
@@ -96,7 +97,7 @@ def einsum(*tensors: Tensor, equation: str) -> Tensor:
     pairs = [
         pair
         for term, t in zip(terms, tensors, strict=True)
-        for pair in broadcast_pairs([extents[letter] for letter in term], t.shape)
+        for pair in (*broadcast_pairs([extents[letter] for letter in term], t.shape), *_diagonals(term, t))
     ]
     if not summed:
         return converted(compute(shape, body, name="einsum", assumes=pairs), tensors[0].dtype)
@@ -122,6 +123,11 @@ def _parsed(equation: str, tensors: Sequence[Tensor]) -> tuple[list[str], str]:
         letters = left.replace(",", "").replace(".", "")
         output = ("..." if "..." in left else "") + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
     return expanded, output.replace("...", dots)
+
+
+def _diagonals(term: str, t: Tensor) -> Pairs:
+    """Axes of one operand that share a letter are equally long: its diagonal is taken, nothing is repeated."""
+    return must_equal(*((extent, t.shape[term.index(letter)]) for letter, extent in zip(term, t.shape, strict=True)))
 
 
 def _letter_extents(terms: Sequence[str], tensors: Sequence[Tensor]) -> Mapping[str, Dim]:

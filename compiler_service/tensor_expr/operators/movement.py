@@ -95,7 +95,9 @@ def split(
 
     def window(offset: Dim, size: Dim) -> Tensor:
         shape = replaced(x.shape, axis, size)
-        return compute(shape, lambda *i: x[replaced(i, axis, i[axis] + offset)], name="split", assumes=assumes)
+        return compute(
+            shape, lambda *i: x[replaced(i, axis, i[axis] + offset)], name="split", assumes=assumes, partial=True
+        )
 
     return tuple(window(offset, size) for offset, size in zip(offsets, parts, strict=False))
 
@@ -118,7 +120,7 @@ def slice_(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, 
     def body(*index: Expr) -> Expr:
         return x[tuple(b + i * s for b, i, s in zip(begin, index, stride, strict=True))]
 
-    return compute(shape, body, name="slice")
+    return compute(shape, body, name="slice", partial=True)
 
 
 def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Dim]:
@@ -278,7 +280,8 @@ def reverse_sequence(x: Tensor, sequence_lens: Tensor, *, batch_axis: int = 1, t
         length = minimum(cast(sequence_lens[index[batch_axis]], DType.INT64), x.shape[time_axis])
         return x[replaced(index, time_axis, select(time < length, length - 1 - time, time))]
 
-    return compute(x.shape, body, name="reverse_sequence")
+    pairs = must_equal((sequence_lens.shape[0], x.shape[batch_axis]))
+    return compute(x.shape, body, name="reverse_sequence", assumes=pairs)
 
 
 def where(condition: Tensor, x: Tensor, y: Tensor) -> Tensor:

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from compiler_service.tensor_expr.axes import normal_axes, normal_axis, replaced
-from compiler_service.tensor_expr.broadcast import arithmetic_dtype, converted, elementwise, vector_along, widen
+from compiler_service.tensor_expr.broadcast import (
+    arithmetic_dtype,
+    converted,
+    elementwise,
+    must_equal,
+    vector_along,
+    widen,
+)
 from compiler_service.tensor_expr.layout import Layout
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.operators.moments import moments
@@ -105,7 +113,7 @@ def batch_normalization(
 
     def running(old: Tensor, new: Tensor) -> Tensor:
         mixed = elementwise("running", lambda a, b: a * momentum + cast(b, a.dtype) * (1 - momentum), old, new)
-        return converted(mixed, old.dtype)
+        return replace(converted(mixed, old.dtype), assumes=tuple(must_equal((old.shape[0], new.shape[0]))))
 
     y = _batch_normalized(x, scale, bias, batch_mean, batch_variance, epsilon, channel)
     return y, running(mean, batch_mean), running(variance, batch_variance)
@@ -114,7 +122,12 @@ def batch_normalization(
 def _batch_normalized(
     x: Tensor, scale: Tensor, bias: Tensor, mean: Tensor, variance: Tensor, epsilon: float, channel: int
 ) -> Tensor:
-    factor = elementwise("factor", lambda v, s: cast(s, v.dtype) * rsqrt(v + epsilon), _wide(variance), scale)
+    wide = _wide(variance)
+
+    def scaling(c: Expr) -> Expr:
+        return cast(widen(scale[c]), wide.dtype) * rsqrt(wide[c] + epsilon)
+
+    factor = compute((x.shape[channel],), scaling, name="factor")
 
     def body(*index: Expr) -> Expr:
         c = index[channel]
@@ -122,7 +135,8 @@ def _batch_normalized(
         scaled = centred * cast(factor[c], centred.dtype) + cast(bias[c], centred.dtype)
         return cast(scaled, x.dtype)
 
-    return compute(x.shape, body, name="batch_normalization")
+    pairs = must_equal(*((t.shape[0], x.shape[channel]) for t in (scale, bias, mean, variance)))
+    return compute(x.shape, body, name="batch_normalization", assumes=pairs)
 
 
 def _standardised(x: Tensor, axes: Sequence[int], epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -145,9 +159,9 @@ def layer_normalization(
     axes = range(normal_axis(axis, x.rank), x.rank)
     stashed = converted(x, stash_type)
     standard, mean, deviation = _standardised(stashed, axes, epsilon)
-    scaled = elementwise("scaled", lambda v, s: v * cast(s, v.dtype), standard, scale)
+    scaled = elementwise("scaled", lambda v, s: v * cast(s, v.dtype), standard, scale, shape=x.shape)
     if bias is not None:
-        scaled = elementwise("layer_normalization", lambda v, b: v + cast(b, v.dtype), scaled, bias)
+        scaled = elementwise("layer_normalization", lambda v, b: v + cast(b, v.dtype), scaled, bias, shape=x.shape)
     return converted(scaled, x.dtype), mean, deviation
 
 
@@ -160,7 +174,8 @@ def rms_normalization(
     square = mean_of(reduced(ReduceOp.SUM, stashed, axes, "sum_square", lambda v: v * v), x, axes, "mean_square")
     inverse = elementwise("inverse_root", lambda v: rsqrt(v + epsilon), square)
     normal = elementwise("normal", lambda v, i: v * i, stashed, inverse)
-    return converted(elementwise("rms_normalization", lambda v, s: v * cast(s, v.dtype), normal, scale), x.dtype)
+    scaled = elementwise("rms_normalization", lambda v, s: v * cast(s, v.dtype), normal, scale, shape=x.shape)
+    return converted(scaled, x.dtype)
 
 
 def instance_normalization(

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+
+from compiler_service.tensor_expr.broadcast import Pairs, must_equal
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unsupported_attribute
 from compiler_service.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dim import Dim, dims_text
 
 _FUNCTIONS = {1: 1, 3: 2, 4: 3}
 """Number of gates -> number of activations."""
@@ -22,14 +27,18 @@ def _check(r: Tensor, gates: int, directions: int, activations: tuple[str, ...],
 
 def _types(
     x: Tensor,
+    w: Tensor,
     r: Tensor,
+    b: Tensor | None,
+    lengths: Tensor | None,
+    states: Sequence[Tensor | None],
     gates: int,
     layout: int,
     direction: str,
     activations: tuple[str, ...],
     hidden_size: int | None,
 ) -> tuple[Tensor, Tensor]:
-    """Y and Y_h for X and R."""
+    """Y and Y_h for X, W, R, B, the lengths of sequences and the initial states."""
     if x.rank != 3 or r.rank != 3:
         raise mismatch("X and R must have 3 axes", "3 axes", f"{x.rank} and {r.rank}")
     if direction not in ("forward", "reverse", "bidirectional"):
@@ -45,7 +54,21 @@ def _types(
     steps, batch = (x.shape[1], x.shape[0]) if layout else (x.shape[0], x.shape[1])
     y = (batch, steps, directions, hidden) if layout else (steps, directions, batch, hidden)
     y_h = (batch, directions, hidden) if layout else (directions, batch, hidden)
-    return placeholder("y", y, x.dtype), placeholder("y_h", y_h, x.dtype)
+    operands = [
+        (w, (directions, gates * hidden, x.shape[2])),
+        (b, (directions, 2 * gates * hidden)),
+        (lengths, (batch,)),
+    ]
+    operands += [(state, y_h) for state in states]
+    pairs = [pair for t, shape in operands if t is not None for pair in _fitting(t, shape)]
+    return replace(placeholder("y", y, x.dtype), assumes=tuple(pairs)), placeholder("y_h", y_h, x.dtype)
+
+
+def _fitting(operand: Tensor, shape: tuple[Dim, ...]) -> Pairs:
+    if operand.rank != len(shape):
+        expected, received = (f"[{dims_text(dims)}]" for dims in (shape, operand.shape))
+        raise mismatch("an operand of a recurrent operator does not fit the others", expected, received)
+    return must_equal(*zip(operand.shape, shape, strict=True))
 
 
 def lstm(
@@ -67,7 +90,7 @@ def lstm(
     input_forget: int = 0,
     layout: int = 0,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    y, y_h = _types(x, r, 4, layout, direction, activations, hidden_size)
+    y, y_h = _types(x, w, r, b, sequence_lens, (initial_h, initial_c), 4, layout, direction, activations, hidden_size)
     return y, y_h, placeholder("y_c", y_h.shape, x.dtype)
 
 
@@ -88,7 +111,7 @@ def gru(
     layout: int = 0,
     linear_before_reset: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    return _types(x, r, 3, layout, direction, activations, hidden_size)
+    return _types(x, w, r, b, sequence_lens, (initial_h,), 3, layout, direction, activations, hidden_size)
 
 
 def rnn(
@@ -107,7 +130,7 @@ def rnn(
     hidden_size: int | None = None,
     layout: int = 0,
 ) -> tuple[Tensor, Tensor]:
-    return _types(x, r, 1, layout, direction, activations, hidden_size)
+    return _types(x, w, r, b, sequence_lens, (initial_h,), 1, layout, direction, activations, hidden_size)
 
 
 OPERATORS = (Operator("LSTM", lstm), Operator("GRU", gru), Operator("RNN", rnn))

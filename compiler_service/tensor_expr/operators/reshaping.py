@@ -34,7 +34,7 @@ def reshaped(x: Tensor, shape: Sequence[Dim], name: str = "reshape") -> Tensor:
             source += _unravel(flat, x.shape[inner])
         return x[tuple(source)]
 
-    return compute(shape, body, name=name, assumes=assumes)
+    return compute(shape, body, name=name, assumes=assumes, partial=True)  # without elements nothing is read
 
 
 def _segments(source: Sequence[Dim], target: Sequence[Dim]) -> Iterator[tuple[slice, slice]]:

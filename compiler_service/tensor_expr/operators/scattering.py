@@ -14,7 +14,7 @@ from compiler_service.tensor_expr.known import known_dims
 from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import mismatch, unknown_extent, unsupported_attribute
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
-from shared_ir.dim import Dim, as_dim, product
+from shared_ir.dim import Dim, as_dim, dims_text, product
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, maximum, minimum, select
 
@@ -167,7 +167,12 @@ def tensor_scatter(
         inside = logical_and(offset >= 0, offset < lift(update.shape[axis]))
         return select(inside, update[replaced(index, axis, offset)], past_cache[index])
 
-    return compute(past_cache.shape, body, name="tensor_scatter")
+    if update.rank != past_cache.rank:
+        raise mismatch("the update does not fit the cache", f"{past_cache.rank} axes", f"[{dims_text(update.shape)}]")
+    pairs = [(new, old) for a, (new, old) in enumerate(zip(update.shape, past_cache.shape, strict=True)) if a != axis]
+    if write_indices is not None:
+        pairs.append((write_indices.shape[0], past_cache.shape[0]))
+    return compute(past_cache.shape, body, name="tensor_scatter", assumes=must_equal(*pairs))
 
 
 def max_unpool(
@@ -192,6 +197,10 @@ def max_unpool(
         for d, s, low, high, k in zip(x.shape[2:], strides, pads[:rank], pads[rank:], kernel_shape, strict=True)
     ]
     own = (*x.shape[:2], *spatial)
+    if indices.rank != x.rank:
+        raise mismatch(
+            "MaxUnpool takes an index per element", f"[{dims_text(x.shape)}]", f"[{dims_text(indices.shape)}]"
+        )
     shape = own if output_shape is None else known_dims(output_shape, "output_shape")
     over = x.shape[2:]
 
@@ -209,7 +218,8 @@ def max_unpool(
             inside = inside if extent == full else logical_and(inside, i < lift(extent))
         return select(inside, x[at], lift(0, x.dtype))
 
-    return compute(shape, body, name="max_unpool")
+    pairs = must_equal(*zip(indices.shape, x.shape, strict=True), *zip(shape[:2], x.shape[:2], strict=True))
+    return compute(shape, body, name="max_unpool", assumes=pairs)
 
 
 OPERATORS = (

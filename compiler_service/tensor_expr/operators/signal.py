@@ -68,7 +68,8 @@ def fourier(x: Tensor, matrix: Tensor, axis: Tensor) -> Tensor:
 
     bins = lift(matrix.shape[2])
     shape = (*(as_dim(select(along.has(a), bins, lift(d))) for a, d in enumerate(x.shape[:-1])), matrix.shape[3])
-    return converted(reduce(ReduceOp.SUM, shape, matrix.shape[:2], body, name="fourier"), x.dtype)
+    total = reduce(ReduceOp.SUM, shape, matrix.shape[:2], body, name="fourier", partial=True)
+    return converted(total, x.dtype)
 
 
 def frames(signal: Tensor, step: Tensor, window: Tensor | None = None, length: Tensor | None = None) -> Tensor:

@@ -228,6 +228,8 @@ def test_shapes_that_depend_on_data_are_refused() -> None:
         ),
         ("Reshape", (image(2, 3), known(4, 2)), {}, ErrorCode.TYPE_MISMATCH),
         ("Transpose", (image(2, 3),), {"perm": (0, 0)}, ErrorCode.TYPE_MISMATCH),
+        ("Conv", (image(1, 3, 8, 8), image(4, 3, 3, 3), image(8)), {}, ErrorCode.TYPE_MISMATCH),
+        ("LayerNormalization", (image(2, 1), image(4)), {}, ErrorCode.TYPE_MISMATCH),
         ("Concat", (image(2, 3), image(3, 3)), {"axis": 1}, ErrorCode.TYPE_MISMATCH),
         ("Softmax", (image(2),), {"axis": 4}, ErrorCode.TYPE_MISMATCH),
         ("Softmax", (image(2),), {"axes": (1,)}, ErrorCode.UNSUPPORTED_ATTRIBUTE),
@@ -268,6 +270,9 @@ def test_refusals(op: str, inputs: tuple[Tensor | None, ...], attributes: dict[s
         ("Einsum", (image(H), image(W)), {"equation": "i,i->"}, (fitting(H, ANY), fitting(W, ANY))),
         ("Expand", (image(B, H), known(B, W)), {}, (fitting(H, ANY), fitting(W, ANY))),
         ("Conv", (image(B, 3, H, W), image(8, 3, 3, 3)), CONVOLUTION, ()),
+        ("Conv", (image(B, 3, 8, 8), image(8, 3, 3, 3), image(W)), {}, ((W, 8),)),
+        ("InstanceNormalization", (image(B, 4, 5), image(H), image(W)), {}, ((H, 4), (W, 4))),
+        ("Einsum", (image(4, H),), {"equation": "ii->i"}, (fitting(H, 4), (H, 4))),
     ],
 )
 def test_assumptions(
