@@ -35,6 +35,8 @@ class Context:
     names: Names = field(default_factory=Names)
     symbols: Symbols = field(default_factory=Symbols)
     choices: Choices = field(default_factory=Choices)
+    main: Builder = field(default_factory=Builder)
+    """Builds the graph of the model itself."""
     ranges: IndexRanges = field(init=False)
 
     def __post_init__(self) -> None:

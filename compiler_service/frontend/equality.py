@@ -50,9 +50,13 @@ def equality_of(condition: Binding, builder: Builder, context: Context) -> Equal
 
 
 def choose(equality: Equality, node: SourceNode, builder: Builder, context: Context) -> bool:
-    """The value of the condition that is chosen; the run checks it."""
+    """The value of the condition that is chosen; the run checks it.
+
+    In a nested graph the dims are taken to be equal, and the check is that of the graph: which branch of an If around it runs is not
+    known before, and a way for each answer to what only one of them asks would be one too many.
+    """
     pair = equality.actual, equality.expected
-    equals = context.choices.equals(pair)
+    equals = context.choices.equals(pair) if builder is context.main else True
     condition = Assumption(*pair) if equals else Assumption(chosen(pair, False), 1)
     negation = "" if equals else "not "
     message = f"node '{node.title}': {dim_text(pair[0])} must {negation}be {dim_text(pair[1])}"

@@ -22,7 +22,7 @@ from compiler_service.frontend.numbering import with_numbers
 from compiler_service.frontend.objects import declared_type, is_object
 from compiler_service.frontend.options import ImportOptions
 from compiler_service.frontend.problems import Problems, StopAtFirst
-from compiler_service.frontend.scope import Binding, Builder, Frame, Special
+from compiler_service.frontend.scope import Binding, Frame, Special
 from compiler_service.frontend.source import ModelSource, parse_model
 from compiler_service.frontend.tensors import dtype_of
 from shared_ir.dim import Dim, dim_symbols
@@ -106,7 +106,7 @@ def _imported(
     graph = proto.graph
     _check_names(graph, limits.name_length)
     frame = Frame({domain_name(o.domain): o.version for o in proto.opset_import})
-    builder = Builder()
+    builder = context.main
     constants = {t.name for t in graph.initializer} | {s.values.name for s in graph.sparse_initializer}
     constants -= optional
     interface = [i for i in graph.input if i.name not in constants]
