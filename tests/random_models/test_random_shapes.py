@@ -16,6 +16,7 @@ from compiler_service.frontend.source import ModelSource
 from compiler_service.options import CompileOptions
 from compiler_service.pipeline import compile_model
 from runtime_service.loader import load_model
+from shared_ir.errors import ErrorCode, IngotError
 from tests.random_models.model_maker import Array, Maker
 from tests.random_models.shape_steps import SHAPE_STEPS
 from tests.random_models.vote import agree
@@ -75,6 +76,12 @@ def _oracle(model: onnx.ModelProto) -> Callable[[dict[str, Array]], list[Array] 
     return run
 
 
+def _asks_for_a_copied_zero(refused: IngotError) -> bool:
+    """A limit that docs/compiler-service.md states: a size that a Reshape calculates is what it is, also where it is 0 in a run, for
+    which ONNX Runtime takes that of the operand."""
+    return refused.code is ErrorCode.INVALID_ARGUMENT and refused.expected == "0"
+
+
 def check(seed: int, levels: Sequence[int]) -> list[str]:
     """What is wrong with the model of a seed."""
     model, feeds = shape_model(seed)
@@ -91,7 +98,12 @@ def check(seed: int, levels: Sequence[int]) -> list[str]:
                 for request, answer in zip(requests, expected, strict=True):
                     if answer is None:
                         continue
-                    found = loaded.run(request)
+                    try:
+                        found = loaded.run(request)
+                    except IngotError as refused:
+                        if _asks_for_a_copied_zero(refused):
+                            continue
+                        raise
                     if not agree([found[s.name] for s in loaded.outputs], answer):
                         wrong.append(f"seed {seed} level {level}: {[a.shape for a in request.values()]} differ")
         except Exception as error:
