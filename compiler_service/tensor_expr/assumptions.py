@@ -104,29 +104,32 @@ def _tensors(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
 def _walks(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
     """Extents of operands that a loop walks, and of that loop, where they may differ."""
     assert not isinstance(t.op, Placeholder)
-    yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes}, set())
+    yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes})
 
 
-def _misfits(
-    expr: Expr, walked: Mapping[Var, Dim], seen: set[tuple[Expr, frozenset[Var]]]
-) -> Iterator[tuple[Dim, Dim]]:
-    """``walked`` are the loop variables that no select keeps in bounds, with their extents; ``seen`` needs no second look."""
-    place = (expr, frozenset(walked))
-    if place in seen:
-        return
-    seen.add(place)
-    match expr:
-        case Load(tensor=tensor, indices=indices):
-            for index, own in zip(indices, tensor.shape, strict=True):
-                extent = walked.get(index) if isinstance(index, Var) else None
-                if extent is not None and not _is_equal(extent, own):
-                    yield own, extent
-        case Select(cond=cond):
-            yield from _misfits(cond, walked, seen)
-            guarded = variables(cond)
-            walked = {v: extent for v, extent in walked.items() if v not in guarded}
-    for child in expr.children():
-        yield from _misfits(child, walked, seen)
+def _misfits(body: Expr, axes: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
+    """Of each part of ``body`` with the axes that no select around it keeps in bounds, once."""
+    pending = [(body, axes, frozenset(axes))]
+    seen: set[tuple[Expr, frozenset[Var]]] = set()
+    while pending:
+        expr, walked, names = pending.pop()
+        if (expr, names) in seen:
+            continue
+        seen.add((expr, names))
+        outer = (walked, names)
+        match expr:
+            case Load(tensor=tensor, indices=indices):
+                for index, own in zip(indices, tensor.shape, strict=True):
+                    extent = walked.get(index) if isinstance(index, Var) else None
+                    if extent is not None and not _is_equal(extent, own):
+                        yield own, extent
+            case Select(cond=cond):
+                guarded = variables(cond)
+                walked = {v: extent for v, extent in walked.items() if v not in guarded}
+                names = frozenset(walked)
+        pending.extend((child, walked, names) for child in reversed(expr.children()))
+        if isinstance(expr, Select):  # always evaluated: nothing guards it
+            pending.append((expr.cond, *outer))
 
 
 def _is_equal(extent: Dim, own: Dim) -> bool:
