@@ -71,7 +71,7 @@ def slice_at(x: Tensor, bounds: Tensor) -> Tensor:
         places = zip(index, firsts, strides, strict=True)
         return x[tuple(lift(first) + i * (lift(stride) - STEP_BIAS) for i, first, stride in places)]
 
-    return compute([as_dim(c) for c in counts], body, name="slice")
+    return compute([as_dim(c) for c in counts], body, name="slice", partial=True)
 
 
 OPERATORS = (
