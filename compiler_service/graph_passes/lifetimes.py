@@ -16,7 +16,7 @@ from compiler_service.graph_passes.parts import find_parts, find_strides
 from compiler_service.graph_passes.symbols import input_symbols
 from compiler_service.tensor_expr.strides import Strides, span
 from shared_ir.dim import Dim, as_dim, dim_symbols, product
-from shared_ir.expr import Expr, Var
+from shared_ir.expr import Expr, Var, lift, maximum
 from shared_ir.graph import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.types import TensorType
 
@@ -24,8 +24,9 @@ Span = tuple[int, int]
 
 
 def byte_size(type: TensorType, strides: Strides | None = None) -> Dim:
-    """Bytes from the first element of a tensor to its last; types below 8 bits take one byte per element."""
-    return as_dim(span(type.shape, strides) * type.dtype.itemsize)
+    """Bytes from the first element of a tensor to its last, none without elements; types below 8 bits take one byte per element."""
+    elements = span(type.shape, strides)
+    return as_dim((elements if strides is None else maximum(lift(elements), 0)) * type.dtype.itemsize)
 
 
 class Extent(enum.IntEnum):
@@ -91,8 +92,11 @@ class Survey:
         return Home(root, offset, extent)
 
     def size(self, value: Value) -> Dim:
-        """Bytes of ``value`` with the gaps in it."""
-        return byte_size(value.type, self.strides.get(value))
+        """Bytes to set aside for ``value``, which owns its memory: whole rows, so that what has gaps and no rows takes none."""
+        strides = self.strides.get(value)
+        if strides is None:
+            return byte_size(value.type)
+        return product((value.shape[0], strides[0], value.dtype.itemsize))
 
     # -- the walk
 

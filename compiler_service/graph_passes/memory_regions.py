@@ -166,13 +166,17 @@ class Regions:
             return False
         return self._any(self._meet(one, other))
 
+    def counts(self, region: Region) -> bool:
+        """Whether its size is a number of bytes: at least 0."""
+        return region.size is None or not self._any(self.sizes.of(region.size) < 0)
+
     def within(self, inner: Region, outer: Region) -> bool:
-        """Whether all of ``inner`` is in ``outer``."""
+        """Whether all of ``inner`` is in ``outer``; what is empty is everywhere."""
         if inner.place != outer.place or inner.size is None or outer.size is None:
             return False
         first, start = self.sizes.of(inner.offset), self.sizes.of(outer.offset)
         last, end = first + self.sizes.of(inner.size), start + self.sizes.of(outer.size)
-        return not self._any((first < start) | (last > end))
+        return not self._any((first < last) & ((first < start) | (last > end)))
 
     def ends_before(self, one: Region, other: Region) -> bool:
         """Whether ``other`` reaches at least as far as ``one``."""

@@ -286,6 +286,8 @@ class _Verifier:
     def _write(self, state: Contents, value: Value, region: Region, where: str) -> None:
         if region.storage in (Storage.INPUT, Storage.WEIGHT):
             raise fault(f"{where} writes {value} to {region.storage} {region.index}", where)
+        if not self.regions.counts(region):
+            raise fault(f"{where} writes {value}, whose {region.size} bytes may be fewer than none", where)
         if region.storage is Storage.ARENA and not self.regions.within(region, self.arena):
             raise fault(f"{where} writes {value} behind the end of the arena", where)
         self._put(state, value, region)

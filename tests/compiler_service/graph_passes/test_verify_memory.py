@@ -14,6 +14,8 @@ from compiler_service.graph_passes.fold_shapes import FoldShapes
 from compiler_service.graph_passes.fuse import Fuse
 from compiler_service.graph_passes.lifetimes import Home, Survey
 from compiler_service.graph_passes.lower_loops import LowerLoops
+from compiler_service.graph_passes.pad_rows import PadRows
+from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.place_parts import PlaceParts
 from compiler_service.graph_passes.plan_memory import Placement, plan_memory
 from compiler_service.graph_passes.separate_outputs import SeparateOutputs
@@ -26,7 +28,7 @@ from shared_ir.plan import Branch, Copy, Launch, Repeat, Reserve, Step, Storage,
 N = Var("n")
 
 
-def planned(text: str, *more: PlaceParts) -> Planned:
+def planned(text: str, *more: Pass) -> Planned:
     return Planned.of(run_passes(graph(text), LowerLoops(), FoldShapes(), Fuse(merge=False), SeparateOutputs(), *more))
 
 
@@ -101,6 +103,30 @@ def test_sizes_that_overlap_for_some_inputs_only() -> None:
 def test_memory_behind_the_end_of_the_arena() -> None:
     found = planned(CHAIN)
     refused(Planned.of(found.graph, replace(found.memory, arena_size=as_dim(N * 32))), r"writes %\w.* behind the end")
+
+
+def test_sizes_below_none() -> None:
+    found = planned(CHAIN)
+    moved = {n: replace(found.place(n), size=as_dim(N * 32 - 64), offset=i << 20) for i, n in enumerate("abtuc")}
+    refused(found.moved(**moved), "may be fewer than none")
+
+
+def test_rows_with_gaps_take_nothing_where_there_are_none() -> None:
+    """One byte lives beside rows with gaps, in an arena whose sizes have no common unit."""
+    text = """
+    graph main(%x: float32[n, 4], %h: float32[n, 4, k], %v: float32[4, 16], %w: float32[16, 4], %p: int64[]) -> (%y, %z, %u) {
+      const %two: int64[] = [2]
+      %q: bool[] = Equal(%p, %two)
+      %a: float32[n, 16] = MatMul(%x, %v)
+      %y: float32[n, 4] = MatMul(%a, %w)
+      %m: float32[n, 4, k - 1] = MaxPool(%h) {kernel_shape=(2,)}
+      %u: float32[n, 4, k - 1] = Softmax(%m)
+      %z: float32[n, 4] = Where(%q, %y, %x)
+    }
+    """
+    found = planned(text, PadRows(way=1, sets=1, padding=24))
+    assert found.place("q").storage is Storage.ARENA
+    found.verify()
 
 
 def test_a_result_over_an_operand_that_is_read_elsewhere_first() -> None:
