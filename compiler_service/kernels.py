@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,9 +12,10 @@ import numpy as np
 from compiler_service.loop_ir import passes as loop_passes
 from compiler_service.loop_ir.algorithms import algorithm_function
 from compiler_service.loop_ir.ir import Function
+from compiler_service.schedule.analysis import KernelView
 from compiler_service.schedule.lower import lower
 from compiler_service.schedule.packing import Preparation, preparation_of
-from compiler_service.schedule.rules import default_schedule, plain_schedule
+from compiler_service.schedule.rules import PLAIN_RULES, Rule, default_schedule
 from compiler_service.schedule.state import stage_names
 from compiler_service.schedule.steps import Schedule, methods_of
 from compiler_service.tensor_expr.algorithm import AlgorithmDefinition
@@ -52,11 +54,11 @@ class Kernel:
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 
-    def plain_schedule(self, target: Target) -> Schedule:
-        """A schedule that fits where that of the rules does not, for all we know."""
+    def schedule_by(self, rule: Rule, target: Target) -> Schedule | None:
+        """The schedule of ``rule``; None where it does not apply."""
         if isinstance(self.definition, AlgorithmDefinition):
-            return ()
-        return plain_schedule(self.definition.output, self._constants, target)
+            return None
+        return rule(KernelView.of(self.definition.output, self._constants), target)
 
     @property
     def _constants(self) -> frozenset[Tensor]:
@@ -163,9 +165,9 @@ def _built(kernel: Kernel, schedule: Schedule, target: Target, fault: str = "") 
 
 def _plain(kernel: Kernel, target: Target, error: Exception) -> BuiltKernel:
     """``kernel`` after ``error``, which is raised again if the kernel is at fault itself."""
-    try:
-        found = _built(kernel, kernel.plain_schedule(target), target, fault=f"{type(error).__name__}: {error}")
-    except Exception:
+    fault = f"{type(error).__name__}: {error}"
+    found = next(_fitting(kernel, target, fault), None)
+    if found is None:
         raise error from None
     names = ", ".join(kernel.definition.nodes)
     message = (
@@ -173,3 +175,11 @@ def _plain(kernel: Kernel, target: Target, error: Exception) -> BuiltKernel:
     )
     warnings.warn(message, ScheduleFaultWarning, stacklevel=2)
     return found
+
+
+def _fitting(kernel: Kernel, target: Target, fault: str) -> Iterator[BuiltKernel]:
+    for rule in PLAIN_RULES:
+        with suppress(Exception):  # whatever the rule or a step met
+            schedule = kernel.schedule_by(rule, target)
+            if schedule is not None:
+                yield _built(kernel, schedule, target, fault)

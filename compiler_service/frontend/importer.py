@@ -357,6 +357,14 @@ def _unsupported(node: SourceNode) -> IngotError:
             received=node.qualified,
             remedy="Export without custom or vendor operators, or put their definition into the model as a function.",
         )
+    if has_definition(node):
+        return IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR,
+            f"the standard defines {node.op} by other operators, but not for inputs as these",
+            expected="inputs of declared extents, of element types that the definition takes",
+            received="an extent that only the run knows, or another element type",
+            remedy="Declare the extents of the inputs of the model, or compile it for given shapes.",
+        )
     return IngotError(
         ErrorCode.UNSUPPORTED_OPERATOR,
         f"the operator {node.op} is not supported",

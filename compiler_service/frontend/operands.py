@@ -10,6 +10,7 @@ import onnx
 
 from compiler_service.frontend.context import Context
 from compiler_service.frontend.node import SourceNode
+from compiler_service.frontend.schemas import find_schema
 from compiler_service.frontend.scope import Builder, Frame
 from compiler_service.frontend.source import NEWEST_OPSET
 from shared_ir.dim import Dim
@@ -98,7 +99,8 @@ class Operands:
         """The error for a form of the node that has no equivalent."""
         node = self.node
         form = f"{node.op} of opset {node.opset}" if not node.domain else node.op
-        newer = ", or with a newer opset" if not node.domain and node.opset < NEWEST_OPSET else ""
+        latest = find_schema(node.op, node.domain, NEWEST_OPSET)
+        newer = ", or with a newer opset" if latest is not None and latest.since_version > node.opset else ""
         return IngotError(
             ErrorCode.UNSUPPORTED_ATTRIBUTE,
             f"{form} with this {attribute} is not supported",

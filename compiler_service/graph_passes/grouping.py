@@ -9,10 +9,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compiler_service.graph_passes.attributes import int_attribute
+from compiler_service.graph_passes.attributes import int_attribute, text_attribute
 from compiler_service.graph_passes.classify import Access, Classification, Kind
 from compiler_service.graph_passes.dominators import PostDominators, post_dominators
 from compiler_service.graph_passes.layout_state import elements
+from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.graph import Graph, Node, Value, free_values
 
@@ -120,7 +121,10 @@ class Grouping:
         (weights,) = self.nodes[softmax].results
         if len(scores) != 1 or self.nodes[scores[0]].op not in PRODUCTS or rows != weights or columns == weights:
             return
-        if self._fits([source, softmax, target]):
+        kept = (*_summed(self.nodes[scores[0]]), *self.nodes[target].results[0].shape[-1:])
+        if all(isinstance(d, int) for d in kept) and self._fits(
+            [source, softmax, target]
+        ):  # the nest keeps blocks of such rows
             self._merge([source, softmax, target])
 
     # -- a mean and the normalisation of it are one kernel
@@ -219,6 +223,17 @@ class Grouping:
             self.members[first].extend(moved)
             for i in moved:
                 self.leader[i] = first
+
+
+def _summed(product: Node) -> tuple[Dim, ...]:
+    """The extents that a product adds up along; more than those, where its equation has dots."""
+    if product.op == "MatMul":
+        return product.operands[0].shape[-1:]
+    terms, _, output = text_attribute(product, "equation", "").replace(" ", "").partition("->")
+    pairs = list(zip(terms.split(","), product.operands, strict=True))
+    if any(len(term) != v.type.rank for term, v in pairs):
+        return tuple(d for _, v in pairs for d in v.shape)
+    return tuple(d for term, v in pairs for letter, d in zip(term, v.shape, strict=True) if letter not in output)
 
 
 def _is_over_columns(node: Node) -> bool:

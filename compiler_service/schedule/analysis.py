@@ -155,15 +155,17 @@ def one_per_row(state: State) -> frozenset[str]:
     all terms of one read: what is taken off each."""
     wide = [a for a in state.output.compute.axes if a.extent != 1]
     shared = {name for s in reductions(state) for name in _one_for_all_terms(state, s)}
+    said: set[str] = set()
     found: set[str] = set()
     for stage in state.stages.values():
         if stage is state.output or stage.reduction is not None:
             continue
         own = [a for a in stage.compute.axes if a.extent != 1]
         reads = [s for ld in loads(stage.body) if (s := state.stage_of(ld.tensor)) is not None]
-        says = any(s.reduction is not None or s.name in found for s in reads)
+        says = any(s.reduction is not None or s.name in said for s in reads)
         if len(own) < len(wide) and (says or (stage.name in shared and not is_free(stage))):
             found.add(stage.name)
+            said |= {stage.name} if says else set()
     return frozenset(found)
 
 

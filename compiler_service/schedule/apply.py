@@ -8,9 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import reduce
+from typing import TypeAlias
 
 from compiler_service.loop_ir.ir import Scope
 from compiler_service.schedule.interior import padded_part
+from compiler_service.schedule.recomputing import recomputed
 from compiler_service.schedule.replacing import replaced, stage_of_tensor
 from compiler_service.schedule.state import (
     Ahead,
@@ -37,6 +39,7 @@ from compiler_service.schedule.steps import (
     Parallel,
     Peel,
     Prefetch,
+    Recompute,
     Reorder,
     Schedule,
     SkipPadding,
@@ -56,6 +59,8 @@ from compiler_service.tensor_expr.tensor import (
 )
 from shared_ir.expr import Expr, Var, substitute, transform
 from shared_ir.simplify import Simplifier
+
+_Mark: TypeAlias = Unroll | Vectorize | Guard | Overlap | Peel | Stagger
 
 
 def initial_state(output: Tensor) -> State:
@@ -91,18 +96,14 @@ def _check_place(state: State, stage: Stage) -> None:
 
 def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:
     match step:
-        case Split():
-            return state.with_stage(_split(state.stage(step.stage), step))
-        case Reorder():
-            return state.with_stage(_reorder(state.stage(step.stage), step.loops))
-        case Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
-            return state.with_stage(_marked(state.stage(step.stage), step))
-        case Parallel():
-            return state.with_stage(_parallel(state, step))
+        case Split() | Reorder() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
+            return state.with_stage(_with_loops(state, step))
         case Inline():
             return _inline(state, state.stage(step.stage))
         case ComputeAt():
             return _compute_at(state, step)
+        case Recompute():
+            return recomputed(state)
         case CacheWrite():
             return _cache_write(state, state.stage(step.stage))
         case SkipPadding():
@@ -116,6 +117,19 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return _apply_to_argument(state, step, state.transformed.get(argument, argument))
         case _:
             return replaced(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+
+
+def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> Stage:
+    """The stage of ``step`` with other loops."""
+    match step:
+        case Split():
+            return _split(state.stage(step.stage), step)
+        case Reorder():
+            return _reorder(state.stage(step.stage), step.loops)
+        case Parallel():
+            return _parallel(state, step)
+        case Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
+            return _marked(state.stage(step.stage), step)
 
 
 def _apply_to_argument(state: State, step: CacheRead | Pack | Prefetch | FetchNext, argument: Tensor) -> State:
@@ -210,7 +224,7 @@ def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
     return replace(stage, loops=loops)
 
 
-def _marked(stage: Stage, step: Unroll | Vectorize | Guard | Overlap | Peel | Stagger) -> Stage:
+def _marked(stage: Stage, step: _Mark) -> Stage:
     if isinstance(step, Overlap | Peel):
         return _overlapping(stage, step)
     if isinstance(step, Guard | Stagger):

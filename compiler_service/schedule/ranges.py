@@ -39,6 +39,10 @@ Ranges = Mapping[str, Range]
 """By axis name, for the axes of one stage."""
 
 
+def _sum(a: int | None, b: int | None) -> int | None:
+    return None if a is None or b is None else a + b
+
+
 def _divides(expr: Expr) -> bool:
     return isinstance(expr, Binary) and expr.op in _DIVISIONS
 
@@ -128,6 +132,9 @@ class _Standing:
         first = at_base(index, self._ranges)
         distance = self._inside(substitute(index, self._moved) - first)
         low, high = self._inside.interval(distance)
+        known = low is not None and high is not None
+        if not known:
+            low, high = self._reach(index)
         if low is None or high is None:
             return Range(lift(0), extent)
         base, size = self._outside(first + low), high - low + 1
@@ -135,7 +142,21 @@ class _Standing:
             # what is divided depends on where the tile stands: the interval may be too wide
             size = min(size, extent) if isinstance(extent, int) else size
             base = self._within(base, size, extent)
+        if not known and not isinstance(extent, int):
+            return Range(base, as_dim(minimum(lift(size), extent)))
         return Range(base, size, self._limit(index, size))
+
+    def _reach(self, index: Expr) -> Interval:
+        """How far ``index`` may get from where it is at the base, term by term: ``(a + d) // c`` is ``d // c`` further than
+        ``a // c``, rounded up or down."""
+        match index:
+            case Binary(op=BinaryOp.FLOOR_DIV, lhs=lhs, rhs=Const(value=divisor)) if int(divisor) > 0:
+                low, high = self._reach(lhs)
+                return None if low is None else low // int(divisor), None if high is None else -(-high // int(divisor))
+            case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
+                (low, high), (less, more) = self._reach(lhs), self._reach(rhs)
+                return _sum(low, less), _sum(high, more)
+        return self._inside.interval(self._inside(substitute(index, self._moved) - at_base(index, self._ranges)))
 
     def _limit(self, index: Expr, size: int) -> Expr | None:
         """Where the ``size`` elements that ``index`` leads to are behind the limits of its axes, if it steps evenly along them."""

@@ -126,6 +126,17 @@ class Stagger:
 
 
 @dataclass(frozen=True, slots=True)
+class Recompute:
+    """Compute every reduction where it is read, anew for each element that reads it; other stages must be inlined before.
+
+    before: ``T[i] = f(R[g(i)])`` where ``R[j] = sum over k of h(j, k)``
+    after:  ``T[i] = f(R.at[i])`` where ``R.at[i] = sum over k of h(g(i), k)``, computed inside the innermost loop that ``g`` needs
+
+    It fits every kernel, since nothing is kept but single elements, and repeats work without bound.
+    """
+
+
+@dataclass(frozen=True, slots=True)
 class CacheWrite:
     """Accumulate apart from the output: ``stage`` becomes ``stage.acc`` and an output stage that copies it.
 
@@ -325,6 +336,7 @@ Step: TypeAlias = (
     | Parallel
     | Inline
     | ComputeAt
+    | Recompute
     | Stagger
     | CacheWrite
     | CacheRead
@@ -349,6 +361,7 @@ _STEPS: dict[str, type[Any]] = {
     "parallel": Parallel,
     "compute_inline": Inline,
     "compute_at": ComputeAt,
+    "recompute": Recompute,
     "stagger": Stagger,
     "cache_write": CacheWrite,
     "cache_read": CacheRead,

@@ -23,7 +23,7 @@ from shared_ir.artifact import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.oracle.case import Array, Case
 from tests.oracle.limits import limit_of, looser, unreliable
-from tests.oracle.vote import TOLERANCES, agree, difference
+from tests.oracle.vote import TOLERANCES, agree, difference, each_agrees
 
 FAULTS = (ErrorCode.COMPILER_FAULT, ErrorCode.INTERNAL)
 Answer = list[Array] | None
@@ -120,6 +120,8 @@ def _compare(case: Case, own: list[Array], opinion: dict[str, Answer], where: st
         return
     both = list(answers.values())
     kind = "alone" if len(both) < 2 else "wrong" if agree(*both, case.pointwise, loosest) else "disputed"
+    if kind == "disputed" and each_agrees(own, both, case.pointwise, loosest):
+        return
     detail = "; ".join(f"{n}: {difference(own, a, case.pointwise, loosest)}" for n, a in answers.items())
     verdict.findings.append(Finding(kind, where, detail))
 

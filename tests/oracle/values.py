@@ -24,23 +24,25 @@ def drawn_array(
 ) -> Array:
     """An array of ``shape``.
 
-    ``values``: ``tame`` (between ``low`` and ``high``), ``any`` (tame, or with special values when the style says so),
-    ``distinct`` (no two equal, exactly representable). ``style`` below 6 is tame.
+    ``values``: ``tame`` (between ``low`` and ``high``), ``any`` (tame, or with special values when the style says so), ``numbers``
+    (any but NaN), ``distinct`` (no two equal, exactly representable). ``style`` below 6 is tame.
     """
     kind = np.dtype(dtype)
     size = int(np.prod(shape, dtype=np.int64))
+    extreme = values in ("any", "numbers") and style >= 6
     if kind == np.bool_:
         return numbers.integers(0, 2, shape).astype(np.bool_)
     if values == "distinct":
         return (numbers.permutation(np.arange(size)).reshape(shape) - size // 2).astype(kind)
     if kind.kind in "iu":
-        return _integers(numbers, shape, kind, low, high, values == "any" and style >= 6)
+        return _integers(numbers, shape, kind, low, high, extreme)
     tame = (
         numbers.uniform(low, high, shape) if style % 2 else numbers.integers(int(8 * low), int(8 * high) + 1, shape) / 8
     )
     array = np.asarray(tame).clip(low, high).astype(kind)
-    if values == "any" and style >= 6 and size:
-        pool = (*_SPECIAL, *(_LARGE if style == 7 and kind.itemsize >= 4 else ()))
+    if extreme and size:
+        special = _SPECIAL if values == "any" else _SPECIAL[1:]
+        pool = (*special, *(_LARGE if style == 7 and kind.itemsize >= 4 else ()))
         chosen = numbers.random(shape) < 0.6
         array = np.where(chosen, numbers.choice(np.array(pool), shape).astype(kind), array)
     return array

@@ -35,6 +35,19 @@ def close(a: Array, b: Array, pointwise: bool = False, loosest: float = 0.0) -> 
     return bool(np.all(np.abs(x - y) <= tolerance * scale))
 
 
+def each_agrees(
+    own: Sequence[Array], others: Sequence[Sequence[Array]], pointwise: bool = False, loosest: float = 0.0
+) -> bool:
+    """Whether each element agrees with one of the answers, where these part: one is right here, the other there."""
+    if any([(a.shape, a.dtype) for a in own] != [(a.shape, a.dtype) for a in answer] for answer in others):
+        return False
+    columns = zip(own, zip(*others, strict=True), strict=True)
+    return all(
+        bool(np.logical_and.reduce([_apart(a, b, pointwise, loosest) for b in answers]).sum() == 0)
+        for a, answers in columns
+    )
+
+
 def difference(own: Sequence[Array], other: Sequence[Array], pointwise: bool = False, loosest: float = 0.0) -> str:
     """Where the outputs part: type, shape and a few elements of both."""
     if len(own) != len(other):
@@ -52,6 +65,7 @@ def difference(own: Sequence[Array], other: Sequence[Array], pointwise: bool = F
 
 
 def _apart(a: Array, b: Array, pointwise: bool, loosest: float) -> Array:
+    """Of each element, whether it differs."""
     scale = 1.0 if pointwise or a.dtype.kind not in "f" else max(1.0, float(np.abs(b[np.isfinite(b)]).max(initial=0)))
     flat = [
         not close(np.array([x / scale]).astype(a.dtype), np.array([y / scale]).astype(a.dtype), pointwise, loosest)

@@ -245,7 +245,9 @@ def second_class(chain: Chain, scores: str, *, is_probability: bool) -> str:
 
 
 def post_transformed(chain: Chain, scores: str, count: int) -> str:
-    match chain.attribute("post_transform", "NONE"):
+    """``count`` scores of each row, transformed; a single one only by PROBIT, as ONNX Runtime has it."""
+    transform = chain.attribute("post_transform", "NONE")
+    match "NONE" if count == 1 and transform in ("LOGISTIC", "SOFTMAX", "SOFTMAX_ZERO") else transform:
         case "NONE":
             return scores
         case "LOGISTIC":

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 
-from compiler_service.schedule.analysis import KernelView, inlined
+from compiler_service.schedule.analysis import KernelView, accumulated, inlined
 from compiler_service.schedule.rules.attention import attention_candidates, attention_schedule
 from compiler_service.schedule.rules.blocks import block_schedule
 from compiler_service.schedule.rules.byte_dots import byte_dot_candidates, byte_dot_schedule
@@ -24,7 +24,7 @@ from compiler_service.schedule.rules.row import row_schedule
 from compiler_service.schedule.rules.strassen import strassen_schedule
 from compiler_service.schedule.rules.window import window_schedule
 from compiler_service.schedule.rules.winograd import winograd_schedule
-from compiler_service.schedule.steps import Schedule
+from compiler_service.schedule.steps import Parallel, Recompute, Schedule
 from compiler_service.tensor_expr.tensor import Tensor
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.target import Target
@@ -82,10 +82,17 @@ def default_schedule(
     raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
 
 
-def plain_schedule(output: Tensor, constants: frozenset[Tensor], target: Target) -> Schedule:
-    """A schedule that asks little of the kernel, for one that the schedule of its rule does not fit."""
-    kernel = KernelView.of(output, constants)
-    return row_schedule(kernel, target) or inlined(kernel.state)
+def each_by_itself(kernel: KernelView, target: Target) -> Schedule:
+    """One element of the output after the other, each with all that it needs."""
+    steps = accumulated(kernel)
+    steps += inlined(kernel.after(steps))
+    output = kernel.after(steps).output
+    tasks = tuple(a.name for a in output.compute.axes[:1])
+    return (*steps, Recompute(), *((Parallel(output.name, tasks),) if tasks else ()))
+
+
+PLAIN_RULES: tuple[Rule, ...] = (row_schedule, each_by_itself)
+"""What a kernel is compiled with where the schedule of its rule does not fit it. The last fits every kernel."""
 
 
 def candidate_schedules(

@@ -10,7 +10,8 @@ from compiler_service.tensor_expr.operator import Operator
 from compiler_service.tensor_expr.refusal import unsupported_attribute
 from compiler_service.tensor_expr.scalar import absolute, exp, exp_minus_one, sigmoid, softplus, tanh
 from compiler_service.tensor_expr.tensor import Tensor
-from shared_ir.expr import Expr, maximum, minimum, select
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, cast, maximum, minimum, select
 
 
 def relu(x: Tensor) -> Tensor:
@@ -94,7 +95,15 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 
 
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
-    return elementwise("shrink", lambda v: select(v < -lambd, v + bias, select(v > lambd, v - bias, 0)), x)
+    """Integers move by a ``bias`` with a fraction, and are cut and wrap around then, as in ONNX Runtime and the reference."""
+
+    def moved(v: Expr) -> Expr:
+        return select(v < -lambd, v + bias, select(v > lambd, v - bias, 0))
+
+    def body(v: Expr) -> Expr:
+        return cast(cast(moved(cast(v, DType.FLOAT64)), DType.INT64), v.dtype) if v.dtype.is_integer else moved(v)
+
+    return elementwise("shrink", body, x)
 
 
 def clip(x: Tensor, low: Tensor | None = None, high: Tensor | None = None) -> Tensor:

@@ -120,7 +120,7 @@ def _fitting(parameters: Sequence[Tensor | None], x: Tensor, axis: int, block_si
         else:
             expected = "a number, a vector, or with block_size a tensor of as many axes"
             raise mismatch("a quantisation parameter does not fit", expected, f"[{dims_text(parameter.shape)}]")
-    sizes = [1 if _is_single(p) else p.shape[0] for p in parameters if p is not None and p.rank <= 1]
+    sizes = [p.shape[0] for p in parameters if p is not None and p.rank == 1 and not _is_single(p)]
     if any(isinstance(size, Expr) for size in sizes):
         found += [(size, sizes[0]) for size in sizes[1:]]
     return must_equal(*found)
@@ -136,7 +136,7 @@ def dequantize_linear(
     output_dtype: DType | None = None,
 ) -> Tensor:
     """``(x - zero_point) * scale``"""
-    axis = 0 if _is_single(scale) else normal_axis(axis, x.rank)
+    axis = 0 if _is_single(scale) or x.rank == 1 else normal_axis(axis, x.rank)  # a vector has no other
     kind = output_dtype or scale.dtype
     wide = arithmetic_dtype(kind)
     exact = DType.INT32 if x.dtype.is_integer else wide
@@ -166,7 +166,7 @@ def quantize_linear(
     kind = zero_point.dtype if zero_point is not None else output_dtype or DType.UINT8
     if not kind.is_integer and kind not in _FLOAT8 and kind is not DType.FLOAT4E2M1:
         raise unsupported_dtype("the output of QuantizeLinear", kind, "integers of at most 16 bits, float8 or float4")
-    axis = 0 if _is_single(scale) else normal_axis(axis, x.rank)
+    axis = 0 if _is_single(scale) or x.rank == 1 else normal_axis(axis, x.rank)  # a vector has no other
     wide = arithmetic_dtype(precision or scale.dtype)
     pairs = _fitting((scale, zero_point), x, axis, block_size)
 

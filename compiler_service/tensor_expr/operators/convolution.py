@@ -58,10 +58,9 @@ def _kernel(x: Tensor, w: Tensor, kernel_shape: Ints | None, open: bool) -> tupl
     if w.rank != x.rank:
         raise mismatch("the weights of a convolution do not fit", f"{x.rank} axes", f"[{dims_text(w.shape)}]")
     if not open and not all(isinstance(d, int) for d in sizes):
-        raise mismatch(
-            "the weights of this convolution have a size that only the run knows",
-            "a static kernel, or the attribute kernel_shape",
-            f"[{dims_text(w.shape)}]",
+        expected = "weights of a static size, or the size of the kernel in this attribute"
+        raise unsupported_attribute(
+            "kernel_shape", expected, f"weights [{dims_text(w.shape)}], which only the run knows"
         )
     if kernel_shape is not None and kernel_shape != sizes:
         raise unsupported_attribute("kernel_shape", dims_text(sizes), str(kernel_shape))

@@ -157,12 +157,16 @@ def layer_normalization(
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Normalised over all axes from ``axis`` on; also the mean and the reciprocal of the standard deviation."""
     axes = range(normal_axis(axis, x.rank), x.rank)
-    stashed = converted(x, stash_type)
-    standard, mean, deviation = _standardised(stashed, axes, epsilon)
+    standard, mean, deviation = _standardised(_stashed(x, stash_type), axes, epsilon)
     scaled = elementwise("scaled", lambda v, s: v * cast(s, v.dtype), standard, scale, shape=x.shape)
     if bias is not None:
         scaled = elementwise("layer_normalization", lambda v, b: v + cast(b, v.dtype), scaled, bias, shape=x.shape)
-    return converted(scaled, x.dtype), mean, deviation
+    return converted(scaled, x.dtype), converted(mean, stash_type), converted(deviation, stash_type)
+
+
+def _stashed(x: Tensor, stash_type: DType) -> Tensor:
+    """``x`` in the type that its moments are computed in: never a narrower one, as in ONNX Runtime."""
+    return x if x.dtype is DType.FLOAT64 else converted(x, stash_type)
 
 
 def rms_normalization(
@@ -170,7 +174,7 @@ def rms_normalization(
 ) -> Tensor:
     """``x / sqrt(mean(x * x) + epsilon) * scale`` over all axes from ``axis`` on."""
     axes = range(normal_axis(axis, x.rank), x.rank)
-    stashed = converted(x, stash_type)
+    stashed = _stashed(x, stash_type)
     square = mean_of(reduced(ReduceOp.SUM, stashed, axes, "sum_square", lambda v: v * v), x, axes, "mean_square")
     inverse = elementwise("inverse_root", lambda v: rsqrt(v + epsilon), square)
     normal = elementwise("normal", lambda v, i: v * i, stashed, inverse)
@@ -208,7 +212,7 @@ def group_normalization(
     n, channels, *spatial = x.shape
     if num_groups < 1 or (isinstance(channels, int) and channels % num_groups):
         raise unsupported_attribute("num_groups", f"a divisor of {channels}", str(num_groups))
-    grouped = reshaped(converted(x, stash_type), (n, num_groups, channels // num_groups, *spatial))
+    grouped = reshaped(_stashed(x, stash_type), (n, num_groups, channels // num_groups, *spatial))
     standard, _, _ = _standardised(grouped, range(2, grouped.rank), epsilon)
     return _per_channel(reshaped(standard, x.shape), scale, bias, x, channel=1)
 

@@ -21,7 +21,7 @@ def _value(b: Builder, op: str, shape: Shape, index: int = 0) -> tuple[str, np.d
 def transpose(b: Builder, op: str) -> None:
     shape = b.shape(0, 5)
     x, _ = _value(b, op, shape)
-    b.out(b.node(op, x, perm=None if b.draw.rarely() else b.draw.order(len(shape))))
+    b.out(b.node(op, x, perm=None if not shape or b.draw.rarely() else b.draw.order(len(shape))))
 
 
 @family("Reshape")
