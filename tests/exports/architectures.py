@@ -44,6 +44,10 @@ _NOT_TRACED = (
     "starcoder2", "smollm3",
 )  # fmt: skip
 """What the exporter that traces cannot follow: how transformers makes their masks."""
+_ONLY = {**dict.fromkeys(_NOT_TRACED, "dynamo"), "fnet": "dynamo"} | dict.fromkeys(
+    ("funnel", "rwkv", "marian"), "trace"
+)
+"""By name the one exporter that can: the other lacks an operator, or takes a size for fixed or for decided by data."""
 
 
 def _tokens(name: str, config: str, model: str, **more: Any) -> Exported:
@@ -58,7 +62,7 @@ def _tokens(name: str, config: str, model: str, **more: Any) -> Exported:
     def inputs(size: int) -> tuple[Tensor, ...]:
         return (torch.randint(3, 96, (size, 3 * size + 2)),)
 
-    return Exported(name, make, inputs, [_TOKENS], exporter="dynamo" if name in _NOT_TRACED else "")
+    return Exported(name, make, inputs, [_TOKENS], exporter=_ONLY.get(name, ""))
 
 
 def _pixels(name: str, config: str, model: str, side: int = 32, **more: Any) -> Exported:
@@ -86,6 +90,10 @@ def _vision(name: str, make: Callable[..., nn.Module], side: int = 64, **more: A
     return Exported(f"vision-{name}", made, lambda size: (torch.randn(size, 3, side, side),), [_BATCH])
 
 
+def _densenet(weights: None, **more: Any) -> nn.Module:
+    return vision.DenseNet(growth_rate=4, block_config=(2, 2), num_init_features=8, **more)
+
+
 _GPT = {"n_embd": 32, "n_layer": 2, "n_head": 4, "n_positions": 64, "vocab_size": 97}
 _KV: Mapping[str, Any] = {"num_key_value_heads": 2}
 
@@ -103,7 +111,7 @@ LANGUAGE = (
             num_hidden_layers=None),
     _tokens("fnet", "FNetConfig", "FNetModel"), _tokens("roformer", "RoFormerConfig", "RoFormerModel", embedding_size=32),
     _tokens("modernbert", "ModernBertConfig", "ModernBertModel", pad_token_id=0, reference_compile=False),
-    _tokens("longformer", "LongformerConfig", "LongformerModel", attention_window=4),
+    _tokens("ernie", "ErnieConfig", "ErnieModel"),
     _tokens("ibert", "IBertConfig", "IBertModel"), _tokens("rembert", "RemBertConfig", "RemBertModel", input_embedding_size=16),
     _tokens("gpt2", "GPT2Config", "GPT2Model", **_GPT), _tokens("gpt_neo", "GPTNeoConfig", "GPTNeoModel", num_layers=2, num_heads=4,
             attention_types=[[["global", "local"], 1]]),
@@ -159,11 +167,11 @@ _MORE: dict[str, dict[str, Any]] = {
     "mixer_s32_224": {"img_size": 64},
 }
 CLASSIFIERS = (
-    *(_timm(name, **_MORE.get(name, {})) for name in _TIMM),
+    *(_timm(name, exporter="dynamo" if name == "test_vit4" else "", **_MORE.get(name, {})) for name in _TIMM),
     _timm("levit_128s", 224),
     _vision("squeezenet1_1", vision.squeezenet1_1), _vision("shufflenet_v2_x0_5", vision.shufflenet_v2_x0_5),
     _vision("mobilenet_v3_small", vision.mobilenet_v3_small), _vision("mnasnet0_5", vision.mnasnet0_5),
-    _vision("densenet", vision.densenet121, growth_rate=4, block_config=(2, 2), num_init_features=8),
+    _vision("densenet", _densenet),
     _vision("googlenet", vision.googlenet, init_weights=False, aux_logits=False), _vision("resnet18", vision.resnet18),
     _vision("mobilenet_v2", vision.mobilenet_v2, width_mult=0.25), _vision("efficientnet_b0", vision.efficientnet_b0),
 )  # fmt: skip
