@@ -30,7 +30,7 @@ from compiler_service.frontend.inference import tensor_type
 from compiler_service.frontend.limits import exceeded
 from compiler_service.frontend.node import SourceNode, domain_name
 from compiler_service.frontend.objects import Objects, declared_type, is_object
-from compiler_service.frontend.operand_checks import check_operands
+from compiler_service.frontend.operand_checks import CHECKED_BEFORE, check_adapted, check_operands
 from compiler_service.frontend.operand_shapes import check_shapes
 from compiler_service.frontend.operands import Operands
 from compiler_service.frontend.order import describe, in_order
@@ -179,6 +179,8 @@ class GraphImporter:
             return
         if node.domain:
             check_shapes(node, frame, builder)
+        elif node.qualified in CHECKED_BEFORE:
+            check_adapted(Nodes(node, builder, self.context), self.operands(node, frame), node.attributes)
         operands = Operands(self.context, frame, builder, node)
         for adapted in adapt(node, operands):
             self.newest(adapted, frame, builder)

@@ -107,11 +107,11 @@ def _from_start(operand: Operand, rank: int) -> Result:
     return axes, tuple(k + rank if isinstance(k, int) and k < 0 else k for k in known)
 
 
-_REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
+REDUCTIONS = ("L1", "L2", "LogSum", "LogSumExp", "Max", "Mean", "Min", "Prod", "Sum", "SumSquare")
 
 NORMALISERS: Mapping[tuple[str, int], Normaliser] = MappingProxyType(
     {
-        **{(f"Reduce{kind}", 1): axes_from_start for kind in _REDUCTIONS},
+        **{(f"Reduce{kind}", 1): axes_from_start for kind in REDUCTIONS},
         ("Squeeze", 1): axes_from_start,
         ("Unsqueeze", 1): new_axes_from_start,
         ("CumSum", 1): axes_from_start,

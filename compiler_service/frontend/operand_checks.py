@@ -12,10 +12,11 @@ from types import MappingProxyType
 from compiler_service.frontend.conditions import append_check
 from compiler_service.frontend.defining import Nodes
 from compiler_service.frontend.index_ranges import IndexRanges, Range, is_at_least
+from compiler_service.frontend.normalising import REDUCTIONS
 from compiler_service.tensor_expr.assumptions import Assumption
 from shared_ir.dim import Dim, as_dim, dim_text, dims_text, product
 from shared_ir.dtype import DType
-from shared_ir.expr import lift
+from shared_ir.expr import Expr, lift
 from shared_ir.graph import DEFINE_OP, Attribute, Value
 
 _Check = Callable[[Nodes, Sequence["Value | None"], Mapping[str, Attribute]], None]
@@ -26,6 +27,11 @@ def check_operands(nodes: Nodes, inputs: Sequence[Value | None], attributes: Map
     check = _CHECKS.get(nodes.source.qualified)
     if check is not None:
         check(nodes, inputs, attributes)
+
+
+def check_adapted(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """Nodes that check the operands of one of :data:`CHECKED_BEFORE`."""
+    CHECKED_BEFORE[nodes.source.qualified](nodes, inputs, attributes)
 
 
 def _require(nodes: Nodes, count: Value, message: str) -> None:
@@ -93,6 +99,15 @@ def _along_first(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mappi
         _positions(nodes, indices, data.shape[first : first + depth], data)
 
 
+def _regions(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The first column of the second operand holds positions in the batch, as floats."""
+    data, rois = inputs[:2]
+    if data is not None and rois is not None:
+        column = nodes.node("Gather", rois, nodes.scalar(0), axis=1)
+        message = f"images beyond the batch of '{data.name}' of extent {dim_text(data.shape[0])}"
+        _bounded(nodes, nodes.node("Cast", column, to=DType.INT64), as_dim(lift(data.shape[0]) - 1), message)
+
+
 def _images(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
     """The third operand holds positions in the batch."""
     data, indices = inputs[0], inputs[2]
@@ -157,6 +172,27 @@ def _is_within(found: Range | None, extent: Dim) -> bool:
         return False
     is_natural = is_at_least(found.least, 0) or is_at_least(lift(found.least) + extent, 0)
     return is_natural and is_at_least(lift(extent) - 1, found.most)
+
+
+# -- axes
+
+
+def _axes(more: bool = False) -> _Check:
+    """The second operand holds numbers of axes of the first, or, with ``more``, of a result that has one more for each."""
+
+    def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+        data, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+        elements = nodes.elements(axes)
+        if data is None or axes is None or elements is None:
+            return
+        rank = data.type.rank + (len(elements) if more else 0)
+        for element in elements:
+            if isinstance(element, Expr) and not is_at_least(rank - 1, element):
+                _state(
+                    nodes, Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
+                )
+
+    return check
 
 
 # -- lengths and first positions, which are not counted from the end
@@ -235,8 +271,28 @@ def _bounded(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
     _require(nodes, nodes.node("ingot.CountOutside", operand, extents=(extent,), natural=1), message)
 
 
+def _taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The second operand says how many elements of an axis of the first are taken."""
+    data, count, axis = inputs[0], inputs[1] if len(inputs) > 1 else None, attributes.get("axis", -1)
+    if data is None or count is None or not isinstance(axis, int) or not -data.type.rank <= axis < data.type.rank:
+        return
+    extent, known = data.shape[axis], nodes.elements(count)
+    message = f"more elements than there are along an axis of '{data.name}', or less than none"
+    taken = known[0] if known is not None and len(known) == 1 else None
+    if taken is None or not is_at_least(taken, 0):
+        _bounded(nodes, count, extent, message)
+    elif not is_at_least(extent, taken):
+        _state(nodes, Assumption(extent, taken, lower=True), message)
+
+
+CHECKED_BEFORE: Mapping[str, _Check] = MappingProxyType({"TopK": _taken})
+"""Operators that others are about to take the place of."""
+
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
     {
+        **{f"Reduce{kind}": _axes() for kind in REDUCTIONS},
+        **dict.fromkeys(("CumSum", "CumProd", "Squeeze"), _axes()),
+        "Unsqueeze": _axes(more=True),
         "Div": _divisor,
         "Mod": _divisor,
         "Gather": _along_axis(1),
@@ -245,6 +301,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "GatherND": _along_first,
         "GRU": _lengths(4, _steps_axis),
         "LSTM": _lengths(4, _steps_axis),
+        "MaxRoiPool": _regions,
         "MaxUnpool": _unpooled,
         "RNN": _lengths(4, _steps_axis),
         "ReverseSequence": _lengths(1, _time_axis),

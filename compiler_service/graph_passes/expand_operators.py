@@ -1,4 +1,4 @@
-"""Operators that are graphs of others: recurrent ones, and those whose result has a size that depends on data."""
+"""Operators that are graphs of others at every level: recurrent ones, and MaxUnpool, whose elements may go to other images."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import ClassVar
 from compiler_service.graph_passes.expand_recurrent import recurrent_rules
 from compiler_service.graph_passes.pass_manager import Pass
 from compiler_service.graph_passes.rewrite import rewrite
+from compiler_service.graph_passes.rules_sequential import UNPOOLED
 from compiler_service.graph_passes.symbols import fresh_symbols
 from shared_ir.graph import Graph, walk_graphs
 
@@ -18,7 +19,7 @@ class ExpandOperators(Pass):
     level: ClassVar[int] = 0
 
     def run(self, graph: Graph) -> Graph:
-        rules = recurrent_rules(fresh_symbols(graph))
+        rules = (*recurrent_rules(fresh_symbols(graph)), UNPOOLED)
         expanded = {op for r in rules for op in r.ops}
         if not any(n.op in expanded for g in walk_graphs(graph) for n in g.nodes):
             return graph

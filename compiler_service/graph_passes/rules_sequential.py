@@ -66,5 +66,6 @@ SEQUENTIAL_RULES: tuple[Rule, ...] = (
     rule("CumSum CumProd", _cumulative),  # y[i] = y[i - 1] + x[i]
     rule("ScatterElements", _scatter_elements),  # y = x; y[.., i[.., k, ..], ..] = u[.., k, ..] for each k
     rule("ScatterND", _scatter_slices),  # y = x; y[i[k]] = u[k] for each k
-    rule("MaxUnpool", _unpool),  # ScatterND(0, i, x)
 )
+
+UNPOOLED = rule("MaxUnpool", _unpool)  # ScatterND(0, i, x)

@@ -68,18 +68,17 @@ def permutations(loads: Iterable[BufferLoad], define: Callable[[Expr], VectorVar
     replaced: dict[Expr, Expr] = {}
     for stretch, picks in stretches.items():
         first = simplify(stretch.base + stretch.start)
-        lanes = _read_lanes(stretch, picks, first)
+        inside = _is_inside(stretch, first)
+        lanes = stretch.lanes if inside else _read_lanes(stretch, picks)
         if lanes > 1:
-            row = define(BufferLoad(stretch.buffer, (Ramp(first, Const(1), lanes),), stretch.mask))
+            mask = None if inside else stretch.mask  # of lanes, not of places: it hides what other lanes pick
+            row = define(BufferLoad(stretch.buffer, (Ramp(first, Const(1), lanes),), mask))
             replaced |= {pick.load: Shuffle(row, row, pick.order()) for pick in picks}
     return replaced
 
 
-def _read_lanes(stretch: _Stretch, picks: Sequence[_Pick], first: Expr) -> int:
-    """How much of ``stretch`` may be loaded for ``picks``, from ``first`` on: what is known to exist, or a part of a vector whose
-    ends they read; 0 where that is not enough."""
-    if _is_inside(stretch, first):
-        return stretch.lanes
+def _read_lanes(stretch: _Stretch, picks: Sequence[_Pick]) -> int:
+    """How much of ``stretch`` may be loaded for ``picks``: a part of a vector whose ends they read; 0 where that is not enough."""
     read = {p for pick in picks for p, wanted in zip(pick.places, pick.wanted, strict=True) if wanted}
     last = max(read)
     if 0 not in read:

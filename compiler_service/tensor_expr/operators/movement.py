@@ -33,7 +33,7 @@ from shared_ir.expr import (
     minimum,
     select,
 )
-from shared_ir.simplify import simplify
+from shared_ir.simplify import simplify, unbounded
 
 _FAR = 2**31 - 1
 """Exporters write any bound at least this large for "to the end"."""
@@ -80,18 +80,19 @@ def concat(*tensors: Tensor, axis: int) -> Tensor:
 def split(
     x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
-    """Without sizes, ``num_outputs`` equal parts, the last one smaller when they do not come out even."""
+    """Without sizes, ``num_outputs`` equal parts, the last ones smaller when they do not come out even."""
     axis = normal_axis(axis, x.rank)
     extent = x.shape[axis]
+    assumes: Sequence[tuple[Dim, Dim]] = ()
     if sizes is not None:
         parts = known_dims(sizes, "split")
+        offsets = [as_dim(sum(parts[:part], lift(0))) for part in range(len(parts) + 1)]
+        assumes = [] if offsets[-1] == extent else [(extent, offsets[-1])]
     elif num_outputs is not None:
-        part = as_dim(ceil_div(extent, num_outputs))
-        parts = (part,) * (num_outputs - 1) + (as_dim(extent - part * (num_outputs - 1)),)
+        parts = _equal_parts(extent, num_outputs)
+        offsets = [as_dim(lift(parts[0]) * i) for i in range(num_outputs)]
     else:
         raise unsupported_attribute("num_outputs", "a number, or the input split", "neither")
-    offsets = [as_dim(sum(parts[:part], lift(0))) for part in range(len(parts) + 1)]
-    assumes = [] if offsets[-1] == extent else [(extent, offsets[-1])]
 
     def window(offset: Dim, size: Dim) -> Tensor:
         shape = replaced(x.shape, axis, size)
@@ -100,6 +101,17 @@ def split(
         )
 
     return tuple(window(offset, size) for offset, size in zip(offsets, parts, strict=False))
+
+
+def _equal_parts(extent: Dim, count: int) -> tuple[Dim, ...]:
+    """``count`` parts of ``ceil(extent / count)``, as long as there are elements."""
+    part = as_dim(ceil_div(extent, count))
+    last = as_dim(extent - lift(part) * (count - 1))
+    low, _ = unbounded().interval(lift(last))
+    if count <= 2 or (low is not None and low >= 0):
+        return (*(part,) * (count - 1), last)
+    left = (extent - lift(part) * i for i in range(1, count))
+    return (part, *(as_dim(maximum(minimum(each, part), 0)) for each in left))
 
 
 def slice_(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, steps: Tensor | None = None) -> Tensor:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from loop_checks import ZERO, N, outputs
 from loop_programs import FLOAT, SERIAL, UNROLLED, VECTORIZED, load, loops, store
 
@@ -191,6 +193,35 @@ def test_nothing_is_read_behind_what_was_asked_for() -> None:
     (value,) = (s.value for s in walk_statements(flat.body) if isinstance(s, Store))
     assert isinstance(value, BufferLoad)
     assert not isinstance(value.indices[0], Ramp)
+
+
+@settings(deadline=None, max_examples=150)
+@given(
+    size=st.sampled_from([4, 8, 16]),
+    wanted=st.integers(1, 16),
+    stride=st.integers(1, 4),
+    group=st.integers(1, 6),
+    first=st.integers(0, 3),
+    more=st.integers(0, 40),
+    known=st.booleans(),
+)
+def test_masked_lanes_pick_what_they_would(
+    size: int, wanted: int, stride: int, group: int, first: int, more: int, known: bool
+) -> None:
+    """Of lanes that want something, each picks its element, whatever of the stretch that lies in other lanes is known to exist."""
+    wanted = min(wanted, size)
+    lane = C // group * group * stride + C % group * stride + first
+    length = (wanted - 1) * stride + first + 1 + more
+    row = lift(0) if known else T
+    x, y = Buffer("x", FLOAT, (2, length) if not known else (length,)), Buffer("y", FLOAT, (2, size))
+    index = (lane,) if known else (row, lane)
+    value = BufferLoad(x, index, wanted > C)
+    nest = loops(Store(y, (row, C), value, wanted > C), (C, size, VECTORIZED))
+    function = Function("picked", (x, y), (N,), T, 2, nest)
+    flat = run(function)
+    verify(flat, flat=True)
+    for before, after in zip(outputs(function, {"n": 1}), outputs(flat, {"n": 1}), strict=True):
+        np.testing.assert_array_equal(before, after)
 
 
 def _values(statement: object) -> list[Expr]:
