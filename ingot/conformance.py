@@ -28,6 +28,8 @@ import onnx
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner, _normalize_tensor
 
+from compiler_service.fallback import OptimisationFaultWarning
+from compiler_service.kernels import ScheduleFaultWarning
 from ingot.conformance_known import KNOWN
 from shared_ir.errors import Blame, IngotError
 from shared_ir.files import write_atomically
@@ -134,6 +136,8 @@ def _serve(cases: Sequence[tuple[str, _Case]], pipe: Connection, other: Connecti
     os.dup2(null, 1)
     os.dup2(null, 2)
     warnings.simplefilter("ignore")
+    for fault in (OptimisationFaultWarning, ScheduleFaultWarning):  # a case passes as it is compiled, or not at all
+        warnings.simplefilter("error", fault)
     while True:
         try:
             index = pipe.recv()
