@@ -69,7 +69,7 @@ def probit(x: Tensor) -> Tensor:
 
 
 def tree_scores(leaves: Tensor, weights: Tensor, *, aggregate: str = "SUM") -> Tensor:
-    """``[n, targets]``: over all trees, the weights ``[nodes, targets]`` of the leaves."""
+    """``[n, targets]``: over all trees, the weights ``[nodes, targets]`` of the leaves; 0 for a target that none of them has one for."""
     if aggregate not in _AGGREGATES:
         raise unsupported_attribute("aggregate_function", ", ".join(_AGGREGATES), aggregate)
     op = _AGGREGATES[aggregate]
@@ -78,7 +78,10 @@ def tree_scores(leaves: Tensor, weights: Tensor, *, aggregate: str = "SUM") -> T
         return weights[cast(leaves[n, tree], DType.INT64), target]
 
     total = reduce(op, (leaves.shape[0], weights.shape[1]), [leaves.shape[1]], term, name="tree_scores")
-    if aggregate != "AVERAGE":
+    if aggregate in ("MIN", "MAX"):
+        neutral = neutral_weight(aggregate)
+        return elementwise("known", lambda v: select(equal(v, neutral), lift(0, v.dtype), v), total)
+    if aggregate == "SUM":
         return total
     count = lift(leaves.shape[1])
     return elementwise("average", lambda v: v / cast(count, v.dtype), total)
