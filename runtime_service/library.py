@@ -270,7 +270,8 @@ def _typed(status: int, text: bytes | None) -> IngotError:
 def unequal(message: str, expected: str, received: str) -> IngotError:
     """INVALID_ARGUMENT: something of the inputs is not what it must be."""
     extents = {int(text) for text in (expected, received) if text.isdecimal()}
-    remedy = _BROADCAST if 1 in extents and max(extents) > 1 else ""
+    is_of_names = not message.startswith("node ")  # what nodes ask of extents of different names has another cure
+    remedy = _BROADCAST if is_of_names and 1 in extents and max(extents) > 1 else ""
     return IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=expected, received=received, remedy=remedy)
 
 

@@ -7,6 +7,7 @@ the run; or the run counts the elements that are wrong, and ends with INVALID_AR
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
 from types import MappingProxyType
 
 from compiler_service.frontend.conditions import append_check
@@ -191,6 +192,10 @@ def _axes(more: bool = False) -> _Check:
                 _state(
                     nodes, Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
                 )
+        for one, other in combinations(elements, 2) if more else ():
+            apart = as_dim((lift(one) - other) * (lift(one) - other))
+            if isinstance(apart, Expr):
+                _state(nodes, Assumption(apart, 1, lower=True), "an axis is given twice")
 
     return check
 

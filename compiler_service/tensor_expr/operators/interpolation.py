@@ -301,7 +301,8 @@ def roi_align(
 def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> Tensor:
     """``[r, c, *pooled_shape]``: the largest pixel of every bin of the regions ``rois`` [r, 5] (image, x1, y1, x2, y2); 0 of an empty
     bin. Girshick, Fast R-CNN (2015)."""
-    if x.rank != 4 or rois.rank != 2 or rois.shape[1] != 5 or len(pooled_shape) != 2:
+    columns = rois.shape[1] if rois.rank == 2 else 0
+    if x.rank != 4 or (isinstance(columns, int) and columns != 5) or len(pooled_shape) != 2:
         received = f"[{dims_text(x.shape)}] and [{dims_text(rois.shape)}]"
         raise mismatch("MaxRoiPool takes images and regions", "[n, c, h, w] and [r, 5]", received)
     lowest = lift(identity_of(ReduceOp.MAX, x.dtype), x.dtype)
@@ -322,7 +323,7 @@ def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Ints, spatial_scale: 
         return select(inside, x[image, c, h, w], lowest)
 
     shape = (rois.shape[0], x.shape[1], *pooled_shape)
-    found = reduce(ReduceOp.MAX, shape, x.shape[2:], pixel, name="max_roi_pool")
+    found = reduce(ReduceOp.MAX, shape, x.shape[2:], pixel, name="max_roi_pool", assumes=must_equal((rois.shape[1], 5)))
     return compute(shape, lambda *i: select(equal(found[i], lowest), lift(0.0, x.dtype), found[i]), name="bins")
 
 

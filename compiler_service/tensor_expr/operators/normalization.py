@@ -23,6 +23,7 @@ from compiler_service.tensor_expr.operators.reshaping import reshaped
 from compiler_service.tensor_expr.refusal import unsupported_attribute
 from compiler_service.tensor_expr.scalar import exp, log, power, reciprocal, rsqrt, sqrt
 from compiler_service.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
+from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, select
 
@@ -214,7 +215,13 @@ def group_normalization(
         raise unsupported_attribute("num_groups", f"a divisor of {channels}", str(num_groups))
     grouped = reshaped(_stashed(x, stash_type), (n, num_groups, channels // num_groups, *spatial))
     standard, _, _ = _standardised(grouped, range(2, grouped.rank), epsilon)
+    scale, bias = (_for_all(t, channels) for t in (scale, bias))
     return _per_channel(reshaped(standard, x.shape), scale, bias, x, channel=1)
+
+
+def _for_all(parameter: Tensor, channels: Dim) -> Tensor:
+    """One number for every channel is taken too, as ONNX Runtime and the reference do."""
+    return compute((channels,), lambda _: parameter[0], name="along") if parameter.shape == (1,) else parameter
 
 
 def mean_variance_normalization(x: Tensor, *, axes: tuple[int, ...] = (0, 2, 3)) -> Tensor:
