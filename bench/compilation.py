@@ -16,8 +16,8 @@ from pathlib import Path
 
 import ingot
 from bench.inputs import Shape
+from shared_ir.artifact.exchange import write_artifact
 from shared_ir.errors import IngotError
-from shared_ir.exchange import write_artifact
 
 _SAMPLE_SECONDS = 0.1
 
@@ -38,7 +38,7 @@ class Compilation:
 
 
 def compile_model(model: Path, shapes: Mapping[str, Shape], directory: Path) -> Compilation:
-    """Compile ``model`` for this machine into the new ``directory`` (:mod:`shared_ir.exchange`).
+    """Compile ``model`` for this machine into the new ``directory`` (:mod:`shared_ir.artifact.exchange`).
 
     Raises:
         IngotError: what the compiler says of the model.

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
 
-from compiler_service.codegen.host import host_target
-from shared_ir.target import Target
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from shared_ir.machine.target import Target
 
 _PACKAGES = ("onnxruntime", "openvino", "llvmlite", "numpy", "onnx")
 _FLAGS = ("avx512_bf16", "avx512_vnni", "avx512f", "avx2", "fma", "f16c", "amx_tile", "asimd", "sve", "sve2")

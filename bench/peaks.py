@@ -20,11 +20,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from compiler_service.codegen.host import host_target
-from compiler_service.codegen.jit import LoadedObject
-from compiler_service.codegen.machine import compile_ir
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.codegen.toolchain.jit import LoadedObject
+from compiler_service.compiler.codegen.toolchain.machine import compile_ir
 from runtime_service.arrays import aligned_bytes
-from shared_ir.target import Target
+from shared_ir.machine.target import Target
 
 LEVELS = ("L1", "L2", "L3", "memory")
 

@@ -27,7 +27,7 @@ from bench.inputs import add_models, parse_shape
 from bench.machine import Machine, describe_machine
 from bench.measurement import ENGINES, Say, Settings, measure_model
 from bench.report import Report, screen_table
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 _BUSY = 0.3
 

@@ -22,7 +22,7 @@ from bench.report import HEADER, Report, markdown_table, rows
 from bench.roofline import HEADER as ROOFLINE_HEADER
 from bench.roofline import Roofline, draw, measure_rooflines, peaks_line
 from bench.roofline import rows as roofline_rows
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 _PAGE = Path(__file__).parent / "RESULTS.md"
 _ALWAYS = ("resnet50", "bert_base_seq128")

@@ -31,7 +31,7 @@ from bench.plot import draw_roofline
 from runtime_service.arrays import aligned_copy
 from runtime_service.executors.executor import LaunchProfile
 from shared_ir.errors import IngotError
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 _REPEAT = 15
 _WARM = 5

@@ -6,18 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.limits import Limits
-from compiler_service.frontend.source import FIRST_OPSET, NEWEST_OPSET
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.limits import Limits
+from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWEST_OPSET
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.tensor_expr.registry import OPERATORS
+from compiler_service.compiler.version import compiler_version
 from compiler_service.jobs.records import Source
 from compiler_service.jobs.service import Compiler
-from compiler_service.options import CompileOptions
-from compiler_service.tensor_expr.registry import OPERATORS
-from compiler_service.version import compiler_version
-from shared_ir.artifact import artifact_key
+from shared_ir.artifact.value import artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.target import PRESETS, Target, parse_target
+from shared_ir.machine.target import PRESETS, Target, parse_target
 
 
 @dataclass(frozen=True)

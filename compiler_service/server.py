@@ -23,15 +23,15 @@ from compiler_service.api.servicer import CompilerServicer
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
 from compiler_service.metrics import make_registry
-from compiler_service.sandbox import STAGE_COMMAND
 from compiler_service.settings import Settings
+from compiler_service.stages.runner import STAGE_COMMAND
 from compiler_service.wiring import Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.files import write_atomically
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.signals import StopSignals
+from shared_ir.storage.files import write_atomically
 
 SERVICE = "ingot.compiler.v1.CompilerService"
 MAX_MESSAGE = 8 * 1024 * 1024

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any, Self
 
-from shared_ir.cores import usable_cores
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.cores import usable_cores
 
 PREFIX = "INGOT_"
 

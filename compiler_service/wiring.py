@@ -10,13 +10,13 @@ from redis import Redis
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
-from compiler_service.sandbox import STAGE_COMMAND, Limits, StageRunner
 from compiler_service.settings import Settings
-from compiler_service.sources import SourceStore
-from compiler_service.tuning_store import TuningStore
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import SigningKey, TrustStore, add_trusted
-from shared_ir.store import open_store
+from compiler_service.stages.runner import STAGE_COMMAND, Limits, StageRunner
+from compiler_service.store.sources import SourceStore
+from compiler_service.store.tuning_store import TuningStore
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import SigningKey, TrustStore, add_trusted
+from shared_ir.storage.store import open_store
 
 
 @dataclass(frozen=True)

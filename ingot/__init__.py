@@ -14,7 +14,7 @@ from shared_ir.errors import IngotError
 if TYPE_CHECKING:
     from ingot.client import Client
     from ingot.endpoint import Endpoint
-    from runtime_service.model import Model
+    from runtime_service.loading.model import Model
 
 __all__ = ["Artifact", "Client", "Endpoint", "IngotError", "Model", "compile", "load"]
 
@@ -27,7 +27,7 @@ def __getattr__(name: str) -> Any:
         case "Endpoint":
             from ingot.endpoint import Endpoint as found  # type: ignore[assignment]
         case "Model":
-            from runtime_service.model import Model as found  # type: ignore[assignment]
+            from runtime_service.loading.model import Model as found  # type: ignore[assignment]
         case _:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return found

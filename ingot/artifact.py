@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any, Self
 
 from ingot.home import home_directory
-from shared_ir.artifact import Artifact as CompiledArtifact
+from shared_ir.artifact.value import Artifact as CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
-from shared_ir.target import Target
+from shared_ir.machine.target import Target
 
 Model = str | Path | bytes
 """A path, or the bytes of an ONNX model."""
@@ -44,8 +44,8 @@ def save_artifacts(
 ) -> str:
     """As :meth:`Artifact.save`, one artifact per target."""
     # NOTE: imported here because signatures need `cryptography`, which `import ingot` should not wait for.
-    from shared_ir.layout import save_version
-    from shared_ir.signature import local_keys
+    from shared_ir.artifact.layout import save_version
+    from shared_ir.artifact.signature import local_keys
 
     signer, _ = local_keys(home_directory(home))
     return save_version(Path(directory), tag, artifacts, signer)
@@ -75,15 +75,15 @@ def compile(
         records: tuning records, or the file that holds them; with ``tune=N`` what is measured is added to that file.
         progress: told of every step.
         workers: compiler processes, by default one per core; 0 compiles in this process.
-        options: the other fields of :class:`compiler_service.options.CompileOptions`.
+        options: the other fields of :class:`compiler_service.compiler.options.CompileOptions`.
 
     Raises:
         IngotError: whatever keeps the model from being compiled; UNAVAILABLE when the compiler is not installed.
     """
     with compiler():
-        from compiler_service import pipeline
-        from compiler_service.options import CompileOptions
-        from compiler_service.progress import silent
+        from compiler_service.compiler import pipeline
+        from compiler_service.compiler.options import CompileOptions
+        from compiler_service.compiler.progress import silent
 
     given = {"opt_level": opt_level, "shapes": {k: tuple(v) for k, v in (shapes or {}).items()}, **options}
     chosen, compile_options = resolve_target(target), CompileOptions.from_dict(given)
@@ -91,7 +91,7 @@ def compile(
     known = records if isinstance(records, bytes) else _read_records(records)
     measured = pipeline.tune_model(source, chosen, compile_options, report, known)
     if isinstance(records, Path) and measured != known:
-        from shared_ir.files import write_atomically
+        from shared_ir.storage.files import write_atomically
 
         write_atomically(records, measured)
     return Artifact.of(pipeline.compile_model(source, chosen, compile_options, report, measured, workers))
@@ -104,7 +104,7 @@ def resolve_target(text: str) -> Target:
         IngotError: INVALID_TARGET; UNAVAILABLE when the compiler is not installed.
     """
     with compiler():
-        from compiler_service.codegen.registry import resolve_target as resolve
+        from compiler_service.compiler.codegen.registry import resolve_target as resolve
 
     return resolve(text)
 
@@ -112,7 +112,7 @@ def resolve_target(text: str) -> Target:
 def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = None) -> Any:
     """The compiler's :class:`ModelSource` for what :func:`compile` accepts."""
     with compiler():
-        from compiler_service.frontend.source import ModelSource
+        from compiler_service.compiler.frontend.reading.source import ModelSource
 
     if hasattr(model, "SerializeToString"):
         model = model.SerializeToString()

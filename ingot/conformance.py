@@ -28,11 +28,11 @@ import onnx
 from onnx.backend.test.loader import load_model_tests
 from onnx.backend.test.runner import Runner, _normalize_tensor
 
-from compiler_service.fallback import OptimisationFaultWarning
-from compiler_service.kernels import ScheduleFaultWarning
+from compiler_service.compiler.fallback import OptimisationFaultWarning
+from compiler_service.compiler.program.kernels import ScheduleFaultWarning
 from ingot.conformance_known import KNOWN
 from shared_ir.errors import Blame, IngotError
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 TIMEOUT = 60.0
 """Seconds for one case."""

@@ -7,11 +7,11 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from shared_ir.artifact.layout import read_references, write_references
+from shared_ir.artifact.oci import INDEX_FILE, LAYOUT_FILE, REFERENCE
 from shared_ir.digest import digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.files import create_atomically
-from shared_ir.layout import read_references, write_references
-from shared_ir.oci import INDEX_FILE, LAYOUT_FILE, REFERENCE
+from shared_ir.storage.files import create_atomically
 
 _BLOBS = "blobs/sha256/"
 

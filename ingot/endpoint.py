@@ -16,11 +16,11 @@ from ingot.channel import authorization, call, open_channel
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
 from shared_ir.arrays import storage_dtype
-from shared_ir.byte_strings import bytes_of, strings_of
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
-from shared_ir.wire_names import DTYPES
+from shared_ir.wire.byte_strings import bytes_of, strings_of
+from shared_ir.wire.names import DTYPES
 
 Array = NDArray[Any]
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Self
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 ADDRESS_FILE = "up.json"
 DEFAULT_COMPILER = "127.0.0.1:8500"

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 from ingot.home import home_directory
-from shared_ir.artifact import Artifact
+from shared_ir.artifact.value import Artifact
 
 if TYPE_CHECKING:
-    from runtime_service.model import Model
+    from runtime_service.loading.model import Model
 
 
 def load(
@@ -33,11 +33,11 @@ def load(
         IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
     """
     # NOTE: imported here so that `import ingot` loads neither the runtime nor `cryptography`.
-    from runtime_service.loader import load_model, load_version
+    from runtime_service.loading.loader import load_model, load_version
 
     if isinstance(artifact, Artifact):
         return load_model(artifact, threads, executor)
-    from shared_ir.signature import TrustStore
+    from shared_ir.artifact.signature import TrustStore
 
     trust = TrustStore.load(home_directory(home) / "trust")
     return load_version(Path(artifact), tag, trust, threads, executor)

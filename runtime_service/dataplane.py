@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from runtime_service.follower import Follower
+from runtime_service.batching.messages import InferRequest, InferResponse, TensorData
+from runtime_service.batching.statistics import Snapshot
+from runtime_service.batching.validation import check_inputs, check_outputs
 from runtime_service.lifecycle import Lifecycle, Phase
-from runtime_service.messages import InferRequest, InferResponse, TensorData
 from runtime_service.metrics import Metrics
+from runtime_service.models.follower import Follower
+from runtime_service.models.registry import ModelRegistry, VersionStatus
+from runtime_service.models.served import ServedModel, Signature
 from runtime_service.policies import VersionPolicy
-from runtime_service.registry import ModelRegistry, VersionStatus
-from runtime_service.served import ServedModel, Signature
 from runtime_service.settings import ModelSettings
-from runtime_service.statistics import Snapshot
-from runtime_service.validation import check_inputs, check_outputs
 from shared_ir.errors import ErrorCode, IngotError
 
 _LOG = logging.getLogger(__name__)

@@ -14,23 +14,23 @@ from prometheus_client import CollectorRegistry
 from runtime_service.api.grpc_server import GrpcServer
 from runtime_service.api.http_server import HttpLimits, HttpServer
 from runtime_service.api.rest import RestApplication, metrics_application
-from runtime_service.api.tls import TlsFiles
 from runtime_service.dataplane import DataPlane
-from runtime_service.follower import Follower
 from runtime_service.lifecycle import Lifecycle, Phase
-from runtime_service.loader import load_models
-from runtime_service.loading import ModelLoader
+from runtime_service.loading.loader import load_models
 from runtime_service.metrics import Metrics
-from runtime_service.registry import ModelRegistry
-from runtime_service.repository import StoreSource
+from runtime_service.models.follower import Follower
+from runtime_service.models.registry import ModelRegistry
+from runtime_service.models.repository import StoreSource
+from runtime_service.models.source import ModelSource
+from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
-from runtime_service.source import ModelSource
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.files import write_atomically
-from shared_ir.repository import ArtifactRepository
+from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.signals import StopSignals
-from shared_ir.signature import TrustStore
-from shared_ir.store import open_store
+from shared_ir.storage.files import write_atomically
+from shared_ir.storage.store import open_store
 from shared_ir.versions import VERSION
 
 _LOG = logging.getLogger(__name__)

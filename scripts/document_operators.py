@@ -17,18 +17,18 @@ from pathlib import Path
 import onnx
 from onnx.backend.test.loader import load_model_tests
 
-from compiler_service.frontend.adapters.microsoft.forms import MICROSOFT_FORMS
-from compiler_service.frontend.adapters.table import ADAPTATIONS
-from compiler_service.frontend.adapters.uses import EVERYWHERE, STANDARD
-from compiler_service.frontend.forms import Use
-from compiler_service.frontend.functions import has_definition
-from compiler_service.frontend.importer import HANDLERS
-from compiler_service.frontend.node import SourceNode
-from compiler_service.frontend.source import FIRST_OPSET, NEWEST_OPSET
-from compiler_service.pipeline import check_model
-from compiler_service.tensor_expr.registry import OPERATORS
+from compiler_service.compiler.frontend.adapters.microsoft.forms import MICROSOFT_FORMS
+from compiler_service.compiler.frontend.adapters.table import ADAPTATIONS
+from compiler_service.compiler.frontend.adapters.uses import EVERYWHERE, STANDARD
+from compiler_service.compiler.frontend.importer import HANDLERS
+from compiler_service.compiler.frontend.importing.node import SourceNode
+from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWEST_OPSET
+from compiler_service.compiler.frontend.standard.forms import Use
+from compiler_service.compiler.frontend.standard.functions import has_definition
+from compiler_service.compiler.pipeline import check_model
+from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from ingot.conformance_known import KNOWN
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 PAGE = Path(__file__).parent.parent / "docs" / "operators.md"
 _CASES_OF_A_TYPE = 3
@@ -223,8 +223,8 @@ def page() -> str:
     rows = "\n".join(foreign_rows())
     note = (
         "Written by exporters and by the optimizer and quantizer of ONNX Runtime; each is tested against ONNX Runtime in\n"
-        "`tests/compiler_service/microsoft`, in float32 or 8-bit integers. *Read*: the attribute changes the result as it does in\n"
-        "ONNX Runtime. *Limited*: other values are refused by name. *Hints* never change a result."
+        "`tests/compiler_service/compiler/microsoft`, in float32 or 8-bit integers. *Read*: the attribute changes the result\n"
+        "as it does in ONNX Runtime. *Limited*: other values are refused by name. *Hints* never change a result."
     )
     head = "| Operator | Read | Limited | Hints |\n|---|---|---|---|"
     parts.append(f"## com.microsoft\n\n{note}\n\n{head}\n{rows}\n")

@@ -14,7 +14,7 @@ from typing import Any
 from compiler_service.settings import Settings as CompilerSettings
 from runtime_service.settings import Settings as RuntimeSettings
 from runtime_service.settings import variable as runtime_variable
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "operating.md"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, to_text
-from shared_ir.operations import INTEGER_MEANING
+from shared_ir.expr.operations import INTEGER_MEANING
 
 
 def _truncated(a: int, b: int) -> int:

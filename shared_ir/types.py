@@ -5,8 +5,8 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from shared_ir.dim import Dim, dims_text
 from shared_ir.dtype import DType
+from shared_ir.expr.dim import Dim, dims_text
 
 __all__ = ["DType", "Kind", "ObjectType", "TensorType"]
 

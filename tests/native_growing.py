@@ -5,10 +5,10 @@
 
 from __future__ import annotations
 
-from shared_ir.dim import parse_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.expr import Var
-from shared_ir.plan import (
+from shared_ir.expr.dim import parse_dim, symbol
+from shared_ir.plan.program import (
     Branch,
     BufferSpec,
     Check,

@@ -9,15 +9,15 @@ from typing import Any
 
 import numpy as np
 
-from compiler_service.codegen.entry import emit_entry
-from compiler_service.codegen.link import link_library
-from compiler_service.codegen.machine import compile_ir
-from compiler_service.codegen.zig import min_glibc, run_zig, zig_target
-from shared_ir.artifact import ABI_VERSION, Artifact, Manifest
-from shared_ir.dim import parse_dim, symbol
+from compiler_service.compiler.codegen.entry.module import emit_entry
+from compiler_service.compiler.codegen.toolchain.link import link_library
+from compiler_service.compiler.codegen.toolchain.machine import compile_ir
+from compiler_service.compiler.codegen.toolchain.zig import min_glibc, run_zig, zig_target
+from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest
 from shared_ir.dtype import DType
-from shared_ir.plan import BufferSpec, Constraint, KernelSpec, Launch, Plan, Storage, SymbolSource, TensorSpec
-from shared_ir.target import Target, parse_target
+from shared_ir.expr.dim import parse_dim, symbol
+from shared_ir.machine.target import Target, parse_target
+from shared_ir.plan.program import BufferSpec, Constraint, KernelSpec, Launch, Plan, Storage, SymbolSource, TensorSpec
 
 COMPILER_VERSION = "0.1.0-test"
 MAX_BATCH = 500

@@ -11,7 +11,7 @@ import ingot
 from bench.compilation import compile_model
 from bench.engines.engine import LoadRequest
 from bench.inputs import Array
-from shared_ir.exchange import read_artifact
+from shared_ir.artifact.exchange import read_artifact
 
 _METHODS = ("winograd", "strassen")
 """Of the report; kernels that use them are counted."""

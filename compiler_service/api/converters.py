@@ -10,11 +10,11 @@ from compiler_service.api.status import error_to_pb
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.service import Submission
-from compiler_service.sources import Upload
-from shared_ir.artifact import ABI_VERSION, Manifest
+from compiler_service.store.sources import Upload
+from shared_ir.artifact.repository import Version
+from shared_ir.artifact.value import ABI_VERSION, Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.repository import Version
 
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
@@ -150,7 +150,7 @@ def _artifact_to_pb(manifest: Manifest) -> pb.TargetArtifact:
 
 
 def check_to_pb(report: Mapping[str, Any]) -> pb.CheckModelResponse:
-    """``report`` is what :meth:`compiler_service.stage.Stages.check` answers."""
+    """``report`` is what :meth:`compiler_service.stages.process.Stages.check` answers."""
     issues = [error_to_pb(IngotError.from_dict(issue)) for issue in report["issues"]]
     return pb.CheckModelResponse(
         ok=not issues,

@@ -17,14 +17,14 @@ from compiler_service.api import converters
 from compiler_service.api.status import abort
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event
-from compiler_service.sandbox import StoppedError
 from compiler_service.settings import Settings
-from compiler_service.sources import request_source
+from compiler_service.stages.runner import StoppedError
+from compiler_service.store.sources import request_source
 from compiler_service.wiring import Parts
+from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
-from shared_ir.signature import public_pem
 
 CHUNK = 1024 * 1024
 """Bytes of one chunk of a download."""

@@ -20,9 +20,9 @@ from compiler_service.jobs.records import (
     TargetRecord,
 )
 from compiler_service.jobs.store import JobStore
+from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.repository import ArtifactRepository, check_label, check_model_name
-from shared_ir.target import Target, target_to_dict
+from shared_ir.machine.target import Target, target_to_dict
 
 MAX_TARGETS = 64
 _SCAN = 16

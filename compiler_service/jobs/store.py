@@ -1,6 +1,6 @@
 """Job records, their events, leases and single flights in Redis.
 
-Redis is a working memory: everything here may be lost without losing an artifact (:mod:`shared_ir.repository`).
+Redis is a working memory: everything here may be lost without losing an artifact (:mod:`shared_ir.artifact.repository`).
 Keys, all below ``ingot:``::
 
     job:<id>             hash    the record (jobs/codec.py)

@@ -10,8 +10,8 @@ from celery.signals import worker_shutting_down
 from redis.exceptions import RedisError
 
 from compiler_service.jobs.service import Compiler, JobService
-from compiler_service.sandbox import STAGE_COMMAND
 from compiler_service.settings import Settings
+from compiler_service.stages.runner import STAGE_COMMAND
 from compiler_service.wiring import Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
 from compiler_service.worker.stages import StageWorker

@@ -18,16 +18,16 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobState, Stage, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
-from compiler_service.sandbox import StageRunner, StoppedError
-from compiler_service.sources import SourceStore, request_source
-from compiler_service.stage import ARTIFACT, RECORDS
-from compiler_service.tuning_store import TuningStore
+from compiler_service.stages.process import ARTIFACT, RECORDS
+from compiler_service.stages.runner import StageRunner, StoppedError
+from compiler_service.store.sources import SourceStore, request_source
+from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
+from shared_ir.artifact.exchange import read_artifact, write_artifact
+from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.exchange import read_artifact, write_artifact
-from shared_ir.repository import ArtifactRepository
-from shared_ir.target import target_from_dict
+from shared_ir.machine.target import target_from_dict
 
 MAX_DELIVERIES = 2
 """How often a stage is started before it counts as the stage's fault that its workers are lost."""

@@ -119,8 +119,8 @@ def show_job(job: Job, output: Output) -> None:
 
 
 def _write_programs(directory: Path, name: str, tag: str, home: Path | None) -> list[Path]:
-    from shared_ir.layout import list_targets, open_version
-    from shared_ir.signature import TrustStore
+    from shared_ir.artifact.layout import list_targets, open_version
+    from shared_ir.artifact.signature import TrustStore
 
     trust = TrustStore.load(home_directory(home) / "trust")
     files = []

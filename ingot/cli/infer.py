@@ -15,11 +15,11 @@ from ingot.cli.tensors import HELP, describe, read_inputs, save_outputs
 from ingot.endpoint import Array
 from ingot.model import load
 from ingot.records import TensorInfo
-from shared_ir.dim import dim_text
+from shared_ir.expr.dim import dim_text
 
 if TYPE_CHECKING:
     from runtime_service.executors.executor import LaunchProfile
-    from runtime_service.model import Model
+    from runtime_service.loading.model import Model
 
 
 def add_parser(commands: Any) -> None:

@@ -11,8 +11,8 @@ from ingot.cli.arguments import add_common
 from ingot.cli.models import check_here
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.home import home_directory
-from shared_ir.artifact import Manifest
-from shared_ir.dim import dim_text, dims_text
+from shared_ir.artifact.value import Manifest
+from shared_ir.expr.dim import dim_text, dims_text
 
 
 def add_parser(commands: Any) -> None:
@@ -44,10 +44,10 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 
 def _print_graph(path: Path, output: Output) -> int:
     with compiler():
-        from compiler_service.frontend.load import import_model
-        from compiler_service.frontend.options import ImportOptions
-        from compiler_service.pipeline import inference
-    from shared_ir.graph_text import print_module
+        from compiler_service.compiler.frontend.load import import_model
+        from compiler_service.compiler.frontend.options import ImportOptions
+        from compiler_service.compiler.pipeline import inference
+    from shared_ir.graph.text import print_module
 
     text = print_module(import_model(model_source(path), ImportOptions(), inference()))
     output.document({"graph": text})
@@ -56,9 +56,9 @@ def _print_graph(path: Path, output: Output) -> int:
 
 
 def _inspect_directory(arguments: argparse.Namespace, output: Output) -> int:
-    from shared_ir.layout import list_targets, open_version, read_references
-    from shared_ir.oci import REFERENCE
-    from shared_ir.signature import TrustStore
+    from shared_ir.artifact.layout import list_targets, open_version, read_references
+    from shared_ir.artifact.oci import REFERENCE
+    from shared_ir.artifact.signature import TrustStore
 
     trust = TrustStore.load(home_directory(arguments.home) / "trust")
     tags = [own.annotations.get(REFERENCE, "") for own in read_references(arguments.path)]

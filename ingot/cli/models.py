@@ -116,9 +116,9 @@ def check_here(model: Path, options: dict[str, Any]) -> CheckReport:
     """
     with compiler():
         from compiler_service.api.converters import check_to_pb
-        from compiler_service.options import CompileOptions
-        from compiler_service.pipeline import check_model
-        from compiler_service.pipeline_stages import check_to_dict
+        from compiler_service.compiler.options import CompileOptions
+        from compiler_service.compiler.pipeline import check_model
+        from compiler_service.stages.compiler import check_to_dict
     from ingot.messages import check_from_pb
 
     report = check_model(model_source(model), CompileOptions.from_dict(options))
@@ -129,7 +129,7 @@ def run_trust(arguments: argparse.Namespace, output: Output) -> int:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
     from cryptography.hazmat.primitives.serialization import load_pem_public_key
 
-    from shared_ir.signature import add_trusted
+    from shared_ir.artifact.signature import add_trusted
 
     with make_client(arguments) as client:
         capabilities = client.capabilities()

@@ -101,7 +101,9 @@ def main(engine: str, model: str, shape: str) -> None:
     extents = tuple(int(extent) for extent in shape.split("x"))
     array = np.random.default_rng(0).standard_normal(extents).astype(np.float32)
     prepare = {"ingot": prepare_ingot, "onnxruntime": prepare_onnxruntime}[engine]
-    importlib.import_module("runtime_service.loader" if engine == "ingot" else "onnxruntime")  # not part of loading
+    importlib.import_module(
+        "runtime_service.loading.loader" if engine == "ingot" else "onnxruntime"
+    )  # not part of loading
     found = measure(lambda: prepare(model, array))
     print(json.dumps(found.__dict__))
 

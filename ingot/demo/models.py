@@ -18,7 +18,7 @@ from pathlib import Path
 import onnx.backend.test
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.files import write_atomically
+from shared_ir.storage.files import write_atomically
 
 CLASSIFIER = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
 

@@ -19,9 +19,9 @@ from ingot.embedded.ports import LOOPBACK, Ports, choose
 from ingot.embedded.process import ChildProcess
 from ingot.embedded.redis import PrivateRedis
 from ingot.home import ADDRESS_FILE, Addresses
+from shared_ir.artifact.signature import local_keys
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import BROUGHT, require
-from shared_ir.signature import local_keys
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 
-from runtime_service.messages import Parameter
+from runtime_service.batching.messages import Parameter
 from shared_ir.errors import ErrorCode, IngotError
 
 _YEAR = 365 * 86400.0

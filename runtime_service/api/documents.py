@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from typing import Any
 
+from runtime_service.batching.datatypes import wire_name
+from runtime_service.batching.statistics import BatchStatistics, Duration
+from runtime_service.batching.validation import wire_shape
 from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistics, ServerMetadata
-from runtime_service.datatypes import wire_name
-from runtime_service.registry import VersionStatus
-from runtime_service.statistics import BatchStatistics, Duration
-from runtime_service.validation import wire_shape
+from runtime_service.models.registry import VersionStatus
 from shared_ir.dtype import DType
-from shared_ir.plan import TensorSpec
+from shared_ir.plan.program import TensorSpec
 
 Json = dict[str, Any]
 

@@ -9,9 +9,9 @@ import numpy as np
 
 from runtime_service.api.deadline import deadline
 from runtime_service.arrays import Array
-from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
-from runtime_service.messages import Cancellation, InferRequest, InferResponse, TensorData
-from runtime_service.validation import check_parameters
+from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
+from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, TensorData
+from runtime_service.batching.validation import check_parameters
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb

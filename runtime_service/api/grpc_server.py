@@ -18,11 +18,11 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
 from runtime_service.api.grpc_servicer import InferenceServicer
-from runtime_service.api.tls import TlsFiles
 from runtime_service.dataplane import DataPlane
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2, model_config_pb2
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
+from shared_ir.service_kit.tls import TlsFiles
 
 SERVICE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name

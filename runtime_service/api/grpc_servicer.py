@@ -12,8 +12,8 @@ from google.protobuf.json_format import ParseDict
 from runtime_service.api import documents
 from runtime_service.api.grpc_codec import decode, encode
 from runtime_service.api.status import grpc_metadata, grpc_status, internal
+from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane
-from runtime_service.messages import Cancellation
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer

@@ -12,13 +12,13 @@ from typing import Any
 
 from runtime_service.api.deadline import deadline
 from runtime_service.api.http_message import HttpResponse, parse_json
-from runtime_service.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
-from runtime_service.messages import InferRequest, InferResponse, Parameter, TensorData
-from runtime_service.served import Signature
-from runtime_service.validation import check_parameters, signature
+from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
+from runtime_service.batching.messages import InferRequest, InferResponse, Parameter, TensorData
+from runtime_service.batching.validation import check_parameters, signature
+from runtime_service.models.served import Signature
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import TensorSpec
+from shared_ir.plan.program import TensorSpec
 
 JSON_LENGTH = "inference-header-content-length"
 """Header with the length of the JSON part in bytes; binary tensors follow it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from runtime_service.arrays import Array
+from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import (
     CallShapes,
@@ -14,7 +15,6 @@ from runtime_service.executors.signature import (
     copy_memory,
     point,
 )
-from runtime_service.library import Handle
 
 
 class AotExecutor:

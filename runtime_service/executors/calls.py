@@ -16,7 +16,7 @@ from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import Call
+from shared_ir.plan.program import Call
 
 FUNCTIONS: Mapping[str, Any] = MappingProxyType({**sequence_calls.FUNCTIONS, **string_calls.FUNCTIONS})
 OBJECT = "object"

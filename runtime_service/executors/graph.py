@@ -11,13 +11,13 @@ from dataclasses import dataclass
 
 from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.executor import LaunchProfile
+from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, copy_memory
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
-from runtime_service.library import Handle
-from shared_ir.dim import dim_symbols
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import ALIGNMENT, Launch, Plan, Storage, launches
+from shared_ir.expr.dim import dim_symbols
+from shared_ir.plan.program import ALIGNMENT, Launch, Plan, Storage, launches
 from shared_ir.sizes import Sizes
 
 _CLOCK_SPAN = 20_000.0

@@ -13,12 +13,12 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 
 from runtime_service.arrays import Array, address_of
-from runtime_service.library import CTensor, Handle, tensors
+from runtime_service.executors.library import CTensor, Handle, tensors
 from shared_ir.arrays import storage_dtype
-from shared_ir.dim import dim_text, dims_text
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import ALIGNMENT, Plan, TensorSpec
+from shared_ir.expr.dim import dim_text, dims_text
+from shared_ir.plan.program import ALIGNMENT, Plan, TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
 _MAX_CACHED = 256

@@ -9,13 +9,13 @@ from typing import Any
 
 from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.calls import run_call, view
+from runtime_service.executors.library import unequal
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
-from runtime_service.library import unequal
-from shared_ir.dim import Dim
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import (
+from shared_ir.expr.dim import Dim
+from shared_ir.plan.program import (
     ALIGNMENT,
     Branch,
     Call,

@@ -36,8 +36,8 @@ from shared_ir.expr.nodes import (
     select,
     to_text,
 )
+from shared_ir.expr.operations import COMPARISONS, INFIX, BinaryOp, UnaryOp
 from shared_ir.expr.traversal import substitute, transform, variables, walk
-from shared_ir.operations import COMPARISONS, INFIX, BinaryOp, UnaryOp
 
 __all__ = (
     "COMPARISONS",

@@ -8,8 +8,8 @@ from hashlib import sha256
 from typing import Any
 
 from shared_ir.dtype import DType
-from shared_ir.interning import Fact, Interned
-from shared_ir.operations import COMPARISONS, INFIX, INTEGER_MEANING, PREDICATES, BinaryOp, UnaryOp
+from shared_ir.expr.interning import Fact, Interned
+from shared_ir.expr.operations import COMPARISONS, INFIX, INTEGER_MEANING, PREDICATES, BinaryOp, UnaryOp
 
 Scalar = int | float | bool
 """A Python number that an operator overload lifts to :class:`Const`."""
@@ -415,7 +415,7 @@ def _compute_below(root: Expr, fact: str) -> None:
 
 
 def to_text(expr: Expr, precedence: int = 0) -> str:
-    """Python syntax; integer forms are read back by :func:`shared_ir.dim.parse_dim`. What is longer than anybody reads ends in
+    """Python syntax; integer forms are read back by :func:`shared_ir.expr.dim.parse_dim`. What is longer than anybody reads ends in
     dots: where parts are shared, the text may be as long as two to the power of the depth."""
     pieces: list[str] = []
     stack: list[str | tuple[Expr, int]] = [(expr, precedence)]

@@ -10,11 +10,11 @@ import onnx
 import onnxruntime
 from onnx import helper
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.pipeline import CompileOptions, compile_model
-from runtime_service.loader import load_model
-from shared_ir.target import Target
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import CompileOptions, compile_model
+from runtime_service.loading.loader import load_model
+from shared_ir.machine.target import Target
 
 Array = np.ndarray
 

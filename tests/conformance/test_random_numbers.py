@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.pipeline import CompileOptions, compile_model, verify_artifact
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import CompileOptions, compile_model, verify_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.conformance.compiled import Array, run_compiled
 

@@ -9,16 +9,16 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.pipeline import CompileOptions, compile_model
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.executors.aot import AotExecutor
+from runtime_service.executors.library import Handle, Library
 from runtime_service.executors.signature import Signature
-from runtime_service.library import Handle, Library
-from runtime_service.loader import load_model
+from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import Call, walk_steps
-from shared_ir.plan_json import read_plan, write_plan
+from shared_ir.plan.json_form import read_plan, write_plan
+from shared_ir.plan.program import Call, walk_steps
 from tests.conformance.compiled import run_compiled, run_onnx_runtime
 
 pytestmark = pytest.mark.slow

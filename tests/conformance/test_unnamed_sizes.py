@@ -10,8 +10,8 @@ import onnx
 import onnx.backend.test.case.node
 import pytest
 
-from compiler_service.fallback import OptimisationFaultWarning
-from compiler_service.kernels import ScheduleFaultWarning
+from compiler_service.compiler.fallback import OptimisationFaultWarning
+from compiler_service.compiler.program.kernels import ScheduleFaultWarning
 from ingot.conformance import run_case
 from tests.cases import every
 from tests.conformance.test_suite import QUICK

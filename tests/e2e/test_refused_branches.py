@@ -9,11 +9,21 @@ import onnx
 import pytest
 
 import ingot
-from compiler_service.interpret import run_graph
+from compiler_service.compiler.reference.interpret import run_graph
 from ingot import IngotError
 from shared_ir.errors import ErrorCode
 from tests.cases import every
-from tests.compiler_service.frontend.onnx_models import BOOL, FLOAT, INT64, constant, graph, load, model, node, tensor
+from tests.compiler_service.compiler.frontend.onnx_models import (
+    BOOL,
+    FLOAT,
+    INT64,
+    constant,
+    graph,
+    load,
+    model,
+    node,
+    tensor,
+)
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3) - 2
 

@@ -8,10 +8,10 @@ import numpy as np
 import onnx
 import onnxruntime
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.pipeline import CompileOptions, compile_model
-from runtime_service.loader import load_model
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import CompileOptions, compile_model
+from runtime_service.loading.loader import load_model
 from tests.oracle.vote import close, difference
 
 Array = np.ndarray

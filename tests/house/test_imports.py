@@ -13,13 +13,21 @@ OURS = ("shared_ir", "compiler_service", "runtime_service", "ingot")
 
 BELOW: dict[str, tuple[str, ...]] = {
     "shared_ir": (),
-    "compiler_service.tensor_expr": ("shared_ir",),
-    "compiler_service.frontend": ("compiler_service.tensor_expr", "shared_ir"),
-    "compiler_service.graph_passes": ("compiler_service.tensor_expr", "shared_ir"),
-    "compiler_service.loop_ir": ("compiler_service.tensor_expr", "shared_ir"),
-    "compiler_service.schedule": ("compiler_service.loop_ir", "compiler_service.tensor_expr", "shared_ir"),
-    "compiler_service.codegen": ("compiler_service.loop_ir", "compiler_service.tensor_expr", "shared_ir"),
-    "compiler_service.tune": ("compiler_service.schedule", "shared_ir"),
+    "compiler_service.compiler.tensor_expr": ("shared_ir",),
+    "compiler_service.compiler.frontend": ("compiler_service.compiler.tensor_expr", "shared_ir"),
+    "compiler_service.compiler.graph_passes": ("compiler_service.compiler.tensor_expr", "shared_ir"),
+    "compiler_service.compiler.loop_ir": ("compiler_service.compiler.tensor_expr", "shared_ir"),
+    "compiler_service.compiler.schedule": (
+        "compiler_service.compiler.loop_ir",
+        "compiler_service.compiler.tensor_expr",
+        "shared_ir",
+    ),
+    "compiler_service.compiler.codegen": (
+        "compiler_service.compiler.loop_ir",
+        "compiler_service.compiler.tensor_expr",
+        "shared_ir",
+    ),
+    "compiler_service.compiler.tune": ("compiler_service.compiler.schedule", "shared_ir"),
     "compiler_service.jobs": ("shared_ir",),
     "runtime_service": ("shared_ir",),
 }
@@ -31,14 +39,14 @@ NEVER: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("runtime_service", ("compiler_service", "ingot")),
 )
 ONLY_IN: dict[str, tuple[str, ...]] = {
-    "llvmlite": ("compiler_service.codegen",),
-    "ziglang": ("compiler_service.codegen",),
+    "llvmlite": ("compiler_service.compiler.codegen",),
+    "ziglang": ("compiler_service.compiler.codegen",),
     "celery": ("compiler_service.worker",),
-    "onnx": ("compiler_service.frontend", "ingot"),
+    "onnx": ("compiler_service.compiler.frontend", "ingot"),
     "google.protobuf": (
         "shared_ir.pb",
         "compiler_service.api",
-        "compiler_service.frontend",
+        "compiler_service.compiler.frontend",
         "runtime_service.api",
         "ingot",
     ),
@@ -50,9 +58,9 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "compiler_service.metrics",
     ),
     "obstore": ("shared_ir",),
-    "onnxruntime": ("compiler_service.verification", "ingot"),
+    "onnxruntime": ("compiler_service.compiler.reference.verification", "ingot"),
 }
-LAZY_ALLOWED = ("ingot", "shared_ir.store")
+LAZY_ALLOWED = ("ingot", "shared_ir.storage.store")
 """Where functions may import our own code: `ingot` loads the compiler and the runtime only when asked, `store` the
 client of remote stores (an optional dependency)."""
 
@@ -111,7 +119,7 @@ def test_the_runtime_service_needs_no_compiler() -> None:
     import subprocess
 
     code = (
-        "import sys, runtime_service.server, runtime_service.loader;"
+        "import sys, runtime_service.server, runtime_service.loading.loader;"
         "heavy = {'llvmlite', 'onnx', 'celery', 'ziglang', 'compiler_service'} & set(sys.modules);"
         "print(sorted(heavy)); sys.exit(bool(heavy))"
     )

@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from ingot.download import receive_layout
+from shared_ir.artifact.layout import open_version
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import local_keys
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.layout import open_version
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import local_keys
-from shared_ir.store import FileStore
+from shared_ir.storage.store import FileStore
 from tests.services.artifacts import toy_artifact
 
 Part = pb.DownloadArtifactResponse
@@ -40,7 +40,7 @@ def stream(files: object) -> Iterator[Part]:
 
 def test_a_version_arrives_beside_others(parts: list[Part], tmp_path: Path) -> None:
     folder, (key, trust) = tmp_path / "out", local_keys(tmp_path / "home")
-    from shared_ir.layout import save_version
+    from shared_ir.artifact.layout import save_version
 
     save_version(folder, "mine", [toy_artifact("mine")], key)
     assert receive_layout(parts, folder) == "2"

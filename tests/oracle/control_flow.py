@@ -17,17 +17,17 @@ from typing import Any
 import numpy as np
 import onnx
 
-from compiler_service.codegen.host import host_target
-from compiler_service.fallback import OptimisationFaultWarning
-from compiler_service.frontend.load import import_model
-from compiler_service.frontend.source import ModelSource
-from compiler_service.interpret import run_graph
-from compiler_service.options import CompileOptions
-from compiler_service.pipeline import compile_model, inference, optimize
-from compiler_service.progress import Log
-from compiler_service.variants import Variant
-from runtime_service.loader import load_model
-from tests.compiler_service.graph_passes.memory_plans import Planned
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.fallback import OptimisationFaultWarning
+from compiler_service.compiler.frontend.load import import_model
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import compile_model, inference, optimize
+from compiler_service.compiler.program.variants import Variant
+from compiler_service.compiler.progress import Log
+from compiler_service.compiler.reference.interpret import run_graph
+from runtime_service.loading.loader import load_model
+from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
 from tests.oracle.control_flow_graphs import Feeds, drawn_model
 from tests.oracle.control_flow_meaning import run_model
 

@@ -13,13 +13,13 @@ import onnxruntime
 from onnx import TensorProto, helper, shape_inference
 from onnx.reference import ReferenceEvaluator
 
-from compiler_service.codegen.host import host_target
-from compiler_service.fallback import OptimisationFaultWarning
-from compiler_service.frontend.source import ModelSource
-from compiler_service.kernels import ScheduleFaultWarning
-from compiler_service.pipeline import CompileOptions, compile_model
-from runtime_service.loader import load_model
-from shared_ir.artifact import Artifact
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.fallback import OptimisationFaultWarning
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import CompileOptions, compile_model
+from compiler_service.compiler.program.kernels import ScheduleFaultWarning
+from runtime_service.loading.loader import load_model
+from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.oracle.case import Array, Case
 from tests.oracle.limits import limit_of, looser, unreliable

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_service.tensor_expr.registry import OPERATORS
+from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from shared_ir.errors import ErrorCode, IngotError
 from tests.oracle.case import LAYOUTS, Case, lay_out
 from tests.oracle.draw import Draw

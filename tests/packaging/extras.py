@@ -15,7 +15,7 @@ LOADER = ("arrays", "cpu", "executors", "interface", "library", "loader", "model
 """The part of the runtime service that `ingot.load` uses."""
 OWNER: dict[str, str] = {
     "shared_ir": BASE,
-    "shared_ir.store_remote": "runtime",
+    "shared_ir.storage.remote": "runtime",
     "runtime_service": "runtime",
     **{f"runtime_service.{name}": BASE for name in LOADER},
     "compiler_service": "compiler",
@@ -35,7 +35,10 @@ OWNER: dict[str, str] = {
 """The extra with which a module can be imported; the longest name counts. Whoever has the base alone can run models."""
 
 OPTIONAL: dict[tuple[str, str], str] = {
-    ("compiler_service.verification", "onnxruntime"): "looks whether it is there; else interprets the graph",
+    (
+        "compiler_service.compiler.reference.verification",
+        "onnxruntime",
+    ): "looks whether it is there; else interprets the graph",
     ("ingot.embedded.installation", "grpc_health"): "require() asks for it before anything starts",
     ("ingot.upload", "onnx"): "without it the service says which external data it misses",
 }

@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from compiler_service.codegen.zig import cache_directory
+from compiler_service.compiler.codegen.toolchain.zig import cache_directory
 from ingot.demo.platform import processes_of
 from tests.ingot.small_models import scale
 from tests.packaging.clean_environment import CleanEnvironment, wait_until

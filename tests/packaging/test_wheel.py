@@ -27,7 +27,7 @@ def test_every_file_of_ours_and_no_other(wheel: Path) -> None:
     }
     assert inside == wanted
     assert {f"{package}/py.typed" for package in OURS} <= inside
-    assert "compiler_service/codegen/native/runtime.c" in inside
+    assert "compiler_service/compiler/codegen/native/runtime.c" in inside
     assert any(name.endswith("_pb2.pyi") for name in inside)
 
 

@@ -11,11 +11,11 @@ import onnx
 import onnxruntime
 import pytest
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.options import CompileOptions
-from compiler_service.pipeline import compile_model
-from runtime_service.loader import load_model
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import compile_model
+from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from tests.random_models.model_maker import Array, Maker
 from tests.random_models.shape_steps import SHAPE_STEPS

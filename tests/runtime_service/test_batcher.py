@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_service.arrays import Array
-from runtime_service.batcher import Batcher, BatchOptions, Execution, ReleaseReason, Result
-from runtime_service.messages import Cancellation
+from runtime_service.batching.batcher import Batcher, BatchOptions, Execution, ReleaseReason, Result
+from runtime_service.batching.messages import Cancellation
 from shared_ir.errors import ErrorCode, IngotError
 from tests.runtime_service.toy_models import ToyModel, fixed_model, scale_model, wait_until
 

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from runtime_service.arrays import Array
-from runtime_service.loader import load_model
-from runtime_service.model import Model
+from runtime_service.loading.loader import load_model
+from runtime_service.loading.model import Model
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import launches, walk_steps
-from shared_ir.plan_json import read_plan, write_plan
+from shared_ir.plan.json_form import read_plan, write_plan
+from shared_ir.plan.program import launches, walk_steps
 from tests.native_growing import GROWING_KERNELS, GROWING_SYMBOLS, MOST_ELEMENTS, growing_plan
 from tests.native_models import NativeModel, build_model
 

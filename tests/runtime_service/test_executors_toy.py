@@ -13,19 +13,19 @@ from typing import Any
 import numpy as np
 import pytest
 
-from compiler_service.codegen.elf import read_shared_library
-from compiler_service.codegen.link import PUBLIC_SYMBOLS
+from compiler_service.compiler.codegen.toolchain.elf import read_shared_library
+from compiler_service.compiler.codegen.toolchain.link import PUBLIC_SYMBOLS
 from runtime_service.executors.graph import GraphExecutor, overlap
+from runtime_service.executors.library import Handle
 from runtime_service.executors.signature import array_dtype
-from runtime_service.library import Handle
-from runtime_service.loader import ExecutorKind, load_model, load_models
-from runtime_service.model import Model
-from shared_ir.artifact import Artifact
-from shared_ir.dim import symbol
+from runtime_service.loading.loader import ExecutorKind, load_model, load_models
+from runtime_service.loading.model import Model
+from shared_ir.artifact.value import Artifact
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var
-from shared_ir.plan import KernelSpec, Launch, Plan, TensorSpec
+from shared_ir.expr.dim import symbol
+from shared_ir.plan.program import KernelSpec, Launch, Plan, TensorSpec
 from shared_ir.sizes import Sizes
 from tests.native_models import INNER, MAX_BATCH, WIDTH, NativeModel, build_model, toy_feeds, toy_plan, toy_reference
 
@@ -253,7 +253,7 @@ def test_profile_repeats_launches_where_they_stand(artifact: Artifact, monkeypat
 
 def test_profile_of_a_library_that_cannot_time(monkeypatch: pytest.MonkeyPatch) -> None:
     earlier = tuple(n for n in PUBLIC_SYMBOLS if n != "ingot_time_kernel")
-    monkeypatch.setattr("compiler_service.codegen.link.PUBLIC_SYMBOLS", earlier)
+    monkeypatch.setattr("compiler_service.compiler.codegen.toolchain.link.PUBLIC_SYMBOLS", earlier)
     artifact = build_model().artifact()
     assert read_shared_library(artifact.library).exports == earlier
     with load_model(artifact, threads=2) as model:

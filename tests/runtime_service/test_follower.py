@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry
 
+from runtime_service.batching.messages import InferRequest, TensorData
 from runtime_service.dataplane import DataPlane
-from runtime_service.follower import Follower
 from runtime_service.lifecycle import Lifecycle, Phase
-from runtime_service.loading import ModelLoader
-from runtime_service.messages import InferRequest, TensorData
 from runtime_service.metrics import Metrics
-from runtime_service.registry import ModelRegistry
+from runtime_service.models.follower import Follower
+from runtime_service.models.registry import ModelRegistry
+from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError

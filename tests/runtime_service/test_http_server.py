@@ -23,10 +23,10 @@ from cryptography.x509.oid import NameOID
 
 from runtime_service.api.http_message import HttpRequest, HttpResponse
 from runtime_service.api.http_server import HttpLimits, HttpServer
-from runtime_service.api.tls import TlsFiles
 from shared_ir.errors import IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from shared_ir.service_kit.tls import TlsFiles
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model, wait_until
 
 pytestmark = pytest.mark.services

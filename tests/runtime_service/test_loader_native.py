@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime_service import cpu
-from runtime_service.library import Library
-from runtime_service.loader import load_model, load_version, map_weights
-from shared_ir.artifact import Artifact
+from runtime_service.executors.library import Library
+from runtime_service.loading.loader import load_model, load_version, map_weights
+from runtime_service.loading import cpu
+from shared_ir.artifact.layout import open_version, save_version
+from shared_ir.artifact.signature import SigningKey, TrustStore
+from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.layout import open_version, save_version
-from shared_ir.plan import KernelSpec
-from shared_ir.signature import SigningKey, TrustStore
+from shared_ir.plan.program import KernelSpec
 from tests.native_models import build_model, toy_feeds, toy_reference, toy_weights
 
 

@@ -8,13 +8,13 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runtime_service.loader import load_models
-from runtime_service.messages import InferRequest, TensorData
-from runtime_service.repository import StoreSource
+from runtime_service.batching.messages import InferRequest, TensorData
+from runtime_service.loading.loader import load_models
+from runtime_service.models.repository import StoreSource
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import local_keys
 from shared_ir.dtype import DType
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import local_keys
-from shared_ir.store import open_store
+from shared_ir.storage.store import open_store
 from tests.native_models import build_model, toy_feeds
 from tests.runtime_service.test_follower import Service
 

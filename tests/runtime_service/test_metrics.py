@@ -10,9 +10,9 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime_service.batcher import Execution, ReleaseReason, Result
+from runtime_service.batching.batcher import Execution, ReleaseReason, Result
+from runtime_service.batching.statistics import ModelObserver
 from runtime_service.metrics import Metrics, markdown
-from runtime_service.statistics import ModelObserver
 from shared_ir.errors import ErrorCode
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model
 

@@ -12,19 +12,19 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.options import CompileOptions
-from compiler_service.pipeline import compile_model
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import compile_model
 from runtime_service.api import documents
-from runtime_service.loader import load_model
-from runtime_service.messages import InferRequest, TensorData
-from runtime_service.rows import batch_symbol
-from runtime_service.validation import check_inputs
-from shared_ir.artifact import Artifact
+from runtime_service.batching.messages import InferRequest, TensorData
+from runtime_service.batching.rows import batch_symbol
+from runtime_service.batching.validation import check_inputs
+from runtime_service.loading.loader import load_model
+from shared_ir.artifact.value import Artifact
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan_json import read_plan, write_plan
+from shared_ir.plan.json_form import read_plan, write_plan
 
 X = np.arange(6, dtype=np.float32).reshape(2, 3)
 GIVEN = np.full((3, 4), 2, np.float32)

@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
+from runtime_service.executors.library import CTensor
 from runtime_service.executors.signature import CallShapes
-from runtime_service.library import CTensor
 from shared_ir.errors import ErrorCode, IngotError
 
 LARGE = (300, 333)  # of float32: no multiple of a cache line

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runtime_service.loading import threads_per_instance
+from runtime_service.models.versions import threads_per_instance
 from runtime_service.policies import Catalogue, Selection, VersionPolicy
 from runtime_service.settings import Settings, variable
 from shared_ir.errors import ErrorCode, IngotError

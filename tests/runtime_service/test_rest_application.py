@@ -16,7 +16,7 @@ from runtime_service.api.http_message import HttpRequest, HttpResponse
 from runtime_service.api.rest import RestApplication
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
-from shared_ir.wire_names import WIRE_NAMES
+from shared_ir.wire.names import WIRE_NAMES
 from tests.runtime_service.toy_models import (
     ToyModel,
     ToySource,

@@ -20,7 +20,7 @@ import pytest
 import tritonclient.grpc as triton
 from tritonclient.utils import InferenceServerException
 
-from shared_ir.signature import local_keys
+from shared_ir.artifact.signature import local_keys
 from tests.runtime_service.toy_models import wait_until
 
 pytestmark = pytest.mark.services

@@ -15,14 +15,14 @@ import tritonclient.http as triton_http
 from onnx import TensorProto, helper, numpy_helper
 from tritonclient.utils import InferenceServerException
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.pipeline import compile_model
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import compile_model
 from runtime_service.server import RuntimeServer, store_source
 from runtime_service.settings import Settings
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import local_keys
-from shared_ir.store import open_store
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import local_keys
+from shared_ir.storage.store import open_store
 from tests.runtime_service.toy_models import wait_until
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -15,17 +15,17 @@ import tritonclient.http as triton_http
 from onnx import TensorProto, helper
 from tritonclient.utils import InferenceServerException
 
-from compiler_service.codegen.host import host_target
-from compiler_service.frontend.source import ModelSource
-from compiler_service.pipeline import CompileOptions, compile_model, verify_artifact
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.pipeline import CompileOptions, compile_model, verify_artifact
 from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer, store_source
 from runtime_service.settings import Settings
-from shared_ir.byte_strings import bytes_of, strings_of
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import local_keys
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import local_keys
-from shared_ir.store import open_store
+from shared_ir.storage.store import open_store
+from shared_ir.wire.byte_strings import bytes_of, strings_of
 from tests.runtime_service.toy_models import wait_until
 
 WORDS = np.array([["red", "grün"], ["", "blue"]], object)

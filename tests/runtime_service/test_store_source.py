@@ -7,15 +7,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runtime_service.models.repository import StoreSource
 from runtime_service.policies import Catalogue
-from runtime_service.repository import StoreSource
 from runtime_service.server import RuntimeServer, store_source
 from runtime_service.settings import Settings
+from shared_ir.artifact.layout import OpenedArtifact
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import SigningKey, local_keys
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.layout import OpenedArtifact
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import SigningKey, local_keys
-from shared_ir.store import open_store
+from shared_ir.storage.store import open_store
 from tests.runtime_service.test_follower import Service
 from tests.runtime_service.toy_models import ToyModel, scale_model
 from tests.services.artifacts import toy_artifact

@@ -7,12 +7,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from runtime_service.rows import batch_symbol
-from runtime_service.warmup import Independence, rows_independent, warm_up
-from shared_ir.dim import symbol
+from runtime_service.batching.rows import batch_symbol
+from runtime_service.models.warmup import Independence, rows_independent, warm_up
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import TensorSpec
+from shared_ir.expr.dim import symbol
+from shared_ir.plan.program import TensorSpec
 from tests.runtime_service.toy_models import BATCH, ToyModel, fixed_model, mixing_model, scale_model, sum_model
 
 H, W = symbol("h"), symbol("w")

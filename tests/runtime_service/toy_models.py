@@ -13,14 +13,14 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.models.served import LoadedModel
 from runtime_service.policies import Catalogue
-from runtime_service.served import LoadedModel
 from runtime_service.server import RuntimeServer
 from runtime_service.settings import Settings
-from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.plan import TensorSpec
+from shared_ir.expr.dim import symbol
+from shared_ir.plan.program import TensorSpec
 
 Function = Callable[[Mapping[str, Array]], dict[str, Array]]
 BATCH = symbol("batch")

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-from shared_ir.artifact import ABI_VERSION, Artifact, Manifest
-from shared_ir.dim import symbol
+from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest
 from shared_ir.dtype import DType
-from shared_ir.plan import BufferSpec, Plan, Storage, SymbolSource, TensorSpec
+from shared_ir.expr.dim import symbol
+from shared_ir.plan.program import BufferSpec, Plan, Storage, SymbolSource, TensorSpec
 
 
 def toy_artifact(name: str = "toy", weights: Any = b"w" * 256, **manifest: Any) -> Artifact:

@@ -15,11 +15,11 @@ from pathlib import Path
 from typing import Any
 
 import grpc
-from services.redis_server import redis_server
 
 from shared_ir.digest import sha256_hex
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from tests.services.redis_server import redis_server
 
 HERE = Path(__file__).parent
 ROOT = HERE.parent.parent

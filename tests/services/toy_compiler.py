@@ -21,15 +21,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from services.artifacts import toy_artifact
-
 from compiler_service.catalogue import NamedTarget, OptionDescription
 from compiler_service.jobs.records import Source
-from compiler_service.stage import Progress, SourceFiles, main
-from shared_ir.artifact import Artifact, artifact_key
+from compiler_service.stages.process import Progress, SourceFiles, main
+from shared_ir.artifact.value import Artifact, artifact_key
 from shared_ir.digest import sha256_hex, source_digest
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.target import PRESETS, Target, parse_target
+from shared_ir.machine.target import PRESETS, Target, parse_target
+from tests.services.artifacts import toy_artifact
 
 VERSION = "toy-1"
 STAGE_COMMAND = (sys.executable, str(Path(__file__)))
@@ -72,7 +71,7 @@ class ToyCompiler:
 
 
 class ToyStages:
-    """:class:`compiler_service.stage.Stages` over JSON models."""
+    """:class:`compiler_service.stages.process.Stages` over JSON models."""
 
     def check(self, source: SourceFiles, options: Mapping[str, Any]) -> Mapping[str, Any]:
         model = _read(source)

@@ -6,11 +6,10 @@ import logging
 import sys
 from pathlib import Path
 
-from services.toy_compiler import STAGE_COMMAND, ToyCompiler
-
 from compiler_service.server import serve
 from compiler_service.settings import Settings
 from compiler_service.worker.app import CeleryQueue, make_app
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 if __name__ == "__main__":
     logging.basicConfig(level=logging.INFO)

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import sys
 
-from services.toy_compiler import STAGE_COMMAND, ToyCompiler
-
 from compiler_service.settings import Settings
 from compiler_service.worker.run import run_worker
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 if __name__ == "__main__":
     sys.exit(run_worker(Settings.from_environment(), ToyCompiler(), STAGE_COMMAND))

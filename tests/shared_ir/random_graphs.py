@@ -7,9 +7,9 @@ import math
 import numpy as np
 from hypothesis import strategies as st
 
-from shared_ir.dim import as_dim
 from shared_ir.dtype import DType
-from shared_ir.graph import GROUP_OP, Attribute, Graph, Module, Node, Value
+from shared_ir.expr.dim import as_dim
+from shared_ir.graph.ir import GROUP_OP, Attribute, Graph, Module, Node, Value
 from shared_ir.types import TensorType
 from tests.shared_ir.expressions import dim_expressions
 

@@ -9,15 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services.artifacts import toy_artifact
 
-from shared_ir.artifact import Manifest, artifact_key
+from shared_ir.artifact.host import host_architecture, incompatibility
+from shared_ir.artifact.layout import list_targets, open_version, save_version
+from shared_ir.artifact.signature import SigningKey, TrustStore
+from shared_ir.artifact.value import Manifest, artifact_key
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.host import host_architecture, incompatibility
-from shared_ir.layout import list_targets, open_version, save_version
-from shared_ir.signature import SigningKey, TrustStore
-from shared_ir.target import Target
+from shared_ir.machine.target import Target
+from tests.services.artifacts import toy_artifact
 
 REFUSALS = {
     ErrorCode.ARTIFACT_CORRUPT,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_ir.cores import machine_cores, usable_cores
+from shared_ir.machine.cores import machine_cores, usable_cores
 
 MANY = 64
 

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import assume, given
 
-from shared_ir.dim import (
+from shared_ir.expr import Const, Expr, Var
+from shared_ir.expr.dim import (
     as_dim,
     bind,
     dim_symbols,
@@ -19,7 +20,6 @@ from shared_ir.dim import (
     product,
     symbol,
 )
-from shared_ir.expr import Const, Expr, Var
 from tests.shared_ir.expressions import assignments, dim_expressions, expressions, value_of
 
 

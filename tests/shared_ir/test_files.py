@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from shared_ir.files import copy_file, map_file, write_atomically, write_blocks
+from shared_ir.storage.files import copy_file, map_file, write_atomically, write_blocks
 
 _BLOCK = 4 << 20
 

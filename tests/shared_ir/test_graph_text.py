@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from shared_ir.dim import as_dim, symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph import GROUP_OP, Graph, Module, Node, Value
-from shared_ir.graph_text import array_digest, large_constants, parse_graph, parse_module, print_graph, print_module
+from shared_ir.expr.dim import as_dim, symbol
+from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
+from shared_ir.graph.text import array_digest, large_constants, parse_graph, parse_module, print_graph, print_module
 from shared_ir.types import TensorType
 from tests.shared_ir.random_graphs import modules, same_graph
 

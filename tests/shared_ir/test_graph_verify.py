@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from shared_ir.dim import symbol
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp
-from shared_ir.graph import GROUP_OP, Graph, Module, Node, Value
-from shared_ir.graph_verify import verify, verify_module
+from shared_ir.expr.dim import symbol
+from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
+from shared_ir.graph.verify import verify, verify_module
 from shared_ir.types import TensorType
 from tests.shared_ir.random_graphs import graphs
 

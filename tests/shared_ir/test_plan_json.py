@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from shared_ir.dim import Dim, as_dim, symbol
-from shared_ir.dim_table import MAX_ROWS, DimReader, DimWriter
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var, walk
-from shared_ir.plan import Plan
-from shared_ir.plan_json import read_plan, write_plan
+from shared_ir.expr.dim import Dim, as_dim, symbol
+from shared_ir.plan.dim_table import MAX_ROWS, DimReader, DimWriter
+from shared_ir.plan.json_form import read_plan, write_plan
+from shared_ir.plan.program import Plan
 from shared_ir.versions import PLAN_VERSION, SUPPORTED_PLAN_VERSIONS
 from tests.native_growing import growing_plan
 from tests.native_models import toy_plan

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from shared_ir.artifact.signature import Signature, SigningKey, TrustStore, add_trusted, local_keys
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.signature import Signature, SigningKey, TrustStore, add_trusted, local_keys
 
 
 def test_a_key_comes_back_from_its_file_which_only_its_owner_may_read(tmp_path: Path) -> None:

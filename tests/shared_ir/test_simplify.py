@@ -8,9 +8,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from shared_ir.dim import parse_dim
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, to_text
-from shared_ir.simplify import Simplifier, simplify
+from shared_ir.expr.dim import parse_dim
+from shared_ir.expr.simplify import Simplifier, simplify
 from tests.shared_ir.expressions import NAMES, assignments, dim_expressions, expressions, value_of
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from shared_ir.dim import Dim, as_dim, bind, dim_symbols, dim_text, sum_of, symbol
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, lift, substitute, transform, walk
+from shared_ir.expr.dim import Dim, as_dim, bind, dim_symbols, dim_text, sum_of, symbol
 from shared_ir.expr.nodes import LONG
-from shared_ir.simplify import Simplifier, simplify
+from shared_ir.expr.simplify import Simplifier, simplify
 
 N = symbol("n")
 DEEP = 2000

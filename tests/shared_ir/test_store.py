@@ -12,8 +12,8 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.store import FileStore, ObjectStore, open_store
-from shared_ir.store_remote import ObjectCache, RemoteStore
+from shared_ir.storage.remote import ObjectCache, RemoteStore
+from shared_ir.storage.store import FileStore, ObjectStore, open_store
 
 
 @pytest.fixture(name="s3", scope="module")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.target import PRESETS, Target, parse_target, target_from_dict, target_to_dict
+from shared_ir.machine.target import PRESETS, Target, parse_target, target_from_dict, target_to_dict
 
 
 def test_parses_a_command_line() -> None:

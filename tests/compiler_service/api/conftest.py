@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from services.installation import Client, Installation, installation
+
+from tests.services.installation import Client, Installation, installation
 
 
 @pytest.fixture(name="running", scope="module")

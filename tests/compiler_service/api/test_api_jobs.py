@@ -8,11 +8,11 @@ from pathlib import Path
 
 import grpc
 import pytest
-from services.installation import Client, Installation, wait_until
 
-from shared_ir.layout import open_version
+from shared_ir.artifact.layout import open_version
+from shared_ir.artifact.signature import TrustStore
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.signature import TrustStore
+from tests.services.installation import Client, Installation, wait_until
 
 pytestmark = pytest.mark.services
 

@@ -21,9 +21,6 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
-from services.installation import Client, Installation, installation, wait_until
-from services.redis_server import redis_server
-from services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 from compiler_service.api.status import STATUS
 from compiler_service.jobs.records import Stage
@@ -32,6 +29,9 @@ from compiler_service.settings import Settings
 from compiler_service.wiring import make_parts
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.services.installation import Client, Installation, installation, wait_until
+from tests.services.redis_server import redis_server
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 pytestmark = pytest.mark.services
 

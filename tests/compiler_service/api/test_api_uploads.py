@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import grpc
 import pytest
-from services.installation import Client, Installation, wait_until
 
 from shared_ir.digest import sha256_hex
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.services.installation import Client, Installation, wait_until
 
 pytestmark = pytest.mark.services
 

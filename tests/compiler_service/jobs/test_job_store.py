@@ -9,12 +9,12 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from redis import Redis
-from services.redis_server import redis_server
 
 from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
+from tests.services.redis_server import redis_server
 
 ERROR = IngotError(ErrorCode.LIMIT_EXCEEDED, "too big", expected="small")
 

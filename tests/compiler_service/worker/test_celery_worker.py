@@ -16,12 +16,12 @@ import boto3
 import pytest
 from moto.server import ThreadedMotoServer
 from redis import Redis
-from services.installation import Client, Installation, installation, wait_until
-from services.redis_server import wait_for_redis
 
 from compiler_service.settings import Settings
 from compiler_service.worker.app import make_app
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from tests.services.installation import Client, Installation, installation, wait_until
+from tests.services.redis_server import wait_for_redis
 
 pytestmark = pytest.mark.services
 

@@ -9,14 +9,14 @@ import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from services.installation import Client, Installation, installation
 
 from compiler_service.catalogue import PipelineCompiler
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.repository import ArtifactRepository
-from shared_ir.signature import TrustStore
-from shared_ir.store import FileStore
+from shared_ir.storage.store import FileStore
+from tests.services.installation import Client, Installation, installation
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 

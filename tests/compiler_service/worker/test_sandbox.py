@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services.toy_compiler import STAGE_COMMAND
 
-from compiler_service.sandbox import Limits, StageRunner, StoppedError
+from compiler_service.stages.runner import Limits, StageRunner, StoppedError
+from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.exchange import read_artifact
-from shared_ir.target import PRESETS, target_to_dict
+from shared_ir.machine.target import PRESETS, target_to_dict
+from tests.services.toy_compiler import STAGE_COMMAND
 
 ROOT = Path(__file__).resolve().parents[3]
 LIMITS = Limits(memory=4 * 1024**3, seconds=30, file_size=2**20)

@@ -11,18 +11,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from services.installation import ROOT
-from services.redis_server import redis_server
-from services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 from compiler_service.jobs.records import JobRecord, JobState, Source, Stage
 from compiler_service.jobs.service import Submission
 from compiler_service.settings import Settings
-from compiler_service.sources import Upload
+from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
 from compiler_service.worker.stages import Outcome
 from shared_ir.digest import sha256_hex
+from tests.services.installation import ROOT
+from tests.services.redis_server import redis_server
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 pytestmark = pytest.mark.services
 

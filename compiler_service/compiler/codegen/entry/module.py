@@ -1,0 +1,269 @@
+"""The generated entry: the plan as LLVM IR, so that one native call runs the whole model.
+
+Defines ``ingot_this_module`` of ``native/module.h``: tables of inputs, outputs and kernels, and the functions
+``resolve``, ``arena_size``, ``output_shapes`` and ``execute`` with every dim compiled to int64 arithmetic.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+
+from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
+from compiler_service.compiler.codegen.entry.steps import EXECUTE_TYPES, emit_execute
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr
+from shared_ir.expr.dim import Dim, dim_symbols, dim_text
+from shared_ir.machine.target import Target
+from shared_ir.plan.program import Branch, Call, Check, Constraint, Plan, Repeat, Step, TensorSpec, walk_steps
+from shared_ir.versions import ABI_VERSION
+
+BUNDLED_WEIGHTS = "ingot_bundled_weights"
+"""Symbol of embedded weights; an undefined weak symbol, hence NULL, in a library without them."""
+
+_DTYPE_NAMES = (
+    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128 "
+    "bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4 float4e2m1 float8e8m0 uint2 int2"
+)
+ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.split(), start=1)}
+"""onnx.TensorProto.DataType of each element type."""
+
+_TYPES = """\
+%tensor_info = type { ptr, i32, i32, ptr, ptr }
+%kernel = type { ptr, ptr, i64 }
+%default = type { i64, ptr }
+%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
+
+
+def emit_entry(
+    plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str, *, denormals: bool = False
+) -> str:
+    """LLVM IR of ``ingot_this_module`` for ``plan``.
+
+    ``kernel_symbols[i]`` is the linker symbol of ``plan.kernels[i]``, a function of the type ``ingot_kernel_function``.
+    ``denormals`` are kept where asked for (``native/float_mode.c``).
+    """
+    constants = _Constants()
+    checks = _checks(plan)
+    plan = replace(plan, steps=without_calls(plan.steps))
+    in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
+    execute = emit_execute(plan, len(checks))
+    functions = [
+        _resolve(plan, checks),
+        _arena_size(plan),
+        _output_shapes(plan),
+        *(_function(f"i32 @{name}(ptr %frame)", body) for name, body in execute.items()),
+    ]
+    texts = [*(check.message for check in checks), *(_message(c) for c in in_run)]
+    messages = constants.table("ptr", [constants.text(text) for text in texts])
+    slots = constants.table("i32", [str(plan.output_slot(i)) for i in range(len(plan.outputs))])
+    fields = [
+        f"i32 {ABI_VERSION}",
+        f"ptr {constants.text(compiler_version)}",
+        f"ptr {constants.text(plan.name)}",
+        f"i32 {len(plan.inputs)}",
+        f"i32 {len(plan.outputs)}",
+        f"i32 {len(plan.kernels)}",
+        f"i32 {len(plan.symbols) + len(plan.run_symbols)}",
+        f"i32 {plan.slots}",
+        f"ptr {_tensor_table(constants, plan.inputs)}",
+        f"ptr {_tensor_table(constants, plan.outputs)}",
+        f"ptr {_kernel_table(constants, plan, kernel_symbols)}",
+        f"i64 {plan.weights_size}",
+        f"ptr @{BUNDLED_WEIGHTS}",
+        "ptr @resolve",
+        f"ptr {messages}",
+        "ptr @arena_size",
+        "ptr @output_shapes",
+        "ptr @execute",
+        f"ptr {slots}",
+        f"ptr {_default_table(constants, plan)}",
+        f"ptr {constants.text(','.join(sorted(target.required_features)))}",
+        f"i32 {int(denormals)}",
+    ]
+    return "\n".join(
+        [
+            f'target triple = "{target.triple}"',
+            _TYPES,
+            EXECUTE_TYPES,
+            f"@{BUNDLED_WEIGHTS} = extern_weak hidden constant i8",
+            *(f"declare hidden void {_global(s)}(ptr, ptr, i64, i64, ptr)" for s in dict.fromkeys(kernel_symbols)),
+            *DECLARATIONS,
+            *constants.lines,
+            f"@ingot_this_module = hidden constant %module {{ {', '.join(fields)} }}",
+            *functions,
+            "",
+        ]
+    )
+
+
+def without_calls(steps: Iterable[Step]) -> tuple[Step, ...]:
+    """``steps`` in which a call, which native code cannot make, ends the run with its reason."""
+    found: list[Step] = []
+    for step in steps:
+        match step:
+            case Call():
+                message = f"{step.function} of strings, sequences or optionals: only the graph executor runs it; its steps here"
+                found.append(Check(Constraint(0, 1, message)))
+            case Branch(then=then, otherwise=otherwise):
+                found.append(replace(step, then=without_calls(then), otherwise=without_calls(otherwise)))
+            case Repeat(body=body):
+                found.append(replace(step, body=without_calls(body)))
+            case _:
+                found.append(step)
+    return tuple(found)
+
+
+def _global(name: str) -> str:
+    return f'@"{_escape(name)}"'
+
+
+def _escape(text: str) -> str:
+    data = text.encode()
+    return "".join(chr(b) if 32 <= b < 127 and b not in (34, 92) else f"\\{b:02X}" for b in data)
+
+
+class _Constants:
+    """Private constants of the module; equal strings and tables are emitted once."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self._names: dict[str, str] = {}
+
+    def text(self, text: str) -> str:
+        size = len(text.encode()) + 1
+        return self._define(f'[{size} x i8] c"{_escape(text)}\\00"')
+
+    def table(self, kind: str, items: Iterable[str]) -> str:
+        entries = [f"{kind} {item}" for item in items]
+        return self._define(f"[{len(entries)} x {kind}] [{', '.join(entries)}]")
+
+    def _define(self, value: str) -> str:
+        if value not in self._names:
+            self._names[value] = name = f"@c{len(self._names)}"
+            self.lines.append(f"{name} = private unnamed_addr constant {value}")
+        return self._names[value]
+
+
+def _tensor_table(constants: _Constants, tensors: Sequence[TensorSpec]) -> str:
+    rows = []
+    for tensor in tensors:
+        shape = constants.table("i64", [str(d) if isinstance(d, int) else "-1" for d in tensor.shape])
+        texts = constants.table("ptr", [constants.text(dim_text(d)) for d in tensor.shape])
+        name = constants.text(tensor.name)
+        dtype = ONNX_DTYPES[tensor.memory_dtype]
+        rows.append(f"{{ ptr {name}, i32 {dtype}, i32 {len(tensor.shape)}, ptr {shape}, ptr {texts} }}")
+    return constants.table("%tensor_info", rows)
+
+
+def _default_table(constants: _Constants, plan: Plan) -> str:
+    rows = []
+    for tensor in plan.inputs:
+        if tensor.is_optional:
+            buffer = plan.buffers[tensor.default]
+            shape = constants.table("i64", [str(d) for d in buffer.shape])
+            rows.append(f"{{ i64 {buffer.offset}, ptr {shape} }}")
+        else:
+            rows.append("{ i64 -1, ptr null }")
+    return constants.table("%default", rows)
+
+
+def _kernel_table(constants: _Constants, plan: Plan, symbols: Sequence[str]) -> str:
+    rows = [
+        f"{{ ptr {constants.text(kernel.name)}, ptr {_global(symbol)}, i64 {kernel.scratch} }}"
+        for kernel, symbol in zip(plan.kernels, symbols, strict=True)
+    ]
+    return constants.table("%kernel", rows)
+
+
+@dataclass(frozen=True)
+class _Check:
+    """``received`` (the extent of an input's axis, or a dim) must equal ``expected``, or be no less with ``lower``."""
+
+    received: tuple[int, int] | Dim
+    expected: Dim
+    lower: bool
+    message: str
+
+
+def _checks(plan: Plan) -> list[_Check]:
+    """Extents of inputs that follow from symbols defined elsewhere, then the constraints of the plan."""
+    sources = {(s.input, s.axis) for s in plan.symbols}
+    implied = [
+        _Check((i, axis), dim, False, f"input '{tensor.name}' axis {axis} ({dim_text(dim)}): expected")
+        for i, tensor in enumerate(plan.inputs)
+        for axis, dim in enumerate(tensor.shape)
+        if isinstance(dim, Expr) and (i, axis) not in sources
+    ]
+    stated = [_Check(c.actual, c.expected, c.lower, _message(c)) for c in plan.constraints]
+    return implied + stated
+
+
+def _message(constraint: Constraint) -> str:
+    return f"{constraint.message.rstrip('.')}: expected{' at least' if constraint.lower else ''}"
+
+
+def _symbol_loader(body: Body, plan: Plan, table: str) -> Callable[[str], str]:
+    positions = {source.name: i for i, source in enumerate(plan.symbols)}
+    return lambda name: body.element(table, positions[name])
+
+
+def _resolve(plan: Plan, checks: Sequence[_Check]) -> str:
+    body = Body()
+    extents: dict[tuple[int, int], str] = {}
+
+    def extent(input_index: int, axis: int) -> str:
+        key = (input_index, axis)
+        if key not in extents:
+            extents[key] = body.element(body.element("%input_shapes", input_index, "ptr"), axis)
+        return extents[key]
+
+    for i, source in enumerate(plan.symbols):
+        value = extent(source.input, source.axis)
+        body.add(f"store i64 {value}, ptr {body.address('%symbols', i)}")
+    by_name = {source.name: extents[source.input, source.axis] for source in plan.symbols}
+    code = DimCode(body, by_name.__getitem__)
+    for index, check in enumerate(checks):
+        received = extent(*check.received) if isinstance(check.received, tuple) else code.operand(check.received)
+        expected = code.operand(check.expected)
+        holds = body.value(f"icmp {'sge' if check.lower else 'eq'} i64 {received}, {expected}")
+        body.add(f"br i1 {holds}, label %holds{index}, label %broken{index}")
+        body.label(f"broken{index}")
+        body.add(f"store i64 {expected}, ptr %expected")
+        body.add(f"store i64 {received}, ptr %received")
+        body.add(f"ret i32 {index}")
+        body.label(f"holds{index}")
+    body.add("ret i32 -1")
+    return _function("i32 @resolve(ptr %input_shapes, ptr %symbols, ptr %expected, ptr %received)", body)
+
+
+def _arena_size(plan: Plan) -> str:
+    body = Body()
+    code = DimCode(body, _symbol_loader(body, plan, "%symbols"), checked=True)
+    size = code.operand(plan.arena_size)
+    for overflow in code.overflows:
+        size = body.value(f"select i1 {overflow}, i64 -1, i64 {size}")
+    body.add(f"ret i64 {size}")
+    return _function("i64 @arena_size(ptr %symbols)", body)
+
+
+def _output_shapes(plan: Plan) -> str:
+    body = Body()
+    positions = [*(s.name for s in plan.symbols), *plan.run_symbols]
+    code = DimCode(body, lambda name: body.element("%symbols", positions.index(name)))
+    for i, tensor in enumerate(plan.outputs):
+        if not tensor.shape:
+            continue
+        shape = body.element("%shapes", i, "ptr")
+        for axis, dim in enumerate(tensor.shape):
+            extent = code.operand(dim)
+            if not dim_symbols([dim]).isdisjoint(plan.run_symbols):
+                known = body.value("icmp ne i32 %after, 0")
+                extent = body.value(f"select i1 {known}, i64 {extent}, i64 -1")
+            body.add(f"store i64 {extent}, ptr {body.address(shape, axis)}")
+    body.add("ret void")
+    return _function("void @output_shapes(ptr %symbols, ptr %shapes, i32 %after)", body)
+
+
+def _function(signature: str, body: Body) -> str:
+    return "\n".join([f"define internal {signature} nounwind {{", *body.lines, "}"])

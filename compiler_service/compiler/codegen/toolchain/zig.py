@@ -1,0 +1,124 @@
+"""The C compiler and linker: the ``zig`` program of the PyPI wheel ``ziglang``, called without its Python wrapper."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.extras import install_command
+from shared_ir.machine.target import Target
+
+_TIMEOUT = 300.0  # seconds; the first call for a libc builds its stubs, musl takes half a minute
+
+# Oldest glibc that has the architecture and everything the runtime calls; libraries linked against its symbol versions
+# load on it and on every later one.
+_GLIBC = {"x86_64": "2.17", "aarch64": "2.17", "armv7": "2.17", "riscv64": "2.27"}
+_ZIG_ARCHITECTURES = {"armv7": "arm"}
+_ZIG_CPUS = {"armv7": "cortex_a7", "riscv64": "baseline_rv64"}
+
+
+@cache
+def zig_executable() -> Path:
+    """The ``zig`` program.
+
+    Raises:
+        IngotError: UNAVAILABLE, the ``ziglang`` wheel is not installed.
+    """
+    spec = importlib.util.find_spec("ziglang")
+    for location in (spec.submodule_search_locations or ()) if spec else ():
+        program = Path(location) / ("zig.exe" if os.name == "nt" else "zig")
+        if program.exists():
+            return program
+    raise IngotError(
+        ErrorCode.UNAVAILABLE,
+        "the linker is not installed",
+        expected="the Python package ziglang",
+        remedy=f"Install the compiler's dependencies: {install_command('compiler')}.",
+    )
+
+
+def cache_directory() -> Path:
+    """Where compiled pieces that many models share are kept: ``INGOT_CACHE_DIR``, else ``~/.cache/ingot``."""
+    configured = os.environ.get("INGOT_CACHE_DIR")
+    if configured:
+        return Path(configured)
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "ingot"
+
+
+def min_glibc(target: Target) -> str:
+    """Oldest glibc that loads libraries for ``target``; empty when it does not use glibc."""
+    return _GLIBC[target.architecture] if "gnu" in target.triple.rsplit("-", 1)[-1] else ""
+
+
+def zig_target(target: Target, *, static: bool = False) -> tuple[str, ...]:
+    """The ``-target`` and ``-mcpu`` arguments for the C parts of a model.
+
+    The C parts use the baseline of the architecture: kernels carry the features of the cpu, and the check for them must
+    itself run everywhere. ``static`` asks for musl, whose programs need nothing on the device.
+
+    Raises:
+        IngotError: INVALID_TARGET, not Linux.
+    """
+    words = target.triple.split("-")
+    if "linux" not in words:
+        raise IngotError(
+            ErrorCode.INVALID_TARGET,
+            "libraries are linked for Linux only",
+            field="target",
+            expected="a triple with 'linux', such as aarch64-linux-gnu",
+            received=target.triple,
+            remedy="Compile for a Linux triple.",
+        )
+    environment = words[-1] if words[-1] != "linux" else "gnu"
+    if static or "musl" in environment:
+        environment = "musleabihf" if environment.endswith("eabihf") else "musl"
+    else:
+        environment = f"{environment}.{_GLIBC[target.architecture]}"
+    architecture = _ZIG_ARCHITECTURES.get(target.architecture, target.architecture)
+    cpu = _ZIG_CPUS.get(target.architecture, "baseline")
+    return ("-target", f"{architecture}-linux-{environment}", f"-mcpu={cpu}")
+
+
+def run_zig(arguments: Sequence[str], directory: Path) -> None:
+    """Run ``zig`` in ``directory``.
+
+    Raises:
+        IngotError: COMPILER_FAULT with the end of what zig printed, UNAVAILABLE without a cache folder.
+    """
+    kept = cache_directory() / "zig"
+    try:
+        kept.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE,
+            f"the compiler's cache cannot be written: {error}",
+            field="INGOT_CACHE_DIR",
+            received=str(kept),
+            remedy="Set INGOT_CACHE_DIR to a folder that this process may write.",
+        ) from error
+    inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
+    environment = inherited | {"ZIG_GLOBAL_CACHE_DIR": str(kept), "ZIG_LOCAL_CACHE_DIR": str(kept)}
+    command = [str(zig_executable()), *arguments]
+    try:
+        done = subprocess.run(
+            command, cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+        )
+    except subprocess.TimeoutExpired as error:
+        raise _failed(arguments, f"no end after {_TIMEOUT:.0f} s") from error
+    if done.returncode != 0:
+        raise _failed(arguments, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
+
+
+def _failed(arguments: Sequence[str], reason: str) -> IngotError:
+    return IngotError(
+        ErrorCode.COMPILER_FAULT,
+        f"zig {arguments[0] if arguments else ''} failed: {reason[-2000:]}",
+        field="linker",
+        remedy="Report this with the model and the target.",
+    )

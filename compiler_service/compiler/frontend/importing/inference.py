@@ -1,0 +1,143 @@
+"""Types and known elements of node outputs, by running operator definitions on placeholders."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+
+from compiler_service.compiler.frontend.reading.limits import Limits, exceeded
+from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Expr, walk
+from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.graph.ir import Attribute, Value
+from shared_ir.types import TensorType
+
+Infer: TypeAlias = Callable[[str, tuple[Tensor | None, ...], Mapping[str, Attribute]], tuple[Tensor | None, ...]]
+"""``compiler_service.compiler.tensor_expr.registry.infer``: every output an operator can have, with ``value`` where it is known."""
+
+_KNOWN_FLOATS = 16
+"""Scales of Resize and limits of Range are this short; longer float constants are weights."""
+_INT64 = 1 << 63
+
+
+@dataclass(frozen=True)
+class Inference:
+    """How the importer types operators.
+
+    Attributes:
+        infer: the typing function.
+        operators: names of the operators that ``infer`` knows.
+    """
+
+    infer: Infer
+    operators: Container[str]
+
+
+@dataclass
+class KnownValues:
+    """Elements that the importer knows: constants, and arithmetic on dims."""
+
+    limits: Limits
+    _elements: MutableMapping[Value, np.ndarray] = field(default_factory=dict)
+
+    def add_constant(self, value: Value, array: np.ndarray) -> None:
+        most = _KNOWN_FLOATS if value.dtype.is_float else self.limits.known_elements
+        if array.size <= most and value.dtype.value in _PLAIN:
+            objects = np.empty(array.shape, dtype=object)
+            if array.size:
+                objects.reshape(-1)[:] = array.reshape(-1).tolist()
+            self._elements[value] = objects
+
+    def add(self, value: Value, elements: np.ndarray | None) -> None:
+        """Keep ``elements`` unless they are too many or have grown too long to be worth following."""
+        if elements is None or elements.size > self.limits.known_elements:
+            return
+        if all(self._is_short(e) for e in elements.reshape(-1).tolist()):
+            self._elements[value] = elements
+
+    def get(self, value: Value | None) -> np.ndarray | None:
+        """Python numbers and integer :class:`Expr` in an object array, shaped like the value; ``None`` if not known."""
+        return None if value is None else self._elements.get(value)
+
+    def scalar(self, value: Value | None) -> int | float | bool | Expr | None:
+        """The one element of a scalar or one-element value."""
+        elements = self.get(value)
+        if elements is None or elements.size != 1:
+            return None
+        found: int | float | bool | Expr = elements.reshape(-1).tolist()[0]
+        return found
+
+    def _is_short(self, element: object) -> bool:
+        if isinstance(element, Expr):
+            return expression_size(element, self.limits.expression_nodes) <= self.limits.expression_nodes
+        return not isinstance(element, int) or -_INT64 <= element < 2 * _INT64
+
+
+_PLAIN = frozenset(
+    t.value for t in DType if (t.is_integer and t.bits >= 8) or (t.is_float and t.bits >= 16) or t is DType.BOOL
+)
+
+
+def expression_size(expr: Expr, most: int) -> int:
+    """Number of distinct nodes of ``expr``; stops above ``most``."""
+    return sum(1 for _ in itertools.islice(walk(expr), most + 1))
+
+
+def infer_outputs(
+    inference: Inference,
+    op: str,
+    inputs: Sequence[Value | None],
+    attributes: Mapping[str, Attribute],
+    known: KnownValues,
+) -> tuple[Tensor | None, ...]:
+    """What ``op`` gives on ``inputs``: tensors with a shape in normal form, and a value where it is known.
+
+    Raises:
+        IngotError: from the definition; LIMIT_EXCEEDED when a symbolic dim has grown beyond use.
+    """
+    operands = tuple(None if v is None else placeholder(v.name, v.shape, v.dtype, known.get(v)) for v in inputs)
+    try:
+        outputs = inference.infer(op, operands, attributes)
+    except IngotError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise _inapplicable(op, str(error)) from error
+    except (MemoryError, RecursionError) as error:
+        raise exceeded(f"{op} is too large to type", "expressions of a bounded size", type(error).__name__) from error
+    except Exception as error:
+        why = f"{type(error).__name__}: {error}"
+        raise IngotError(ErrorCode.COMPILER_FAULT, f"the definition of {op} failed", received=why) from error
+    for output in outputs:
+        for dim in () if output is None else output.shape:
+            _check_dim(op, dim, known.limits)
+    return outputs
+
+
+def _inapplicable(op: str, why: str) -> IngotError:
+    return IngotError(
+        ErrorCode.TYPE_MISMATCH,
+        f"{op} cannot be applied to its inputs",
+        expected="inputs and attributes that fit the operator",
+        received=why,
+        remedy="Export the model again; this node is not valid ONNX.",
+    )
+
+
+def _check_dim(op: str, dim: Dim, limits: Limits) -> None:
+    if isinstance(dim, int) and dim < 0:
+        raise _inapplicable(op, f"an output with the dim {dim}")
+    if isinstance(dim, Expr) and expression_size(dim, limits.expression_nodes) > limits.expression_nodes:
+        raise exceeded(
+            "a symbolic dim is too complicated", f"at most {limits.expression_nodes} terms and operations", "more"
+        )
+
+
+def tensor_type(tensor: Tensor) -> TensorType:
+    """The type of an inferred output."""
+    return TensorType(tensor.dtype, tuple(as_dim(d) for d in tensor.shape))

@@ -1,0 +1,99 @@
+"""What an untrusted model may cost before it is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import Dim, dim_symbols, dims_text, evaluate
+from shared_ir.types import TensorType
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Upper bounds; every one refuses with LIMIT_EXCEEDED.
+
+    Sizes are in bytes. A symbolic size counts as if every symbol were 1.
+    """
+
+    model_bytes: int = 2 * GIB  # protobuf itself stops there
+    external_bytes: int = 32 * GIB
+    nodes: int = 200_000  # after inlining functions
+    graph_entries: int = 1_000_000  # nodes, initializers, inputs, outputs and value infos of the main graph
+    dim: int = 1 << 31
+    rank: int = 16
+    tensor_bytes: int = 16 * GIB
+    total_tensor_bytes: int = 512 * GIB  # of all values together, dead or alive
+    nesting: int = 12  # graphs in graphs, functions in functions
+    name_length: int = 4096
+    known_elements: int = 1024  # elements of one value that the importer follows through shape arithmetic
+    expression_nodes: int = 256  # size of one symbolic dim
+
+
+@dataclass
+class Budget:
+    """What one import has used up of its :class:`Limits`."""
+
+    limits: Limits
+    nodes: int = 0
+    tensor_bytes: int = 0
+
+    def spend_node(self) -> None:
+        self.nodes += 1
+        if self.nodes > self.limits.nodes:
+            raise exceeded("the model has too many nodes", f"at most {self.limits.nodes}", "more, functions inlined")
+
+    def spend_tensor(self, type: TensorType, name: str) -> None:
+        """Count a tensor of ``type``.
+
+        Raises:
+            IngotError: LIMIT_EXCEEDED naming the tensor.
+        """
+        self.check_rank(type.shape, name)
+        elements = self._least_elements(type.shape, name)
+        size = elements * type.dtype.itemsize
+        if size > self.limits.tensor_bytes:
+            raise exceeded(
+                "a tensor of the model is too large",
+                f"at most {self.limits.tensor_bytes} bytes",
+                f"{type}: at least {size} bytes",
+                tensor=name,
+            )
+        self.tensor_bytes += size
+        if self.tensor_bytes > self.limits.total_tensor_bytes:
+            raise exceeded(
+                "the tensors of the model are too large together",
+                f"at most {self.limits.total_tensor_bytes} bytes",
+                f"more, counted up to {name!r}",
+                tensor=name,
+            )
+
+    def check_rank(self, shape: Sequence[Dim], name: str) -> None:
+        if len(shape) > self.limits.rank:
+            raise exceeded(
+                "a tensor has too many axes", f"at most {self.limits.rank}", f"rank {len(shape)}", tensor=name
+            )
+
+    def _least_elements(self, shape: Sequence[Dim], name: str) -> int:
+        total = 1
+        for dim in shape:
+            extent = dim if isinstance(dim, int) else max(1, evaluate(dim, dict.fromkeys(dim_symbols([dim]), 1)))
+            if extent > self.limits.dim:
+                raise exceeded("a dim is too large", f"at most {self.limits.dim}", f"[{dims_text(shape)}]", tensor=name)
+            total *= max(1, extent)  # numpy bounds the other dims of an empty array too
+        return total
+
+
+def exceeded(message: str, expected: str, received: str, *, tensor: str = "", field: str = "") -> IngotError:
+    return IngotError(
+        ErrorCode.LIMIT_EXCEEDED,
+        message,
+        tensor=tensor,
+        field=field,
+        expected=expected,
+        received=received,
+        remedy="Make the model smaller, or ask the operator of the service to raise the limit.",
+    )

@@ -1,0 +1,318 @@
+"""Operands that must not hold just any number: positions, which lie within an axis, and divisors, which are not 0.
+
+For each there is a proof that it does not (:mod:`index_ranges`); or what sizes must be for that is known, and is a condition of
+the run; or the run counts the elements that are wrong, and ends with INVALID_ARGUMENT where there are any.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from itertools import combinations
+from types import MappingProxyType
+
+from compiler_service.compiler.frontend.importing.index_ranges import IndexRanges, Range, is_at_least
+from compiler_service.compiler.frontend.requirements.conditions import append_check
+from compiler_service.compiler.frontend.requirements.defining import Nodes
+from compiler_service.compiler.frontend.requirements.normalising import REDUCTIONS
+from compiler_service.compiler.tensor_expr.assumptions import Assumption
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, lift
+from shared_ir.expr.dim import Dim, as_dim, dim_text, dims_text, product
+from shared_ir.graph.ir import DEFINE_OP, Attribute, Value
+
+_Check = Callable[[Nodes, Sequence["Value | None"], Mapping[str, Attribute]], None]
+
+
+def check_operands(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """Nodes that check the operands of the node that is being imported."""
+    check = _CHECKS.get(nodes.source.qualified)
+    if check is not None:
+        check(nodes, inputs, attributes)
+
+
+def check_adapted(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """Nodes that check the operands of one of :data:`CHECKED_BEFORE`."""
+    CHECKED_BEFORE[nodes.source.qualified](nodes, inputs, attributes)
+
+
+def _require(nodes: Nodes, count: Value, message: str) -> None:
+    """The run ends with ``message`` unless the one element of ``count`` is 0."""
+    label = f"{nodes.source.title}_wrong"
+    symbols = (nodes.context.symbols.fresh(label),)
+    text = f"node '{nodes.source.title}' ({nodes.source.op}): {message}"
+    nodes.node(DEFINE_OP, count, name=f"{label}_checked", symbols=symbols, expected=0, message=text)
+
+
+def _state(nodes: Nodes, condition: Assumption, message: str) -> None:
+    """The run ends with ``message`` unless ``condition`` holds of its sizes."""
+    text = f"node '{nodes.source.title}' ({nodes.source.op}): {message}: {condition}"
+    append_check(nodes.builder, condition, text, nodes.source)
+
+
+# -- divisors
+
+
+def _divisor(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    divisor, ranges = inputs[1], nodes.context.ranges
+    if divisor is None or not divisor.dtype.is_integer or _is_never_zero(divisor, ranges):
+        return
+    elements = ranges.known.get(divisor)
+    if elements is not None and elements.size == 1 and is_at_least(as_dim(elements.item()), 0):
+        _state(nodes, Assumption(as_dim(elements.item()), 1, lower=True), f"integers are divided by '{divisor.name}'")
+        return
+    count = nodes.node("ingot.CountZeros", divisor)
+    _require(nodes, count, f"integers are divided by 0, elements of '{divisor.name}' that are 0")
+
+
+def _is_never_zero(value: Value, ranges: IndexRanges) -> bool:
+    elements = ranges.known.get(value)
+    if elements is not None:
+        found = [ranges.element(e) for e in elements.reshape(-1).tolist()]
+        return all(r is not None and _is_not_zero(r) for r in found)
+    array = ranges.arrays.get(value)
+    if array is not None:
+        return bool((array != 0).all())
+    every = ranges.of(value)
+    return every is not None and _is_not_zero(every)
+
+
+def _is_not_zero(found: Range) -> bool:
+    return is_at_least(found.least, 1) or is_at_least(-1, found.most)
+
+
+# -- positions
+
+
+def _along_axis(indices: int) -> _Check:
+    def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+        data, axis = inputs[0], attributes.get("axis", 0)
+        if data is not None and isinstance(axis, int) and -len(data.shape) <= axis < len(data.shape):
+            _positions(nodes, inputs[indices], (data.shape[axis],), data)
+
+    return check
+
+
+def _along_first(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The last axis of the indices holds positions along axes of the data."""
+    data, indices, first = inputs[0], inputs[1], attributes.get("batch_dims", 0)
+    depth = indices.shape[-1] if indices is not None else None
+    if data is not None and isinstance(depth, int) and isinstance(first, int):
+        _positions(nodes, indices, data.shape[first : first + depth], data)
+
+
+def _regions(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The first column of the second operand holds positions in the batch, as floats."""
+    data, rois = inputs[:2]
+    if data is not None and rois is not None:
+        column = nodes.node("Gather", rois, nodes.scalar(0), axis=1)
+        message = f"images beyond the batch of '{data.name}' of extent {dim_text(data.shape[0])}"
+        _bounded(nodes, nodes.node("Cast", column, to=DType.INT64), as_dim(lift(data.shape[0]) - 1), message)
+
+
+def _images(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The third operand holds positions in the batch."""
+    data, indices = inputs[0], inputs[2]
+    if data is not None:
+        _positions(nodes, indices, data.shape[:1], data)
+
+
+def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data: Value) -> None:
+    if (
+        indices is None
+        or not indices.dtype.is_integer
+        or not extents
+        or _are_within(indices, extents, nodes.context.ranges)
+    ):
+        return
+    axes = "an axis" if len(extents) == 1 else "axes"
+    message = f"positions beyond {axes} of '{data.name}' of extent {dims_text(extents)}"
+    conditions = _conditions(indices, extents, nodes.context.ranges)
+    if conditions is not None:
+        for condition in conditions:
+            _state(nodes, condition, message)
+        return
+    if indices.dtype is not DType.INT64:
+        indices = nodes.node("Cast", indices, to=DType.INT64)
+    count = nodes.node("ingot.CountOutside", indices, extents=tuple(extents))
+    _require(nodes, count, message)
+
+
+def _conditions(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> list[Assumption] | None:
+    """What extents must be for all positions to lie within, where the outermost positions are known."""
+    columns = _columns(indices, len(extents), ranges)
+    if not all(column is not None and column.is_reached for column in columns):
+        return None
+    found = []
+    for column, extent in zip(columns, extents, strict=True):
+        assert column is not None
+        if not is_at_least(extent, as_dim(lift(column.most) + 1)):
+            found.append(Assumption(extent, as_dim(lift(column.most) + 1), lower=True))
+        if not is_at_least(column.least, 0) and not is_at_least(lift(column.least) + extent, 0):
+            found.append(Assumption(as_dim(lift(column.least) + extent), 0, lower=True))
+    return found
+
+
+def _are_within(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> bool:
+    if 0 in indices.shape:
+        return True
+    columns = _columns(indices, len(extents), ranges)
+    return all(_is_within(column, extent) for column, extent in zip(columns, extents, strict=True))
+
+
+def _columns(indices: Value, count: int, ranges: IndexRanges) -> list[Range | None]:
+    """The range of the positions along each axis."""
+    array = ranges.arrays.get(indices)
+    if count == 1 or array is None:
+        return [ranges.of(indices)] * count
+    flat = array.reshape(-1, count)
+    return [Range(int(low), int(high), True) for low, high in zip(flat.min(0), flat.max(0), strict=True)]
+
+
+def _is_within(found: Range | None, extent: Dim) -> bool:
+    if found is None:
+        return False
+    is_natural = is_at_least(found.least, 0) or is_at_least(lift(found.least) + extent, 0)
+    return is_natural and is_at_least(lift(extent) - 1, found.most)
+
+
+# -- axes
+
+
+def _axes(more: bool = False) -> _Check:
+    """The second operand holds numbers of axes of the first, or, with ``more``, of a result that has one more for each."""
+
+    def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+        data, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
+        elements = nodes.elements(axes)
+        if data is None or axes is None or elements is None:
+            return
+        rank = data.type.rank + (len(elements) if more else 0)
+        for element in elements:
+            if isinstance(element, Expr) and not is_at_least(rank - 1, element):
+                _state(
+                    nodes, Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
+                )
+        numbers = [e for e in elements if e is not None] if more else []
+        for one, other in combinations(numbers, 2):
+            apart = as_dim((lift(one) - other) * (lift(one) - other))
+            if isinstance(apart, Expr):
+                _state(nodes, Assumption(apart, 1, lower=True), "an axis is given twice")
+
+    return check
+
+
+# -- lengths and first positions, which are not counted from the end
+
+
+def _lengths(operand: int, axis: Callable[[Mapping[str, Attribute]], int]) -> _Check:
+    """The operand holds lengths of parts of an axis of the first."""
+
+    def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+        data, lengths = inputs[0], inputs[operand] if len(inputs) > operand else None
+        if data is not None and lengths is not None:
+            extent = data.shape[axis(attributes)]
+            message = f"lengths of '{lengths.name}' that are not within 0 and {dim_text(extent)}"
+            _bounded(nodes, lengths, extent, message)
+
+    return check
+
+
+def _steps_axis(attributes: Mapping[str, Attribute]) -> int:
+    return 1 if attributes.get("layout", 0) else 0
+
+
+def _time_axis(attributes: Mapping[str, Attribute]) -> int:
+    axis = attributes.get("time_axis", 0)
+    return axis if axis in (0, 1) and isinstance(axis, int) else 0
+
+
+def _written(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """An update lies within the cache from where it is written on."""
+    cache, update = inputs[:2]
+    first = inputs[2] if len(inputs) > 2 else None
+    axis = attributes.get("axis", -2)
+    if cache is None or update is None or not isinstance(axis, int) or attributes.get("mode", "linear") != "linear":
+        return
+    last = as_dim(lift(cache.shape[axis]) - update.shape[axis])
+    message = f"an update of extent {dim_text(update.shape[axis])} does not fit into {dim_text(cache.shape[axis])}"
+    if first is not None:
+        _bounded(nodes, first, last, message)
+    elif not is_at_least(last, 0):
+        _state(nodes, Assumption(last, 0, lower=True), message)
+
+
+def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The indices are row-major positions in the result, whose size the window implies."""
+    x, indices = inputs[:2]
+    kernel = _integers(attributes, "kernel_shape")
+    if x is None or indices is None or not kernel or any(inputs[2:]):
+        return
+    rank = len(kernel)
+    steps = _integers(attributes, "strides") or (1,) * rank
+    cut = _integers(attributes, "pads") or (0,) * (2 * rank)
+    rows = zip(x.shape[2:], kernel, steps, cut[:rank], cut[rank:], strict=True)
+    whole = [(lift(d) - 1) * s + (k - low - high) for d, k, s, low, high in rows]
+    size = product([*x.shape[:2], *map(as_dim, whole)])
+    _bounded(
+        nodes,
+        indices,
+        as_dim(lift(size) - 1),
+        f"positions of '{indices.name}' beyond the {dim_text(size)} of the result",
+    )
+
+
+def _integers(attributes: Mapping[str, Attribute], name: str) -> tuple[int, ...]:
+    found = attributes.get(name)
+    return tuple(n for n in found if isinstance(n, int)) if isinstance(found, tuple) else ()
+
+
+def _bounded(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
+    """The run ends with ``message`` unless all elements of ``operand`` are within 0 and ``most``."""
+    found = nodes.context.ranges.of(operand)
+    if found is not None and is_at_least(found.least, 0) and is_at_least(most, found.most):
+        return
+    if operand.dtype is not DType.INT64:
+        operand = nodes.node("Cast", operand, to=DType.INT64)
+    extent = as_dim(lift(most) + 1)
+    _require(nodes, nodes.node("ingot.CountOutside", operand, extents=(extent,), natural=1), message)
+
+
+def _taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The second operand says how many elements of an axis of the first are taken."""
+    data, count, axis = inputs[0], inputs[1] if len(inputs) > 1 else None, attributes.get("axis", -1)
+    if data is None or count is None or not isinstance(axis, int) or not -data.type.rank <= axis < data.type.rank:
+        return
+    extent, known = data.shape[axis], nodes.elements(count)
+    message = f"more elements than there are along an axis of '{data.name}', or less than none"
+    taken = known[0] if known is not None and len(known) == 1 else None
+    if taken is None or not is_at_least(taken, 0):
+        _bounded(nodes, count, extent, message)
+    elif not is_at_least(extent, taken):
+        _state(nodes, Assumption(extent, taken, lower=True), message)
+
+
+CHECKED_BEFORE: Mapping[str, _Check] = MappingProxyType({"TopK": _taken})
+"""Operators that others are about to take the place of."""
+
+_CHECKS: Mapping[str, _Check] = MappingProxyType(
+    {
+        **{f"Reduce{kind}": _axes() for kind in REDUCTIONS},
+        **dict.fromkeys(("CumSum", "CumProd", "Squeeze"), _axes()),
+        "Unsqueeze": _axes(more=True),
+        "Div": _divisor,
+        "Mod": _divisor,
+        "Gather": _along_axis(1),
+        "GatherElements": _along_axis(1),
+        "ScatterElements": _along_axis(1),
+        "GatherND": _along_first,
+        "GRU": _lengths(4, _steps_axis),
+        "LSTM": _lengths(4, _steps_axis),
+        "MaxRoiPool": _regions,
+        "MaxUnpool": _unpooled,
+        "RNN": _lengths(4, _steps_axis),
+        "ReverseSequence": _lengths(1, _time_axis),
+        "RoiAlign": _images,
+        "ScatterND": _along_first,
+        "TensorScatter": _written,
+    }
+)

@@ -1,0 +1,97 @@
+"""The bridge from graph values to tensor expressions: placeholders for operands, inferred types, known elements."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from compiler_service.compiler.tensor_expr import registry
+from compiler_service.compiler.tensor_expr.meaning.evaluate import LeftToTarget, evaluate
+from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
+from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
+from shared_ir.dtype import DType
+from shared_ir.errors import IngotError
+from shared_ir.expr import Expr
+from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.graph.ir import Attribute, Node, Value
+
+Known = Mapping[Value, np.ndarray]
+"""Elements known at compile time: constants, and object arrays of numbers and Expr."""
+
+MOST_KNOWN_ELEMENTS = 1024
+"""Larger arrays are weights: no operator needs their elements to tell its output shape."""
+
+
+def define(
+    op: str, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute], known: Known
+) -> tuple[Tensor | None, ...]:
+    """The tensor expressions of one operator over placeholders named after ``inputs``.
+
+    Raises:
+        IngotError: the operator is unknown or does not take these operands.
+    """
+    operands = tuple(None if v is None else operand(v, known.get(v)) for v in inputs)
+    return registry.infer(op, operands, attributes)
+
+
+def define_node(node: Node, known: Known) -> tuple[Tensor | None, ...]:
+    return define(node.op, node.inputs, node.attributes, known)
+
+
+def operand(value: Value, elements: np.ndarray | None) -> Tensor:
+    """A placeholder for ``value``, with its elements where they are few and known."""
+    if elements is not None and elements.size > MOST_KNOWN_ELEMENTS:
+        elements = None
+    if elements is not None and elements.dtype != object:
+        elements = as_objects(elements)
+    return placeholder(value.name, value.shape, value.dtype, elements)
+
+
+def as_objects(array: np.ndarray) -> np.ndarray:
+    """The same elements as Python numbers in an object array."""
+    objects = np.empty(array.shape, dtype=object)
+    objects.ravel()[:] = array.ravel().tolist() if array.size else []
+    return objects
+
+
+def dims_of(elements: np.ndarray) -> tuple[Dim, ...] | None:
+    """A known int64 array as dims, in row-major order; ``None`` when an element is no integer."""
+    dims = []
+    for element in elements.ravel().tolist():
+        if isinstance(element, bool) or not isinstance(element, (int, Expr)):
+            return None
+        if isinstance(element, Expr) and element.dtype is not DType.INT64:
+            return None
+        dims.append(as_dim(element))
+    return tuple(dims)
+
+
+def integers(elements: np.ndarray | None) -> tuple[int, ...] | None:
+    """A known integer array as ints; ``None`` when any element is symbolic or unknown."""
+    dims = None if elements is None else dims_of(elements)
+    if dims is None or not all(isinstance(d, int) for d in dims):
+        return None
+    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+
+
+def known_tensor(tensor: Tensor) -> np.ndarray | None:
+    """The elements of a tensor expression where they are known."""
+    return tensor.value if tensor.value is not None else evaluate_symbolic(tensor)
+
+
+def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
+    """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood, or
+    targets differ in what they give."""
+    operands = tuple(None if v is None else operand(v, arrays[v]) for v in node.inputs)
+    try:
+        outputs = registry.infer(node.op, operands, node.attributes)
+    except IngotError:
+        return None  # refused with its own words where the node is compiled
+    feeds = {t: arrays[v] for t, v in zip(operands, node.inputs, strict=True) if t is not None and v is not None}
+    pairs = [(v, t) for v, t in zip(node.outputs, outputs, strict=False) if v is not None and t is not None]
+    try:
+        found = evaluate([t for _, t in pairs], feeds, {}, on_every_target=True)
+    except LeftToTarget:
+        return None
+    return dict(zip((v for v, _ in pairs), found, strict=True))

@@ -1,0 +1,114 @@
+"""Compute at compile time what depends on constants alone."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from math import prod
+from typing import ClassVar
+
+import numpy as np
+
+from compiler_service.compiler.graph_passes.analysis.symbols import node_dims
+from compiler_service.compiler.graph_passes.analysis.values import evaluate_node
+from compiler_service.compiler.graph_passes.cleaning.eliminate_common_subexpressions import RANDOM
+from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
+from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
+from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
+from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
+from shared_ir.dtype import DType
+from shared_ir.expr.dim import dim_symbols
+from shared_ir.graph.ir import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
+
+ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
+"""What models do to weights: folded at any size, since the result replaces an operand of the same size."""
+
+NEVER = frozenset(
+    {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
+)
+
+
+@dataclass(frozen=True)
+class FoldConstants(Pass):
+    """Results of at most ``largest_result`` bytes are folded, and those no larger than the operands together.
+
+    ``ConstantOfShape`` and ``Expand`` of one element become broadcast views that take no memory, whatever their size.
+
+    Attributes:
+        keeps: operators that are left as they are.
+    """
+
+    name: ClassVar[str] = "fold-constants"
+    level: ClassVar[int] = 1
+
+    largest_result: int = 64 * 1024
+    keeps: frozenset[str] = frozenset()
+
+    def run(self, graph: Graph) -> Graph:
+        return map_graphs(graph, self._fold)
+
+    def _fold(self, graph: Graph, outer: Constants) -> Graph:
+        known = {**outer, **graph.constants}
+        added: dict[Value, np.ndarray] = {}
+        nodes: list[Node] = []
+        for node in graph.nodes:
+            arrays = self._evaluate(node, known)
+            if arrays is None:
+                nodes.append(node)
+                continue
+            added.update(arrays)
+            known.update(arrays)
+        if not added:
+            return graph
+        return eliminate_dead_code(graph.with_(nodes=tuple(nodes), constants={**graph.constants, **added}))
+
+    def _evaluate(self, node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray] | None:
+        if node.subgraphs or node.op in NEVER or node.op in self.keeps or node.op == GROUP_OP or not node.results:
+            return None
+        if not all(v in known for v in node.operands):
+            return None
+        if any(v.dtype is DType.STRING for v in (*node.results, *node.operands)) or dim_symbols(node_dims(node)):
+            return None
+        uniform = _uniform(node, known)
+        if uniform is not None:
+            return {node.results[0]: uniform}
+        return evaluate_node(node, known) if self._worth(node) else None
+
+    def _worth(self, node: Node) -> bool:
+        if node.op in ALWAYS:
+            return True
+        result = sum(_bytes(v) for v in node.results)
+        return result <= max(self.largest_result, sum(_bytes(v) for v in node.operands))
+
+
+def _bytes(value: Value) -> int:
+    return prod(d for d in value.shape if isinstance(d, int)) * value.dtype.itemsize
+
+
+def _uniform(node: Node, known: Mapping[Value, np.ndarray]) -> np.ndarray | None:
+    """A read-only view of one element, for nodes that repeat one element."""
+    if node.op not in ("ConstantOfShape", "Expand", "Reshape", "Transpose"):
+        return None
+    (result,) = node.results
+    if node.op == "ConstantOfShape":
+        one = _smallest(node, known)
+        return None if one is None else np.broadcast_to(one.reshape(()), _static(result))
+    source = known[node.operands[0]]
+    if source.size == 0 or any(s for s, n in zip(source.strides, source.shape, strict=True) if n > 1):
+        return None
+    return np.broadcast_to(source[(0,) * source.ndim], _static(result))
+
+
+def _smallest(node: Node, known: Mapping[Value, np.ndarray]) -> np.ndarray | None:
+    """The element that a ``ConstantOfShape`` repeats: its value for the shape ``[1]``."""
+    shape = Value(f"{node.operands[0].name}_one", node.operands[0].type)
+    ones = np.ones(known[node.operands[0]].shape, dtype=np.int64)
+    result = node.results[0]
+    small = Node(node.op, (shape,), (Value(result.name, result.type),), node.attributes)
+    arrays = evaluate_node(small, {shape: ones})
+    return None if arrays is None else next(iter(arrays.values()))
+
+
+def _static(value: Value) -> tuple[int, ...]:
+    return tuple(d for d in value.shape if isinstance(d, int))

@@ -1,0 +1,272 @@
+"""Products of 8-bit integers for processors that multiply bytes: data by signed constant weights, four at a time.
+
+Zero points and scales move out of the sum::
+
+    sum over k of (x[k] - z) * w[k, n]      ->    sum over k of x[k] * w[k, n]  -  z * sum over k of w[k, n]
+    sum over k of x[k] * w[k, n]            ->    sum over k of x[k] * (w[k, n] - v[n])  +  v[n] * sum over k of x[k]
+    Conv(DQ(x, s, z), DQ(w, t))             ->    float(ConvInteger(x, w) - z * sum of w) * (s * t)
+
+Integers are exact, so this rounds less than sums of floats do. Padding is with z, which stands for 0; signed data is moved
+up by 128 where the processor takes unsigned bytes, and unsigned data down where it takes signed ones. Unsigned weights less a
+zero point that is not 128 leave the signed bytes by a few (-121 to 134): the second line moves them back, by an amount for
+each output, and the sums of the data are computed once for all outputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from compiler_service.compiler.graph_passes.algebra.movement import permutation
+from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, is_channels_first
+from compiler_service.compiler.graph_passes.rewriting.operands import as_number, is_single
+from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
+from shared_ir.dtype import DType
+from shared_ir.expr.dim import Dim
+from shared_ir.expr.operations import DOT4_OF
+from shared_ir.graph.ir import Attribute, Node, Value
+
+_HALF = 128
+_LEAST, _LARGEST = DType.INT8.limits
+MOST_STEPS = 255
+"""Most that an 8-bit integer and its zero point differ by."""
+EXACT_FLOAT32 = 1 << 24
+"""Below it float32 holds every integer."""
+_INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
+
+
+def is_byte_product(node: Node, kind: DType) -> bool:
+    """Whether ``node`` is what :func:`byte_product` builds: data of the type ``kind`` by signed weights, no zero points."""
+    op = next((op for op, integer in _INTEGER_OPS.items() if integer == node.op), None)
+    if op is None or len(node.operands) != 2:
+        return False
+    data, weight = node.operands
+    kinds = (data.dtype, weight.dtype) == (kind, DType.INT8)
+    return kinds and _is_served(op, weight.shape, node.attributes)
+
+
+def _is_served(op: str, weight: Sequence[Dim], attributes: Mapping[str, Attribute]) -> bool:
+    """Whether words are summed up: all outputs of ``op`` read the same channels, of which there are several."""
+    if op == "MatMul":
+        return len(weight) == 2 and weight[0] != 1
+    by_rule = attributes.get("auto_pad", "NOTSET") != "NOTSET"
+    return weight[1] != 1 and attributes.get("group", 1) == 1 and not by_rule
+
+
+@dataclass(frozen=True)
+class Bytes:
+    """8-bit data and the zero point of all of it."""
+
+    value: Value
+    zero: Value | None
+
+
+def byte_product(
+    site: Site, op: str, data: Bytes, weight: np.ndarray, attributes: Mapping[str, Attribute], kind: DType
+) -> Value | None:
+    """The int32 ``op`` (Conv or MatMul) of ``data`` less its zero point and the integers ``weight``, by bytes of type ``kind``.
+
+    None where weights of one output are further apart than those of a byte, channels come in groups or one alone, or windows are
+    padded by a rule.
+    """
+    if data.value.dtype not in DOT4_OF or not is_single(data.zero) or not _is_served(op, weight.shape, attributes):
+        return None
+    moved = _moved_weights(op, weight)
+    if moved is None:
+        return None
+    x, zero = _moved(site, data, kind)
+    attributes = dict(attributes)
+    if op == "Conv":
+        x = _padded(site, x, zero, attributes)
+    total = site.node(_INTEGER_OPS[op], (x, site.constant(moved.within, "weight")), attributes)
+    if moved.by.any():
+        sums = _sums_of_data(site, op, x, weight.shape[2:], attributes)
+        total = site.node("Add", (total, site.node("Mul", (sums, site.constant(moved.by, "moved_by")))))
+    return _less_zero(site, total, zero, _sums(op, weight))
+
+
+@dataclass(frozen=True)
+class _MovedWeights:
+    """int8 weights ``within`` that are ``by`` less than others, int32, by as much for all weights of an output."""
+
+    within: np.ndarray
+    by: np.ndarray
+
+
+def _moved_weights(op: str, weight: np.ndarray) -> _MovedWeights | None:
+    """As little as makes them signed bytes; ``by`` is ready to be broadcast to the product. None where nothing does, or where the
+    sums of the data may be more than a float32 counts."""
+    if weight.size == 0:
+        return None
+    summed = (0,) if op == "MatMul" else tuple(range(1, weight.ndim))
+    wide = weight.astype(np.int64)
+    by = np.maximum(wide.max(summed, keepdims=True) - _LARGEST, 0) + np.minimum(
+        wide.min(summed, keepdims=True) - _LEAST, 0
+    )
+    within = wide - by
+    if within.min() < _LEAST or within.max() > _LARGEST:
+        return None
+    terms = weight.size // by.size
+    if by.any() and terms * MOST_STEPS >= EXACT_FLOAT32:
+        return None
+    shape = (-1,) if op == "MatMul" else (-1, *(1,) * (weight.ndim - 2))
+    return _MovedWeights(within.astype(np.int8), by.astype(np.int32).reshape(shape))
+
+
+def _sums_of_data(site: Site, op: str, x: Value, window: tuple[int, ...], attributes: Mapping[str, Attribute]) -> Value:
+    """Of all that an output sums, int32: ``[.., m, 1]``, or ``[n, 1, ..]`` of windows of ``x``, which is padded already. Windows
+    are summed in floats, which hold them."""
+    own = site.node("ingot.SumBytes", (x,), {"axis": -1 if op == "MatMul" else 1})
+    if {*window, *_integers_of(attributes.get("strides"))} <= {1}:
+        return own
+    ones = site.constant(np.ones((1, 1, *window), np.float32), "window")
+    total = site.node("ingot.ExactConv", (site.node("Cast", (own,), {"to": DType.FLOAT32}), ones), attributes)
+    return site.node("Cast", (total,), {"to": DType.INT32, "integral": 1})
+
+
+def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
+    """(data of the type ``kind``, its int32 zero point)"""
+    zero = _zero_point(site, data.zero)
+    if data.value.dtype is kind:
+        return data.value, zero
+    half = _HALF if kind is DType.UINT8 else -_HALF
+    bits = site.node("Cast", (data.value,), {"to": kind})
+    moved = site.node("BitwiseXor", (bits, site.constant(np.array(half, kind.numpy))))
+    known = site.array(zero)
+    if known is not None:
+        return moved, site.constant(np.asarray(known + np.int32(half)), "zero")
+    return moved, site.node("Add", (zero, site.constant(np.array(half, np.int32))))
+
+
+def _zero_point(site: Site, zero: Value | None) -> Value:
+    """``zero`` as an int32 scalar; 0 where there is none."""
+    known = np.zeros((), np.int8) if zero is None else site.array(zero)
+    if zero is None or known is not None:
+        assert known is not None
+        return site.constant(known.reshape(()).astype(np.int32), "zero")
+    return site.node("Cast", (as_number(site, zero),), {"to": DType.INT32})
+
+
+def _padded(site: Site, x: Value, zero: Value, attributes: dict[str, Attribute]) -> Value:
+    """``x`` with the zero point around it; ``attributes`` then ask for no padding."""
+    axes = x.type.rank - 2
+    pads = _integers_of(attributes.get("pads"))
+    if not any(pads):
+        return x
+    amounts = (0, 0, *pads[:axes], 0, 0, *pads[axes:])
+    attributes["pads"] = (0,) * (2 * axes)
+    fill = site.node("Cast", (zero,), {"to": x.dtype})
+    return site.node("Pad", (x, site.integers(amounts), fill))
+
+
+def _integers_of(attribute: Attribute | None) -> list[int]:
+    return [n for n in attribute if isinstance(n, int)] if isinstance(attribute, tuple) else []
+
+
+def _sums(op: str, weight: np.ndarray) -> np.ndarray:
+    """Of the weights of each output, int32, ready to be broadcast to the product."""
+    wide = weight.astype(np.int64)
+    if op == "MatMul":
+        return np.asarray(wide.sum(axis=0), np.int32)
+    sums = np.asarray(wide.sum(axis=tuple(range(1, weight.ndim))), np.int32)
+    return sums.reshape(-1, *(1,) * (weight.ndim - 2))
+
+
+def _less_zero(site: Site, total: Value, zero: Value, sums: np.ndarray) -> Value:
+    known = site.array(zero)
+    if known is None:
+        return site.node("Sub", (total, site.node("Mul", (zero, site.constant(sums, "sums")))))
+    moved = -sums * known
+    return site.node("Add", (total, site.constant(moved.astype(np.int32), "moved"))) if moved.any() else total
+
+
+# -- products of dequantized operands
+
+
+@dataclass(frozen=True)
+class _Scaled:
+    """Dequantized constant weights: integers less their zero points, and a scale for all or for each output."""
+
+    integers: np.ndarray
+    scale: np.ndarray
+
+
+def _dequantized_product(node: Node, site: Site, kind: DType) -> Replacement:
+    """Conv, MatMul, Gemm of dequantized data and dequantized constant weights"""
+    op = "Conv" if node.op == "Conv" else "MatMul"
+    given = site.producer(node.inputs[0], "DequantizeLinear")
+    outputs = 0 if node.op == "Conv" or node.attributes.get("transB", 0) else node.operands[1].type.rank - 1
+    weight = None if given is None else _weight(site, node.operands[1], outputs)
+    if given is None or weight is None or not _is_plain(node) or not _has_one_step(given):
+        return None
+    if node.op == "Gemm":
+        if node.attributes.get("transB", 0):
+            weight = _Scaled(weight.integers.T, weight.scale)
+        attributes: Mapping[str, Attribute] = {}
+    else:
+        attributes = node.attributes
+    zero = given.inputs[2] if len(given.inputs) > 2 else None
+    total = byte_product(site, op, Bytes(given.operands[0], zero), weight.integers, attributes, kind)
+    if total is None:
+        return None
+    tail = (1,) * (node.results[0].type.rank - 2) if op == "Conv" else ()
+    factor = _factor(site, given.operands[1], weight.scale, tail)
+    result = site.node("Mul", (site.node("Cast", (total,), {"to": DType.FLOAT32}), factor), name=node.name)
+    bias = node.inputs[2] if len(node.inputs) > 2 else None
+    if bias is None:
+        return result
+    return site.node("Add", (result, site.reshape(bias, (*bias.shape, *tail)) if tail else bias))
+
+
+def _is_plain(node: Node) -> bool:
+    plain = node.attributes.get("alpha", 1.0) == 1 and node.attributes.get("beta", 1.0) == 1
+    plain = plain and is_channels_first(node) and not node.attributes.get("transA", 0)
+    return plain and node.results[0].dtype is DType.FLOAT32
+
+
+def _has_one_step(dequantize: Node) -> bool:
+    scale = dequantize.operands[1]
+    return is_single(scale) and scale.dtype is DType.FLOAT32
+
+
+def _weight(site: Site, value: Value, outputs: int) -> _Scaled | None:
+    """The constant weights behind ``value`` whose scales, if there are several, run along the axis ``outputs``."""
+    turned = site.producer(value, "Transpose")
+    if turned is not None and permutation(turned) == (1, 0):
+        found = _weight(site, turned.operands[0], 1 - outputs)
+        return None if found is None else _Scaled(found.integers.T, found.scale)
+    node = site.producer(value, "DequantizeLinear")
+    array = None if node is None else site.array(node.operands[0])
+    scale = None if node is None else site.array(node.operands[1])
+    if node is None or array is None or scale is None or array.dtype not in (np.int8, np.uint8):
+        return None
+    zero = site.array(node.operands[2]) if len(node.operands) > 2 else np.zeros_like(scale, array.dtype)
+    if (
+        zero is None
+        or zero.size != scale.size
+        or scale.ndim > 1
+        or int_attribute(node, "block_size", 0)
+        or scale.dtype != np.float32
+    ):
+        return None
+    if scale.size > 1 and int_attribute(node, "axis", 1) % array.ndim != outputs:
+        return None
+    shape = tuple(scale.size if a == outputs and scale.size > 1 else 1 for a in range(array.ndim))
+    return _Scaled(array.astype(np.int32) - zero.astype(np.int32).reshape(shape), scale.reshape(-1))
+
+
+def _factor(site: Site, data_scale: Value, weight_scale: np.ndarray, tail: tuple[int, ...]) -> Value:
+    shape = (weight_scale.size, *tail) if weight_scale.size > 1 else ()
+    shaped = weight_scale.reshape(shape)
+    known = site.array(data_scale)
+    if known is not None:
+        product = known.reshape(()).astype(np.float64) * shaped
+        return site.constant(np.asarray(product.astype(np.float32)), "factor")
+    return site.node("Mul", (as_number(site, data_scale), site.constant(np.asarray(shaped), "scale")))
+
+
+def dequantized_product_rules(kind: DType) -> tuple[Rule, ...]:
+    """The table, for processors that multiply data of the type ``kind``."""
+    return (rule("Conv MatMul Gemm", lambda node, site: _dequantized_product(node, site, kind)),)

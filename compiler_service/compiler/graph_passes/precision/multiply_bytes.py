@@ -1,0 +1,26 @@
+"""Products of quantized operands as products of bytes, for processors that have an instruction for them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+from compiler_service.compiler.graph_passes.precision.byte_products import dequantized_product_rules
+from compiler_service.compiler.graph_passes.precision.integer_products import integer_product_rules
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
+from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
+from shared_ir.dtype import DType
+from shared_ir.graph.ir import Graph
+
+
+@dataclass(frozen=True)
+class MultiplyBytes(Pass):
+    """Comes before constants are dequantized, while weights are bytes still; ``data`` is the type of bytes that the target takes."""
+
+    name: ClassVar[str] = "multiply-bytes"
+    level: ClassVar[int] = 2
+
+    data: DType = DType.UINT8
+
+    def run(self, graph: Graph) -> Graph:
+        return rewrite(graph, (*dequantized_product_rules(self.data), *integer_product_rules(self.data)))

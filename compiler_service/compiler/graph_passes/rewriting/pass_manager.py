@@ -1,0 +1,142 @@
+"""Passes and the pipeline that runs them.
+
+A pass is a frozen dataclass whose fields are its options; it takes a graph to a graph and returns *the same object*
+when it changed nothing. Everything one wants to see or check between passes is an instrument of the context.
+"""
+
+from __future__ import annotations
+
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import ClassVar, Protocol
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph.ir import Graph, Module
+
+
+@dataclass(frozen=True)
+class Pass(ABC):
+    """A transformation of a graph and of the graphs nested in it.
+
+    Attributes:
+        name: how the pass is called in options, dumps and errors: ``fold-constants``.
+        level: the lowest optimisation level that runs it.
+    """
+
+    name: ClassVar[str]
+    level: ClassVar[int] = 0
+
+    @abstractmethod
+    def run(self, graph: Graph) -> Graph:
+        """The transformed graph; ``graph`` itself when nothing changed."""
+
+    def requires(self, graph: Graph) -> None:  # noqa: B027 - optional
+        """Raise unless ``graph`` is what this pass expects."""
+
+    def ensures(self, graph: Graph) -> None:  # noqa: B027 - optional
+        """Raise unless ``graph`` is what this pass promises."""
+
+
+class Instrument(Protocol):
+    """Told about every pass that runs. ``index`` counts the passes of the pipeline from 1."""
+
+    def before(self, index: int, name: str, graph: Graph) -> None: ...
+
+    def after(self, index: int, name: str, graph: Graph, seconds: float) -> None: ...
+
+
+@dataclass(frozen=True)
+class PassContext:
+    """What decides which passes run and who watches.
+
+    Attributes:
+        opt_level: 0 (only what is needed to run) to 3 (everything).
+        disabled: names of passes to leave out.
+        instruments: told before and after each pass, in this order.
+    """
+
+    opt_level: int = 3
+    disabled: frozenset[str] = frozenset()
+    instruments: tuple[Instrument, ...] = ()
+
+    def enables(self, item: Pass) -> bool:
+        return item.level <= self.opt_level and item.name not in self.disabled
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """Passes in the order in which they run."""
+
+    passes: tuple[Pass, ...]
+
+    def run(self, module: Module, context: PassContext) -> Module:
+        """``module`` after every enabled pass.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT when ``disabled`` names an unknown pass or one of level 0, which code needs; what a pass raised;
+                COMPILER_FAULT naming the pass when it broke.
+        """
+        graph = self.run_graph(module.graph, context)
+        return module if graph is module.graph else replace(module, graph=graph)
+
+    def run_graph(self, graph: Graph, context: PassContext) -> Graph:
+        self._check_names(context.disabled)
+        self._check_needed(context.disabled)
+        done: list[str] = []
+        for index, item in enumerate(self.passes, start=1):
+            if not context.enables(item):
+                continue
+            for instrument in context.instruments:
+                instrument.before(index, item.name, graph)
+            start = time.perf_counter()
+            graph = _run(item, graph, done)
+            seconds = time.perf_counter() - start
+            done.append(item.name)
+            for instrument in context.instruments:
+                instrument.after(index, item.name, graph, seconds)
+        return graph
+
+    def _check_names(self, names: Iterable[str]) -> None:
+        known = {p.name for p in self.passes}
+        unknown = sorted(set(names) - known)
+        if unknown:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"unknown pass {unknown[0]!r}",
+                field="disabled",
+                expected=f"one of {', '.join(sorted(known))}",
+                received=unknown[0],
+                remedy="Name a pass of the pipeline.",
+            )
+
+    def _check_needed(self, names: Iterable[str]) -> None:
+        needed = sorted({p.name for p in self.passes if p.level == 0} & set(names))
+        if needed:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"pass {needed[0]!r} brings the graph to the form that code is made from, at every level",
+                field="disabled",
+                expected="passes that only optimise",
+                received=needed[0],
+                remedy="Leave it in.",
+            )
+
+
+def _run(item: Pass, graph: Graph, done: list[str]) -> Graph:
+    try:
+        item.requires(graph)
+        result = item.run(graph)
+        item.ensures(result)
+    except IngotError:
+        raise
+    except Exception as error:
+        before = f" after {', '.join(done)}" if done else ""
+        raise IngotError(
+            ErrorCode.COMPILER_FAULT,
+            f"pass {item.name!r} failed{before}: {type(error).__name__}: {error}",
+            field=item.name,
+            remedy=f"Disable the pass {item.name!r} to go on without it, and report the model.",
+        ) from error
+    return result

@@ -1,0 +1,43 @@
+"""The passes of loop IR, in the order in which they run: from what lowering yields to what code generation takes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.loop_ir.passes.flatten import flatten
+from compiler_service.compiler.loop_ir.passes.partition import partition
+from compiler_service.compiler.loop_ir.passes.shuffle import shuffle
+from compiler_service.compiler.loop_ir.passes.simplify import simplify
+from compiler_service.compiler.loop_ir.passes.skip import skip
+from compiler_service.compiler.loop_ir.passes.start import start
+from compiler_service.compiler.loop_ir.passes.unroll import unroll
+from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
+
+LoopPass = Callable[[Function], Function]
+Listener = Callable[[str, Function], None]
+"""Called with the name of a pass and its result: verify, time, dump."""
+
+LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
+    ("skip", skip),
+    ("partition", partition),
+    ("vectorize", vectorize),
+    ("flatten", flatten),
+    ("simplify", simplify),
+    ("unroll", unroll),
+    ("shuffle", shuffle),
+    ("start", start),
+)
+
+
+def run(function: Function, listener: Listener | None = None) -> Function:
+    """Every pass in order.
+
+    Raises:
+        IngotError: COMPILER_FAULT, the program has no flat vector form.
+    """
+    for name, loop_pass in LOOP_PASSES:
+        function = loop_pass(function)
+        if listener is not None:
+            listener(name, function)
+    return function

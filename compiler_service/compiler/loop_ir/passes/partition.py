@@ -1,0 +1,245 @@
+"""Loops are cut where a condition on their variable changes, so that most iterations ask nothing.
+
+::
+
+    for i in 0..n:                                  y[0] = 0
+        y[i] = select(i >= 1, x[i - 1], 0)   ->     for i in 0..n - 1:
+                                                        y[i + 1] = x[i]
+
+A condition ``a * i + b >= 0`` may mention, beside what is fixed outside of the loop, variables of known range bound inside
+of it (a tile of pixels, the lanes of a vector); then there are iterations in which it always holds, in which it never holds,
+and a few in between in which it is still asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from compiler_service.compiler.loop_ir.ir import (
+    Block,
+    For,
+    ForKind,
+    Function,
+    If,
+    Let,
+    Statement,
+    Store,
+    substatements,
+    walk_statements,
+)
+from compiler_service.compiler.loop_ir.passes.bounds import Threshold, comparisons, threshold
+from compiler_service.compiler.loop_ir.passes.rewrite import block, map_expressions, substituted, with_substatements
+from shared_ir.dtype import DType
+from shared_ir.expr import (
+    Const,
+    Expr,
+    Select,
+    Var,
+    lift,
+    maximum,
+    minimum,
+    transform,
+    variables,
+    walk,
+)
+from shared_ir.expr.simplify import Interval, Simplifier
+
+_MOST_STORES = 1500
+"""A loop is not cut when the pieces would hold more statements than this after unrolling."""
+_MOST_PIECES = 10
+_MOST_TRIED = 300
+"""Of the pieces that every bound in turn makes of those before, empty ones included: three to the power of the bounds, where the
+simplifier cannot tell that a piece of symbolic bounds is empty."""
+_UNROLLED_EDGE = 2
+"""An edge of so few iterations is written out, so that its conditions can be decided."""
+
+
+def partition(function: Function) -> Function:
+    """The same function with serial loops cut into pieces."""
+    body = _statement(function.body, {}, frozenset())
+    return function if body is function.body else replace(function, body=body)
+
+
+def _statement(statement: Statement, ranges: dict[str, Interval], lanes: frozenset[Var]) -> Statement:
+    if isinstance(statement, For):
+        pieces = _cut(statement, ranges, lanes) if statement.kind is ForKind.SERIAL else None
+        if pieces is not None:
+            return block([_inside(piece, ranges, lanes) for piece in pieces])
+    return _inside(statement, ranges, lanes)
+
+
+def _inside(statement: Statement, ranges: dict[str, Interval], lanes: frozenset[Var]) -> Statement:
+    match statement:
+        case For(var=var, kind=kind):
+            ranges = {**ranges, var.name: _range(statement)}
+            lanes = lanes | {var} if kind is ForKind.VECTORIZED else lanes
+        case Let(var=var, value=value):
+            ranges = {**ranges, var.name: (None, None)}
+            lanes = lanes | {var} if variables(value) & lanes else lanes
+    parts = tuple(_statement(part, ranges, lanes) for part in substatements(statement))
+    return with_substatements(statement, parts)
+
+
+def _range(loop: For) -> Interval:
+    return 0, int(loop.extent.value) - 1 if isinstance(loop.extent, Const) else None
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Iterations [start, stop) of a loop with what is known of conditions there."""
+
+    start: Expr
+    stop: Expr
+    verdicts: tuple[tuple[Expr, bool], ...] = ()
+
+
+def _cut(loop: For, ranges: dict[str, Interval], lanes: frozenset[Var]) -> list[Statement] | None:
+    """Statements that together do what ``loop`` does; None to leave it in one piece.
+
+    Cuts must be the same for all ``lanes``, the variables of vectorised loops outside.
+    """
+    simplifier = Simplifier({**ranges, loop.var.name: _range(loop)})
+    asked = [c for c in _conditions(loop) if not variables(c) & lanes]
+    inner = _last_iterations(loop.body)
+    bounds = [b for c in asked if (b := threshold(c, loop.var, inner, simplifier)) is not None]
+    if not bounds:
+        return None
+    pieces = _pieces(_Piece(lift(0), loop.extent), bounds, simplifier)
+    if pieces is None or (len(pieces) == 1 and not pieces[0].verdicts):
+        return None
+    bodies = [(p, _decided(loop.body, dict(p.verdicts))) for p in pieces]
+    bodies = [(p, body) for p, body in bodies if not _does_nothing(body)]
+    if len(bodies) > 1 and sum(_stores(body) for _, body in bodies) > _MOST_STORES:
+        return None
+    return [_loop(loop, p, body, simplifier) for p, body in bodies]
+
+
+# -- conditions
+
+
+def _conditions(loop: For) -> list[Expr]:
+    """Comparisons under which statements run or values are chosen in ``loop``, and in no serial loop inside that they depend
+    on."""
+    found: dict[Expr, None] = {}
+
+    def visit(statement: Statement, serial: frozenset[Var]) -> None:
+        match statement:
+            case For(var=var, kind=ForKind.SERIAL):
+                serial |= {var}
+            case Let(var=var):
+                serial |= {var}
+            case If(cond=cond):
+                found.update(dict.fromkeys(c for c in comparisons(cond) if not variables(c) & serial))
+            case Store(value=value):
+                asked = (e.cond for e in walk(value) if isinstance(e, Select))
+                found.update(dict.fromkeys(c for e in asked for c in comparisons(e) if not variables(c) & serial))
+        for part in substatements(statement):
+            visit(part, serial)
+
+    visit(loop.body, frozenset())
+    return [c for c in found if loop.var in variables(c)]
+
+
+def _last_iterations(body: Statement) -> dict[Var, int | None]:
+    """The loop variables bound in ``body`` with the largest value of each; None where it is not known."""
+    found: dict[Var, int | None] = {}
+    for loop in walk_statements(body):
+        if isinstance(loop, For):
+            _, last = _range(loop)
+            known = found.get(loop.var, last)
+            found[loop.var] = None if known is None or last is None else max(known, last)
+    return found
+
+
+# -- pieces
+
+
+def _pieces(whole: _Piece, bounds: Sequence[Threshold], simplify: Simplifier) -> list[_Piece] | None:
+    """``whole`` cut by every bound in turn; None where that makes too many pieces. A cut may lie behind the end of a loop of
+    unknown length: the last piece then has a negative extent, which is as good as none."""
+    found: list[_Piece] = []
+    pending, tried = [(whole, 0)], 0
+    while pending:
+        piece, depth = pending.pop()
+        tried += 1
+        if tried > _MOST_TRIED:
+            return None
+        if _is_empty(piece, simplify):
+            continue
+        if depth < len(bounds):
+            parts = _parts(piece, bounds[depth], simplify)
+            pending += [(part, depth + 1) for part in reversed(parts)]
+            continue
+        found.append(piece)
+        if len(found) > _MOST_PIECES:
+            return None
+    return found
+
+
+def _parts(piece: _Piece, bound: Threshold, simplify: Simplifier) -> list[_Piece]:
+    """``piece`` where ``bound`` does not hold, where it is still to be asked, and where it holds, or the other way around."""
+    early, late = (bound.false, bound.true) if bound.rising else (bound.true, bound.false)
+    first = simplify(maximum(early, piece.start))
+    second = simplify(maximum(late, first))
+    before = _Piece(
+        piece.start, simplify(minimum(first, piece.stop)), (*piece.verdicts, (bound.cond, not bound.rising))
+    )
+    between = _Piece(first, simplify(minimum(second, piece.stop)), piece.verdicts)
+    after = _Piece(first if early == late else second, piece.stop, (*piece.verdicts, (bound.cond, bound.rising)))
+    return [before, after] if early == late else [before, between, after]
+
+
+def _is_empty(piece: _Piece, simplify: Simplifier) -> bool:
+    _, most = simplify.interval(simplify(piece.stop - piece.start))
+    return most is not None and most <= 0
+
+
+def _decided(body: Statement, verdicts: dict[Expr, bool]) -> Statement:
+    """``body`` where the conditions are known."""
+    memo: dict[Expr, Expr] = {}
+
+    def rule(expr: Expr) -> Expr | None:
+        return Const(verdicts[expr], DType.BOOL) if expr in verdicts else None
+
+    return _taken(map_expressions(body, lambda e: transform(e, rule, memo)))
+
+
+def _taken(statement: Statement) -> Statement:
+    """Branches whose condition is constant are resolved."""
+    if isinstance(statement, If) and isinstance(statement.cond, Const):
+        arm = statement.then if statement.cond.value else statement.otherwise
+        return Block(()) if arm is None else _taken(arm)
+    return with_substatements(statement, tuple(_taken(part) for part in substatements(statement)))
+
+
+def _does_nothing(statement: Statement) -> bool:
+    return not any(isinstance(s, Store) for s in walk_statements(statement))
+
+
+def _stores(statement: Statement) -> int:
+    """Stores after unrolling."""
+    match statement:
+        case Store():
+            return 1
+        case For(kind=ForKind.UNROLLED, extent=Const(value=extent), body=body):
+            return int(extent) * _stores(body)
+    return sum(_stores(part) for part in substatements(statement))
+
+
+def _loop(loop: For, piece: _Piece, body: Statement, simplify: Simplifier) -> Statement:
+    extent = simplify(piece.stop - piece.start)
+    least, most = simplify.interval(extent)
+    if most == 1:
+        body = substituted(body, {loop.var: piece.start})
+        return body if least == 1 else If(extent > 0, body)
+    if piece.start != Const(0):
+        body = substituted(body, {loop.var: loop.var + piece.start})
+    is_edge = least == most and most is not None and most <= _UNROLLED_EDGE and _asks(body, loop.var)
+    return For(loop.var, extent, ForKind.UNROLLED if is_edge else loop.kind, body)
+
+
+def _asks(body: Statement, var: Var) -> bool:
+    """Whether a condition on ``var`` is left in ``body``."""
+    asked = _conditions(For(var, lift(1), ForKind.SERIAL, body))
+    return bool(asked)

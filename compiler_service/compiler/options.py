@@ -1,0 +1,130 @@
+"""Options of a compilation: everything a user can ask for beside the model and the target."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any, Literal, Self
+
+from compiler_service.compiler.frontend.options import ImportOptions, ShapeOverride
+from shared_ir.errors import ErrorCode, IngotError
+
+OPT_LEVELS = (0, 1, 2, 3)
+BUNDLES = ("", "executable", "shared")
+
+
+@dataclass(frozen=True)
+class CompileOptions:
+    """Options that change the code; all of them are part of the artifact key.
+
+    Attributes:
+        opt_level: 0 (nothing but what is needed to run) to 3 (everything).
+        shapes: input name -> shape, to pin dims (numbers) or name them; ``None`` leaves a dim as the model says.
+        disabled_passes: names of graph passes to leave out.
+        name: name of the model in the artifact; empty: the graph's own.
+        bundle: a further file in the artifact that holds the weights too: ``executable``, a static program for a device
+            with nothing installed, or ``shared``, a library for C; empty for none.
+        winograd: whether convolutions may be computed by Winograd's filtering (at level 3, where it pays): its rounding
+            errors are larger than those of a plain sum, see ``algorithms`` in the report.
+        strassen: whether products may be computed by Strassen's algorithm (at level 3, where it pays): the same holds, and their
+            weights become 1.75 times as large.
+        denormals: whether float32 and float64 results below the least normal number are kept, which costs x86 a hundred times
+            the time of an operation whose result is one; else they are zero there. Those that a model reads always count.
+        overridable: names of initializers that the graph lists among its inputs and that a caller may give in place of them;
+            None: all of them where they are few numbers and the model compiles without knowing them, else none.
+        tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
+    """
+
+    opt_level: int = 3
+    shapes: Mapping[str, ShapeOverride] = field(default_factory=dict)
+    disabled_passes: tuple[str, ...] = ()
+    name: str = ""
+    tune: int = 0
+    bundle: Literal["", "executable", "shared"] = ""
+    winograd: bool = True
+    strassen: bool = True
+    denormals: bool = False
+    overridable: tuple[str, ...] | None = None
+
+    def __post_init__(self) -> None:
+        if self.opt_level not in OPT_LEVELS:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "no such optimisation level",
+                field="opt_level",
+                expected="0, 1, 2 or 3",
+                received=str(self.opt_level),
+            )
+        if self.bundle not in BUNDLES:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "no such kind of bundle",
+                field="bundle",
+                expected=", ".join(BUNDLES[1:]),
+                received=str(self.bundle),
+            )
+
+    @property
+    def methods(self) -> frozenset[str]:
+        """The methods that round more than plain sums and may be used."""
+        asked = {"winograd": self.winograd, "strassen": self.strassen}
+        return frozenset(name for name, wanted in asked.items() if wanted and self.opt_level >= 3)
+
+    @property
+    def fast_ways(self) -> bool:
+        """Whether runs that need less have a way of their own; below level 3, which fuses, it would be no faster."""
+        return self.opt_level >= 3
+
+    @classmethod
+    def from_dict(cls, data: Mapping[str, Any]) -> Self:
+        """Options from JSON values.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT naming an unknown option or one of the wrong kind.
+        """
+        known = {f.name for f in fields(cls)}
+        for name in data:
+            if name not in known:
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    "there is no such option",
+                    field=name,
+                    expected=", ".join(sorted(known)),
+                    received=name,
+                )
+        values = dict(data)
+        if "shapes" in values:
+            shapes = dict(values["shapes"]).items()  # an empty string stands for None where that cannot travel
+            values["shapes"] = {str(k): tuple(None if d == "" else d for d in v) for k, v in shapes}
+        for name in ("disabled_passes", "overridable"):
+            if values.get(name) is not None:
+                values[name] = _names(name, values[name])
+        return cls(**values)
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON values; :meth:`from_dict` is the inverse."""
+        data = asdict(self)
+        data["shapes"] = {k: list(v) for k, v in self.shapes.items()}
+        data["disabled_passes"] = list(self.disabled_passes)
+        if self.overridable is None:
+            del data["overridable"]
+        else:
+            data["overridable"] = list(self.overridable)
+        return data
+
+    @property
+    def import_options(self) -> ImportOptions:
+        return ImportOptions(shapes=self.shapes, overridable=self.overridable)
+
+
+def _names(option: str, given: Any) -> tuple[str, ...]:
+    if isinstance(given, str) or not isinstance(given, Iterable) or not all(isinstance(n, str) for n in given):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the option {option} is a list of names",
+            field=option,
+            expected=f"[{given!r}]" if isinstance(given, str) else "a list of strings",
+            received=repr(given),
+            remedy="Write it as a list, of one name too.",
+        )
+    return tuple(given)

@@ -1,0 +1,322 @@
+"""The whole compiler, top to bottom: an ONNX model in, an artifact out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import Future
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from compiler_service.compiler.codegen.entry.module import emit_entry
+from compiler_service.compiler.codegen.registry import backend_of
+from compiler_service.compiler.codegen.toolchain.bundle import link_bundle
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
+from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
+from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
+from compiler_service.compiler.frontend.importing.inference import Inference
+from compiler_service.compiler.frontend.load import import_model
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.frontend.report import CheckReport
+from compiler_service.compiler.frontend.report import check_model as report_model
+from compiler_service.compiler.graph_passes.analysis.aliases import is_empty, runs_no_kernel
+from compiler_service.compiler.graph_passes.analysis.known import known_values
+from compiler_service.compiler.graph_passes.memory.parts import find_strides
+from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
+from compiler_service.compiler.graph_passes.pipelines import default_pipeline
+from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext
+from compiler_service.compiler.loop_ir.text import print_function
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.program.accuracy import describe_algorithms
+from compiler_service.compiler.program.kernels import BuiltKernel, build_kernels, distinct_kernels
+from compiler_service.compiler.program.plan import build_program
+from compiler_service.compiler.program.variants import Variant, import_variants, side_by_side
+from compiler_service.compiler.progress import Log, Progress, silent
+from compiler_service.compiler.reference.interpret import run_graph
+from compiler_service.compiler.reference.verification import Oracle, verify
+from compiler_service.compiler.schedule.language.steps import to_text
+from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
+from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, Known, group_kernels
+from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
+from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
+from compiler_service.compiler.tune.records import merge, read_records, write_records
+from compiler_service.compiler.tune.tuning import Records, tune_kernels
+from compiler_service.compiler.version import compiler_version
+from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest, artifact_key
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph.ir import GROUP_OP, Graph, walk_graphs
+from shared_ir.machine.cores import usable_cores
+from shared_ir.machine.target import Target
+from shared_ir.plan.program import Call, Plan, walk_steps
+
+
+def compile_model(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions | None = None,
+    progress: Progress = silent,
+    records: bytes = b"",
+    workers: int | None = None,
+    weights_path: Path | None = None,
+) -> Artifact:
+    """Compile ``source`` for ``target``; at a lower level than asked for where an optimisation is at fault.
+
+    Args:
+        records: tuning records (:mod:`compiler_service.compiler.tune.records`); kernels without one take the default schedule.
+        workers: child processes that LLVM runs in, by default one per core; 0 runs it in this process.
+        weights_path: file to write the weights to, which the artifact then refers to; else a temporary one without a name.
+
+    Raises:
+        IngotError: of the model (blame user) or COMPILER_FAULT.
+
+    Warns:
+        OptimisationFaultWarning: an optimisation is at fault; the report says why under ``fallback``.
+    """
+    asked = options or CompileOptions()
+
+    def attempt(level: int) -> Artifact:
+        own = asked if level == asked.opt_level else lowered(asked, level, target)
+        return compile_as_asked(source, target, own, progress, records, workers, weights_path)
+
+    artifact, (level, fault) = at_a_level_that_works(attempt, asked.opt_level)
+    if not fault:
+        return artifact
+    manifest = describe(artifact.manifest.name, source, target, asked, records)
+    return replace(
+        artifact, manifest=manifest, report={**artifact.report, "fallback": {"level": level, "fault": fault}}
+    )
+
+
+def lowered(options: CompileOptions, level: int, target: Target) -> CompileOptions:
+    """``options`` at a lower level, which has fewer passes to disable."""
+    left = {p.name for p in default_pipeline(level, target).passes}
+    return replace(options, opt_level=level, disabled_passes=tuple(n for n in options.disabled_passes if n in left))
+
+
+def compile_as_asked(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions,
+    progress: Progress,
+    records: bytes,
+    workers: int | None,
+    weights_path: Path | None,
+) -> Artifact:
+    """The whole compiler at the level of ``options``; see :func:`compile_model`."""
+    workers = usable_cores() if workers is None else workers
+    log, backend = Log.from_environment(progress), backend_of(target)
+
+    with log.stage("import"):
+        variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
+        name = options.name or variants[-1].module.metadata.get("graph") or "model"
+
+    with log.stage("passes"):
+        variants = side_by_side([optimize(v, target, options, log) for v in variants])
+
+    with log.stage("kernels"):
+        variants = tuple(define_kernels(v) for v in variants)
+        kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
+        tuned = Records(read_records(records), target)
+
+    with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
+        built: list[BuiltKernel] = []
+        pending: dict[str, Future[bytes]] = {}
+        for item in build_kernels(kernels, target, tuned, options.methods):
+            text = backend.emit(item.function, target, item.kernel.name)
+            show_kernel(log, item, text, target)
+            pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
+            built.append(item)
+            report(len(built), item.kernel.definition.label)
+        scratch = [backend.scratch_size(b.function) for b in built]
+        program = build_program(variants, numbers, built, scratch, name, proves=log.verifies)
+        symbols = [k.name for k in kernels]
+        entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=options.denormals)
+        pending["entry"] = compiler.submit("entry", entry)
+        weights = program.weights.write(weights_path, denormals=options.denormals)
+        objects = {object_name: future.result() for object_name, future in pending.items()}
+
+    with log.stage("link"):
+        library = link_library(objects, target)
+        attachments = link_attachments(objects, program.plan, weights, target, options)
+
+    manifest = describe(name, source, target, options, records)
+    sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
+    facts = {"stages": dict(log.seconds), **sizes, **describe_code(variants, built)}
+    return Artifact(manifest, program.plan, library, weights, facts, attachments)
+
+
+def describe(name: str, source: ModelSource, target: Target, options: CompileOptions, records: bytes) -> Manifest:
+    """The manifest of what is compiled from these; it names everything that changes code."""
+    given, model_sha256, version = options.to_dict(), source.sha256(), compiler_version()
+    return Manifest(
+        name=name,
+        key=artifact_key(model_sha256, target, given, sha256_hex(records) if records else "", version),
+        abi_version=ABI_VERSION,
+        compiler_version=version,
+        triple=target.triple,
+        cpu=target.cpu,
+        features=target.features,
+        min_glibc=min_glibc(target),
+        model_sha256=model_sha256,
+        options=given,
+    )
+
+
+def describe_code(variants: Sequence[Variant], built: Sequence[BuiltKernel]) -> dict[str, Any]:
+    """What the report says of the kernels: how many, the ways through them, those with a plain schedule, the algorithms that cost
+    accuracy, whether any draws random numbers."""
+    return {
+        "kernels": len(built),
+        "variants": len(variants),
+        "faults": [
+            {"kernel": b.kernel.name, "nodes": b.kernel.definition.nodes, "reason": b.fault} for b in built if b.fault
+        ],
+        "algorithms": [algorithm for item in built for algorithm in describe_algorithms(item)],
+        "random": any(n.op == "ingot.Uniform" for g in walk_graphs(variants[-1].module.graph) for n in g.nodes),
+    }
+
+
+def tune_model(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions,
+    progress: Progress = silent,
+    records: bytes = b"",
+) -> bytes:
+    """Measure schedules of the heavy kernels on this machine; the records, those in ``records`` included.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT when ``target`` is not this machine; of the model.
+    """
+    with typed_faults():
+        return records if options.tune < 2 else _tuned(source, target, options, progress, records)
+
+
+def _tuned(source: ModelSource, target: Target, options: CompileOptions, progress: Progress, records: bytes) -> bytes:
+    if target.triple != host_target().triple or not target.required_features <= host_target().required_features:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "tuning measures on the machine that compiles, which cannot run code for the target",
+            field="tune",
+            expected=f"a target that {host_target().cpu} can run",
+            received=str(target),
+            remedy="Tune on a machine of the target's kind, or compile without tuning.",
+        )
+    log = Log.from_environment(progress)
+    with log.stage("import"):
+        variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
+    with log.stage("passes"):
+        variants = tuple(define_kernels(optimize(v, target, options, log)) for v in variants)
+    kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
+    old = read_records(records)
+    known = Records(old, target)
+    definitions = [d for v in variants for d in v.definitions]
+    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, options.methods)
+    return write_records(merge(old, found))
+
+
+def verify_artifact(artifact: Artifact, source: ModelSource, options: CompileOptions) -> dict[str, Any]:
+    """Compare the artifact's answers with an independent oracle's; a report, see :mod:`compiler_service.compiler.reference.verification`.
+
+    Raises:
+        IngotError: NUMERIC_MISMATCH.
+    """
+
+    def interpreter() -> Oracle:
+        module = import_model(source, options.import_options, inference())
+        inputs = list(zip(module.input_names, module.graph.inputs, strict=True))
+        names = [v.name for n, v in inputs if n not in module.defaults]
+        defaults = {v.name: module.defaults[n] for n, v in inputs if n in module.defaults}
+        return lambda arrays: run_graph(module.graph, defaults | dict(zip(names, arrays, strict=True)))
+
+    with typed_faults():
+        return verify(artifact, source, interpreter)
+
+
+def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:
+    """Everything that keeps ``source`` from being compiled, without compiling it."""
+    with typed_faults():
+        return report_model(source, (options or CompileOptions()).import_options, inference())
+
+
+def inference() -> Inference:
+    """How the frontend types operators: by running their definitions."""
+    return Inference(infer, OPERATORS)
+
+
+def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log) -> Variant:
+    """The graph passes of the optimisation level for ``target``, verified after each, and where the values that are left live."""
+    timing = Time()
+    instruments: list[Instrument] = [Verify(), timing]
+    if log.dump is not None:
+        instruments.append(Dump(log.dump))
+    context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
+    pipeline = default_pipeline(options.opt_level, target, filters="winograd" in options.methods)
+    with variant.within():
+        module = pipeline.run(variant.module, context)
+        memory = plan_memory(module.graph)
+    for name, seconds in timing.seconds:
+        log.show(2, f"pass_{name}", f"  {name}: {seconds * 1e3:.1f} ms")
+    return replace(variant, module=module, memory=memory)
+
+
+def define_kernels(variant: Variant) -> Variant:
+    """With the kernels that its fused graph launches, in order, bodies of control flow included; views launch nothing."""
+    with variant.within():
+        return replace(variant, definitions=tuple(_define_kernels(variant.module.graph, {})))
+
+
+def _define_kernels(graph: Graph, outer: Known) -> Iterator[KernelDefinition]:
+    known, strides = known_values(graph, outer), find_strides(graph)
+    for node in graph.nodes:
+        if node.op in SEQUENTIAL:
+            yield from (algorithm_kernel(node) for value in node.results if not is_empty(value))
+        elif node.op != GROUP_OP:
+            for body in node.subgraphs:
+                yield from _define_kernels(body, known)
+        elif not runs_no_kernel(node):
+            yield from (d for d in group_kernels(node, known, strides) if not is_empty(d.result))
+
+
+def link_attachments(
+    objects: Mapping[str, bytes], plan: Plan, weights: memoryview | Path, target: Target, options: CompileOptions
+) -> dict[str, bytes]:
+    """The bundle that was asked for, by its file name in the artifact.
+
+    Raises:
+        IngotError: UNSUPPORTED_OPERATOR, the model has steps that are no native code.
+    """
+    if not options.bundle:
+        return {}
+    call = next((step for step in walk_steps(plan.steps) if isinstance(step, Call)), None)
+    if call is not None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR,
+            "a bundle is native code alone, and the model looks into strings, sequences or optionals",
+            node=", ".join(call.nodes),
+            expected="operators on numbers, or that move and compare strings",
+            received=call.function,
+            remedy="Compile without a bundle and load the artifact with the runtime.",
+        )
+    name = "program" if options.bundle == "executable" else "bundle.so"
+    return {name: link_bundle(objects, weights, target, options.bundle)}
+
+
+def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
+    """DEBUG 3 to 6: schedule, loop IR, LLVM IR, assembly."""
+    name = item.kernel.name
+    if log.wants(3):
+        log.show(3, f"{name}.schedule", f"# {name}\n{item.kernel.definition.text}\n{to_text(item.schedule)}")
+    if log.wants(4):
+        log.show(4, f"{name}.loops", print_function(item.kernel.lower(item.schedule, target)))
+        log.show(4, f"{name}.flat", print_function(item.function))
+    if log.wants(5):
+        log.show(5, f"{name}.llvm", text)
+    if log.wants(6):
+        log.show(6, f"{name}.assembly", backend_of(target).assembly(text, target))
+
+
+__all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]

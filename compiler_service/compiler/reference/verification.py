@@ -1,0 +1,260 @@
+"""Verification of an artifact: its answers on seeded inputs against an independent oracle, output by output.
+
+The oracle is ONNX Runtime when it is installed, else the reference interpreter of the graph IR. The artifact runs in a process
+of its own, through the runtime service's loader: what is verified is what will be served.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from shared_ir.arrays import storage_dtype
+from shared_ir.artifact.exchange import write_artifact
+from shared_ir.artifact.value import Artifact
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import dim_symbols, evaluate
+from shared_ir.plan.program import Call, Plan, TensorSpec, walk_steps
+from shared_ir.types import Kind
+
+Arrays = Sequence[np.ndarray]
+Oracle = Callable[[Arrays], Arrays]
+
+TOLERANCE = 1e-3
+"""Largest accepted error, relative to the largest element of the output."""
+_SIZES = (64, 96, 48, 224, 32, 16, 7, 3, 1)
+"""Extents to try for symbols that are not the batch."""
+_BATCH = 2
+_SEED = 20240229
+_REPEAT = 5
+_TIMEOUT = 600.0
+
+
+@dataclass(frozen=True)
+class OutputReport:
+    """Errors of one output: largest absolute difference, and the same relative to the largest element."""
+
+    name: str
+    max_abs_error: float
+    max_rel_error: float
+
+
+def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Oracle]) -> dict[str, Any]:
+    """The report of a verification, as JSON values.
+
+    Args:
+        interpret: makes the reference interpreter, for machines without ONNX Runtime.
+
+    Raises:
+        IngotError: NUMERIC_MISMATCH naming the output, its error and the tolerance.
+    """
+    if not _runs_here(artifact):
+        return {"state": "not run", "reason": f"this machine cannot run code for {artifact.manifest.triple}"}
+    if artifact.report.get("random"):
+        return {"state": "not run", "reason": "the model draws random numbers: no other generator draws the same"}
+    odd = next((s.name for s in artifact.plan.inputs if s.kind is not Kind.TENSOR), "")
+    if odd:
+        return {"state": "not run", "reason": f"{odd} is a sequence or optional, for which there are no seeded values"}
+    if all(s.kind is not Kind.TENSOR for s in artifact.plan.outputs):
+        return {"state": "not run", "reason": "no output is a tensor"}
+    name, oracle = _oracle(source, interpret)
+    if not name.startswith("onnxruntime") and _looks_behind_numbers(artifact.plan):
+        return {"state": "not run", "reason": "the reference interpreter has no strings, sequences and optionals"}
+    with tempfile.TemporaryDirectory(prefix="ingot-verify-") as folder:
+        directory = Path(folder)
+        write_artifact(directory / "artifact", artifact)
+        for sizes in _candidate_sizes(artifact.plan):
+            required = [s for s in artifact.plan.inputs if not s.is_optional]
+            inputs = make_inputs(required, sizes, artifact.plan.strings)
+            answer = _run(directory, inputs)
+            if answer is None:
+                continue
+            outputs, seconds = answer
+            start = time.perf_counter()
+            expected = oracle(inputs)
+            first = time.perf_counter() - start
+            reports = compare(artifact.plan, outputs, expected)
+            return {
+                "state": "verified",
+                "oracle": name,
+                "sizes": dict(sizes),
+                "tolerance": TOLERANCE,
+                "outputs": [vars(r) for r in reports],
+                "seconds": seconds,
+                "oracle_seconds": _median(oracle, inputs) if name.startswith("onnxruntime") else first,
+            }
+    return {"state": "not run", "reason": "no sizes of the symbolic dims were accepted"}
+
+
+def _looks_behind_numbers(plan: Plan) -> bool:
+    """Whether the model has strings at its interface, or calls."""
+    strings = any(s.dtype is DType.STRING for s in (*plan.inputs, *plan.outputs))
+    return strings or any(isinstance(step, Call) for step in walk_steps(plan.steps))
+
+
+def _runs_here(artifact: Artifact) -> bool:
+    """Whether this machine has the architecture and every feature that the code may use."""
+    host = host_target()
+    needed = {f for f in artifact.manifest.features if f.startswith("+")}
+    return artifact.manifest.triple.split("-")[0] == host.triple.split("-")[0] and needed <= set(host.features)
+
+
+def _oracle(source: ModelSource, interpret: Callable[[], Oracle]) -> tuple[str, Oracle]:
+    if importlib.util.find_spec("onnxruntime") is None or source.blobs:
+        return "reference interpreter", interpret()
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = options.inter_op_num_threads = 1
+    options.log_severity_level = 4
+    model = str(source.model) if isinstance(source.model, Path) else source.model
+    try:
+        session = onnxruntime.InferenceSession(model, options, providers=["CPUExecutionProvider"])
+    except Exception:  # whatever it refuses (a newer opset, an operator) is no fault of the model
+        return "reference interpreter", interpret()
+    names = [i.name for i in session.get_inputs()]
+    return f"onnxruntime {onnxruntime.__version__}", lambda arrays: session.run(
+        None, {n: a.astype(object) if a.dtype.kind == "U" else a for n, a in zip(names, arrays, strict=True)}
+    )
+
+
+def _median(oracle: Oracle, inputs: Arrays) -> float:
+    times = []
+    for _ in range(_REPEAT):
+        start = time.perf_counter()
+        oracle(inputs)
+        times.append(time.perf_counter() - start)
+    return statistics.median(times)
+
+
+def _candidate_sizes(plan: Plan) -> Iterator[Mapping[str, int]]:
+    """Values for the symbols: two rows of the batch, one guess for all others."""
+    symbols = [s.name for s in plan.symbols]
+    first = {s.name for s in plan.symbols if s.axis == 0}
+    for size in _SIZES if set(symbols) - first else _SIZES[:1]:
+        yield {s: _BATCH if s in first else size for s in symbols}
+
+
+def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Sequence[str] = ()) -> list[np.ndarray]:
+    """Seeded inputs: standard normal floats, integers in {0, 1}, strings out of ``words`` and one more. Symbols that ``sizes``
+    lacks count as 1."""
+    rng = np.random.default_rng(_SEED)
+    inputs = []
+    for spec in specs:
+        values = {s: sizes.get(s, 1) for s in dim_symbols(spec.shape)}
+        shape = tuple(evaluate(d, values) for d in spec.shape)
+        if spec.dtype is DType.STRING:
+            inputs.append(rng.choice(np.array([*words, "another"]), shape))
+            continue
+        dtype = storage_dtype(spec.dtype)
+        if spec.dtype.is_float:
+            inputs.append(rng.standard_normal(shape).astype(dtype))
+        else:
+            inputs.append(rng.integers(0, 2, shape).astype(dtype))
+    return inputs
+
+
+def _run(directory: Path, inputs: Arrays) -> tuple[list[np.ndarray], float] | None:
+    """Outputs and median seconds; None when the model does not take inputs of these sizes."""
+    given, result = directory / "inputs.npz", directory / "outputs.npz"
+    np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
+    command = [
+        sys.executable,
+        "-m",
+        "runtime_service.loading.once",
+        str(directory / "artifact"),
+        str(given),
+        str(result),
+    ]
+    child = subprocess.run(
+        [*command, "--repeat", str(_REPEAT)], capture_output=True, timeout=_TIMEOUT, check=False, text=True
+    )
+    answer = _answer(child.stdout)
+    if answer is None:
+        raise IngotError(
+            ErrorCode.COMPILER_FAULT,
+            f"the compiled model brought down the process that ran it (exit status {child.returncode})",
+            received=child.stderr[-400:],
+        )
+    if "error" in answer:
+        error = IngotError.from_dict(answer["error"])
+        if error.code is ErrorCode.INVALID_ARGUMENT:
+            return None
+        raise error
+    with np.load(result, allow_pickle=False) as arrays:
+        return [arrays[name] for name in sorted(arrays.files, key=int)], float(answer["seconds"])
+
+
+def _answer(text: str) -> dict[str, Any] | None:
+    lines = text.strip().splitlines()
+    try:
+        found = json.loads(lines[-1]) if lines else None
+    except ValueError:
+        return None
+    return found if isinstance(found, dict) else None
+
+
+def compare(plan: Plan, outputs: Arrays, expected: Arrays) -> tuple[OutputReport, ...]:
+    """``outputs`` are those that are tensors, ``expected`` all of them.
+
+    Raises NUMERIC_MISMATCH for the first output that is off by more than :data:`TOLERANCE`.
+    """
+    tensors = [(s, e) for s, e in zip(plan.outputs, expected, strict=True) if s.kind is Kind.TENSOR]
+    return tuple(_compare(s, o, e) for (s, e), o in zip(tensors, outputs, strict=True))
+
+
+def _compare(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> OutputReport:
+    expected = np.asarray(expected)
+    if spec.dtype is DType.STRING:
+        return _compare_strings(spec, output, expected)
+    if output.shape != expected.shape or output.dtype != expected.dtype:
+        raise _mismatch(spec, f"{expected.dtype}{expected.shape}", f"{output.dtype}{output.shape}")
+    if output.size == 0:
+        return OutputReport(spec.name, 0.0, 0.0)
+    wide = np.float64 if spec.dtype.is_float else np.int64
+    a, b = output.astype(wide), expected.astype(wide)
+    differs = ~((a == b) | (np.isnan(a) & np.isnan(b)))
+    if not differs.any():
+        return OutputReport(spec.name, 0.0, 0.0)
+    if not (np.isfinite(a[differs]).all() and np.isfinite(b[differs]).all()):
+        raise _mismatch(spec, "the same elements to be finite", "infinities or NaN in other places")
+    error = float(np.abs(a - b)[differs].max())
+    scale = float(np.abs(b[np.isfinite(b)]).max(initial=0.0))
+    relative = error / scale if scale else error
+    if relative > TOLERANCE:
+        raise _mismatch(spec, f"at most {TOLERANCE:g} of the largest element", f"{relative:.3g}")
+    return OutputReport(spec.name, error, relative)
+
+
+def _compare_strings(spec: TensorSpec, output: np.ndarray, expected: np.ndarray) -> OutputReport:
+    if output.shape != expected.shape:
+        raise _mismatch(spec, f"strings of shape {expected.shape}", f"shape {output.shape}")
+    differs = int(np.sum(output.astype(str) != expected.astype(str)))
+    if differs:
+        raise _mismatch(spec, "the same strings", f"{differs} of {output.size} differ")
+    return OutputReport(spec.name, 0.0, 0.0)
+
+
+def _mismatch(spec: TensorSpec, expected: str, received: str) -> IngotError:
+    return IngotError(
+        ErrorCode.NUMERIC_MISMATCH,
+        f"output {spec.name!r} of the compiled model differs from the model's own answer",
+        tensor=spec.name,
+        expected=expected,
+        received=received,
+        remedy="This is a bug in the compiler: compile with opt_level 0 to go on, and report the model.",
+    )

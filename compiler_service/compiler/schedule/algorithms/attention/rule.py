@@ -1,0 +1,126 @@
+"""Attention: both products and the softmax between them in one nest, a block of rows by a block of keys at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from compiler_service.compiler.schedule.algorithms.attention.match import Attention, match_attention
+from compiler_service.compiler.schedule.language.steps import Attend, Schedule
+from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
+from compiler_service.compiler.schedule.model.tasks import TASK_CYCLES
+from compiler_service.compiler.schedule.model.tiles import lanes, register_tile
+from compiler_service.compiler.schedule.rules.contraction.match import same_axes
+from compiler_service.compiler.tensor_expr.tensor import Axis
+from shared_ir.dtype import DType
+from shared_ir.expr.dim import Dim
+from shared_ir.machine.target import Target
+
+_F32 = DType.FLOAT32
+_BYTES = _F32.itemsize
+_KEYS_IN_L1 = 1.0
+"""Part of the first cache level that the values of a block of keys may fill: larger blocks take up and put down fewer sums, smaller
+ones leave room for scores (32 KiB of a Zen 4, 64 columns: 128 keys are 2 % faster than 80)."""
+_MOST_KEYS = 128
+"""More would not make it cheaper to take up and put down the sums so far."""
+_FEWEST_KEYS = 32
+_MOST_ROWS = 640
+_UNKNOWN_ROWS = 96
+_ROWS_TO_BEGIN = 4
+"""Rows whose products take as long as it takes to arrange a block of keys."""
+_UNKNOWN = 32
+_TILES = ((6, 4), (8, 3), (12, 2), (14, 2), (4, 4), (7, 2), (4, 2))
+"""Register tiles (rows, vectors) that a tuner may try."""
+_POWER_CYCLES = 16.0
+"""Cycles of a vector of scores between the products."""
+_BLOCKS_PER_CORE = 4
+"""Blocks of rows of one head that are considered, for each core."""
+
+
+def attention_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    """The schedule of a kernel that is attention of known depth, or None."""
+    found = _found(kernel, target)
+    return None if found is None else (*found[0], found[1])
+
+
+def attention_candidates(kernel: KernelView, target: Target) -> tuple[Schedule, ...]:
+    """Other schedules worth measuring, the default first: blocks of half and twice as many rows or keys, other register tiles."""
+    found = _found(kernel, target)
+    if found is None:
+        return ()
+    steps, default = found
+    width = lanes(target, _F32)
+    sizes = [replace(default, rows=rows) for rows in (default.rows // 2, default.rows * 2) if rows > 0]
+    sizes += [
+        replace(default, keys=keys) for keys in (default.keys // 2, default.keys * 2) if keys % width == 0 and keys
+    ]
+    tiles = [tile for tile in _TILES if tile[0] * tile[1] + tile[1] + 1 <= target.vector_registers]
+    sizes += [replace(default, scores=tile, values=default.values) for tile in tiles]
+    sizes += [replace(default, scores=default.scores, values=tile) for tile in tiles]
+    return tuple((*steps, size) for size in dict.fromkeys((default, *sizes)))
+
+
+def _found(kernel: KernelView, target: Target) -> tuple[Schedule, Attend] | None:
+    """The steps that lead to attention, and its own."""
+    steps = accumulated(kernel)
+    steps += inlined(kernel.after(steps))
+    state = kernel.after(steps)
+    attention = match_attention(state)
+    if attention is None or not same_axes(state, attention.mixed):
+        return None
+    return steps, _step(attention, target)
+
+
+def _step(attention: Attention, target: Target) -> Attend:
+    width = lanes(target, _F32)
+    rows: Dim = 1 if attention.rows is None else attention.rows.extent
+    keys = _keys(attention, target, width)
+    scores = register_tile(rows, attention.keys.extent, target, _F32, whole=True)
+    values = register_tile(rows, attention.columns.extent, target, _F32, whole=True)
+    size = _rows(attention, rows, keys, scores[0], target)
+    return Attend(attention.mixed.name, size, keys, scores, values, _units(attention, rows, size, target))
+
+
+def _keys(attention: Attention, target: Target, width: int) -> int:
+    """Keys of a block: values of all of them fit the first cache level; blocks are of like size."""
+    line = _extent(attention.columns) * _BYTES
+    most = int(target.l1 * _KEYS_IN_L1) // max(1, line) // width * width
+    most = max(_FEWEST_KEYS, min(_MOST_KEYS, most))
+    total = attention.keys.extent
+    if not isinstance(total, int):
+        return most
+    blocks = -(-total // most)
+    return -(-total // blocks // width) * width if blocks > 1 else -(-total // width) * width
+
+
+def _rows(attention: Attention, rows: Dim, keys: int, height: int, target: Target) -> int:
+    """Rows of a block, as many as the second cache level takes beside the keys, and so that all cores have work."""
+    per_row = (keys + _extent(attention.columns) + _extent(attention.depth)) * _BYTES
+    most = max(height, min(_MOST_ROWS, target.l2 // 2 // per_row) // height * height)
+    heads = 1
+    for axis in attention.outer:
+        heads *= _extent(axis)
+    if not isinstance(rows, int):
+        return min(most, _UNKNOWN_ROWS // height * height or height)
+    fewest = -(-rows // most)
+
+    def sizes() -> Iterator[tuple[float, int]]:
+        for blocks in range(fewest, max(fewest, _BLOCKS_PER_CORE * target.cores) + 1):
+            size = -(-rows // blocks // height) * height
+            units = heads * -(-rows // size)
+            yield -(-units // target.cores) * (size + _ROWS_TO_BEGIN) + units * _ROWS_TO_BEGIN / target.cores, size
+
+    return min(sizes())[1]
+
+
+def _units(attention: Attention, rows: Dim, size: int, target: Target) -> int:
+    """Blocks of rows of one task: small ones go together."""
+    width = lanes(target, _F32)
+    block_rows = min(size, rows) if isinstance(rows, int) else size
+    depth = _extent(attention.columns) + _extent(attention.depth)
+    cycles = block_rows * _extent(attention.keys) / width * (depth / 2 + _POWER_CYCLES)
+    return max(1, int(TASK_CYCLES / max(cycles, 1.0)))
+
+
+def _extent(axis: Axis) -> int:
+    return axis.extent if isinstance(axis.extent, int) else _UNKNOWN

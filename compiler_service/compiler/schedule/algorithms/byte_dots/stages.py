@@ -1,0 +1,223 @@
+"""Sums of products of bytes, four at a time: what instructions like VPDPBUSD compute for every lane of a vector.
+
+A word is four bytes that follow each other along the axis that is summed, the first of them lowest; zeros fill the last one::
+
+    y[.., n] = sum over k of data[.., k] * weight[k, n]                     bytes by signed bytes, in int32
+             = sum over w of dot4(words of data[.., w], words of weight[w, n])
+
+The bytes of the data are unsigned or signed, as the target takes them (VPDPBUSD, SDOT). Where they lie along k they are read as
+words where they lie (every target is little-endian), also where they are padded; other data is put together once, ahead of the
+sum. The words of the weights are made at compile time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+
+import numpy as np
+
+from compiler_service.compiler.tensor_expr.strides import Strides
+from compiler_service.compiler.tensor_expr.tensor import (
+    Axis,
+    Compute,
+    Load,
+    Placeholder,
+    ReduceOp,
+    Tensor,
+    compute,
+    placeholder,
+    reduce,
+)
+from shared_ir.dtype import DType
+from shared_ir.expr import BinaryOp, Cast, Const, Expr, Select, Var, binary, cast, lift, select, substitute, variables
+from shared_ir.expr.dim import Dim
+from shared_ir.expr.operations import DOT4_OF
+
+WORD = 4
+"""Bytes of a word."""
+_BITS = 8
+_BYTE = 0xFF
+
+
+@dataclass(frozen=True)
+class ByteProduct:
+    """``tensor[..] = sum over .., k of data[.., k, ..] * weight[.., k, ..]`` in int32: uint8 or int8 by int8.
+
+    Attributes:
+        depth: the axis k, of a known extent.
+        place, position: which index of ``data`` and of ``weight`` is k; no other depends on it.
+    """
+
+    tensor: Tensor
+    data: Load
+    weight: Load
+    depth: Axis
+    place: int
+    position: int
+
+
+def match_byte_product(tensor: Tensor, body: Expr) -> ByteProduct | None:
+    """``tensor``, the sum of ``body``, as a product of bytes, or None."""
+    op = tensor.op
+    if not isinstance(op, Compute) or op.reduction is None or op.reduction.op is not ReduceOp.SUM:
+        return None
+    factors = [_byte(f) for f in body.children()]
+    if tensor.dtype is not DType.INT32 or len(factors) != 2 or body != binary(BinaryOp.MUL, *body.children()):
+        return None
+    for data, weight in (factors, factors[::-1]):
+        if data is None or weight is None or data.dtype not in DOT4_OF or weight.dtype is not DType.INT8:
+            continue
+        for depth in reversed(op.reduction.axes):
+            place, position = _place(data, depth), _place(weight, depth)
+            if place is not None and position is not None and isinstance(depth.extent, int):
+                return ByteProduct(tensor, data, weight, depth, place, position)
+    return None
+
+
+def _byte(factor: Expr) -> Load | None:
+    """The load that ``factor`` widens to int32."""
+    return factor.x if isinstance(factor, Cast) and factor.type is DType.INT32 and isinstance(factor.x, Load) else None
+
+
+def _place(load: Load, axis: Axis) -> int | None:
+    """Which index of ``load`` is ``axis``, over the whole extent of the tensor, if no other depends on it."""
+    found = [i for i, index in enumerate(load.indices) if axis.var in variables(index)]
+    if len(found) != 1 or load.indices[found[0]] != axis.var or load.tensor.shape[found[0]] != axis.extent:
+        return None
+    return found[0]
+
+
+@dataclass(frozen=True)
+class DotStages:
+    """``data``, if there is any, is computed ahead of ``output``, which takes the place of the sum.
+
+    Attributes:
+        arguments: placeholders of bytes -> those of their words.
+    """
+
+    data: Tensor | None
+    output: Tensor
+    arguments: dict[Tensor, Tensor]
+
+
+def dot_stages(product: ByteProduct, data_body: Expr | None) -> DotStages:
+    """The tensors that stand for ``product``; ``data_body`` computes its data, where that is no argument."""
+    arguments: dict[Tensor, Tensor] = {}
+
+    def words_of(tensor: Tensor, axis: int) -> Tensor:
+        if tensor not in arguments:
+            shape, strides = Words(axis).shape(tensor.shape), _word_strides(tensor)
+            arguments[tensor] = placeholder(f"{tensor.name}.words", shape, DType.INT32, strides=strides)
+        return arguments[tensor]
+
+    source, place = product.data.tensor, product.place
+    data = None
+    if data_body is None and _holds_words(source, place):
+        words = words_of(source, place)
+    else:
+        axes = _axes(source)
+        body = product.data.tensor[tuple(axes)] if data_body is None else data_body
+        found = _in_place(body, axes[place], words_of) if place == source.rank - 1 else None
+        if found is None:
+            found = _put_together(body, axes[place], source.shape[place])
+        words = data = _computed(source, place, axes, found)
+    weights = words_of(product.weight.tensor, product.position)
+    return DotStages(data, _sum(product, words, weights), arguments)
+
+
+def _holds_words(tensor: Tensor, place: int) -> bool:
+    """Whether the bytes of an argument at ``place`` lie together, as whole words."""
+    extent = tensor.shape[place]
+    whole = place == tensor.rank - 1 and isinstance(extent, int) and extent % WORD == 0
+    return whole and (tensor.strides is None or _word_strides(tensor) is not None)
+
+
+def _word_strides(tensor: Tensor) -> Strides | None:
+    """Of the words of an argument with strides; None where it has none, or they are no whole words."""
+    if tensor.strides is None:
+        return None
+    *outer, last = tensor.strides
+    if last != 1 or any(not isinstance(s, int) or s % WORD for s in outer):
+        return None
+    return (*(s // WORD for s in outer if isinstance(s, int)), 1)
+
+
+def _axes(source: Tensor) -> list[Var]:
+    if isinstance(source.op, Compute):
+        return [a.var for a in source.op.axes]
+    return [Axis(f"i{position}", extent).var for position, extent in enumerate(source.shape)]
+
+
+def _sum(product: ByteProduct, words: Tensor, weights: Tensor) -> Tensor:
+    op, tensor = product.tensor.op, product.tensor
+    assert isinstance(op, Compute)
+    assert op.reduction is not None
+    reduced = op.reduction.axes
+
+    def body(*index: Expr) -> Expr:
+        places = dict(zip((a.var for a in (*op.axes, *reduced)), index, strict=True))
+        left, right = ([substitute(i, places) for i in load.indices] for load in (product.data, product.weight))
+        return binary(DOT4_OF[product.data.dtype], words[tuple(left)], weights[tuple(right)])
+
+    extents = [_word_count(a.extent) if a is product.depth else a.extent for a in reduced]
+    axes, names = [a.name for a in op.axes], [a.name for a in reduced]
+    return reduce(ReduceOp.SUM, tensor.shape, extents, body, name=tensor.name, axes=axes, reduced=names)
+
+
+def _computed(source: Tensor, place: int, axes: Sequence[Var], body: Expr) -> Tensor:
+    """The words of ``source``, ``body`` at ``axes``."""
+
+    def at(*index: Expr) -> Expr:
+        return substitute(body, dict(zip(axes, index, strict=True)))
+
+    names = [v.name.removeprefix("$") for v in axes]
+    return compute(Words(place).shape(source.shape), at, name=f"{source.name}.words", axes=names)
+
+
+def _in_place(expr: Expr, byte: Var, words_of: Callable[[Tensor, int], Tensor]) -> Expr | None:
+    """``expr``, a byte at the place ``byte``, as the word at that place among words; None where it is not read as it lies."""
+    match expr:
+        case Const(value=value, type=DType.UINT8 | DType.INT8):
+            return Const(int.from_bytes(bytes([int(value) & _BYTE] * WORD), "little", signed=True), DType.INT32)
+        case Select(cond=cond, then=then, otherwise=otherwise) if byte not in variables(cond):
+            one, other = (_in_place(e, byte, words_of) for e in (then, otherwise))
+            return None if one is None or other is None else select(cond, one, other)
+        case Load(tensor=tensor, indices=(*outer, last)) if isinstance(tensor.op, Placeholder) and last == byte:
+            apart = not any(byte in variables(i) for i in outer)
+            if apart and tensor.dtype in DOT4_OF and _holds_words(tensor, tensor.rank - 1):
+                return words_of(tensor, tensor.rank - 1)[(*outer, last)]
+    return None
+
+
+def _put_together(expr: Expr, byte: Var, extent: Dim) -> Expr:
+    """The word of ``expr``, a byte at the place ``byte`` below ``extent``, at that place among words."""
+    parts = []
+    for i in range(WORD):
+        at = byte * WORD + i
+        one = binary(BinaryOp.AND, cast(substitute(expr, {byte: at}), DType.INT32), lift(_BYTE, DType.INT32))
+        if not (isinstance(extent, int) and extent % WORD == 0):
+            one = select(at < extent, one, lift(0, DType.INT32))
+        parts.append(binary(BinaryOp.SHL, one, lift(_BITS * i, DType.INT32)) if i else one)
+    return fold(lambda a, b: binary(BinaryOp.OR, a, b), parts)
+
+
+def _word_count(extent: Dim) -> Dim:
+    return -(-extent // WORD) if isinstance(extent, int) else extent
+
+
+@dataclass(frozen=True)
+class Words:
+    """Bytes along ``axis`` as the int32 words of them, the last one filled up with zeros."""
+
+    axis: int
+
+    def shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
+        return tuple(_word_count(d) if i == self.axis else d for i, d in enumerate(shape))
+
+    def apply(self, array: np.ndarray) -> np.ndarray:
+        last = np.moveaxis(array, self.axis, -1)
+        rest = -last.shape[-1] % WORD
+        filled = np.ascontiguousarray(np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, rest)]))
+        return np.ascontiguousarray(np.moveaxis(filled.view("<i4"), -1, self.axis))

@@ -1,0 +1,346 @@
+"""Whether a convolution is cheaper by Winograd's filtering, and in what blocks: cycles and bytes counted beforehand."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from compiler_service.compiler.schedule.algorithms.combination import Matrix, additions
+from compiler_service.compiler.schedule.algorithms.winograd.convolution import Convolution
+from compiler_service.compiler.schedule.algorithms.winograd.filtering import Filtering, filtering, is_known
+from compiler_service.compiler.schedule.model.tiles import lanes, register_tile, tile_cost, tile_cycles
+from compiler_service.compiler.schedule.rules.contraction.packing import L2_BYTES, arrival_rate
+from shared_ir.dtype import DType
+from shared_ir.machine.target import Target
+
+FLOAT = 4
+"""Bytes of an element."""
+_KERNELS = {1: range(2, 64), 2: range(2, 8)}
+"""For each number of axes that are filtered, extents of windows that filtering is considered for."""
+_TILES = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
+"""Outputs of a tile along each of them."""
+_COLUMNS_OF_LINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Tiles of a row of tiles that a task may cover where a window extends along one axis: rows may be of any length, and one task's
+need not be all of them."""
+_CORES_OF_MEMORY = 2
+"""So many cores that read at once have all that the memory gives."""
+_BLOCK_SLACK = 1.1
+"""Register blocks may take so much longer than the cheapest: fewer sweeps over the tiles hide more of the weights' arrival."""
+_ALIKE = 1.05
+"""Blockings cost alike when one takes at most so many times as long as the other."""
+_FEWEST_COLUMNS = 7
+"""A task covers at least so many tiles of a row of tiles, or all of them."""
+_MOST_ROWS = 8
+"""Rows of tiles of one task where a window extends along one axis."""
+_ROWS = (1, 2, 4)
+"""Rows of tiles of one task where the run defines how many there are."""
+_UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
+"""What extents that the run defines are taken for, where there are rows of them, and of a line."""
+_GAIN, _GAIN_OF_STRIDES = 0.9, 0.86
+"""A blocking must promise to take less than this part of the direct method's time: rounding errors are larger. With a stride
+transforms are a larger part: of two measured layers that promised less, one gained nothing, the other 24 % alone and nothing
+within its model."""
+_MOST_WEIGHTS = 1 << 24
+"""Bytes of transformed weights of a convolution with a stride, 2.8 (F(2x2)) or 9 times (F(4x4)) the original: memory brings them
+beside what other cores ask for (26 MB of a 7x7 layer: 6 % slower than the direct method, where the model promised a gain)."""
+_CHUNK = 16
+"""Channels that are summed at a time where the kernel transforms the weights: a line of the transformed data, and no more
+weights than the first-level cache keeps while a row of points after the other reads them."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """F(tile x tile), or F(tile); a task covers ``rows`` x ``columns`` tiles (0 columns: all) and ``channels`` output channels (0:
+    all). A tile has one output along an axis that is not filtered.
+
+    ``down`` x ``across`` tiles x ``vectors`` registers accumulate. Where ``chunk`` is not 0 the kernel transforms the weights: then
+    all tiles of a task and a row of their points accumulate, over ``chunk`` channels of the data.
+    """
+
+    tile: int
+    rows: int
+    columns: int
+    channels: int
+    down: int
+    across: int
+    vectors: int
+    chunk: int = 0
+
+
+def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
+    """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
+    models = [_Model(conv, target, size) for size in _UNKNOWN[conv.has_rows]]
+    model = models[0]
+    if model.group < model.width or model.depth < model.width:
+        return None
+    if model.is_static:
+        models = models[:1]
+
+    def cost(b: Blocking) -> float:
+        return sum(m.cost(b) / m.direct() for m in models) / len(models)
+
+    found = [(cost(b), b) for b in model.candidates()]
+    least, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
+    most = _GAIN if conv.stride == 1 else _GAIN_OF_STRIDES
+    return model.with_fewest_reads(best) if best is not None and least < most else None
+
+
+def is_considered(conv: Convolution) -> bool:
+    return conv.kernel in _KERNELS[sum(conv.filtered)]
+
+
+def vector_width(conv: Convolution, target: Target) -> int:
+    """Elements of a vector, which crosses no groups: half of a register where whole ones do not fit; 0 for narrower groups, of
+    which vectors hold several (:mod:`compiler_service.compiler.schedule.algorithms.diagonals.rule`), and where neither fits."""
+    width = lanes(target, DType.FLOAT32)
+    if not conv.is_grouped or conv.group % width == 0:
+        return width
+    return width // 2 if conv.group > width and conv.group % (width // 2) == 0 else 0
+
+
+class _Model:
+    """Cycles of one convolution on ``target``, counted for one thread and for all of its cores together.
+
+    Two multiply-adds start each cycle. Weights come from memory once, and from the cache level that holds them each further
+    time, while the first sweep over the tiles of a task multiplies them. Extents that the run defines count as ``unknown``.
+    """
+
+    def __init__(self, conv: Convolution, target: Target, unknown: int) -> None:
+        (height, width), channels = conv.image, conv.tensor.shape[-1]
+        self.rows, self.columns, self.channels = (
+            d if isinstance(d, int) else unknown for d in (height, width, channels)
+        )
+        self._conv, self._axes, self.window = conv, sum(conv.filtered), conv.window
+        self.depth, self.group, self.is_grouped = conv.depth, conv.group, conv.is_grouped
+        self.has_planes = bool(conv.taps)
+        self.is_static = isinstance(height, int) and isinstance(width, int)
+        self.kernel, self.stride, self.width = conv.kernel, conv.stride, vector_width(conv, target)
+        self._target = target
+        self._images = math.prod(d for d in conv.tensor.shape[: len(conv.outer)] if isinstance(d, int))
+
+    def candidates(self) -> Iterator[Blocking]:
+        for tile in _TILES[self._axes]:
+            if not is_known(tile, self.kernel, self.stride, self._axes):
+                continue
+            if self.stride > 1 and self._weights(tile) > _MOST_WEIGHTS:
+                continue
+            both = self._conv.filterings(tile)
+            down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
+            for rows, columns in self._task_tiles(down, across):
+                chunk = 0 if columns == across and self.is_static and self._conv.has_rows else columns
+                for channels in self._shares(rows == down and columns == across):
+                    for block in self._blocks(rows, columns, channels):
+                        yield Blocking(tile, rows, chunk, channels, *block)
+            yield from self._with_weights(tile, down, across)
+
+    def _points(self, tile: int) -> int:
+        """Products of a tile."""
+        return math.prod(f.size for f in self._conv.filterings(tile))
+
+    def _parts(self, tile: int) -> int:
+        """Of the window."""
+        return max(f.parts for f in self._conv.filterings(tile))
+
+    def _weights(self, tile: int) -> int:
+        """Bytes of the transformed weights."""
+        return self._points(tile) * self._parts(tile) * self.depth * self.channels * FLOAT
+
+    def _shares(self, is_image: bool) -> list[int]:
+        """Output channels of a task, 0 for all: those of whole groups, or where a task covers an image one share for each core."""
+        parts = (
+            range(1, self.channels // self.group + 1) if self.is_grouped else [self._target.cores] if is_image else []
+        )
+        whole = self.group if self.is_grouped else 1
+        shares = (self.channels // n for n in parts if n > 1 and self.channels % (n * whole) == 0)
+        return [0, *(share for share in shares if share > self.width)]
+
+    def _blocks(self, rows: int, columns: int, channels: int) -> list[tuple[int, int, int]]:
+        """Register blocks for a task of ``channels`` (0: all), which has whole tiles of the weights; none crosses groups."""
+        extent = self.group if self.is_grouped else channels or self.channels
+        divided = self.group if self.is_grouped else channels
+        found = _register_blocks(rows, columns, extent, self._target, self.width)
+        return [b for b in found if divided % (b[2] * self.width) == 0]
+
+    def _with_weights(self, tile: int, down: int, across: int) -> Iterator[Blocking]:
+        """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
+        size = filtering(tile, self.kernel, self.stride).size
+        registers = size * down * across + size + 2
+        if (
+            not self.is_static
+            or self.is_grouped
+            or self.has_planes
+            or self._axes < 2
+            or self.stride > 1
+            or self.depth % _CHUNK
+            or registers > self._target.vector_registers
+        ):
+            return
+        for channels in self._shares(is_image=True):
+            own = channels or self.channels
+            if own % self.width == 0 and own > self.width:
+                yield Blocking(tile, down, 0, channels, down, across, 1, _CHUNK)
+
+    def with_fewest_reads(self, b: Blocking) -> Blocking:
+        """``b`` with the register block that is the cheapest when the request for weights ahead, one in each step, counts as a read
+        too: of blocks that cost alike, the one of more vectors reads less data (3 to 8 % of a convolution's time)."""
+        if b.chunk:
+            return b
+        columns, channels = self._columns_of(b), b.channels or self.channels
+        blocks = self._blocks(b.rows, columns, b.channels)
+        found = [replace(b, down=down, across=across, vectors=vectors) for down, across, vectors in blocks]
+        most = self.cost(b) * _ALIKE
+        alike = [other for other in found if self.cost(other) <= most]
+        return min(alike, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
+
+    def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
+        """(rows, columns) of tiles that a task may cover."""
+        if not self.is_static and self._axes == 2:
+            yield from ((rows, columns) for rows in _ROWS for columns in (4, 7, 8, 14))
+            return
+        if self._axes < 2:
+            phases = self._conv.dilation > 1
+            rows = (down,) if phases else range(1, min(down, _MOST_ROWS) + 1) if self.is_static else _ROWS
+            wide = [c for c in _COLUMNS_OF_LINES if (phases or c >= _FEWEST_COLUMNS) and c < across]
+            yield from ((r, c) for c in wide for r in rows)
+            if phases or not self.is_static:
+                return
+        for columns in range(1, across + 1):
+            if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
+                yield from ((rows, columns) for rows in range(1, down + 1))
+
+    def direct(self) -> float:
+        height, vectors = register_tile(self.columns, self.group, self._target, DType.FLOAT32)
+        width = lanes(self._target, DType.FLOAT32)
+        product = tile_cost(self.columns, height, self.group, vectors * width, width) * (self.channels // self.group)
+        steps = self.window * self.depth
+        sweeps = self.rows * -(-self.columns // height)
+        size = steps * self.channels * FLOAT
+        total = self._images * self.rows * product * steps
+        return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
+
+    def _columns_of(self, b: Blocking) -> int:
+        """Tiles of a row of tiles that a task covers."""
+        return b.columns or -(-self.columns // self._conv.filterings(b.tile)[1].tile)
+
+    def cost(self, b: Blocking) -> float:
+        both = self._conv.filterings(b.tile)
+        columns = self._columns_of(b)
+        counts, points = (b.rows, columns), self._points(b.tile)
+        tiles = b.rows * columns
+        read = math.prod(n + f.parts - 1 for n, f in zip(counts, both, strict=True))
+        channels = b.channels or self.channels
+        product = self._product_of_chunks(b, both[0]) * channels if b.chunk else self._product(b, both, channels)
+        lines = math.prod(n * f.tile * f.stride + f.reach - f.stride for n, f in zip(counts, both, strict=True))
+        depth = self.depth * max(1, channels // self.group)
+        vectors_in, vectors_out = -(-depth // self.width), -(-channels // self.width)
+        registers = self._target.vector_registers
+        forth = vectors_in * (2 * lines + read * _transform(both[0].data, both[1].data, registers))
+        back = vectors_out * tiles * _transform(both[0].output, both[1].output, registers)
+        parts = self.channels // channels
+        shares = (-(-d // (n * f.tile)) for d, n, f in zip((self.rows, self.columns), counts, both, strict=True))
+        tasks = math.prod(shares) * parts * self._images
+        kept = points * (read * depth + tiles * (self.width if b.chunk else channels)) * FLOAT
+        spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
+        sweeps = -(-b.rows // b.down) * -(-columns // b.across)
+        size = self.window * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
+        return self._both(
+            tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
+        )
+
+    def _product(self, b: Blocking, both: tuple[Filtering, Filtering], channels: int) -> float:
+        """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
+        (down, across), columns = both, self._columns_of(b)
+        hangs = [self._hangs(*edge) for edge in ((self.rows, b.rows, down.tile), (self.columns, columns, across.tile))]
+        steps = self._parts(b.tile) * self.depth
+        return steps * sum(
+            n * m * _block_cost(replace(b, rows=b.rows - below), columns - beside, channels, self.width)
+            for n, below in ((down.size - 1, 0), (1, hangs[0]))
+            for m, beside in ((across.size - 1, 0), (1, hangs[1]))
+            if n * m
+        )
+
+    def _hangs(self, extent: int, tiles: int, tile: int) -> bool:
+        return self.is_static and extent % tile != 0 and tiles * tile >= extent
+
+    def _product_of_chunks(self, b: Blocking, f: Filtering) -> float:
+        """Cycles of the products of a task, for each output channel, with the transform of their weights."""
+        read = f.size * b.rows - self._hangs(self.rows, b.rows, b.tile)
+        products = f.size * b.across * read
+        transform = (self.kernel + f.size) * additions(f.weight)
+        added = f.size**2 * b.rows * b.across / b.chunk
+        return self.depth / self.width * ((products + transform) / 2 + added)
+
+    def _both(self, product: float, rest: float, weights: _Weights) -> float:
+        """Cycles of one thread, and those of all cores while ``cores`` of them work and share the memory."""
+        cores = self._target.cores
+        return self._alone(product, rest, weights, 1) + cores * self._alone(product, rest, weights, cores)
+
+    def _alone(self, product: float, rest: float, weights: _Weights, cores: int) -> float:
+        """Cycles of the core that has the most to do."""
+        tasks = weights.parts * weights.times
+        share = -(-tasks // cores) / tasks
+        first = product * share / weights.sweeps
+        return max(first, self._arrival(weights, share, cores)) + (product - product / weights.sweeps + rest) * share
+
+    def _arrival(self, weights: _Weights, share: float, cores: int) -> float:
+        """Cycles in which a core's weights arrive, the first time from memory."""
+        size, target = weights.size, self._target
+        again = arrival_rate(size, target)
+        own = max(share, 1 / weights.parts)
+        once = size / target.memory_bytes * max(own, 1 / min(cores, _CORES_OF_MEMORY))
+        return once + size * max(0.0, weights.times * share - own) / again
+
+
+@dataclass(frozen=True)
+class _Weights:
+    """``size`` bytes of weights, of which a task reads one of ``parts``; each part is read ``times`` times.
+
+    ``sweeps`` over its tiles multiply what a task reads, the first as it arrives.
+    """
+
+    size: int
+    parts: int
+    times: int
+    sweeps: int
+
+
+def _register_blocks(
+    rows: int, columns: int, channels: int, target: Target, width: int
+) -> Iterator[tuple[int, int, int]]:
+    """(down, across, vectors) of accumulator blocks for ``rows`` x ``columns`` tiles: the best for each number of vectors."""
+    found = []
+    for vectors in (v for v in (1, 2, 3, 4, 6) if v <= max(1, -(-channels // width))):
+        best = (math.inf, 0, (1, 1, 1))
+        tiles = (target.vector_registers - vectors - 1) // vectors
+        for down in range(1, min(rows, tiles) + 1):
+            for across in range(1, min(columns, tiles // down) + 1):
+                b = Blocking(0, rows, columns, 0, down, across, vectors)
+                own = (_block_cost(b, columns, channels, width), -down * across * vectors, (down, across, vectors))
+                best = min(best, own)
+        found.append(best)
+    found.sort()
+    yield from (block for cost, _, block in found if cost <= found[0][0] * _BLOCK_SLACK)
+
+
+def _block_cost(b: Blocking, columns: int, channels: int, width: int, others: int = 0) -> float:
+    """Cycles of one reduction step over the tiles of a task, tails included, with ``others`` reads besides data and weights."""
+    heights = ((b.rows // b.down, b.down), (1, b.rows % b.down))
+    widths = ((columns // b.across, b.across), (1, columns % b.across))
+    wide = b.vectors * width
+    vectors = ((channels // wide, b.vectors), (1, -(-(channels % wide) // width)))
+    return sum(
+        n * m * k * tile_cycles(h * w, v, others)
+        for n, h in heights
+        for m, w in widths
+        for k, v in vectors
+        if n * m * k * h * w * v
+    )
+
+
+def _transform(down: Matrix, across: Matrix, registers: int) -> float:
+    """Cycles to transform one tile of vectors along both axes; registers are short, so operations and accesses add up. What has
+    been transformed along one axis and does not fit ``registers`` is written and read once more."""
+    height, width = len(down[0]), len(across[0])
+    terms = width * additions(down) + len(down) * additions(across)
+    return terms + height * width + 2 * max(0, len(down) * width - registers)

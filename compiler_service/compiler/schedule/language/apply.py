@@ -1,0 +1,341 @@
+"""What the steps of a schedule do to the state of a kernel.
+
+A step is checked first and applied then; a step that does not fit raises INVALID_ARGUMENT with a sentence.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from functools import reduce
+from typing import TypeAlias
+
+from compiler_service.compiler.loop_ir.ir import Scope
+from compiler_service.compiler.schedule.language.interior import padded_part
+from compiler_service.compiler.schedule.language.recomputing import recomputed
+from compiler_service.compiler.schedule.language.replacing import replaced, stage_of_tensor
+from compiler_service.compiler.schedule.language.state import (
+    Ahead,
+    Further,
+    Loop,
+    LoopKind,
+    Stage,
+    State,
+    misfit,
+    stage_names,
+)
+from compiler_service.compiler.schedule.language.steps import (
+    ROOT,
+    Alias,
+    Attend,
+    CacheRead,
+    CacheWrite,
+    ComputeAt,
+    FetchNext,
+    Guard,
+    Inline,
+    Overlap,
+    Pack,
+    Parallel,
+    Peel,
+    Prefetch,
+    Recompute,
+    Reorder,
+    Schedule,
+    SkipPadding,
+    Split,
+    Stagger,
+    Step,
+    Unroll,
+    Vectorize,
+)
+from compiler_service.compiler.tensor_expr.tensor import (
+    Compute,
+    Load,
+    Placeholder,
+    Tensor,
+    compute,
+    loads,
+)
+from shared_ir.expr import Expr, Var, substitute, transform
+from shared_ir.expr.simplify import Simplifier
+
+_Mark: TypeAlias = Unroll | Vectorize | Guard | Overlap | Peel | Stagger
+
+
+def initial_state(output: Tensor) -> State:
+    """Every stage with one serial loop per axis; nothing is placed yet."""
+    stages = {name: stage_of_tensor(t, name) for t, name in stage_names(output).items() if isinstance(t.op, Compute)}
+    return State(stages, {}, {}, {}, strides=output.strides)
+
+
+def apply_schedule(output: Tensor, schedule: Schedule) -> State:
+    """The state after all steps.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a step does not fit the kernel.
+    """
+    names = stage_names(output)
+    placeholders = {n: t for t, n in names.items() if isinstance(t.op, Placeholder)}
+    state = reduce(lambda state, step: _apply(state, step, placeholders), schedule, initial_state(output))
+    for stage in state.stages.values():
+        _check_place(state, stage)
+    return state
+
+
+def _check_place(state: State, stage: Stage) -> None:
+    if stage.attach is None or stage.attach[1] == ROOT:
+        return
+    consumer = state.stage(stage.attach[0])
+    at = consumer.loops.index(consumer.loop(stage.attach[1]))
+    if any(o.kind is LoopKind.VECTORIZED for o in consumer.loops[: at + 1]):
+        raise misfit(
+            f"{stage.name} cannot be computed inside the vector loop of {consumer.name}", "a loop outside of it"
+        )
+
+
+def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> State:
+    match step:
+        case Split() | Reorder() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
+            return state.with_stage(_with_loops(state, step))
+        case Inline():
+            return _inline(state, state.stage(step.stage))
+        case ComputeAt():
+            return _compute_at(state, step)
+        case Recompute():
+            return recomputed(state)
+        case CacheWrite():
+            return _cache_write(state, state.stage(step.stage))
+        case SkipPadding():
+            return _skip_padding(state, step)
+        case Attend():
+            return replace(state, attend=step)
+        case Alias():
+            return _alias(state, state.stage(step.stage))
+        case CacheRead() | Pack() | Prefetch() | FetchNext():
+            argument = _placeholder(placeholders, step.tensor)
+            return _apply_to_argument(state, step, state.transformed.get(argument, argument))
+        case _:
+            return replaced(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+
+
+def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> Stage:
+    """The stage of ``step`` with other loops."""
+    match step:
+        case Split():
+            return _split(state.stage(step.stage), step)
+        case Reorder():
+            return _reorder(state.stage(step.stage), step.loops)
+        case Parallel():
+            return _parallel(state, step)
+        case Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
+            return _marked(state.stage(step.stage), step)
+
+
+def _apply_to_argument(state: State, step: CacheRead | Pack | Prefetch | FetchNext, argument: Tensor) -> State:
+    """``argument`` is what is read in its place."""
+    match step:
+        case CacheRead():
+            return _cache_read(state, argument, step)
+        case Pack():
+            return _pack(state, argument, step)
+        case Prefetch():
+            return _prefetch(state, step, argument)
+        case FetchNext():
+            return _fetch_next(state, step, argument)
+
+
+def _pack(state: State, argument: Tensor, step: Pack) -> State:
+    return replace(state, packs={**state.packs, argument: step})
+
+
+def _prefetch(state: State, step: Prefetch, argument: Tensor) -> State:
+    stage = state.stage(step.stage)
+    loop = stage.loop(step.loop)
+    if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
+        raise misfit(f"{stage.name} can ask for data in a loop of its reduction only", received=step.loop)
+    load = next((e for e in loads(stage.body) if e.tensor is argument), None)
+    if load is None:
+        raise misfit(f"{stage.name} does not read {step.tensor}")
+    if argument not in state.packs and not stage.reads_rows(load):
+        raise misfit(
+            f"{step.tensor} is not read along rows that follow each other", "rows of the reduction, or a step pack"
+        )
+    return _asking(state, step, Ahead(argument, step.sweeps))
+
+
+def _skip_padding(state: State, step: SkipPadding) -> State:
+    stage, padded = state.stage(step.stage), state.stage(step.padded)
+    loop = stage.loop(step.loop)
+    if stage.reduction is None or all(a.name != loop.axis for a in stage.reduction.axes):
+        raise misfit(f"{stage.name} can leave out padding in a loop of its reduction only", received=step.loop)
+    if not stage.adds_products_of(padded.tensor):
+        raise misfit(f"{stage.name} is not a sum of products of {step.padded}")
+    if all(a.name != step.axis for a in padded.compute.axes):
+        raise misfit(f"{step.padded} has no axis {step.axis}", ", ".join(a.name for a in padded.compute.axes))
+    if padded_part(padded, step.axis, Simplifier({})) is None:
+        raise misfit(f"{step.padded} is not padding with zeros", received=step.axis)
+    place = (step.stage, step.loop)
+    found = (*state.skips.get(place, ()), (step.padded, step.axis))
+    return replace(state, skips={**state.skips, place: found})
+
+
+def _asking(state: State, step: Prefetch | FetchNext, found: Ahead | Further) -> State:
+    """``state`` where the loop of ``step`` asks for what is ``found`` as well."""
+    loop = (step.stage, step.loop)
+    return replace(state, prefetches={**state.prefetches, loop: (*state.prefetches.get(loop, ()), found)})
+
+
+def _fetch_next(state: State, step: FetchNext, argument: Tensor) -> State:
+    stage = state.stage(step.stage)
+    stage.loop(step.loop)
+    reader = state.stage(step.reader) if step.reader else stage
+    if not any(load.tensor is argument for load in loads(reader.body)):
+        raise misfit(f"{reader.name} does not read {step.tensor}")
+    if step.sweeps and argument not in state.packs:
+        raise misfit(f"{step.tensor} must be packed before it is asked for in parts", "a step pack")
+    found = Further(argument, step.axis, step.distance, reader.name, step.sweeps)
+    return _asking(state, step, found)
+
+
+def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:
+    if name not in placeholders:
+        raise misfit("no such argument", ", ".join(placeholders), name)
+    return placeholders[name]
+
+
+def _split(stage: Stage, step: Split) -> Stage:
+    inner = stage.loop(step.axis)
+    steps = [entry.step for entry in stage.loops if entry.axis == step.axis and entry.step > 1]
+    if step.factor < 2 or any(s <= step.factor for s in steps):
+        raise misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "at least 2, less than the outer tile")
+    at = stage.loops.index(inner)
+    return replace(stage, loops=(*stage.loops[:at], Loop(step.axis, step.factor), *stage.loops[at:]))
+
+
+def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
+    loops = tuple(stage.loop(n) for n in names)
+    if sorted(names) != sorted(entry.name for entry in stage.loops):
+        raise misfit(f"reorder of {stage.name} must name every loop once", received=", ".join(names))
+    for i, outer in enumerate(loops):
+        for inner in loops[i + 1 :]:
+            if inner.axis == outer.axis and inner.step >= outer.step:
+                raise misfit(f"{stage.name}: loop {inner.name} must stay outside {outer.name}")
+    return replace(stage, loops=loops)
+
+
+def _marked(stage: Stage, step: _Mark) -> Stage:
+    if isinstance(step, Overlap | Peel):
+        return _overlapping(stage, step)
+    if isinstance(step, Guard | Stagger):
+        loop = stage.loop(step.loop)
+        marked = replace(loop, guarded=True) if isinstance(step, Guard) else replace(loop, staggered=step.rows)
+        return replace(stage, loops=tuple(marked if o == loop else o for o in stage.loops))
+    kind = LoopKind.UNROLLED if isinstance(step, Unroll) else LoopKind.VECTORIZED
+    return _with_kind(stage, (step.loop,), kind)
+
+
+def _with_kind(stage: Stage, names: Sequence[str], kind: LoopKind) -> Stage:
+    for name in names:
+        stage.loop(name)
+    return replace(stage, loops=tuple(replace(o, kind=kind) if o.name in names else o for o in stage.loops))
+
+
+def _overlapping(stage: Stage, step: Overlap | Peel) -> Stage:
+    loop = stage.loop(step.loop)
+    if loop.step == 1 or any(o.axis == loop.axis and o.step > loop.step for o in stage.loops):
+        raise misfit(f"{stage.name}: tiles that overlap must be the outermost of their axis", received=step.loop)
+    if stage.reduction is not None:
+        raise misfit(f"{stage.name} is a reduction: its tiles cannot overlap", received=step.loop)
+    marked = replace(loop, overlap=True) if isinstance(step, Overlap) else replace(loop, peel=True)
+    return replace(stage, loops=tuple(marked if o is loop else o for o in stage.loops))
+
+
+def _parallel(state: State, step: Parallel) -> Stage:
+    stage = state.stage(step.stage)
+    if stage is not state.output:
+        raise misfit("only the output stage has parallel loops", state.output.name, stage.name)
+    if tuple(o.name for o in stage.loops[: len(step.loops)]) != step.loops:
+        raise misfit("parallel loops must be the outermost ones", received=", ".join(step.loops))
+    reduced = {a.name for a in stage.reduction.axes} if stage.reduction else set()
+    if any(stage.loop(n).axis in reduced for n in step.loops):
+        raise misfit("a reduction loop cannot be parallel", received=", ".join(step.loops))
+    return _with_kind(stage, step.loops, LoopKind.PARALLEL)
+
+
+def _inline(state: State, stage: Stage) -> State:
+    if stage.reduction is not None or stage is state.output:
+        raise misfit("only a stage without reduction that is not the output can be inlined", received=stage.name)
+    axes = [a.var for a in stage.compute.axes]
+
+    def expand(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.tensor is stage.tensor:
+            return substitute(stage.body, dict(zip(axes, node.indices, strict=True)))
+        return None
+
+    def rewritten(consumer: Stage) -> Stage:
+        if all(ld.tensor is not stage.tensor for ld in loads(consumer.body)):
+            return consumer
+        return replace(consumer, body=transform(consumer.body, expand))
+
+    return replace(state, stages={n: rewritten(s) for n, s in state.stages.items() if n != stage.name})
+
+
+def _compute_at(state: State, step: ComputeAt) -> State:
+    stage, consumer = state.stage(step.stage), state.stage(step.consumer)
+    if step.loop != ROOT:
+        consumer.loop(step.loop)
+    order = list(state.stages)
+    if order.index(stage.name) >= order.index(consumer.name):
+        raise misfit(f"{stage.name} is not computed before {consumer.name}")
+    return state.with_stage(replace(stage, attach=(consumer.name, step.loop), scope=Scope(step.scope)))
+
+
+def _cache_write(state: State, stage: Stage) -> State:
+    if stage is not state.output:
+        raise misfit("cache_write takes the output stage", state.output.name, stage.name)
+    accumulator = replace(stage, name=f"{stage.name}.acc")
+    tensor = stage.tensor
+    copy = compute(tensor.shape, lambda *i: tensor[i], name=tensor.name, axes=[a.name for a in stage.compute.axes])
+    assert isinstance(copy.op, Compute)
+    output = Stage(stage.name, copy, copy.op.body, tuple(Loop(a.name) for a in copy.op.axes))
+    before = {n: s for n, s in state.stages.items() if n != stage.name}
+    return replace(state, stages={**before, accumulator.name: accumulator, output.name: output})
+
+
+def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
+    """``L[i[axes[0]], i[axes[1]], ...] = T[i]``"""
+    if sorted(step.axes) != list(range(tensor.rank)):
+        raise misfit("cache_read must name every axis of the tensor once", received=str(step.axes))
+    names = tuple(f"{step.tensor}_{a}" for a in step.axes)
+
+    def original(local: tuple[Expr, ...]) -> Load:
+        by_axis = dict(zip(step.axes, local, strict=True))
+        return tensor[tuple(by_axis[a] for a in range(tensor.rank))]
+
+    copy = compute(
+        [tensor.shape[a] for a in step.axes], lambda *i: original(i), name=f"{step.tensor}.local", axes=names
+    )
+    assert isinstance(copy.op, Compute)
+    local = Stage(copy.name, copy, copy.op.body, tuple(Loop(n) for n in names))
+
+    def reroute(node: Expr) -> Expr | None:
+        if isinstance(node, Load) and node.tensor is tensor:
+            return copy[tuple(node.indices[a] for a in step.axes)]
+        return None
+
+    others = {n: replace(s, body=transform(s.body, reroute)) for n, s in state.stages.items()}
+    return replace(state, stages={local.name: local, **others})
+
+
+def _alias(state: State, stage: Stage) -> State:
+    output = state.output
+    own = tuple(a.var for a in output.compute.axes)
+    reads = [ld for ld in loads(output.body) if ld.tensor is stage.tensor]
+    if stage.tensor.dtype is not output.tensor.dtype or any(_indices(ld) != own for ld in reads):
+        raise misfit(f"{output.name} must read {stage.name} at its own index, with its own element type")
+    return state.with_stage(replace(stage, alias=True))
+
+
+def _indices(load: Load) -> tuple[Expr, ...] | tuple[Var, ...]:
+    return load.indices

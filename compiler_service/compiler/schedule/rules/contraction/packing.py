@@ -1,0 +1,68 @@
+"""How constant operands are laid out at compile time."""
+
+from __future__ import annotations
+
+from compiler_service.compiler.schedule.language.steps import Pack, Prefetch, Schedule
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
+from compiler_service.compiler.tensor_expr.tensor import Load, axis_var
+from shared_ir.expr import variables
+from shared_ir.machine.target import Target
+
+L2_BYTES = 32.0
+"""Bytes that one core receives in a cycle from its second cache level."""
+_PREFETCH = 8192
+"""Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
+_NEAR = 1024
+"""Bytes ahead that the second cache level is asked for; from 512 to 2048 all are alike."""
+
+
+def prefetch_distance(size: int, target: Target) -> int:
+    """Bytes ahead that are worth asking for when ``size`` bytes of weights are read in order.
+
+    Weights of a layer have left the caches by the time of the next inference; only small ones arrive soon enough anyway.
+    """
+    return _PREFETCH if size > 2 * target.l1 else 0
+
+
+def near_distance(tile: int, target: Target) -> int:
+    """Bytes ahead that are worth asking the first cache level for while a tile of ``tile`` bytes is swept again and again.
+
+    What the second level keeps arrives late on some cores if only loads ask for it (a Xeon: 3 to 7 % of a product's time). One
+    request a vector is one a line where a vector fills it; elsewhere most would be in vain.
+    """
+    return _NEAR if tile > target.l1 // 2 and target.vector_bits == 8 * CACHE_LINE else 0
+
+
+def packing(
+    tensor: str, order: tuple[tuple[int, int, int], ...], distance: int, ahead: Prefetch | None = None, near: int = 0
+) -> Schedule:
+    """Pack the weights ``tensor``; ask memory for them a tile ahead, and the second cache level ``near`` bytes ahead, or else
+    memory ``distance`` bytes ahead."""
+    return (Pack(tensor, order, distance),) if ahead is None else (Pack(tensor, order, near), ahead)
+
+
+def arrival_rate(size: int, target: Target) -> float:
+    """Bytes that one core receives in a cycle when it reads ``size`` bytes of weights again."""
+    if size <= target.l2 // 2:
+        return L2_BYTES
+    return float(target.memory_bytes * (2 if size <= target.l3 else 1))
+
+
+def packed_order(load: Load, axis: str, tile: int) -> tuple[tuple[int, int, int], ...] | None:
+    """Packing of the constant that ``load`` reads, with ``axis`` innermost in tiles of ``tile`` (1: the whole axis).
+
+    ``W[n, c, kh, kw]`` with n in tiles of 64 becomes ``[n // 64][kh][kw][c][n % 64]``: after the tile number come the other
+    dims in the order of the load's window axes last to first, so that the reduction walks memory in order.
+    None when ``axis`` is not an index of its own.
+    """
+    at = [i for i, index in enumerate(load.indices) if index == axis_var(axis)]
+    if len(at) != 1 or any(axis_var(axis) in variables(x) for i, x in enumerate(load.indices) if i != at[0]):
+        return None
+    own = at[0]
+    others = [i for i in range(len(load.indices)) if i != own]
+    if own == 0 and len(others) > 1:  # O I kh kw: channels innermost of the others
+        others = [*others[1:], others[0]]
+    middle = tuple((i, 1, 0) for i in others)
+    if tile == 1:
+        return (*middle, (own, 1, 0))
+    return ((own, tile, 0), *middle, (own, 1, tile))

@@ -1,0 +1,322 @@
+"""Sizes of the loop nest of a contraction, from an analytical model of the target."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.model.analysis import depends
+from compiler_service.compiler.schedule.model.tiles import chunk, lanes, register_tile, register_tiles, tile_cycles
+from compiler_service.compiler.schedule.rules.contraction.division import Division, Tile, Work, best_division
+from compiler_service.compiler.schedule.rules.contraction.match import Contraction
+from compiler_service.compiler.tensor_expr.tensor import Axis, Load, axis_var
+from shared_ir.expr import Const, substitute
+from shared_ir.expr.dim import Dim
+from shared_ir.expr.simplify import simplify
+from shared_ir.machine.target import Target
+
+_KEPT = 1.6
+"""Part of the second-level cache that two tiles of weights may fill: the older one makes room while the newer arrives."""
+_ROW_CHUNK = 4
+_TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
+"""Register tiles (rows, vectors) that a tuner may try."""
+_WINDOW_CHUNK_TILES = 4
+_UNKNOWN_ROWS, _UNKNOWN_DEPTH = 64, 1024
+_MOST_GROUP_VECTORS = 4
+_FEWEST_TILES, _MOST_TILES = 4, 8
+"""Row tiles of a task when the number of rows is not known: weights are read once for all of them."""
+
+
+@dataclass(frozen=True)
+class Blocking:
+    """Sizes of the loop nest; 0 leaves a loop out, 1 takes the axis as it is.
+
+    ``height`` x ``vectors`` registers accumulate; a task covers ``window_chunk`` x ``row_chunk`` x ``column_chunk``.
+    """
+
+    height: int
+    vectors: int
+    tile: int
+    window_chunk: int
+    row_chunk: int
+    column_chunk: int
+
+
+@dataclass(frozen=True)
+class Layout:
+    """The axes of the output by what they are for.
+
+    Attributes:
+        names: for each axis of the contraction, that of the output.
+        columns, rows, window: see :class:`Contraction`.
+        outer: axes that every task has one element of.
+        inner: axes after the rows that choose other weights for the same data, where the second-level cache keeps them all.
+    """
+
+    names: Mapping[str, Axis]
+    columns: Axis
+    rows: Axis | None
+    window: Axis | None
+    outer: tuple[Axis, ...]
+    inner: tuple[Axis, ...]
+
+    @classmethod
+    def of(cls, match: Contraction, output: Stage, target: Target) -> Layout:
+        axes = output.compute.axes
+        names = {s.name: o for s, o in zip(match.stage.compute.axes, axes, strict=True)}
+        columns = names[match.columns]
+        rows = None if match.rows is None else names[match.rows]
+        window = None if match.window is None else names[match.window]
+        others = [a for a in axes if a not in (columns, rows, window)]
+        last = len(axes) if rows is None else axes.index(rows)
+        kept = _bytes(match.weight) <= target.l2 // 2
+        inner = tuple(a for a in others if kept and axes.index(a) > last)
+        return cls(names, columns, rows, window, tuple(a for a in others if a not in inner), inner)
+
+
+@dataclass(frozen=True)
+class Operands:
+    """How the operands come.
+
+    Attributes:
+        constant: whether the weight is packed when the model is compiled.
+        moved: whether a task brings the weight of its columns into order first.
+        copied: whether a task copies its data to scratch first.
+    """
+
+    constant: bool
+    moved: bool
+    copied: bool
+
+
+class Sizes:
+    """The analytical model: tiles, chunks and lanes for one matched contraction.
+
+    Attributes:
+        width: lanes of a vector of columns.
+        weight_bytes: size of the weights.
+    """
+
+    def __init__(self, match: Contraction, layout: Layout, operands: Operands, target: Target) -> None:
+        self._match, self._layout, self._operands, self._target = match, layout, operands, target
+        self.width = lanes(target, match.stage.tensor.dtype)
+        if match.groups:  # vectors must not cross groups
+            self.width = self._group_width(match.groups)
+
+    def neighbours(self, own: Blocking) -> Iterator[Blocking]:
+        """Other register tiles that fit, and halved or doubled chunks of the default."""
+        if not self._match.groups:
+            rows = 1 if self._layout.rows is None else self._layout.rows.extent
+            for height, vectors in _TILES:
+                fits = height * vectors + vectors + 1 <= self._target.vector_registers
+                if fits and (not isinstance(rows, int) or height <= rows):
+                    tile = vectors * self.width
+                    chunks = [c if c % tile == 0 else 0 for c in (own.column_chunk,)]
+                    row_chunk = -(-own.row_chunk // height) * height
+                    yield replace(
+                        own, height=height, vectors=vectors, tile=tile, column_chunk=chunks[0], row_chunk=row_chunk
+                    )
+        for name in ("window_chunk", "row_chunk", "column_chunk"):
+            size = getattr(own, name)
+            unit = {"window_chunk": 1, "row_chunk": own.height, "column_chunk": own.tile}[name]
+            for other in (size // 2 // unit * unit, size * 2):
+                if other > 0 and other != size:
+                    yield replace(own, **{name: other})
+
+    def choose(self) -> Blocking:
+        work = self._work()
+        return self._guessed() if work is None else self._computed(work)
+
+    def _computed(self, work: Work) -> Blocking:
+        """What the model of the target finds best for sizes that are all known."""
+        dtype = self._match.stage.tensor.dtype
+        tiles = [Tile(h, v * self.width) for h, v in register_tiles(work.rows, work.columns, self._target, dtype)]
+        _, tile, division = best_division(work, tiles, self._target)
+        width = min(tile.width, max(2, work.columns)) if work.columns < self.width else tile.width
+        return Blocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
+
+    def _loops(self, work: Work, tile: Tile, division: Division) -> tuple[int, int, int]:
+        """(window chunk, row chunk, column chunk); the loop that data is copied in stays, even if it turns once."""
+        window = 0 if self._layout.window is None else division.window
+        rows = -(-division.rows // tile.height) * tile.height
+        keeps = self._operands.copied and self._layout.window is None
+        return window, rows if keeps or division.rows < work.rows else 0, division.columns % work.columns
+
+    def _work(self) -> Work | None:
+        """None where a size is the run's, and for groups."""
+        stage, layout = self._match.stage, self._layout
+        assert stage.reduction is not None
+        axes = [a.extent for a in (*stage.compute.axes, *stage.reduction.axes)]
+        if self._match.groups or layout.inner or layout.rows is None or not all(isinstance(e, int) for e in axes):
+            return None
+        steps = _product(a.extent for a in stage.reduction.axes)
+        row_bytes = self._row_bytes()
+        rows, window = _extent(layout.rows), _extent(layout.window)
+        stride = 1 if layout.window is None else self._stride(layout.window)
+        return Work(
+            outer=_product(a.extent for a in layout.outer),
+            window=window,
+            rows=rows,
+            columns=_extent(layout.columns),
+            steps=steps,
+            weight_bytes=steps * self._match.weight.dtype.itemsize,
+            row_bytes=row_bytes,
+            line_bytes=rows * row_bytes * self._stride(layout.rows) * stride,
+            copied=self._operands.copied,
+            moved=self._operands.moved,
+            lanes=self.width,
+        )
+
+    def _guessed(self) -> Blocking:
+        columns: Dim = self._match.groups or self._layout.columns.extent
+        rows: Dim = 1 if self._layout.rows is None else self._layout.rows.extent
+        height, vectors = register_tile(rows, columns, self._target, self._match.stage.tensor.dtype)
+        tile = max(2, vectors * self.width)
+        if self._match.groups:
+            height, vectors, tile = self._group_tile(self._match.groups, rows)
+        elif isinstance(columns, int) and columns < self.width:
+            tile = max(2, columns)
+        wanted = 2 * self._target.cores
+        window_chunk, row_chunk = self._data_chunks(height)
+        parts = self._parts(self._layout.window, window_chunk) * self._parts(self._layout.rows, row_chunk)
+        for axis in self._layout.outer:
+            parts *= self._parts(axis, 1)
+        column_chunk = 0
+        if not self._match.groups:
+            column_chunk = self._column_chunk(columns, tile, max(-(-wanted // parts), self._weight_parts()))
+            parts *= self._parts(self._layout.columns, column_chunk)
+            if parts < wanted and row_chunk == 0 and self._layout.rows is not None:
+                row_chunk = self._smaller(self._layout.rows.extent, height, -(-wanted // parts))
+        return Blocking(height, vectors, tile, window_chunk, row_chunk, column_chunk)
+
+    def _weight_parts(self) -> int:
+        """Tasks that the weights are divided among where there may be few rows: as many as there are cores, if that pays."""
+        if self._layout.rows is None or isinstance(self._layout.rows.extent, int) or not self._operands.constant:
+            return 1
+        return 2 * self._target.cores if self.weight_bytes > self._target.l2 // 4 else 1
+
+    def finishes_rows(self, blocking: Blocking) -> bool:
+        """Whether all columns of a row tile come before the next rows: where the output leaves the second-level cache, and the
+        weights of a task do not fill it.
+
+        The other order keeps a tile of the weights in the first level, but passes over the output again for each; to pieces of a
+        few lines of every row memory gives half of what it gives to whole rows (56x56, 64 to 256 channels: 20 %).
+        """
+        layout, stage = self._layout, self._match.stage
+        columns = blocking.column_chunk or _extent(layout.columns)
+        extents = [a.extent for a in stage.compute.axes]
+        plain = self._operands.constant and layout.rows is not None and not layout.inner and not self._match.groups
+        if not plain or columns <= blocking.tile or not all(isinstance(e, int) for e in extents):
+            return False
+        output = _product(extents) * stage.tensor.dtype.itemsize
+        weights = self.tile_bytes(blocking) * -(-columns // blocking.tile)
+        return output > self._target.l2 // 2 and weights <= self._target.l2 // 4
+
+    def keeps_tiles(self, blocking: Blocking) -> bool:
+        """Whether two tiles of the weights stay in the second-level cache, beside the data."""
+        return 2 * self.tile_bytes(blocking) <= _KEPT * self._target.l2
+
+    def tile_bytes(self, blocking: Blocking) -> int:
+        """Of the weights of one register tile's columns."""
+        columns = self._layout.columns.extent
+        return self.weight_bytes // columns * blocking.tile if isinstance(columns, int) else self.weight_bytes
+
+    @property
+    def weight_bytes(self) -> int:
+        return _bytes(self._match.weight)
+
+    def _group_width(self, group: int) -> int:
+        """Lanes of a vector within a group: all of them where the last vector may be masked and is at least half full."""
+        full = lanes(self._target, self._match.stage.tensor.dtype)
+        exact = math.gcd(full, group)
+        filled = group / (-(-group // full) * full)
+        return full if self._target.masked and filled > exact / full and group > full else exact
+
+    def _group_tile(self, group: int, rows: Dim) -> tuple[int, int, int]:
+        """(rows, vectors, columns) of the register tile: whole tiles make up a group."""
+        best: tuple[float, int, tuple[int, int, int]] = (math.inf, 0, (1, 1, group))
+        total = rows if isinstance(rows, int) else _UNKNOWN_ROWS
+        for tile in (t for t in range(2, group + 1) if group % t == 0):
+            vectors = -(-tile // self.width)
+            most = (self._target.vector_registers - vectors - 1) // vectors
+            if vectors > _MOST_GROUP_VECTORS or (tile % self.width and tile != group):
+                continue
+            for height in range(1, max(1, min(most, total)) + 1):
+                steps = group // tile * (total // height * tile_cycles(height, vectors))
+                steps += group // tile * tile_cycles(total % height, vectors) if total % height else 0
+                best = min(best, (steps, -height * vectors, (height, vectors, tile)))
+        return best[2]
+
+    def _parts(self, axis: Axis | None, size: int) -> int:
+        if axis is None or size == 0:
+            return 1
+        return -(-axis.extent // size) if isinstance(axis.extent, int) else 2 * self._target.cores
+
+    def _smaller(self, extent: Dim, tile: int, pieces: int) -> int:
+        size = chunk(extent, tile, pieces)
+        return 0 if isinstance(extent, int) and size >= extent else size
+
+    def _column_chunk(self, columns: Dim, tile: int, wanted: int) -> int:
+        """Columns of one task; 0 for all of them."""
+        if not isinstance(columns, int):
+            return tile
+        return self._smaller(columns, tile, wanted)
+
+    def _data_chunks(self, height: int) -> tuple[int, int]:
+        """(window chunk, row chunk) so that the data of one task stays in half of the second-level cache."""
+        budget, depth = self._target.l2 // 2, self._row_bytes()
+        rows, window = self._layout.rows, self._layout.window
+        if rows is None:
+            return 0, 0
+        if window is not None:
+            return self._window_chunks(rows, window, height, depth, budget)
+        if not isinstance(rows.extent, int):
+            return 0, height * max(_FEWEST_TILES, min(_MOST_TILES, budget // max(1, depth * height)))
+        if rows.extent * depth <= budget:
+            return 0, 0
+        pieces = -(-rows.extent // max(height, budget // max(1, depth)))
+        return 0, self._smaller(rows.extent, height, pieces)
+
+    def _window_chunks(self, rows: Axis, window: Axis, height: int, depth: int, budget: int) -> tuple[int, int]:
+        width, row_chunk = (rows.extent, 0) if isinstance(rows.extent, int) else (height * _WINDOW_CHUNK_TILES,) * 2
+        line = width * depth * self._stride(rows)
+        lines = max(1, budget // max(1, line * self._stride(window)))
+        if not isinstance(window.extent, int):
+            return min(lines, _ROW_CHUNK), row_chunk
+        most = min(lines, window.extent)
+        chunk_size = next(c for c in range(most, 0, -1) if window.extent % c == 0 or c == 1)
+        return (most if chunk_size * 2 < most and chunk_size < _ROW_CHUNK else chunk_size), row_chunk
+
+    def _row_bytes(self) -> int:
+        """Bytes of data for one row: what the reduction covers of it, but for the window."""
+        data, reduction = self._match.data, self._match.stage.reduction
+        assert reduction is not None
+        placed = [name for name in (self._match.rows, self._match.window) if name is not None]
+        depth = 1
+        for index, extent in zip(data.indices, data.tensor.shape, strict=True):
+            if any(depends(index, a.name) for a in reduction.axes) and not any(depends(index, n) for n in placed):
+                depth *= extent if isinstance(extent, int) else _UNKNOWN_DEPTH
+        return depth * data.dtype.itemsize
+
+    def _stride(self, axis: Axis) -> int:
+        """How many elements the data moves on when ``axis`` advances by one."""
+        name = next(s for s, o in self._layout.names.items() if o == axis)
+        for index in self._match.data.indices:
+            if depends(index, name):
+                moved = simplify(substitute(index, {axis_var(name): axis_var(name) + 1}) - index)
+                return int(moved.value) if isinstance(moved, Const) else 1
+        return 1
+
+
+def _bytes(load: Load) -> int:
+    return _product(load.tensor.shape) * load.dtype.itemsize
+
+
+def _extent(axis: Axis | None) -> int:
+    return axis.extent if axis is not None and isinstance(axis.extent, int) else 1
+
+
+def _product(extents: Iterable[Dim]) -> int:
+    return math.prod(e for e in extents if isinstance(e, int))

@@ -1,0 +1,165 @@
+"""Kernels without a reduction: inline everything, vectors along the last axis, tasks by the work there is.
+
+Where memory is read along another axis than it is written (a transpose), a square of both is done at once, which the loop passes
+turn into rows and shuffles. Where the last axis is too short for vectors (3 channels), it is unrolled and vectors lie along the one
+before it.
+"""
+
+from __future__ import annotations
+
+import math
+
+from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.steps import (
+    Overlap,
+    Parallel,
+    Reorder,
+    Schedule,
+    Split,
+    Step,
+    Unroll,
+    Vectorize,
+)
+from compiler_service.compiler.schedule.model.analysis import KernelView, inlined, is_free, lane_axis, reductions
+from compiler_service.compiler.schedule.model.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
+from compiler_service.compiler.schedule.model.tiles import SIDES, lanes, vector_loops
+from compiler_service.compiler.tensor_expr.tensor import Axis
+from shared_ir.expr import Binary, BinaryOp, Const, walk
+from shared_ir.machine.target import Target
+
+_UNROLL = 4
+_DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD)
+_SHORT = 8
+"""A last axis of at most so many elements is unrolled rather than vectorised."""
+_BLOCK = 1024
+"""Elements of an axis that is cut into tasks stay multiples of this."""
+
+
+def elementwise_schedule(kernel: KernelView, target: Target) -> Schedule | None:
+    if reductions(kernel.state):
+        return None
+    steps = inlined(kernel.state)
+    return (*steps, *output_loops(kernel.after(steps).output, target))
+
+
+def output_loops(stage: Stage, target: Target) -> Schedule:
+    """Loops of an output without reductions inside."""
+    axes = stage.compute.axes
+    if not axes:
+        return ()
+    width = lanes(target, stage.tensor.dtype)
+    size = stage.tensor.dtype.itemsize
+    cycles = body_cycles(stage.body, width) + memory_cycles(size)
+    cycles += alone_cycles(size, size, math.prod(count(a.extent) for a in axes), target)
+    if width > 1 and len(axes) > 1:
+        last, before = axes[-1], axes[-2]
+        if isinstance(last.extent, int) and last.extent <= _SHORT and count(before.extent) >= width:
+            return _short(stage, width, cycles, target)
+        across = lane_axis(stage)
+        if across not in (None, last.name):
+            rows = next(a for a in axes if a.name == across)
+            side = _side(stage, rows, last, width)
+            if side is not None:
+                return _square(stage, rows, side, cycles, target)
+    return _rows(stage, width, cycles, target)
+
+
+def _rows(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
+    """Vectors along the last axis."""
+    *outer, last = stage.compute.axes
+    unroll = 1 if _divides_by_sizes(stage) else _UNROLL
+    vectors, inner = vector_loops(stage, last.name, width, unroll, last.extent)
+    if not outer:
+        return _blocks(stage, last, vectors, inner, cycles, target)
+    tasks = task_loops(stage.name, outer, cycles * count(last.extent), target)
+    return (*tasks.steps, *vectors, *_placed(stage, (*tasks.parallel, *tasks.serial, *inner), tasks.parallel))
+
+
+def _divides_by_sizes(stage: Stage) -> bool:
+    """Whether elements are found by dividing by what the run knows: no target has an instruction for vectors of it, so that each lane
+    takes code of its own."""
+    found = (e for e in walk(stage.body) if isinstance(e, Binary) and e.op in _DIVISIONS and e.dtype.is_integer)
+    return any(not isinstance(e.rhs, Const) for e in found)
+
+
+def _blocks(
+    stage: Stage, last: Axis, vectors: Schedule, inner: tuple[str, ...], cycles: float, target: Target
+) -> Schedule:
+    """A single axis, cut into tasks."""
+    extent = last.extent
+    blocks = -(-extent // _BLOCK) if isinstance(extent, int) else extent
+    tasks = task_loops(stage.name, [Axis(last.name, blocks)], cycles * _BLOCK, target)
+    sizes = [s.factor for s in tasks.steps if isinstance(s, Split)]
+    size = _BLOCK * (sizes[0] if sizes else 1)
+    if not tasks.parallel or (isinstance(extent, int) and size >= extent):
+        return vectors
+    name = f"{last.name}.{size}"
+    return (Split(stage.name, last.name, size), *vectors, *_placed(stage, (name, *inner), (name,)))
+
+
+def _short(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
+    """Vectors along the axis before the last, which is unrolled: stores are interleaved. Where the last axis is half a register,
+    and read in place, it is the vector."""
+    *outer, row, last = stage.compute.axes
+    steps: Schedule
+    if isinstance(last.extent, int) and 2 * last.extent == width and lane_axis(stage) in (None, last.name):
+        rest = (f"{row.name}.{_UNROLL}", row.name, last.name)
+        steps = (Split(stage.name, row.name, _UNROLL), Unroll(stage.name, row.name), Vectorize(stage.name, last.name))
+    else:
+        unrolled = (Unroll(stage.name, last.name),) if last.extent != 1 else ()
+        rest = (f"{row.name}.{width}", last.name, row.name)
+        steps = (Split(stage.name, row.name, width), Vectorize(stage.name, row.name), *unrolled)
+    if outer:
+        tasks = task_loops(stage.name, outer, cycles * count(row.extent) * count(last.extent), target)
+        return (*tasks.steps, *steps, *_placed(stage, (*tasks.parallel, *tasks.serial, *rest), tasks.parallel))
+    vectors: Schedule = (*steps, *_placed(stage, rest, ()))
+    blocked = _blocks(stage, row, steps, rest, cycles * count(last.extent), target)
+    return vectors if blocked is steps else blocked
+
+
+def _side(stage: Stage, rows: Axis, last: Axis, width: int) -> int | None:
+    """Elements of a side of squares: of a register, or of a part of one where a pure move has less to do."""
+    shorter = min(count(rows.extent), count(last.extent))
+    if is_free(stage) and isinstance(rows.extent, int) and isinstance(last.extent, int):
+        return next((side for side in SIDES if side <= min(width, shorter)), None)
+    return width if shorter >= width else None
+
+
+def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target) -> Schedule:
+    """Squares of ``rows`` and the last axis."""
+    last = stage.compute.axes[-1]
+    outer = [a for a in stage.compute.axes if a not in (rows, last)]
+    tile = f"{rows.name}.{width}"
+    steps: list[Step] = [
+        Split(stage.name, rows.name, width),
+        Unroll(stage.name, rows.name),
+        Split(stage.name, last.name, width),
+        Vectorize(stage.name, last.name),
+    ]
+    if is_free(stage):  # what is moved twice is the same; a sum might stand in the place of what it reads
+        edges = ((rows, tile), (last, f"{last.name}.{width}"))
+        steps += [Overlap(stage.name, n) for a, n in edges if isinstance(a.extent, int) and a.extent % width]
+    inner = (f"{last.name}.{width}", rows.name, last.name)
+    tasks = task_loops(stage.name, outer, cycles * count(rows.extent) * count(last.extent), target)
+    if tasks.parallel:
+        order = (*tasks.parallel, *tasks.serial, tile, *inner)
+        return (*tasks.steps, *steps, *_placed(stage, order, tasks.parallel))
+    tiles = -(-rows.extent // width) if isinstance(rows.extent, int) else rows.extent
+    within = cycles * count(last.extent) * width
+    for axis in outer:
+        within *= count(axis.extent)
+    cut = task_loops(stage.name, [Axis(rows.name, tiles)], within, target)
+    sizes = [width * s.factor for s in cut.steps if isinstance(s, Split)]
+    names = tuple(a.name for a in outer)
+    if not cut.parallel:
+        return (*steps, *_placed(stage, (*names, tile, *inner), ()))
+    if not sizes:
+        return (*steps, *_placed(stage, (tile, *names, *inner), (tile,)))
+    head = f"{rows.name}.{sizes[0]}"
+    steps = [s for s in steps if s != Overlap(stage.name, tile)]  # only the outermost tiles of an axis may overlap
+    return (Split(stage.name, rows.name, sizes[0]), *steps, *_placed(stage, (head, *names, tile, *inner), (head,)))
+
+
+def _placed(stage: Stage, order: tuple[str, ...], parallel: tuple[str, ...]) -> Schedule:
+    steps: tuple[Step, ...] = (Reorder(stage.name, order),)
+    return (*steps, Parallel(stage.name, parallel)) if parallel else steps

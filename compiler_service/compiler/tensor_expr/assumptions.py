@@ -1,0 +1,141 @@
+"""What a definition takes for granted about symbolic extents.
+
+Broadcasting ``[a]`` with ``[b]`` is legal only where ``a == b``; ONNX leaves that to the run. Code made from such a
+definition reads out of bounds where it is not so: the run must check the assumptions first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from compiler_service.compiler.tensor_expr.extents import (
+    fitting,
+    inhabited_extent,
+    joined_extents,
+    stretched_extent,
+    stretched_reads,
+)
+from compiler_service.compiler.tensor_expr.tensor import Load, Placeholder, Tensor
+from shared_ir.dtype import DType
+from shared_ir.expr import Const, Expr, Select, Var, equal, lift, variables
+from shared_ir.expr.dim import Dim, dim_symbols, dim_text
+from shared_ir.expr.simplify import simplify
+
+
+@dataclass(frozen=True, slots=True)
+class Assumption:
+    """``actual == expected``, or ``actual >= expected`` with ``lower``; false when both are numbers."""
+
+    actual: Dim
+    expected: Dim
+    lower: bool = False
+
+    def __str__(self) -> str:
+        stretched = stretched_extent(self.actual, self.expected)
+        if stretched is not None:
+            met = joined_extents(self.expected)
+            if len(met) > 1:
+                return f"{' and '.join(map(_short, met[:_MOST_NAMED]))} must be equal or 1"
+            return f"{_short(stretched)} must be 1 or {_short(self.expected)}"
+        needed = inhabited_extent(self.actual, self.expected)
+        if needed is not None:
+            return f"{_short(needed)} must be at least 1"
+        relation = "at least " if self.lower else ""
+        return f"{_short(self.actual)} must be {relation}{_short(self.expected)}"
+
+
+_LONGEST = 80
+_MOST_NAMED = 8
+
+
+def _short(dim: Dim) -> str:
+    """``dim``, or where that is nothing to read, what it is made of."""
+    text = dim_text(dim)
+    if len(text) <= _LONGEST:
+        return text
+    symbols = sorted(dim_symbols((dim,)))
+    more = f" and {len(symbols) - _MOST_NAMED} more" if len(symbols) > _MOST_NAMED else ""
+    return f"an extent computed from {', '.join(symbols[:_MOST_NAMED])}{more}"
+
+
+def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
+    """What must hold for the definitions of ``outputs`` and is not known to, each once.
+
+    An operand whose axis is walked element by element is as long as the walk: one that were longer would be cut in silence. Only
+    what is ``partial``, or ``fused`` with it, reads the first elements of a longer axis.
+    """
+    stated: dict[Assumption, None] = {}
+    for t in _tensors(outputs):
+        stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
+    for t in _computes(outputs):
+        for own, extent in _walks(t):
+            if Assumption(own, extent) in stated:
+                continue
+            if not (fused or t.partial):
+                stated[Assumption(own, extent)] = None
+            elif not _is_within(extent, own):
+                stated[Assumption(own, extent, lower=True)] = None
+        stated.update(dict.fromkeys(Assumption(*fitting(own, full)) for own, full in stretched_reads(t)))
+    return tuple(stated)
+
+
+def requirements(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
+    """What must hold for the symbols of a run: the assumptions of the definitions, and that no computed extent is negative."""
+    extents = dict.fromkeys(d for t in _computes(outputs) for d in t.shape if isinstance(d, Expr))
+    negative = [d for d in extents if simplify(d >= 0) != Const(True, DType.BOOL)]
+    return (*assumptions(outputs, fused=fused), *(Assumption(d, 0, lower=True) for d in negative))
+
+
+def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    return (t for t in _tensors(outputs) if not isinstance(t.op, Placeholder))
+
+
+def _tensors(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    pending, seen = list(outputs), set(outputs)
+    while pending:
+        t = pending.pop()
+        yield t
+        new = [p for p in t.producers if p not in seen]
+        seen.update(new)
+        pending.extend(new)
+
+
+def _walks(t: Tensor) -> Iterator[tuple[Dim, Dim]]:
+    """Extents of operands that a loop walks, and of that loop, where they may differ."""
+    assert not isinstance(t.op, Placeholder)
+    yield from _misfits(t.op.body, {axis.var: axis.extent for axis in t.op.all_axes})
+
+
+def _misfits(body: Expr, axes: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
+    """Of each part of ``body`` with the axes that no select around it keeps in bounds, once."""
+    pending = [(body, axes, frozenset(axes))]
+    seen: set[tuple[Expr, frozenset[Var]]] = set()
+    while pending:
+        expr, walked, names = pending.pop()
+        if (expr, names) in seen:
+            continue
+        seen.add((expr, names))
+        outer = (walked, names)
+        match expr:
+            case Load(tensor=tensor, indices=indices):
+                for index, own in zip(indices, tensor.shape, strict=True):
+                    extent = walked.get(index) if isinstance(index, Var) else None
+                    if extent is not None and not _is_equal(extent, own):
+                        yield own, extent
+            case Select(cond=cond):
+                guarded = variables(cond)
+                walked = {v: extent for v, extent in walked.items() if v not in guarded}
+                names = frozenset(walked)
+        pending.extend((child, walked, names) for child in reversed(expr.children()))
+        if isinstance(expr, Select):  # always evaluated: nothing guards it
+            pending.append((expr.cond, *outer))
+
+
+def _is_equal(extent: Dim, own: Dim) -> bool:
+    return extent == own or simplify(equal(lift(extent), lift(own))) == Const(True, DType.BOOL)
+
+
+def _is_within(extent: Dim, own: Dim) -> bool:
+    verdict = simplify(lift(extent) <= lift(own))
+    return isinstance(verdict, Const) and bool(verdict.value)

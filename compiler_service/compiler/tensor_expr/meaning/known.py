@@ -1,0 +1,79 @@
+"""Elements of tensors that are known while compiling, and tensors made of known elements."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from compiler_service.compiler.tensor_expr.ratio import ratio_of
+from compiler_service.compiler.tensor_expr.refusal import unknown_value
+from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, Scalar, cast, equal, lift, select
+from shared_ir.expr.dim import Dim, as_dim
+
+
+def known_elements(x: Tensor, name: str) -> tuple[Any, ...]:
+    """The elements of ``x``, flat: Python numbers, or expressions over dim symbols.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them; ``name`` is the input as ONNX names it.
+    """
+    if x.value is None:
+        raise unknown_value(name, x.name)
+    return tuple(x.value.reshape(-1).tolist())
+
+
+def known_dims(x: Tensor, name: str) -> tuple[Dim, ...]:
+    """The elements of the integer tensor ``x`` as dims.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them.
+    """
+    return tuple(as_dim(v) if isinstance(v, Expr) else int(v) for v in known_elements(x, name))
+
+
+def known_counts(x: Tensor, name: str) -> tuple[Dim, ...]:
+    """As :func:`known_dims`, of a tensor that may hold whole numbers as floats.
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them.
+    """
+    if not x.dtype.is_float:
+        return known_dims(x, name)
+    ratios = [ratio_of(v) for v in known_elements(x, name)]
+    if any(r is None for r in ratios):
+        raise unknown_value(name, x.name)
+    return tuple(r.floor for r in ratios if r is not None)
+
+
+def known_ints(x: Tensor, name: str) -> tuple[int, ...]:
+    """The elements of the integer tensor ``x`` where they must be plain numbers (axes, permutations).
+
+    Raises:
+        IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them, or when they depend on symbols.
+    """
+    dims = known_dims(x, name)
+    if not all(isinstance(d, int) for d in dims):
+        raise unknown_value(name, x.name)
+    return tuple(d for d in dims if isinstance(d, int))
+
+
+def known_scalar(x: Tensor) -> Any | None:
+    """The one element of ``x``, or None when it has several or they are not known."""
+    if x.value is None or x.value.size != 1:
+        return None
+    return x.value.reshape(-1).tolist()[0]
+
+
+def vector(values: Sequence[Dim | Scalar], dtype: DType, name: str = "vector") -> Tensor:
+    """The 1-D tensor of these elements."""
+    elements = [cast(v, dtype) if isinstance(v, Expr) else lift(v, dtype) for v in values]
+
+    def body(i: Expr) -> Expr:
+        chosen = elements[-1] if elements else lift(0, dtype)
+        for position, element in reversed(list(enumerate(elements[:-1]))):
+            chosen = select(equal(i, position), element, chosen)
+        return chosen
+
+    return compute((len(elements),), body, name=name)

@@ -1,0 +1,394 @@
+"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv; and AffineGrid."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import reduce as fold
+
+from compiler_service.compiler.tensor_expr.broadcast import arithmetic_dtype, converted, must_equal, widen
+from compiler_service.compiler.tensor_expr.layout import Layout
+from compiler_service.compiler.tensor_expr.meaning.known import known_dims
+from compiler_service.compiler.tensor_expr.operator import Operator
+from compiler_service.compiler.tensor_expr.operators.gathering import position
+from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.compiler.tensor_expr.scalar import absolute, ceiling, floored, rounded
+from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
+from shared_ir.dtype import DType
+from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, maximum, minimum, select
+from shared_ir.expr.dim import Dim, as_dim, dims_text, product
+
+Ints = tuple[int, ...]
+Place = tuple[Expr, ...]
+Tap = tuple[Expr, Expr, Expr]
+"""A pixel along one axis: its position (in bounds), whether it is in the image, and its weight."""
+
+
+@dataclass(frozen=True)
+class _Border:
+    """What lies beyond an axis of ``extent`` pixels; ``aligned``: its ends are the centres of the outer pixels."""
+
+    mode: str
+    extent: Dim
+    aligned: bool
+
+    def coordinate(self, x: Expr) -> Expr:
+        """A coordinate brought into the image, unless what is outside counts as zero."""
+        last = cast(lift(self.extent) - 1, x.dtype)
+        if self.mode == "border":
+            return minimum(maximum(x, 0), last)
+        if self.mode == "reflection":
+            low = 0.0 if self.aligned else -0.5
+            span = last - 2 * low
+            distance = absolute(x - low)
+            turns = floored(distance / span)
+            rest = distance - turns * span
+            is_even = equal(turns, floored(turns * 0.5) * 2)
+            reflected = select(is_even, rest + low, span - rest + low)
+            outside = logical_or(x < low, x > span + low)
+            return select(outside, select(span > 0, reflected, lift(low, x.dtype)), x)
+        return x
+
+    def pixel(self, i: Expr) -> tuple[Expr, Expr]:
+        """A pixel number as a position in bounds, and whether it is in the image."""
+        last = lift(self.extent) - 1
+        clamped = minimum(maximum(i, 0), last)
+        if self.mode == "zeros":
+            return clamped, logical_and(i >= 0, i <= last)
+        if self.mode == "reflection":
+            period = last * 2 if self.aligned else lift(self.extent) * 2
+            within = i % maximum(period, 1)
+            mirrored = period - within if self.aligned else period - 1 - within
+            clamped = minimum(maximum(minimum(within, mirrored), 0), last)
+        return clamped, lift(True, DType.BOOL)
+
+
+def _nearest_taps(x: Expr, border: _Border) -> list[Tap]:
+    i, inside = border.pixel(cast(border.coordinate(rounded(x)), DType.INT64))
+    return [(i, inside, lift(1, x.dtype))]
+
+
+def _linear_taps(x: Expr, border: _Border) -> list[Tap]:
+    x = border.coordinate(x)
+    first = floored(x)
+    part = x - first
+    start = cast(first, DType.INT64)
+    return [(*border.pixel(start), 1 - part), (*border.pixel(start + 1), part)]
+
+
+def _cubic_taps(x: Expr, border: _Border) -> list[Tap]:
+    """Keys, Cubic convolution interpolation for digital image processing (1981), with a = -0.75.
+
+    At the border each tap is brought into the image, not the coordinate: between the outer pixel and what repeats it the
+    curve still bends.
+    """
+    x = x if border.mode == "border" else border.coordinate(x)
+    first = floored(x)
+    part, start, a = x - first, cast(first, DType.INT64), -0.75
+
+    def far(t: Expr) -> Expr:
+        return ((t * a - 5 * a) * t + 8 * a) * t - 4 * a
+
+    def near(t: Expr) -> Expr:
+        return (t * (a + 2) - (a + 3)) * t * t + 1
+
+    weights = (far(part + 1), near(part), near(1 - part), far(2 - part))
+    return [(*border.pixel(start + k), weight) for k, weight in zip((-1, 0, 1, 2), weights, strict=True)]
+
+
+_TAPS: Mapping[str, Callable[[Expr, _Border], list[Tap]]] = {
+    "nearest": _nearest_taps,
+    "linear": _linear_taps,
+    "cubic": _cubic_taps,
+}
+
+
+def _blend(read: Callable[[Place], Expr], axes: Sequence[Sequence[Tap]]) -> Expr:
+    """The weighted sum over one tap of each axis; ``read`` takes their positions."""
+    terms = []
+    for taps in itertools.product(*axes):
+        inside = fold(logical_and, (tap[1] for tap in taps))
+        weight = fold(lambda a, b: a * b, (tap[2] for tap in taps))
+        terms.append(cast(select(inside, read(tuple(tap[0] for tap in taps)), 0), weight.dtype) * weight)
+    return fold(lambda a, b: a + b, terms)
+
+
+def grid_sample(
+    x: Tensor,
+    grid: Tensor,
+    *,
+    align_corners: int = 0,
+    mode: str = "linear",
+    padding_mode: str = "zeros",
+    layout: str = "NCHW",
+) -> Tensor:
+    """``y[n, c, o] = x[n, c]`` at ``grid[n, o]``: coordinates from -1 to 1, the last axis of ``x`` first. ``layout`` is that of ``x``
+    and of the result.
+
+    Jaderberg et al., Spatial Transformer Networks (2015).
+    """
+    if mode not in _TAPS:
+        raise unsupported_attribute("mode", ", ".join(_TAPS), mode)
+    if padding_mode not in ("zeros", "border", "reflection"):
+        raise unsupported_attribute("padding_mode", "zeros, border or reflection", padding_mode)
+    axes = Layout.of(layout, x)
+    batch, channels, spatial = axes.parts(x.shape)
+    if grid.rank != x.rank or (isinstance(grid.shape[-1], int) and grid.shape[-1] != len(spatial)):
+        raise mismatch("the grid does not fit the image", f"{len(spatial)} coordinates", f"[{dims_text(grid.shape)}]")
+
+    def along(axis: int, extent: Dim) -> Callable[[Place], list[Tap]]:
+        def taps(place: Place) -> list[Tap]:
+            normal = widen(grid[(*place, lift(len(spatial) - 1 - axis))])
+            size = cast(lift(extent), normal.dtype)
+            at = (normal + 1) * 0.5 * (size - 1) if align_corners else ((normal + 1) * size - 1) * 0.5
+            return _TAPS[mode](at, _Border(padding_mode, extent, bool(align_corners)))
+
+        return _tabulated(grid.shape[:-1], taps)
+
+    tables = [along(axis, extent) for axis, extent in enumerate(spatial)]
+
+    def body(*index: Expr) -> Expr:
+        n, c, o = axes.parts(index)
+        taps = [table((n, *o)) for table in tables]
+
+        def pixel(at: Place) -> Expr:
+            return x[axes.arrange(n, c, at)]
+
+        if mode == "nearest":
+            return _nearest(pixel, [along[0] for along in taps])
+        return cast(_blend(lambda at: widen(pixel(at)), taps), x.dtype)
+
+    shape = axes.arrange(batch, channels, grid.shape[1:-1])
+    return compute(
+        shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], batch), (grid.shape[-1], len(spatial)))
+    )
+
+
+def _tabulated(shape: Sequence[Dim], taps: Callable[[Place], list[Tap]]) -> Callable[[Place], list[Tap]]:
+    """``taps`` as tensors of ``shape``: what all channels share may be found once."""
+    names = ("positions", "inside", "weights")
+    count = len(taps(tuple(lift(0) for _ in shape)))
+
+    def table(tap: int, part: int) -> Tensor:
+        return compute(shape, lambda *place: taps(place)[tap][part], name=names[part])
+
+    tables = [[table(tap, part) for part in range(len(names))] for tap in range(count)]
+    return lambda place: [(position[place], inside[place], weight[place]) for position, inside, weight in tables]
+
+
+def _nearest(pixel: Callable[[Place], Expr], taps: Sequence[Tap]) -> Expr:
+    found = pixel(tuple(position for position, _, _ in taps))
+    return select(fold(logical_and, (inside for _, inside, _ in taps)), found, lift(0, found.dtype))
+
+
+def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
+    """``[n, (d,) h, w, axes]``: where the affine maps ``theta`` [n, axes, axes + 1] take the pixels of an image of ``size`` (n, c,
+    (d,) h, w), whose axes run from -1 to 1."""
+    n, _, *extents = known_dims(size, "size")
+    axes = len(extents)
+    if axes not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (axes, axes + 1):
+        expected = "[n, 2, 3] and 4 sizes, or [n, 3, 4] and 5"
+        raise mismatch("AffineGrid takes a matrix per image", expected, f"[{dims_text(theta.shape)}] and {axes + 2}")
+    x = converted(theta, arithmetic_dtype(theta.dtype))
+
+    def coordinate(i: Expr, extent: Dim) -> Expr:
+        count = cast(lift(extent), x.dtype)
+        if align_corners:
+            step = select(equal(lift(extent), 1), lift(0.0, x.dtype), 2 / (count - 1))
+            return cast(i, x.dtype) * step - 1
+        return cast(i, x.dtype) * (2 / count) + (1 / count - 1)
+
+    def body(image: Expr, *index: Expr) -> Expr:
+        *pixel, row = index
+        places = [coordinate(i, extent) for i, extent in zip(pixel, extents, strict=True)]
+        terms = [x[image, row, lift(k)] * place for k, place in enumerate(reversed(places))]
+        return fold(lambda a, b: a + b, terms) + x[image, row, lift(axes)]
+
+    assumes = must_equal((theta.shape[0], n))
+    return converted(compute((n, *extents, axes), body, name="affine_grid", assumes=assumes), theta.dtype)
+
+
+@dataclass(frozen=True)
+class _Regions:
+    """Regions of interest ``rois`` [r, 4] (x1, y1, x2, y2), each divided into ``sizes`` (rows, columns) of bins.
+
+    ``samples`` per bin and axis, 0 for ``ceil(bin size)``, but never more than ``most`` of an axis.
+    """
+
+    rois: Tensor
+    sizes: tuple[int, int]
+    half_pixel: bool
+    scale: float
+    samples: int
+    most: tuple[Dim, ...]
+
+    def bins(self, r: Expr) -> list[tuple[Expr, Expr, Expr]]:
+        """(first coordinate, bin size, samples per bin) of each axis of region ``r``."""
+        found = []
+        for axis, size in enumerate(self.sizes):
+            start, end = (
+                widen(self.rois[(r, lift(column))]) * self.scale - (0.5 if self.half_pixel else 0.0)
+                for column in (1 - axis, 3 - axis)
+            )
+            length = end - start if self.half_pixel else maximum(end - start, 1)
+            bin_size = length / float(size)
+            count = lift(self.samples, bin_size.dtype) if self.samples else ceiling(bin_size)
+            limit = cast(lift(self.most[axis]), bin_size.dtype)
+            found.append((start, bin_size, minimum(count, limit)))
+        return found
+
+
+def roi_align(
+    x: Tensor,
+    rois: Tensor,
+    batch_indices: Tensor,
+    *,
+    coordinate_transformation_mode: str = "half_pixel",
+    mode: str = "avg",
+    output_height: int = 1,
+    output_width: int = 1,
+    sampling_ratio: int = 0,
+    spatial_scale: float = 1.0,
+    layout: str = "NCHW",
+) -> Tensor:
+    """Each region of interest resampled to ``output_height x output_width`` bins (He et al., Mask R-CNN, 2017).
+
+    ``layout`` is that of ``x`` and of the result. ``sampling_ratio`` 0 takes ``ceil(bin size)`` samples per bin and axis, at most as
+    many as the image has pixels.
+    """
+    if mode not in ("avg", "max"):
+        raise unsupported_attribute("mode", "avg or max", mode)
+    half_pixel = coordinate_transformation_mode == "half_pixel"
+    sizes = (output_height, output_width)
+    order = Layout.of(layout, x)
+    _, channels, extents = order.parts(x.shape)
+    most = tuple(sampling_ratio or as_dim(lift(e) // size + 2) for e, size in zip(extents, sizes, strict=True))
+    regions = _Regions(rois, sizes, half_pixel, spatial_scale, sampling_ratio, most)
+
+    def sample(*index: Expr) -> Expr:
+        (r, c, o), k = order.parts(index[: x.rank]), index[x.rank :]
+        taken = lift(True, DType.BOOL)
+        axes: list[list[Tap]] = []
+        for (start, bin_size, count), i, j, extent in zip(regions.bins(r), o, k, extents, strict=True):
+            number = cast(j, bin_size.dtype)
+            taken = logical_and(taken, number < count)
+            at = start + cast(i, bin_size.dtype) * bin_size + (number + 0.5) * bin_size / count
+            inside = logical_and(at >= -1, at <= cast(lift(extent), at.dtype))
+            axes.append(_edge_taps(at, extent, inside))
+        n = position(batch_indices, (r,), x.shape[0])
+        if mode == "avg":
+            return select(taken, _blend(lambda at: widen(x[order.arrange(n, c, at)]), axes), 0)
+        terms = [widen(x[order.arrange(n, c, (a[0], b[0]))]) * (a[2] * b[2]) for a, b in itertools.product(*axes)]
+        inside = logical_and(axes[0][0][1], axes[1][0][1])
+        largest = select(inside, fold(maximum, terms), 0)
+        return select(taken, largest, lift(identity_of(ReduceOp.MAX, largest.dtype), largest.dtype))
+
+    pairs = must_equal((batch_indices.shape[0], rois.shape[0]))
+    op = ReduceOp.SUM if mode == "avg" else ReduceOp.MAX
+    shape = order.arrange(rois.shape[0], channels, sizes)
+    total = reduce(op, shape, most, sample, name="roi_align", assumes=pairs)
+    if mode == "max":
+        return converted(total, x.dtype)
+
+    def mean(*index: Expr) -> Expr:
+        counts = [count for _, _, count in regions.bins(index[0])]
+        return cast(total[index] / maximum(counts[0] * counts[1], 1), x.dtype)
+
+    return compute(shape, mean, name="mean")
+
+
+def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> Tensor:
+    """``[r, c, *pooled_shape]``: the largest pixel of every bin of the regions ``rois`` [r, 5] (image, x1, y1, x2, y2); 0 of an empty
+    bin. Girshick, Fast R-CNN (2015)."""
+    columns = rois.shape[1] if rois.rank == 2 else 0
+    if x.rank != 4 or (isinstance(columns, int) and columns != 5) or len(pooled_shape) != 2:
+        received = f"[{dims_text(x.shape)}] and [{dims_text(rois.shape)}]"
+        raise mismatch("MaxRoiPool takes images and regions", "[n, c, h, w] and [r, 5]", received)
+    lowest = lift(identity_of(ReduceOp.MAX, x.dtype), x.dtype)
+
+    def bounds(r: Expr, axis: int, o: Expr) -> tuple[Expr, Expr]:
+        scaled = [widen(rois[r, lift(2 - axis + 2 * end)]) * spatial_scale for end in (0, 1)]
+        start, stop = (select(v < 0, -floored(-v + 0.5), floored(v + 0.5)) for v in scaled)
+        size = maximum(stop - start + 1, 1) / pooled_shape[axis]
+        place, extent = cast(o, size.dtype), cast(lift(x.shape[2 + axis]), size.dtype)
+        ends = floored(place * size) + start, ceiling((place + 1) * size) + start
+        first, last = (cast(minimum(maximum(v, 0), extent), DType.INT64) for v in ends)
+        return first, last
+
+    def pixel(r: Expr, c: Expr, oh: Expr, ow: Expr, h: Expr, w: Expr) -> Expr:
+        (top, bottom), (left, right) = bounds(r, 0, oh), bounds(r, 1, ow)
+        inside = logical_and(logical_and(h >= top, h < bottom), logical_and(w >= left, w < right))
+        image = position(rois, (r, lift(0)), x.shape[0])
+        return select(inside, x[image, c, h, w], lowest)
+
+    shape = (rois.shape[0], x.shape[1], *pooled_shape)
+    found = reduce(ReduceOp.MAX, shape, x.shape[2:], pixel, name="max_roi_pool", assumes=must_equal((rois.shape[1], 5)))
+    return compute(shape, lambda *i: select(equal(found[i], lowest), lift(0.0, x.dtype), found[i]), name="bins")
+
+
+def _edge_taps(at: Expr, extent: Dim, inside: Expr) -> list[Tap]:
+    """Linear interpolation between pixels, with the outer pixels continued to where ``inside`` ends."""
+    last = cast(lift(extent) - 1, at.dtype)
+    at = minimum(maximum(at, 0), last)
+    first = floored(at)
+    part, start = at - first, minimum(cast(first, DType.INT64), lift(extent) - 1)
+    return [(start, inside, 1 - part), (minimum(start + 1, lift(extent) - 1), inside, part)]
+
+
+def deform_conv(
+    x: Tensor,
+    w: Tensor,
+    offset: Tensor,
+    b: Tensor | None = None,
+    mask: Tensor | None = None,
+    *,
+    dilations: Ints | None = None,
+    group: int = 1,
+    kernel_shape: Ints | None = None,
+    offset_group: int = 1,
+    pads: Ints | None = None,
+    strides: Ints | None = None,
+) -> Tensor:
+    """A convolution whose window elements are displaced by ``offset`` and weighted by ``mask``.
+
+    Dai et al., Deformable Convolutional Networks (2017); Zhu et al., Deformable ConvNets v2 (2018).
+    """
+    kernel = tuple(d for d in w.shape[2:] if isinstance(d, int))
+    rank = x.rank - 2
+    if len(kernel) != rank or (kernel_shape is not None and kernel_shape != kernel):
+        raise mismatch("the weights do not fit", f"a static kernel of {rank} axes", f"[{dims_text(w.shape)}]")
+    strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
+    out_channels, group_channels = w.shape[:2]
+    taps = product(kernel)
+
+    def body(*index: Expr) -> Expr:
+        n, oc, *o = index[: rank + 2]
+        *k, ic = index[rank + 2 :]
+        channel = ic if group == 1 else oc // (lift(out_channels) // group) * group_channels + ic
+        own = channel // (lift(x.shape[1]) // offset_group)
+        tap = fold(lambda flat, axis: flat * axis[1] + axis[0], zip(k, kernel, strict=True), lift(0))
+        axes = []
+        for axis in range(rank):
+            start = o[axis] * strides[axis] - pads[axis] + k[axis] * dilations[axis]
+            moved = widen(offset[(n, (own * taps + tap) * rank + axis, *o)])
+            axes.append(_linear_taps(cast(start, moved.dtype) + moved, _Border("zeros", x.shape[2 + axis], True)))
+        value = _blend(lambda at: widen(x[(n, channel, *at)]), axes)
+        if mask is not None:
+            value = value * cast(mask[(n, own * taps + tap, *o)], value.dtype)
+        return value * cast(w[(oc, ic, *k)], value.dtype)
+
+    shape = (x.shape[0], out_channels, *offset.shape[2:])
+    total = reduce(ReduceOp.SUM, shape, [*kernel, group_channels], body, name="deform_conv")
+    if b is None:
+        return converted(total, x.dtype)
+    return compute(shape, lambda *i: cast(total[i] + cast(b[i[1]], total.dtype), x.dtype), name="bias")
+
+
+OPERATORS = (
+    Operator("AffineGrid", affine_grid),
+    Operator("GridSample", grid_sample),
+    Operator("RoiAlign", roi_align),
+    Operator("MaxRoiPool", max_roi_pool),
+    Operator("DeformConv", deform_conv),
+)

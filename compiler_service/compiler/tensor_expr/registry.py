@@ -1,0 +1,148 @@
+"""The inventory assembled, and the types of a node's outputs from running its definition."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from types import MappingProxyType
+
+from compiler_service.compiler.tensor_expr.assumptions import assumptions
+from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
+from compiler_service.compiler.tensor_expr.operator import Inputs, Operator
+from compiler_service.compiler.tensor_expr.operators import (
+    activation,
+    arithmetic,
+    classical,
+    comparison,
+    conversion,
+    convolution,
+    dynamic,
+    elimination,
+    folding,
+    fractions,
+    gathering,
+    generation,
+    interpolation,
+    matmul,
+    movement,
+    ngrams,
+    nibbles,
+    normalization,
+    pooling,
+    quantized,
+    random_numbers,
+    ranking,
+    recurrent,
+    reduction,
+    reshaping,
+    resize,
+    scattering,
+    sequential,
+    signal,
+    slicing,
+    training,
+)
+from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_dtype
+from compiler_service.compiler.tensor_expr.strings import check_strings
+from compiler_service.compiler.tensor_expr.tensor import Tensor
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import dims_text, product
+from shared_ir.graph.ir import Attribute
+
+OPERATORS: Mapping[str, Operator] = MappingProxyType(
+    {
+        operator.name: operator
+        for family in (
+            arithmetic.OPERATORS,
+            comparison.OPERATORS,
+            conversion.OPERATORS,
+            activation.OPERATORS,
+            reduction.OPERATORS,
+            matmul.OPERATORS,
+            nibbles.OPERATORS,
+            convolution.OPERATORS,
+            pooling.OPERATORS,
+            normalization.OPERATORS,
+            reshaping.OPERATORS,
+            movement.OPERATORS,
+            gathering.OPERATORS,
+            generation.OPERATORS,
+            resize.OPERATORS,
+            scattering.OPERATORS,
+            interpolation.OPERATORS,
+            folding.OPERATORS,
+            quantized.OPERATORS,
+            dynamic.OPERATORS,
+            recurrent.OPERATORS,
+            sequential.OPERATORS,
+            random_numbers.OPERATORS,
+            ranking.OPERATORS,
+            elimination.OPERATORS,
+            signal.OPERATORS,
+            ngrams.OPERATORS,
+            slicing.OPERATORS,
+            classical.OPERATORS,
+            fractions.OPERATORS,
+            training.OPERATORS,
+        )
+        for operator in family
+    }
+)
+
+_COMPLEX = frozenset({DType.COMPLEX64, DType.COMPLEX128})
+
+
+def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:
+    """The outputs of an operator: its definition on ``inputs``, as tensor expressions.
+
+    All outputs that the operator can have are returned, in order; the caller takes those that it needs. Small outputs
+    computed from inputs with a ``value`` have one too.
+
+    Raises:
+        IngotError: UNSUPPORTED_OPERATOR, TYPE_MISMATCH, UNSUPPORTED_ATTRIBUTE or UNSUPPORTED_DTYPE.
+    """
+    operator = OPERATORS.get(op)
+    if operator is None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_OPERATOR,
+            f"there is no operator {op}",
+            received=op,
+            remedy="Express it with supported operators; `ingot check` lists every unsupported node of a model.",
+        )
+    for x in inputs:
+        if x is not None and x.dtype in _COMPLEX:
+            raise unsupported_dtype(op, x.dtype, "numbers or bool")
+    check_strings(op, inputs, attributes)
+    try:
+        outputs = operator.define(inputs, attributes)
+        _check(op, [y for y in outputs if y is not None])
+    except (TypeError, ValueError, IndexError, ZeroDivisionError) as error:
+        received = ", ".join("nothing" if x is None else f"{x.dtype}{list(map(str, x.shape))}" for x in inputs)
+        raise mismatch(f"{op} cannot be applied: {error}", "inputs that fit the operator", received) from error
+    return tuple(None if y is None else _with_value(y) for y in outputs)
+
+
+def _check(op: str, outputs: Sequence[Tensor]) -> None:
+    """Refuse what could only read out of bounds: a model is not trusted to have operands that fit.
+
+    Raises:
+        IngotError: TYPE_MISMATCH.
+    """
+    for a in assumptions(outputs):
+        if isinstance(a.actual, int) and isinstance(a.expected, int):
+            raise mismatch(f"an operand of {op} has the wrong extent", str(a.expected), str(a.actual))
+    for y in outputs:
+        if any(isinstance(d, int) and d < 0 for d in y.shape):
+            raise mismatch(f"the output of {op} has a negative extent", "at least 0", f"[{dims_text(y.shape)}]")
+
+
+_SMALL = 64
+
+
+def _with_value(y: Tensor) -> Tensor:
+    size = product(y.shape)
+    if not isinstance(size, int) or (y.rank > 1 and size > _SMALL):
+        return y
+    value = evaluate_symbolic(y)
+    return y if value is None else replace(y, value=value)

@@ -1,0 +1,120 @@
+"""Tuning a model: measure schedules of its heavy kernels on this machine, and use the records in the next compilation."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
+from compiler_service.compiler.codegen.toolchain.machine import compile_ir
+from compiler_service.compiler.codegen.toolchain.measure import Trial, measure_kernel
+from compiler_service.compiler.loop_ir import passes as loop_passes
+from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.program.kernels import Kernel
+from compiler_service.compiler.progress import Progress
+from compiler_service.compiler.schedule.default import candidate_schedules
+from compiler_service.compiler.schedule.language.steps import Schedule
+from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
+from compiler_service.compiler.tune.records import Record, kernel_digest
+from compiler_service.compiler.tune.search import Timing, search
+from compiler_service.compiler.version import compiler_version
+from shared_ir.expr.dim import dim_symbols, evaluate, product
+from shared_ir.machine.target import Target
+
+_BATCH = 1
+_UNKNOWN = 64
+"""Stands for a symbolic extent that is not the first of an input."""
+_FEWEST_FLOPS = 2e6
+"""Lighter kernels are not worth a measurement."""
+
+
+class Records:
+    """Tuned schedules by kernel, for one target."""
+
+    def __init__(self, records: Sequence[Record], target: Target) -> None:
+        self._schedules = {r.kernel: r.schedule for r in records if r.target == str(target)}
+
+    def __call__(self, kernel: Kernel) -> Schedule | None:
+        return self._schedules.get(kernel_digest(kernel.key))
+
+
+def tune_kernels(
+    kernels: Sequence[Kernel],
+    launches: Sequence[KernelDefinition],
+    known: Records,
+    target: Target,
+    trials: int,
+    progress: Progress,
+    methods: Collection[str] = (),
+) -> tuple[Record, ...]:
+    """Records of the heavy kernels that ``known`` has none for, heaviest first.
+
+    Args:
+        launches: every launch of the model, to tell which kernels are heavy.
+        trials: schedules to measure per kernel, the default included.
+        methods: those that round more than plain sums and that the default may use.
+    """
+    heavy = [k for k in _by_weight(kernels, launches) if known(k) is None]
+    found: list[Record] = []
+    for number, kernel in enumerate(heavy):
+        progress("tune", number, len(heavy), kernel.definition.label)
+        record = _tune(kernel, target, trials, methods)
+        if record is not None:
+            found.append(record)
+    progress("tune", len(heavy), len(heavy), "")
+    return tuple(found)
+
+
+def _by_weight(kernels: Sequence[Kernel], launches: Sequence[KernelDefinition]) -> list[Kernel]:
+    weight: dict[str, float] = {}
+    for launch in launches:
+        weight[launch.text] = weight.get(launch.text, 0.0) + _flops(launch)
+    heavy = [k for k in kernels if weight.get(k.definition.text, 0.0) >= _FEWEST_FLOPS]
+    return sorted(heavy, key=lambda k: -weight[k.definition.text])
+
+
+def _flops(definition: KernelDefinition) -> int:
+    return evaluate(definition.flops, dict.fromkeys(dim_symbols([definition.flops]), _UNKNOWN))
+
+
+def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:
+    constants = frozenset(a for a, c in zip(kernel.definition.arguments, kernel.constant, strict=True) if c)
+    found = candidate_schedules(kernel.definition.output, constants, target, methods)
+    candidates = found[:trials]
+    if len(candidates) < 2:
+        return None
+    best = search(candidates, lambda schedule: _measure(kernel, schedule, target))
+    if best is None:
+        return None
+    return Record(
+        kernel=kernel_digest(kernel.key),
+        target=str(target),
+        schedule=best.schedule,
+        seconds=best.timing.seconds,
+        default_seconds=best.default.seconds,
+        spread=best.timing.spread,
+        candidates=best.candidates,
+        compiler_version=compiler_version(),
+    )
+
+
+def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> Timing:
+    function = loop_passes.run(kernel.lower(schedule, target))
+    data = compile_ir(emit_kernel(function, target, kernel.name), target)
+    sizes = _sizes(kernel.definition, function)
+    seconds, spread = measure_kernel(
+        Trial(
+            symbol=kernel.name,
+            data=data,
+            sizes=[evaluate(product(b.shape), sizes) * b.dtype.itemsize for b in function.buffers],
+            symbols=[sizes[s.name] for s in function.symbols],
+            tasks=evaluate(function.tasks, sizes),
+            scratch=scratch_size(function),
+        )
+    )
+    return Timing(seconds, spread)
+
+
+def _sizes(definition: KernelDefinition, function: Function) -> Mapping[str, int]:
+    """Values for the parameters: one row of the batch, and a guess for everything else that is not known."""
+    first = {str(a.shape[0]) for a in definition.arguments if a.rank > 1}
+    return {s.name: _BATCH if s.name in first else _UNKNOWN for s in function.symbols}

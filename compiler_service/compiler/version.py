@@ -1,0 +1,50 @@
+"""The compiler version that goes into artifact keys: the release and a digest of the sources that artifacts follow from."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+from shared_ir.versions import VERSION
+
+COMPILER = Path("compiler_service/compiler")
+SHARED = (
+    "arrays.py",
+    "artifact/exchange.py",
+    "artifact/value.py",
+    "digest.py",
+    "dtype.py",
+    "expr",
+    "graph",
+    "machine",
+    "plan",
+    "sizes.py",
+    "types.py",
+)
+"""What of shared_ir code depends on; the rest of what the compiler imports there (errors, files, extras) says how it speaks and
+where it writes."""
+_SUFFIXES = {".py", ".c", ".h"}
+
+
+@cache
+def compiler_version() -> str:
+    """``0.1.0+3f9a2c71``: changes whenever generated code may change, and not with the services around the compiler."""
+    return f"{VERSION}+{sources_digest(Path(__file__).parents[2])}"
+
+
+def sources_digest(root: Path) -> str:
+    """8 hexadecimal digits of the sources below ``root``, the folder of the packages, in the order of their names."""
+    digest = hashlib.sha256()
+    for path in sorted(_sources(root)):
+        digest.update(str(path.relative_to(root)).encode())
+        digest.update(path.read_bytes())
+    return digest.hexdigest()[:8]
+
+
+def _sources(root: Path) -> Iterator[Path]:
+    for place in (root / COMPILER, *(root / "shared_ir" / name for name in SHARED)):
+        for path in (place,) if place.is_file() else place.rglob("*"):
+            if path.suffix in _SUFFIXES:
+                yield path

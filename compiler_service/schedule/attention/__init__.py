@@ -1,1 +1,0 @@
-"""Attention as one nest: what it is, its products, its softmax, and the order of blocks."""

@@ -1,0 +1,69 @@
+"""The stages of a job, done by the compiler: ``python -m compiler_service.stages.compiler`` is the process of one stage."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from typing import Any
+
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.frontend.report import CheckReport, Obstacle
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import check_model, compile_model, tune_model, verify_artifact
+from compiler_service.stages.process import Progress, SourceFiles, main
+from shared_ir.artifact.value import Artifact
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
+
+
+class PipelineStages:
+    """Implements :class:`compiler_service.stages.process.Stages`."""
+
+    def check(self, source: SourceFiles, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        return check_to_dict(check_model(model_source(source), CompileOptions.from_dict(options)))
+
+    def tune(
+        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
+    ) -> bytes:
+        return tune_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
+
+    def build(
+        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
+    ) -> Artifact:
+        return compile_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
+
+    def verify(
+        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+    ) -> Mapping[str, Any]:
+        return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options))
+
+
+def model_source(source: SourceFiles) -> ModelSource:
+    return ModelSource(source.model, source.blobs)
+
+
+def check_to_dict(report: CheckReport) -> dict[str, Any]:
+    """A report as it travels; obstacles become errors."""
+    return {
+        "opsets": dict(report.opsets),
+        "operators": dict(report.operators),
+        "inputs": dict(report.inputs),
+        "outputs": dict(report.outputs),
+        "issues": [_error(obstacle).to_dict() for obstacle in report.obstacles],
+    }
+
+
+def _error(obstacle: Obstacle) -> IngotError:
+    operator = f"{obstacle.node} ({obstacle.operator}, {obstacle.domain} {obstacle.opset})" if obstacle.operator else ""
+    return IngotError(
+        ErrorCode(obstacle.code),
+        obstacle.reason,
+        node=operator,
+        tensor=obstacle.tensor,
+        field=obstacle.field,
+        remedy=obstacle.remedy,
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:], PipelineStages()))

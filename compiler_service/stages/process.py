@@ -1,0 +1,142 @@
+"""The process of one compile stage: arguments ``DIRECTORY PROGRESS_FD``, the stages passed in.
+
+Reads ``request.json`` from the directory, limits itself, calls the compiler, writes ``result.json``. Progress goes to the
+descriptor as JSON lines, logs to stdout. See :mod:`compiler_service.stages.runner` for the other side.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import resource
+import signal
+import traceback
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from compiler_service.stages.runner import REQUEST_FILE, RESULT_FILE
+from shared_ir.artifact.exchange import read_artifact, write_artifact
+from shared_ir.artifact.value import Artifact
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target, target_from_dict
+from shared_ir.storage.files import write_atomically
+
+Progress = Callable[[str, int, int, str], None]
+"""Called with stage, steps done, steps in total (0 when unknown), message."""
+
+_PR_SET_PDEATHSIG = 1
+ARTIFACT = "artifact"
+RECORDS = "records.json"
+
+
+@dataclass(frozen=True)
+class SourceFiles:
+    """The model file, and external-data files by the location that the model names."""
+
+    model: Path
+    blobs: Mapping[str, Path]
+
+
+class Stages(Protocol):
+    """What the compiler does in each stage. Options are normalised JSON values."""
+
+    def check(self, source: SourceFiles, options: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Import only. A report with the fields of ``CheckModelResponse``; ``issues`` are errors as dicts."""
+
+    def tune(
+        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
+    ) -> bytes:
+        """Measure schedules; the tuning records, those in ``records`` included. Without tuning, ``records`` itself."""
+
+    def build(
+        self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
+    ) -> Artifact:
+        """Compile."""
+
+    def verify(
+        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+    ) -> Mapping[str, Any]:
+        """Compare the artifact's answers with the model's; a report. Raises IngotError NUMERIC_MISMATCH."""
+
+
+def main(arguments: list[str], stages: Stages) -> int:
+    """Exit status 0 means that ``result.json`` says how it went."""
+    work, descriptor = Path(arguments[0]), int(arguments[1])
+    request = json.loads((work / REQUEST_FILE).read_bytes())
+    _limit_this_process(request["limits"])
+    with os.fdopen(descriptor, "w", buffering=1) as pipe:
+        try:
+            result = run(request, work, stages, _reporter(pipe.write))
+        except IngotError as error:
+            result = {"error": error.to_dict()}
+        except MemoryError:
+            result = {"error": _out_of_memory(request["limits"]["memory"]).to_dict()}
+        except Exception as error:
+            traceback.print_exc()
+            result = {"error": _fault(error).to_dict()}
+    write_atomically(work / RESULT_FILE, json.dumps(result).encode())
+    return 0
+
+
+def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progress) -> Mapping[str, Any]:
+    """Do what ``request`` asks for; a JSON-ready answer."""
+    options = request["options"]
+    blobs = {location: Path(path) for location, path in request["source"]["blobs"].items()}
+    source = SourceFiles(Path(request["source"]["model"]), blobs)
+    if request["stage"] == "check":
+        return {"report": dict(stages.check(source, options))}
+    if request["stage"] == "verify":
+        report = stages.verify(read_artifact(work / ARTIFACT), source, options, progress)
+        return {"report": dict(report)}
+    target = target_from_dict(request["target"])
+    records = (work / RECORDS).read_bytes()
+    if request["stage"] == "tune":
+        write_atomically(work / RECORDS, stages.tune(source, target, options, records, progress))
+        return {}
+    write_artifact(work / ARTIFACT, stages.build(source, target, options, records, progress))
+    return {}
+
+
+def _reporter(write: Callable[[str], Any]) -> Progress:
+    def progress(stage: str, done: int, total: int, message: str = "") -> None:
+        line = {"stage": stage, "done": done, "total": total, "message": message[:1000]}
+        write(json.dumps(line) + "\n")
+
+    return progress
+
+
+def _limit_this_process(limits: Mapping[str, Any]) -> None:
+    """NOTE: done here, before anything hostile is read, rather than between fork and exec, where Python may not run
+    safely in a process with threads."""
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the worker
+    seconds = int(limits["seconds"] * max(1, limits["threads"])) + 1
+    for kind, value in (
+        (resource.RLIMIT_CORE, 0),
+        (resource.RLIMIT_CPU, seconds),
+        (resource.RLIMIT_FSIZE, limits["file_size"]),
+        (resource.RLIMIT_NOFILE, limits["open_files"]),
+        (resource.RLIMIT_AS, limits["memory"]),
+    ):
+        hard = resource.getrlimit(kind)[1]
+        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
+        resource.setrlimit(kind, (allowed, allowed))
+
+
+def _out_of_memory(limit: int) -> IngotError:
+    return IngotError(
+        ErrorCode.RESOURCE_LIMIT,
+        "the compilation used more memory than a job may",
+        expected=f"at most {limit} bytes",
+        remedy="Compile a smaller model, or ask the operator of the service for a higher limit.",
+    )
+
+
+def _fault(error: Exception) -> IngotError:
+    return IngotError(
+        ErrorCode.COMPILER_FAULT,
+        f"the compiler failed: {type(error).__name__}: {error}"[:500],
+        remedy="This is a bug in the compiler: please report it with the job's log.",
+    )

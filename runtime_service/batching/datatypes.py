@@ -1,0 +1,168 @@
+"""Element types by their names on the wire, and arrays from raw bytes."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from runtime_service.arrays import Array
+from shared_ir.arrays import storage_dtype
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.wire.byte_strings import bytes_of, strings_of
+from shared_ir.wire.names import DTYPES, WIRE_NAMES
+
+_MAX_ELEMENTS = 2**40
+_MAX_RANK = 32
+
+
+def wire_name(dtype: DType) -> str:
+    """``FP32`` for float32; types that the protocol does not know keep their own name in capitals."""
+    return WIRE_NAMES.get(dtype, dtype.value.upper())
+
+
+def parse_datatype(text: str, tensor: str) -> DType:
+    """The element type called ``text``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, no such type.
+    """
+    dtype = DTYPES.get(text)
+    if dtype is None:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "unknown datatype",
+            tensor=tensor,
+            expected="one of " + ", ".join(sorted(DTYPES)),
+            received=repr(text),
+        )
+    return dtype
+
+
+def numpy_dtype(dtype: DType, tensor: str) -> np.dtype[np.generic]:
+    """How arrays of ``dtype`` are held in memory.
+
+    Raises:
+        IngotError: UNSUPPORTED_DTYPE, the runtime has no arrays of that type.
+    """
+    if dtype not in WIRE_NAMES:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            f"tensors of datatype {wire_name(dtype)} are not served",
+            tensor=tensor,
+            expected="one of " + ", ".join(sorted(DTYPES)),
+            received=wire_name(dtype),
+            remedy="Convert it before the model.",
+        )
+    return storage_dtype(dtype)
+
+
+def element_count(shape: Sequence[int], tensor: str) -> int:
+    """Number of elements of ``shape``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a dimension is negative, or no array has such a shape.
+    """
+    nonempty = math.prod(filter(None, shape))  # numpy bounds it even for arrays without elements
+    if any(extent < 0 for extent in shape) or len(shape) > _MAX_RANK or nonempty > _MAX_ELEMENTS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "impossible shape in a request",
+            tensor=tensor,
+            expected=f"at most {_MAX_RANK} dimensions >= 0, at most {_MAX_ELEMENTS} elements",
+            received=str(list(shape))[:200],
+        )
+    return math.prod(shape)
+
+
+def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
+    """``raw`` (little-endian, row-major, no padding) as a read-only array over the same memory; BYTES as an array of str.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the byte count does not fit the shape.
+    """
+    if dtype is DType.STRING:
+        return strings_of(raw, element_count(shape, tensor), tensor).reshape(shape)
+    element = numpy_dtype(dtype, tensor)
+    size = element_count(shape, tensor) * element.itemsize
+    if len(raw) != size:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the binary data of a tensor does not fit its shape",
+            tensor=tensor,
+            expected=f"{size} bytes for {wire_name(dtype)}{list(shape)}",
+            received=f"{len(raw)} bytes",
+        )
+    if dtype is DType.BOOL:  # bytes other than 0 and 1 are undefined behaviour in compiled code
+        return np.not_equal(np.frombuffer(raw, np.uint8).reshape(shape), 0)
+    return np.frombuffer(raw, element).reshape(shape)
+
+
+def to_bytes(array: Array) -> bytes:
+    """Little-endian, row-major bytes of ``array``; of strings, each with its length before it."""
+    return bytes_of(array) if array.dtype == object else array.tobytes()
+
+
+def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) -> Array:
+    """Numbers (a flat or nested list, or an array) as an array of ``dtype`` and ``shape``, never losing a fraction.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, ragged, of the wrong count or kind, or out of the range of ``dtype``.
+    """
+    count = element_count(shape, tensor)
+    if dtype is DType.STRING:
+        return _from_strings(data, shape, count, tensor)
+    element = numpy_dtype(dtype, tensor)
+    try:
+        values = np.asarray(data)
+    except (ValueError, OverflowError, TypeError) as error:
+        raise _bad_data(tensor, dtype, shape, f"data that numpy refuses ({error})") from error
+    if values.size != count:
+        raise _bad_data(tensor, dtype, shape, f"{values.size} values")
+    if count and not _convertible(values, dtype, element):
+        raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
+    with np.errstate(over="ignore"):
+        return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
+
+
+def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -> Array:
+    found: list[str] = []
+    pending = [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list | tuple | np.ndarray):
+            pending.extend(reversed(list(item)))
+        elif isinstance(item, bytes):
+            found.append(item.decode("utf-8", "surrogateescape"))
+        elif isinstance(item, str):
+            found.append(item)
+        else:
+            raise _bad_data(tensor, DType.STRING, shape, f"a value of type {type(item).__name__}")
+    if len(found) != count:
+        raise _bad_data(tensor, DType.STRING, shape, f"{len(found)} values")
+    array = np.empty(count, object)
+    array[:] = found
+    return array.reshape(shape)
+
+
+def _convertible(values: Array, dtype: DType, element: np.dtype[np.generic]) -> bool:
+    if dtype is DType.BOOL:
+        return values.dtype.kind == "b" or (values.dtype.kind in "iu" and bool(np.all((values == 0) | (values == 1))))
+    if dtype.is_float:
+        return values.dtype.kind in "iuf"
+    if values.dtype.kind not in "iu":
+        return False
+    limits = np.iinfo(element.name)
+    return bool(int(values.min()) >= limits.min and int(values.max()) <= limits.max)
+
+
+def _bad_data(tensor: str, dtype: DType, shape: Sequence[int], received: str) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "the data of a tensor does not fit its datatype and shape",
+        tensor=tensor,
+        expected=f"{math.prod(shape)} values for {wire_name(dtype)}{list(shape)}",
+        received=received,
+    )

@@ -1,0 +1,178 @@
+"""From a verified artifact to a running :class:`Model`."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Literal, Protocol
+
+import numpy as np
+
+from runtime_service.arrays import Array, address_of, aligned_copy
+from runtime_service.executors.aot import AotExecutor
+from runtime_service.executors.executor import Executor
+from runtime_service.executors.graph import GraphExecutor
+from runtime_service.executors.library import Handle, Library
+from runtime_service.executors.signature import Signature, array_dtype
+from runtime_service.loading.cpu import check_host
+from runtime_service.loading.model import Model
+from shared_ir.artifact.layout import open_version
+from shared_ir.artifact.signature import TrustStore
+from shared_ir.artifact.value import Manifest
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.cores import usable_cores
+from shared_ir.plan.program import ALIGNMENT, Call, Plan, Storage, walk_steps
+from shared_ir.storage.files import map_file
+
+ExecutorKind = Literal["aot", "graph"]
+
+
+class Loadable(Protocol):
+    """A verified artifact: :class:`shared_ir.artifact.layout.OpenedArtifact`, or an ``Artifact`` of this process's own making."""
+
+    @property
+    def manifest(self) -> Manifest: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def library(self) -> bytes: ...
+    @property
+    def weights(self) -> bytes | memoryview | Path: ...
+
+
+def load_version(
+    directory: Path, tag: str | None, trust: TrustStore, threads: int | None = None, executor: ExecutorKind = "aot"
+) -> Model:
+    """Verify version ``tag`` of the OCI image layout at ``directory`` and load its target for this machine.
+
+    Raises:
+        IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
+    """
+    return load_model(open_version(directory, tag, trust), threads, executor)
+
+
+def load_model(
+    artifact: Loadable, threads: int | None = None, executor: ExecutorKind = "aot", instances: int | None = None
+) -> Model:
+    """One model. ``threads`` per inference, ``None``: as many as the cgroup quota and the affinity mask allow.
+
+    A plan with calls (of strings, sequences and optionals) runs in the graph executor, whatever ``executor`` says.
+
+    ``instances`` inferences may run at once, by default as many as there are cores for.
+
+    Raises:
+        IngotError: ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT, RESOURCE_EXHAUSTED.
+    """
+    if instances is None:
+        instances = max(1, usable_cores() // threads) if threads else 1
+    (model,) = _load(artifact, 1, threads, executor, instances)
+    return model
+
+
+def load_models(
+    artifact: Loadable, count: int, threads: int | None = None, executor: ExecutorKind = "aot"
+) -> tuple[Model, ...]:
+    """``count`` independent models, one inference at a time each, that share one mapping of code and weights."""
+    return _load(artifact, count, threads, executor, 1)
+
+
+def _load(
+    artifact: Loadable, count: int, threads: int | None, executor: ExecutorKind, instances: int
+) -> tuple[Model, ...]:
+    check_host(artifact.manifest)
+    plan, weights = artifact.plan, map_weights(artifact.weights)
+    library = Library(artifact.library, plan.name)
+    try:
+        _check_plan(artifact.manifest, plan, library)
+        signature = Signature.of(plan, library.input_dtypes, library.output_dtypes)
+        defaults = _defaults(plan, weights)
+        make = partial(_make_executor, plan, signature, library, weights, threads or 0)
+        models: list[Model] = []
+        try:
+            for _ in range(count):
+                library.retain()
+                profiler = partial(_make_graph, plan, signature, library, weights, threads or 0)
+                models.append(
+                    Model(plan.name, signature, partial(make, executor), profiler, library.release, instances, defaults)
+                )
+        except BaseException:
+            library.release()
+            for model in models:
+                model.close()
+            raise
+        return tuple(models)
+    finally:
+        library.release()
+
+
+def _defaults(plan: Plan, weights: Array) -> dict[str, Array]:
+    """What inputs are that the caller does not give: views of the weights.
+
+    Raises:
+        IngotError: ARTIFACT_CORRUPT, one is no weight.
+    """
+    found = {}
+    for spec in plan.inputs:
+        if not spec.is_optional:
+            continue
+        try:
+            buffer = plan.buffers[spec.default]
+            shape, offset = [int(str(d)) for d in buffer.shape], int(str(buffer.offset))
+            if buffer.storage is not Storage.WEIGHT:
+                raise ValueError(f"its default lies in {buffer.storage}")
+            found[spec.name] = np.ndarray(shape, array_dtype(spec.dtype), weights.data, offset)
+        except (IndexError, ValueError, TypeError) as error:
+            raise IngotError(
+                ErrorCode.ARTIFACT_CORRUPT,
+                f"the default of an input cannot be read: {error}",
+                tensor=spec.name,
+                remedy="Compile the model again.",
+            ) from error
+    return found
+
+
+def _make_executor(
+    plan: Plan, signature: Signature, library: Library, weights: Array, threads: int, kind: ExecutorKind
+) -> Executor:
+    if kind == "graph" or any(isinstance(step, Call) for step in walk_steps(plan.steps)):
+        return _make_graph(plan, signature, library, weights, threads)
+    return AotExecutor(signature, _make_handle(library, weights, threads))
+
+
+def _make_graph(plan: Plan, signature: Signature, library: Library, weights: Array, threads: int) -> GraphExecutor:
+    return GraphExecutor(plan, signature, _make_handle(library, weights, threads), address_of(weights))
+
+
+def _make_handle(library: Library, weights: Array, threads: int) -> Handle:
+    return Handle(library, address_of(weights) if weights.nbytes else 0, weights.nbytes, threads)
+
+
+def map_weights(weights: bytes | memoryview | Path) -> Array:
+    """Bytes at an aligned address: a shared read-only mapping of a file, or the memory itself where it is aligned."""
+    if isinstance(weights, Path):
+        weights = map_file(weights)
+    array = np.frombuffer(weights, np.uint8)
+    if address_of(array) % ALIGNMENT == 0 or not array.nbytes:
+        return array
+    return aligned_copy(array, ALIGNMENT)
+
+
+def _check_plan(manifest: Manifest, plan: Plan, library: Library) -> None:
+    """The plan, the manifest and the code must be parts of one artifact."""
+    functions = library.functions
+    pairs = (
+        ("ABI version", manifest.abi_version, functions.ingot_abi_version()),
+        ("kernels", tuple(k.name for k in plan.kernels), library.kernel_names),
+        ("inputs", len(plan.inputs), len(library.input_dtypes)),
+        ("outputs", len(plan.outputs), len(library.output_dtypes)),
+        ("weights", plan.weights_size, functions.ingot_weights_size()),
+    )
+    for what, expected, received in pairs:
+        if expected != received:
+            raise IngotError(
+                ErrorCode.ARTIFACT_CORRUPT,
+                f"the library of model {plan.name!r} does not belong to its plan: {what} differ",
+                expected=str(expected)[:200],
+                received=str(received)[:200],
+                remedy="Compile the model again.",
+            )

@@ -1,0 +1,240 @@
+"""The models in memory: states of versions, which of them answer, and who is using them.
+
+All changes happen under one lock and swap whole values, so that a request sees either the old selection or the new one.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from runtime_service.metrics import Metrics
+from runtime_service.models.served import ServedModel
+from runtime_service.policies import Selection
+from shared_ir.errors import ErrorCode, IngotError
+
+
+class VersionState(enum.StrEnum):
+    LOADING = "LOADING"
+    READY = "READY"
+    UNLOADING = "UNLOADING"
+    UNAVAILABLE = "UNAVAILABLE"
+    FAILED = "FAILED"
+
+
+@dataclass(frozen=True, slots=True)
+class VersionStatus:
+    """State of one version; ``version`` 0 stands for a model of which no version could be chosen.
+
+    ``attempts`` counts the loads that were tried since the last success, ``reason`` says why the last one failed.
+    """
+
+    name: str
+    version: int
+    state: VersionState
+    reason: str = ""
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class _Model:
+    """``active`` is what answers now; ``complete`` that all the policy asks for was loaded at least once."""
+
+    complete: bool = False
+    active: Selection | None = None
+    statuses: dict[int, VersionStatus] = field(default_factory=dict)
+    served: dict[int, ServedModel] = field(default_factory=dict)
+
+
+class ModelRegistry:
+    def __init__(self, metrics: Metrics) -> None:
+        self._metrics = metrics
+        self._lock = threading.Lock()
+        self._models: dict[str, _Model] = {}
+
+    # What requests ask.
+
+    def acquire(self, name: str, version: str = "") -> ServedModel:
+        """The version that ``version`` (number, label, ``latest`` or empty) means now; release it after use.
+
+        Raises:
+            IngotError: NOT_FOUND, no such model or version here; UNAVAILABLE, it is loading or failed to load.
+        """
+        with self._lock:
+            model = self._model(name)
+            number = _resolve(name, model, version)
+            served = model.served.get(number)
+            if served is None:
+                raise _not_ready(name, version, model.statuses.get(number), model)
+            served.acquire()
+            return served
+
+    def ready_versions(self, name: str) -> tuple[int, ...]:
+        """Raises IngotError NOT_FOUND: no such model here."""
+        with self._lock:
+            return tuple(sorted(self._model(name).served))
+
+    def names(self) -> tuple[str, ...]:
+        with self._lock:
+            return tuple(sorted(self._models))
+
+    def statuses(self) -> tuple[VersionStatus, ...]:
+        """One status per known version, by name and version."""
+        with self._lock:
+            found = [status for model in self._models.values() for status in model.statuses.values()]
+        return tuple(sorted(found, key=lambda status: (status.name, status.version)))
+
+    def all_ready(self) -> bool:
+        """Every configured version is loaded and warm. A registry without models is not ready.
+
+        An update does not take readiness away: the old version answers until the new one does, also when that fails.
+        """
+        with self._lock:
+            models = self._models.values()
+            return bool(models) and all(model.complete and model.active is not None for model in models)
+
+    # What the follower changes.
+
+    def add(self, name: str) -> None:
+        """Make the model known, so that requests get UNAVAILABLE instead of NOT_FOUND until it is loaded."""
+        with self._lock:
+            if name not in self._models:
+                self._models[name] = _Model()
+                self._set(self._models[name], VersionStatus(name, 0, VersionState.LOADING))
+
+    def forget(self, name: str) -> None:
+        """The inverse of :meth:`add`; versions must have been retired."""
+        with self._lock:
+            model = self._models.pop(name, _Model())
+            for version in list(model.statuses):
+                self._drop(model, version)
+
+    def want(self, name: str, selection: Selection) -> None:
+        """Forget the statuses of versions that are neither loaded nor asked for any more."""
+        with self._lock:
+            model = self._models[name]
+            self._drop(model, 0)
+            for version in [v for v in model.statuses if v not in selection.versions and v not in model.served]:
+                self._drop(model, version)
+
+    def set_status(self, status: VersionStatus) -> None:
+        with self._lock:
+            self._set(self._models[status.name], status)
+
+    def status(self, name: str, version: int) -> VersionStatus:
+        with self._lock:
+            unknown = VersionStatus(name, version, VersionState.UNAVAILABLE)
+            return self._models[name].statuses.get(version, unknown)
+
+    def install(self, served: ServedModel) -> None:
+        """Make a loaded and warm version answer requests that name its number."""
+        with self._lock:
+            model = self._models[served.name]
+            model.served[served.version] = served
+            self._set(model, VersionStatus(served.name, served.version, VersionState.READY))
+
+    def activate(self, name: str, selection: Selection) -> tuple[int, ...]:
+        """Send requests to the versions of ``selection`` that are loaded; what is not loaded yet keeps its old version.
+
+        So a label moves as soon as its own version is there, and a broken canary does not hold up the stable one.
+
+        Returns:
+            Loaded versions that nothing points at any more.
+        """
+        with self._lock:
+            model = self._models[name]
+            if not model.served:
+                return ()
+            model.complete = model.complete or set(selection.versions) <= model.served.keys()
+            model.active = _merge(selection, model.active, frozenset(model.served))
+            if selection.default not in model.served:
+                return ()
+            return tuple(version for version in sorted(model.served) if version not in model.active.versions)
+
+    def loaded(self, name: str) -> tuple[int, ...]:
+        with self._lock:
+            return tuple(sorted(self._models[name].served))
+
+    def retire(self, name: str, version: int) -> ServedModel:
+        """Take a version out of service; the caller closes it (which waits for its requests)."""
+        with self._lock:
+            model = self._models[name]
+            served = model.served.pop(version)
+            self._drop(model, version)
+            if not model.served:
+                model.active = None
+            return served
+
+    def _model(self, name: str) -> _Model:
+        model = self._models.get(name)
+        if model is None:
+            raise IngotError(
+                ErrorCode.NOT_FOUND,
+                f"no model {name[:200]!r} is served here",
+                expected="one of " + (", ".join(map(repr, sorted(self._models))) or "(no models)"),
+                received=repr(name[:200]),
+            )
+        return model
+
+    def _set(self, model: _Model, status: VersionStatus) -> None:
+        old = model.statuses.get(status.version)
+        if old is not None and old.state is not status.state:
+            self._metrics.model_state.labels(old.name, str(old.version), old.state.value).set(0)
+        model.statuses[status.version] = status
+        self._metrics.model_state.labels(status.name, str(status.version), status.state.value).set(1)
+
+    def _drop(self, model: _Model, version: int) -> None:
+        status = model.statuses.pop(version, None)
+        if status is not None:
+            for state in VersionState:
+                with suppress(KeyError):
+                    self._metrics.model_state.remove(status.name, str(version), state.value)
+
+
+def _merge(wanted: Selection, old: Selection | None, loaded: frozenset[int]) -> Selection:
+    """``wanted`` where its versions are loaded, ``old`` where they are not."""
+    labels = {label: version for label, version in wanted.labels.items() if version in loaded}
+    default = wanted.default
+    if old is not None:
+        kept = {label: version for label, version in old.labels.items() if label in wanted.labels and version in loaded}
+        labels = kept | labels
+    if default not in loaded:
+        default = old.default if old is not None and old.default in loaded else max(loaded)
+    versions = (loaded & set(wanted.versions)) | {default, *labels.values()}
+    return Selection(tuple(sorted(versions)), default, labels)
+
+
+def _resolve(name: str, model: _Model, version: str) -> int:
+    if version.isdecimal() and version.isascii():
+        number = int(version[:20])
+        if number in model.served or number in model.statuses:
+            return number
+    elif model.active is None:
+        return next(iter(model.statuses), 0)
+    elif not version:
+        return model.active.default
+    elif version in model.active.labels:
+        return model.active.labels[version]
+    elif version == "latest":
+        return max(model.active.versions)
+    known = [*map(str, sorted(model.served)), *sorted(model.active.labels if model.active else ())]
+    raise IngotError(
+        ErrorCode.NOT_FOUND,
+        f"the model {name!r} has no version {version[:200]!r} here",
+        expected=", ".join(known) or "(none)",
+        received=repr(version[:200]),
+    )
+
+
+def _not_ready(name: str, version: str, status: VersionStatus | None, model: _Model) -> IngotError:
+    status = status or next(iter(model.statuses.values()), None)
+    what = f"the model {name!r}" + (f" version {version!r}" if version else "")
+    if status is not None and status.reason:
+        return IngotError(
+            ErrorCode.UNAVAILABLE,
+            f"{what} could not be loaded: {status.reason.rstrip('.')}",
+            remedy=f"Attempt {status.attempts} failed; loading is retried." if status.attempts else "",
+        )
+    return IngotError(ErrorCode.UNAVAILABLE, f"{what} is loading", remedy="Retry in a moment.")

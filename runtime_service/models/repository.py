@@ -1,0 +1,44 @@
+"""The artifact store as a source of models."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from runtime_service.models.served import LoadedModel
+from runtime_service.policies import Catalogue
+from shared_ir.artifact.layout import OpenedArtifact
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.errors import ErrorCode, IngotError
+
+LoadModels = Callable[[OpenedArtifact, int, int], tuple[LoadedModel, ...]]
+"""From a verified artifact, a number of instances and threads per instance to models that can run."""
+
+
+@dataclass(frozen=True)
+class StoreSource:
+    """Implements :class:`runtime_service.models.source.ModelSource`.
+
+    Blobs of remote stores are kept in the store's content-addressed cache; signatures and digests are checked by
+    :meth:`ArtifactRepository.open_version` each time a version is opened, before anything is mapped.
+    """
+
+    repository: ArtifactRepository
+    load_models: LoadModels
+
+    def models(self) -> tuple[str, ...]:
+        return self.repository.models()
+
+    def catalogue(self, name: str) -> Catalogue:
+        versions = self.repository.version_numbers(name)
+        if not versions:
+            raise IngotError(
+                ErrorCode.NOT_FOUND,
+                f"the store {self.repository.store.url} has no model {name!r}",
+                remedy="Compile and publish it first, or check the spelling.",
+            )
+        return Catalogue(versions, self.repository.labels(name))
+
+    def load(self, name: str, version: int, instances: int, threads: int) -> tuple[LoadedModel, ...]:
+        opened = self.repository.open_version(self.repository.version(name, version))
+        return self.load_models(opened, instances, threads)

@@ -1,0 +1,97 @@
+"""One loaded version of a model, ready to compute."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Protocol
+
+from runtime_service.arrays import Array
+from runtime_service.batching.batcher import Batcher, BatchOptions, Result
+from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.statistics import ModelObserver
+from shared_ir.plan.program import TensorSpec
+
+
+class LoadedModel(Protocol):
+    """What the loader makes of an artifact: runs without the GIL, from any thread."""
+
+    @property
+    def inputs(self) -> Sequence[TensorSpec]: ...
+
+    @property
+    def outputs(self) -> Sequence[TensorSpec]: ...
+
+    def run(self, inputs: Mapping[str, Array], /) -> dict[str, Array]: ...
+
+    def close(self) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Signature:
+    """Inputs and outputs of a model. ``batch`` is the symbol that requests are merged along, if they are."""
+
+    inputs: tuple[TensorSpec, ...]
+    outputs: tuple[TensorSpec, ...]
+    batch: str | None = None
+
+
+class ServedModel:
+    """A version with its instances, queue and statistics. It is closed when nobody holds it any more."""
+
+    def __init__(
+        self,
+        name: str,
+        version: int,
+        signature: Signature,
+        instances: Sequence[LoadedModel],
+        options: BatchOptions,
+        observer: ModelObserver,
+    ) -> None:
+        self.name = name
+        self.version = version
+        self.signature = signature
+        self.options = options
+        self.observer = observer
+        self._instances = tuple(instances)
+        self._batcher = Batcher(instances, options, observer)
+        self._changed = threading.Condition()
+        self._holders = 0
+        observer.watch_queue(lambda: self._batcher.oldest_wait)
+
+    @property
+    def instances(self) -> int:
+        return len(self._instances)
+
+    def run(self, inputs: Mapping[str, Array], deadline: float | None, cancellation: Cancellation | None) -> Result:
+        """See :meth:`Batcher.run`."""
+        return self._batcher.run(inputs, deadline, cancellation)
+
+    def acquire(self) -> None:
+        """Keep the version open until :meth:`release`."""
+        with self._changed:
+            self._holders += 1
+
+    def release(self) -> None:
+        with self._changed:
+            self._holders -= 1
+            self._changed.notify_all()
+
+    @contextmanager
+    def held(self) -> Iterator[ServedModel]:
+        """For a version that was acquired: release it at the end."""
+        try:
+            yield self
+        finally:
+            self.release()
+
+    def close(self) -> None:
+        """Wait for the requests in flight, then free everything. Call it once, after the last :meth:`acquire`."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._holders == 0)
+        self._batcher.close()
+        for instance in self._instances:
+            instance.close()
+        self.observer.close()

@@ -1,0 +1,110 @@
+"""From a version in the store to a warm :class:`ServedModel`."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from runtime_service.batching.batcher import BatchOptions
+from runtime_service.batching.rows import batch_symbol
+from runtime_service.batching.statistics import ModelObserver
+from runtime_service.metrics import Metrics
+from runtime_service.models.served import LoadedModel, ServedModel, Signature
+from runtime_service.models.source import ModelSource
+from runtime_service.models.warmup import Independence, rows_independent, warm_up
+from runtime_service.settings import ModelSettings, Settings
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.cores import usable_cores
+from shared_ir.plan.program import TensorSpec
+from shared_ir.types import Kind
+
+_LOG = logging.getLogger(__name__)
+BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b"})
+"""Symbol names taken at their word when the rows of a model cannot be tried out."""
+
+
+@dataclass(frozen=True)
+class ModelLoader:
+    """Loads, warms up and wraps versions, with the settings of the server as defaults."""
+
+    source: ModelSource
+    settings: Settings
+    metrics: Metrics
+
+    def load(self, model: ModelSettings, version: int) -> ServedModel:
+        """A version that is ready to serve.
+
+        Raises:
+            IngotError: the store or the artifact is at fault; nothing stays loaded.
+        """
+        count = model.instances or self.settings.instances
+        threads = threads_per_instance(self.settings.cores or usable_cores(), count)
+        instances = self.source.load(model.name, version, count, threads)
+        try:
+            signature, options = self._prepare(model, version, instances)
+        except BaseException:
+            for instance in instances:
+                instance.close()
+            raise
+        observer = ModelObserver(self.metrics, model.name, str(version))
+        return ServedModel(model.name, version, signature, instances, options, observer)
+
+    def _prepare(
+        self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]
+    ) -> tuple[Signature, BatchOptions]:
+        inputs, outputs = tuple(instances[0].inputs), tuple(instances[0].outputs)
+        _check_interface(model.name, (*inputs, *outputs))
+        options = self._options(model)
+        batch = batch_symbol(inputs, outputs)
+        for instance in instances:
+            if not warm_up(instance, inputs, model.warmup, batch):
+                _LOG.warning(
+                    "%s version %d refuses every synthetic input: not warmed up; give its sizes in `warmup`",
+                    model.name,
+                    version,
+                )
+        if batch is not None and options.max_batch_size and not _mergeable(model, instances[0], batch):
+            _LOG.info("%s version %d: rows depend on each other, batching is off", model.name, version)
+            batch = None
+        if batch is None or options.max_batch_size == 0:
+            return Signature(inputs, outputs), BatchOptions(0, 0.0, options.max_queue_size)
+        return Signature(inputs, outputs, batch), options
+
+    def _options(self, model: ModelSettings) -> BatchOptions:
+        return BatchOptions(
+            _first(model.max_batch_size, self.settings.max_batch_size),
+            _first(model.max_queue_delay_microseconds, self.settings.max_queue_delay_microseconds) / 1e6,
+            _first(model.max_queue_size, self.settings.max_queue_size),
+        )
+
+
+def threads_per_instance(cores: int, instances: int) -> int:
+    """Threads of each instance, so that instances x threads <= cores (but at least one each)."""
+    return max(1, cores // instances)
+
+
+def _check_interface(name: str, specs: Sequence[TensorSpec]) -> None:
+    odd = next((s for s in specs if s.kind is not Kind.TENSOR), None)
+    if odd is not None:
+        raise IngotError(
+            ErrorCode.UNSUPPORTED_DTYPE,
+            f"model {name!r} cannot be served: the Open Inference Protocol has tensors alone",
+            tensor=odd.name,
+            expected="a tensor",
+            received=str(odd.kind),
+            remedy="Export the model with tensors as inputs and outputs (skl2onnx: options={'zipmap': False}), or load it in a "
+            "process of your own (ingot.load).",
+        )
+
+
+def _mergeable(model: ModelSettings, instance: LoadedModel, batch: str) -> bool:
+    sizes: Mapping[str, int] = model.warmup
+    found = rows_independent(instance, tuple(instance.inputs), sizes, batch)
+    if found is Independence.UNKNOWN:
+        return model.max_batch_size is not None or batch.lower() in BATCH_NAMES
+    return found is Independence.PROVEN
+
+
+def _first(value: int | None, default: int) -> int:
+    return default if value is None else value

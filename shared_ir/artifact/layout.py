@@ -1,0 +1,324 @@
+"""Model versions in a directory: write them, and open them after checking every byte."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Protocol
+
+from shared_ir.artifact.host import best_for_host
+from shared_ir.artifact.oci import (
+    INDEX_FILE,
+    LAYOUT_DOCUMENT,
+    LAYOUT_FILE,
+    MAX_DOCUMENT,
+    MEDIA_ATTACHMENT,
+    MEDIA_CONFIG,
+    MEDIA_INDEX,
+    MEDIA_LIBRARY,
+    MEDIA_MANIFEST,
+    MEDIA_PLAN,
+    MEDIA_REPORT,
+    MEDIA_WEIGHTS,
+    REFERENCE,
+    TITLE,
+    TREE_DIGEST,
+    VERSION,
+    Descriptor,
+    Entry,
+    check_reference,
+    config_document,
+    corrupt,
+    index_document,
+    manifest_document,
+    parse_document,
+    read_index,
+    read_manifest,
+)
+from shared_ir.artifact.signature import SigningKey, TrustStore
+from shared_ir.artifact.value import Artifact, Manifest
+from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.plan.json_form import read_plan, write_plan
+from shared_ir.plan.program import Plan
+from shared_ir.storage.files import create_atomically, map_file, write_atomically
+
+Choose = Callable[[Sequence[Manifest]], Manifest]
+"""Picks the target to open among those of a version."""
+
+
+class Blobs(Protocol):
+    """Content-addressed bytes."""
+
+    def put(self, digest: str, data: bytes | memoryview | Path) -> None:
+        """Store ``data``, whose digest is ``digest``; nothing happens when it is there already."""
+
+    def path(self, digest: str) -> Path:
+        """A local file with the blob, not verified yet. Raises IngotError ARTIFACT_CORRUPT when it is missing."""
+
+
+@dataclass(frozen=True)
+class DirectoryBlobs:
+    """``blobs/sha256`` of an OCI image layout."""
+
+    directory: Path
+
+    def put(self, digest: str, data: bytes | memoryview | Path) -> None:
+        path = self._path(digest)
+        if not path.exists():
+            create_atomically(path, data)
+
+    def path(self, digest: str) -> Path:
+        path = self._path(digest)
+        if not path.is_file():
+            raise corrupt("a blob of the artifact is missing", field=str(path))
+        return path
+
+    def _path(self, digest: str) -> Path:
+        return self.directory / "blobs" / "sha256" / digest_hex(digest)
+
+
+@dataclass(frozen=True)
+class OpenedArtifact:
+    """An artifact whose signature, ABI, sizes and digests have been checked.
+
+    Attributes:
+        library: the verified bytes of ``model.so``; ``library_path`` is the file they were read from.
+        weights: read-only mapping of ``weights.bin``, page aligned, verified; empty when the model has none.
+        attachments: files by name.
+    """
+
+    manifest: Manifest
+    plan: Plan
+    library: bytes = field(repr=False)
+    library_path: Path
+    weights: memoryview = field(repr=False)
+    weights_path: Path
+    report: Mapping[str, Any] = field(repr=False)
+    attachments: Mapping[str, Path]
+
+    def to_artifact(self) -> Artifact:
+        attachments = {name: path.read_bytes() for name, path in self.attachments.items()}
+        return Artifact(self.manifest, self.plan, self.library, self.weights, self.report, attachments)
+
+
+def save_version(
+    directory: Path, tag: str, artifacts: Sequence[Artifact], signer: SigningKey, name: str | None = None
+) -> str:
+    """Write ``artifacts``, one per target, as version ``tag`` into the OCI image layout at ``directory``.
+
+    Other versions in the layout stay; an earlier one of the same tag is replaced. The index is written last, so that a
+    reader sees all of the version or none. Returns the digest of the version's image index.
+    """
+    check_reference(tag)
+    if not artifacts:
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "a version needs at least one artifact", field="artifacts")
+    blobs = DirectoryBlobs(directory)
+    entries = [pack(artifact, signer, blobs) for artifact in artifacts]
+    index = pack_index(name or artifacts[0].manifest.name, tag, entries, signer, blobs)
+    others = [d for d in read_references(directory) if d.annotations.get(REFERENCE) != tag]
+    write_references(directory, [*others, tagged(index, tag)])
+    return index.digest
+
+
+def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs) -> Entry:
+    """Store one artifact's blobs and its signed manifest; the entry belongs in an index."""
+    layers = [
+        _put(blobs, MEDIA_PLAN, write_plan(artifact.plan).encode(), "plan.json"),
+        _put(blobs, MEDIA_LIBRARY, artifact.library, "model.so"),
+        _put_weights(blobs, artifact.weights),
+        _put(blobs, MEDIA_REPORT, canonical_json(dict(artifact.report)), "report.json"),
+    ]
+    layers += [_put(blobs, MEDIA_ATTACHMENT, data, title) for title, data in sorted(artifact.attachments.items())]
+    config = _put(blobs, MEDIA_CONFIG, config_document(artifact.manifest, layers))
+    manifest = _put(blobs, MEDIA_MANIFEST, manifest_document(artifact.manifest, config, layers, signer))
+    return Entry(manifest, artifact.manifest)
+
+
+def pack_index(name: str, version: str, entries: Sequence[Entry], signer: SigningKey, blobs: Blobs) -> Descriptor:
+    """Store the signed index of a version; its descriptor belongs in ``index.json``."""
+    return _put(blobs, MEDIA_INDEX, index_document(name, version, entries, signer))
+
+
+def tagged(descriptor: Descriptor, tag: str) -> Descriptor:
+    return Descriptor(descriptor.media_type, descriptor.digest, descriptor.size, {REFERENCE: tag})
+
+
+def write_references(directory: Path, descriptors: Sequence[Descriptor]) -> None:
+    """Write ``oci-layout`` and ``index.json`` for these tagged descriptors."""
+    directory.mkdir(parents=True, exist_ok=True)
+    write_atomically(directory / LAYOUT_FILE, LAYOUT_DOCUMENT)
+    write_atomically(directory / INDEX_FILE, references_document(descriptors))
+
+
+def references_document(descriptors: Sequence[Descriptor]) -> bytes:
+    """``index.json`` for these tagged descriptors."""
+    items = [d.to_dict() for d in sorted(descriptors, key=lambda d: d.annotations.get(REFERENCE, ""))]
+    return canonical_json({"schemaVersion": 2, "mediaType": MEDIA_INDEX, "manifests": items})
+
+
+def read_references(directory: Path) -> tuple[Descriptor, ...]:
+    """The tagged descriptors of a layout, none if there is no layout yet.
+
+    Raises:
+        IngotError: ARTIFACT_CORRUPT.
+    """
+    if not (directory / INDEX_FILE).exists():
+        return ()
+    try:
+        layout = parse_document((directory / LAYOUT_FILE).read_bytes(), LAYOUT_FILE)
+        document = parse_document((directory / INDEX_FILE).read_bytes(), INDEX_FILE)
+    except OSError as error:
+        raise corrupt(f"the layout cannot be read: {error.strerror}", field=str(directory)) from error
+    if layout != {"imageLayoutVersion": "1.0.0"}:
+        raise corrupt(f"{LAYOUT_FILE} is not of an OCI image layout 1.0.0", field=str(directory))
+    known = {"schemaVersion", "mediaType", "manifests", "annotations"}
+    manifests = document.get("manifests")
+    if document.get("schemaVersion") != 2 or not set(document) <= known or not isinstance(manifests, list):
+        raise corrupt(f"{INDEX_FILE} is not an image index", field=str(directory))
+    if document.get("mediaType", MEDIA_INDEX) != MEDIA_INDEX:
+        raise corrupt(f"{INDEX_FILE} is not an image index", received=str(document.get("mediaType")))
+    return tuple(Descriptor.from_dict(item) for item in manifests)
+
+
+def open_version(directory: Path, tag: str | None, trust: TrustStore, choose: Choose = best_for_host) -> OpenedArtifact:
+    """Check and open one target of version ``tag`` (``None``: the only version) of the layout at ``directory``.
+
+    Order: signature, ABI, then size and digest of every blob; nothing is mapped as code here.
+
+    Raises:
+        IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
+    """
+    return open_descriptor(DirectoryBlobs(directory), _find_tag(directory, tag), trust, choose)
+
+
+def open_descriptor(
+    blobs: Blobs, descriptor: Descriptor, trust: TrustStore, choose: Choose, title: str = "", version: str = ""
+) -> OpenedArtifact:
+    """As :func:`open_version`; ``title`` and ``version``, when given, must be those that the index was signed for."""
+    if descriptor.media_type == MEDIA_INDEX:
+        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT), trust)
+        for name, wanted in ((TITLE, title), (VERSION, version)):
+            if wanted and annotations.get(name) != wanted:
+                raise corrupt(
+                    "the index belongs to another version", expected=wanted, received=annotations.get(name, "")
+                )
+        chosen = choose([entry.manifest for entry in entries])
+        descriptor = next(entry.descriptor for entry in entries if entry.manifest == chosen)
+        opened = _open_target(blobs, descriptor, trust)
+        if opened.manifest != chosen:
+            raise corrupt("the index describes another artifact than the one it points at", received=descriptor.digest)
+        return opened
+    if descriptor.media_type != MEDIA_MANIFEST:
+        raise corrupt("this is not a model version", expected=MEDIA_INDEX, received=descriptor.media_type)
+    return _open_target(blobs, descriptor, trust)
+
+
+def list_targets(directory: Path, tag: str | None, trust: TrustStore) -> tuple[Manifest, ...]:
+    """The manifests of a version's targets, signature checked."""
+    blobs, descriptor = DirectoryBlobs(directory), _find_tag(directory, tag)
+    data = _read(blobs, descriptor, MAX_DOCUMENT)
+    if descriptor.media_type == MEDIA_MANIFEST:
+        return (read_manifest(data, trust)[0],)
+    return tuple(entry.manifest for entry in read_index(data, trust)[1])
+
+
+def _open_target(blobs: Blobs, descriptor: Descriptor, trust: TrustStore) -> OpenedArtifact:
+    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT), trust)
+    _read(blobs, config, MAX_DOCUMENT)
+    by_type = {layer.media_type: layer for layer in layers if layer.media_type != MEDIA_ATTACHMENT}
+    plan_text, report_text = _read(blobs, by_type[MEDIA_PLAN]), _read(blobs, by_type[MEDIA_REPORT])
+    library, weights = by_type[MEDIA_LIBRARY], by_type[MEDIA_WEIGHTS]
+    attachments = {}
+    for layer in layers:
+        if layer.media_type == MEDIA_ATTACHMENT:
+            _check_file(blobs, layer)
+            attachments[layer.annotations.get(TITLE, layer.digest)] = blobs.path(layer.digest)
+    return OpenedArtifact(
+        manifest=manifest,
+        plan=read_plan(plan_text),
+        library=_read(blobs, library),
+        library_path=blobs.path(library.digest),
+        weights=_map_weights(blobs, weights),
+        weights_path=blobs.path(weights.digest),
+        report=json.loads(report_text),
+        attachments=attachments,
+    )
+
+
+def _find_tag(directory: Path, tag: str | None) -> Descriptor:
+    descriptors = read_references(directory)
+    found = [d for d in descriptors if tag is None or d.annotations.get(REFERENCE) == tag]
+    if len(found) != 1:
+        tags = ", ".join(sorted(d.annotations.get(REFERENCE, "?") for d in descriptors))
+        raise IngotError(
+            ErrorCode.NOT_FOUND,
+            f"no single version {tag!r} here" if tag else "this is not a directory with exactly one model version",
+            field=str(directory),
+            expected=f"one of {tags}" if tags else "an OCI image layout with a model version",
+        )
+    return found[0]
+
+
+def _put(blobs: Blobs, media_type: str, data: bytes, title: str = "") -> Descriptor:
+    descriptor = Descriptor.of(media_type, data, **({TITLE: title} if title else {}))
+    blobs.put(descriptor.digest, data)
+    return descriptor
+
+
+def _put_weights(blobs: Blobs, weights: bytes | memoryview | Path) -> Descriptor:
+    if isinstance(weights, Path):
+        digest, view = digest_of_file(weights), map_file(weights)
+    else:
+        view = memoryview(weights).cast("B")
+        digest = digest_of(view)
+    blobs.put(digest, weights if isinstance(weights, Path) else view)
+    annotations = {TITLE: "weights.bin", TREE_DIGEST: tree_digest(view)}
+    return Descriptor(MEDIA_WEIGHTS, digest, len(view), annotations)
+
+
+def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> bytes:
+    """The verified bytes of a blob."""
+    path = blobs.path(descriptor.digest)
+    _check_size(path, descriptor)
+    if limit is not None and descriptor.size > limit:
+        raise corrupt("a document of the artifact is too large", expected=f"at most {limit} bytes", field=str(path))
+    data = path.read_bytes()
+    _check_digest(path, descriptor.digest, digest_of(data))
+    return data
+
+
+def _check_file(blobs: Blobs, descriptor: Descriptor) -> None:
+    path = blobs.path(descriptor.digest)
+    _check_size(path, descriptor)
+    _check_digest(path, descriptor.digest, digest_of_file(path))
+
+
+def _map_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
+    """Map, then verify the very pages that will be used. The tree digest is part of the signed manifest."""
+    path = blobs.path(descriptor.digest)
+    _check_size(path, descriptor)
+    view = map_file(path)
+    expected = descriptor.annotations.get(TREE_DIGEST)
+    if expected is None:
+        _check_digest(path, descriptor.digest, digest_of(view))
+    else:
+        _check_digest(path, expected, tree_digest(view))
+    return view
+
+
+def _check_size(path: Path, descriptor: Descriptor) -> None:
+    size = path.stat().st_size
+    if size != descriptor.size:
+        raise corrupt(
+            "a blob has the wrong size", field=str(path), expected=f"{descriptor.size} bytes", received=f"{size} bytes"
+        )
+
+
+def _check_digest(path: Path, expected: str, received: str) -> None:
+    if expected != received:
+        raise corrupt(
+            "a blob is not what it was when it was signed", field=str(path), expected=expected, received=received
+        )

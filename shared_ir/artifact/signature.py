@@ -1,0 +1,191 @@
+"""Ed25519 signatures (RFC 8032): who may make code that we load."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Self
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.files import write_atomically
+
+SIGNING_KEY_FILE = "signing.pem"
+TRUST_DIRECTORY = "trust"
+
+
+def _raw(key: Ed25519PublicKey) -> bytes:
+    return key.public_bytes(serialization.Encoding.Raw, serialization.PublicFormat.Raw)
+
+
+def public_pem(key: Ed25519PublicKey) -> bytes:
+    """SubjectPublicKeyInfo as PEM: the content of a file in a trust directory."""
+    return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def key_id(key: Ed25519PublicKey) -> str:
+    """First 16 hexadecimal digits of the sha256 of the raw public key."""
+    return sha256_hex(_raw(key))[:16]
+
+
+@dataclass(frozen=True)
+class Signature:
+    """A detached signature and the id of the key that made it."""
+
+    key_id: str
+    value: str  # base64
+
+
+@dataclass(frozen=True)
+class SigningKey:
+    """A private key. Its file is PEM (PKCS 8), readable by its owner alone."""
+
+    private: Ed25519PrivateKey = field(repr=False)
+
+    @classmethod
+    def generate(cls) -> Self:
+        return cls(Ed25519PrivateKey.generate())
+
+    @classmethod
+    def load(cls, path: Path) -> Self:
+        """Raises IngotError: NOT_FOUND; INVALID_ARGUMENT when it is no ed25519 key or others may read it."""
+        try:
+            mode = path.stat().st_mode
+            data = path.read_bytes()
+        except OSError as error:
+            raise IngotError(
+                ErrorCode.NOT_FOUND, f"cannot read the signing key: {error.strerror}", field=str(path)
+            ) from error
+        if mode & 0o077:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "the signing key may be read by others",
+                field=str(path),
+                expected="mode 0600",
+                received=f"mode {mode & 0o777:04o}",
+                remedy=f"Run: chmod 600 {path}",
+            )
+        try:
+            key = serialization.load_pem_private_key(data, password=None)
+        except (ValueError, TypeError) as error:
+            raise _not_a_key(path, "private") from error
+        if not isinstance(key, Ed25519PrivateKey):
+            raise _not_a_key(path, "private")
+        return cls(key)
+
+    @classmethod
+    def load_or_create(cls, path: Path) -> Self:
+        """The key at ``path``, made first if there is none. Safe against two processes doing so at once."""
+        if not path.exists():
+            cls.generate().save(path)
+        return cls.load(path)
+
+    def save(self, path: Path) -> None:
+        """Write with mode 0600, unless the file exists already."""
+        data = self.private.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+        descriptor = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(data)
+                file.flush()
+                os.fsync(file.fileno())
+            try:
+                os.link(temporary, path)
+            except FileExistsError:
+                return
+        finally:
+            temporary.unlink(missing_ok=True)
+
+    @property
+    def public(self) -> Ed25519PublicKey:
+        return self.private.public_key()
+
+    @property
+    def key_id(self) -> str:
+        return key_id(self.public)
+
+    def sign(self, payload: bytes) -> Signature:
+        return Signature(self.key_id, base64.b64encode(self.private.sign(payload)).decode())
+
+
+@dataclass(frozen=True)
+class TrustStore:
+    """The public keys whose artifacts may be loaded."""
+
+    keys: Mapping[str, Ed25519PublicKey]
+
+    @classmethod
+    def of(cls, keys: Iterable[Ed25519PublicKey]) -> Self:
+        return cls({key_id(key): key for key in keys})
+
+    @classmethod
+    def load(cls, directory: Path) -> Self:
+        """Every ``*.pub`` (PEM) in a directory; a missing directory trusts nobody."""
+        return cls.of(_load_public(path) for path in sorted(directory.glob("*.pub")))
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        """Raises IngotError ARTIFACT_UNTRUSTED unless a trusted key signed exactly ``payload``."""
+        key = self.keys.get(signature.key_id)
+        if key is None:
+            raise IngotError(
+                ErrorCode.ARTIFACT_UNTRUSTED,
+                "the artifact is signed by a key that is not trusted here",
+                expected=f"one of the keys {', '.join(sorted(self.keys)) or '(none)'}",
+                received=f"key {signature.key_id[:64]!r}",
+                remedy="Add the signer's public key to the trust directory if you trust it to run native code here.",
+            )
+        try:
+            key.verify(base64.b64decode(signature.value, validate=True), payload)
+        except (InvalidSignature, binascii.Error, ValueError) as error:
+            raise IngotError(
+                ErrorCode.ARTIFACT_UNTRUSTED,
+                f"the signature by key {signature.key_id} does not belong to this artifact",
+                remedy="The artifact was changed after it was signed: fetch it again from its source.",
+            ) from error
+
+
+def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:
+    """Write ``key`` into a trust directory as ``<key id>.pub``; return the file."""
+    path = directory / f"{key_id(key)}.pub"
+    write_atomically(path, public_pem(key))
+    return path
+
+
+def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
+    """The key pair of one installation, made at first use: ``home/signing.pem``, trusted in ``home/trust``."""
+    key = SigningKey.load_or_create(home / SIGNING_KEY_FILE)
+    directory = home / TRUST_DIRECTORY
+    if not (directory / f"{key.key_id}.pub").exists():
+        add_trusted(directory, key.public)
+    return key, TrustStore.load(directory)
+
+
+def _load_public(path: Path) -> Ed25519PublicKey:
+    try:
+        key = serialization.load_pem_public_key(path.read_bytes())
+    except ValueError as error:
+        raise _not_a_key(path, "public") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _not_a_key(path, "public")
+    return key
+
+
+def _not_a_key(path: Path, kind: str) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"not an ed25519 {kind} key",
+        field=str(path),
+        expected=f"a PEM file with an ed25519 {kind} key",
+    )

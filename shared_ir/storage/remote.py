@@ -1,0 +1,172 @@
+"""S3, Google Cloud Storage and Azure behind the same protocol as a directory, through obstore."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import ParamSpec, TypeVar
+
+import obstore
+from obstore.exceptions import AlreadyExistsError, BaseError, NotFoundError, PreconditionError
+from obstore.store import AzureStore, GCSStore, S3Store, from_url
+
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.files import write_temporary
+from shared_ir.storage.store import Data, ObjectInfo, check_key, not_found
+
+CACHE_LIMIT = 20 * 1024**3
+"""Default size in bytes of the local copies of remote objects."""
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+@dataclass(frozen=True)
+class ObjectCache:
+    """Local copies of remote objects, named by store, key and version. The least recently used go when it is full."""
+
+    directory: Path
+    limit: int = CACHE_LIMIT
+
+    def path(self, name: str) -> Path:
+        return self.directory / name[:2] / name
+
+    def find(self, name: str) -> Path | None:
+        path = self.path(name)
+        if not path.is_file():
+            return None
+        os.utime(path)
+        return path
+
+    def add(self, name: str, chunks: Iterator[bytes]) -> Path:
+        path = self.path(name)
+        temporary = write_temporary(path, b"")
+        try:
+            with temporary.open("wb") as file:
+                for chunk in chunks:
+                    file.write(chunk)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+        finally:
+            temporary.unlink(missing_ok=True)
+        self._evict(keep=path)
+        return path
+
+    def _evict(self, keep: Path) -> None:
+        """NOTE: a file that someone has mapped stays readable to them after it is unlinked."""
+        files = [(p.stat(), p) for p in self.directory.glob("*/*") if not p.name.startswith(".")]
+        total = sum(status.st_size for status, _ in files)
+        for status, path in sorted(files, key=lambda item: item[0].st_mtime):
+            if total <= self.limit:
+                return
+            if path != keep:
+                path.unlink(missing_ok=True)
+                total -= status.st_size
+
+
+@dataclass(frozen=True)
+class RemoteStore:
+    """A bucket, or a folder in one."""
+
+    url: str
+    store: S3Store | GCSStore | AzureStore
+    cache: ObjectCache
+
+    @classmethod
+    def open(cls, url: str, cache: Path, limit: int = CACHE_LIMIT) -> RemoteStore:
+        """Credentials, region and endpoint come from the environment.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT.
+        """
+        endpoint = os.environ.get("AWS_ENDPOINT_URL_S3") or os.environ.get("AWS_ENDPOINT_URL") or ""
+        options = {"allow_http": True} if endpoint.startswith("http://") else {}
+        try:
+            # obstore answers with the subclass for the scheme of the URL
+            store = from_url(url, client_options=options, retry_config={"max_retries": 3})  # type: ignore[call-overload]
+        except BaseError as error:
+            message = "the object store cannot be opened"
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=url, received=str(error)[:300]) from error
+        return cls(url, store, ObjectCache(cache, limit))
+
+    def put(self, key: str, data: Data) -> None:
+        self._call(key, obstore.put, self.store, check_key(key), data)
+
+    def put_if_absent(self, key: str, data: Data) -> bool:
+        """NOTE: a conditional write is one request, so content in a file, which may be large, is checked first and then
+        put. Such content is stored under its digest: whoever comes second writes the same bytes."""
+        if isinstance(data, Path) or len(data) > 64 * 1024**2:
+            if self.size(key) is not None:
+                return False
+            self.put(key, data)
+            return True
+        try:
+            self._call(key, obstore.put, self.store, check_key(key), data, mode="create", use_multipart=False)
+        except FileExistsError:
+            return False
+        return True
+
+    def get(self, key: str) -> bytes:
+        return bytes(self._call(key, lambda: obstore.get(self.store, check_key(key)).bytes()))
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        size = self.size(key)
+        if size is None:
+            raise not_found(self.url, key)
+        length = min(length, size - start)
+        if length <= 0:
+            return b""
+        return bytes(self._call(key, obstore.get_range, self.store, check_key(key), start=start, length=length))
+
+    def size(self, key: str) -> int | None:
+        try:
+            return int(self._call(key, obstore.head, self.store, check_key(key))["size"])
+        except IngotError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                return None
+            raise
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        found = self._call(
+            prefix, lambda: [item for page in obstore.list(self.store, check_key(prefix) + "/") for item in page]
+        )
+        for item in sorted(found, key=lambda item: item["path"]):
+            yield ObjectInfo(item["path"], int(item["size"]), item["last_modified"].timestamp())
+
+    def delete(self, key: str) -> None:
+        try:
+            self._call(key, obstore.delete, self.store, check_key(key))
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+
+    def local_path(self, key: str) -> Path:
+        head = self._call(key, obstore.head, self.store, check_key(key))
+        version = head["e_tag"] or f"{head['last_modified']}"
+        name = sha256_hex("\0".join((self.url, key, version, str(head["size"]))).encode())
+        found = self.cache.find(name)
+        if found is not None:
+            return found
+        result = self._call(key, obstore.get, self.store, check_key(key))
+        return self._call(key, lambda: self.cache.add(name, (bytes(chunk) for chunk in result.stream())))
+
+    def _call(self, key: str, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
+        """``function``, its errors in our words. FileExistsError passes: only a conditional put raises it."""
+        try:
+            return function(*arguments, **options)
+        except (AlreadyExistsError, PreconditionError) as error:
+            raise FileExistsError(key) from error
+        except (NotFoundError, FileNotFoundError) as error:
+            raise not_found(self.url, key) from error
+        except BaseError as error:
+            raise IngotError(
+                ErrorCode.UNAVAILABLE,
+                "the object store did not do what it was asked to",
+                field=f"{self.url}/{key}",
+                received=str(error)[:300],
+                remedy="Check the store's address and credentials; try again.",
+            ) from error

@@ -1,0 +1,207 @@
+"""Dims as LLVM IR against their meaning in Python, and the printed entry of a small plan."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from typing import Any
+
+import llvmlite.binding as llvm
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
+from compiler_service.compiler.codegen.entry.module import ONNX_DTYPES, emit_entry
+from runtime_service.loading.loader import load_model
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var
+from shared_ir.expr.dim import Dim, parse_dim, symbol
+from shared_ir.machine.target import parse_target
+from shared_ir.plan.program import BufferSpec, Constraint, KernelSpec, Launch, Plan, Storage, SymbolSource, TensorSpec
+from shared_ir.sizes import Sizes
+from tests.native_models import build_model, toy_plan
+
+SYMBOLS = ("a", "b", "c")
+OPERATIONS: dict[BinaryOp, Callable[[int, int], int]] = {
+    BinaryOp.ADD: lambda x, y: x + y,
+    BinaryOp.SUB: lambda x, y: x - y,
+    BinaryOp.MUL: lambda x, y: x * y,
+    BinaryOp.FLOOR_DIV: lambda x, y: x // (y or 1),
+    BinaryOp.FLOOR_MOD: lambda x, y: x % (y or 1),
+    BinaryOp.TRUNC_DIV: lambda x, y: truncated(x, y or 1),
+    BinaryOp.TRUNC_MOD: lambda x, y: x - truncated(x, y or 1) * (y or 1),
+    BinaryOp.MIN: min,
+    BinaryOp.MAX: max,
+}
+COMPARISONS: dict[BinaryOp, Callable[[int, int], bool]] = {
+    BinaryOp.LT: lambda x, y: x < y,
+    BinaryOp.LE: lambda x, y: x <= y,
+    BinaryOp.GT: lambda x, y: x > y,
+    BinaryOp.GE: lambda x, y: x >= y,
+    BinaryOp.EQ: lambda x, y: x == y,
+    BinaryOp.NE: lambda x, y: x != y,
+}
+
+
+def truncated(x: int, y: int) -> int:
+    return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
+
+
+def run_dim(dim: Dim, values: tuple[int, ...], checked: bool = False) -> int:
+    """``dim`` computed by machine code; -1 when ``checked`` arithmetic overflows."""
+    body = Body()
+    code = DimCode(body, lambda name: body.element("%symbols", SYMBOLS.index(name)), checked)
+    result = code.operand(dim)
+    for overflow in code.overflows:
+        result = body.value(f"select i1 {overflow}, i64 -1, i64 {result}")
+    body.add(f"ret i64 {result}")
+    text = "\n".join([*DECLARATIONS, "define i64 @f(ptr %symbols) {", *body.lines, "}"])
+    llvm.initialize_native_target()
+    llvm.initialize_native_asmprinter()
+    module = llvm.parse_assembly(text)
+    module.verify()
+    machine = llvm.Target.from_default_triple().create_target_machine()
+    with llvm.create_mcjit_compiler(module, machine) as engine:
+        engine.finalize_object()
+        function = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_void_p)(engine.get_function_address("f"))
+        return int(function((ctypes.c_int64 * len(values))(*values)))
+
+
+def meaning(expr: Expr, values: tuple[int, ...]) -> int:
+    match expr:
+        case Const(value=value):
+            return int(value)
+        case Var(name=name):
+            return values[SYMBOLS.index(name)]
+        case Binary(op=op, lhs=lhs, rhs=rhs):
+            if op in (BinaryOp.AND, BinaryOp.OR):
+                both = bool(meaning(lhs, values)), bool(meaning(rhs, values))
+                return all(both) if op is BinaryOp.AND else any(both)
+            return (OPERATIONS | COMPARISONS)[op](meaning(lhs, values), meaning(rhs, values))
+        case Select(cond=cond, then=then, otherwise=otherwise):
+            return meaning(then if meaning(cond, values) else otherwise, values)
+    raise AssertionError(expr)
+
+
+leaves = st.one_of(st.sampled_from([Var(s) for s in SYMBOLS]), st.integers(-9, 9).map(Const))
+
+
+def extend(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    compared = st.builds(Binary, st.sampled_from(list(COMPARISONS)), inner, inner)
+    joined = st.builds(Binary, st.sampled_from([BinaryOp.AND, BinaryOp.OR]), compared, compared)
+    return st.one_of(
+        st.builds(Binary, st.sampled_from(list(OPERATIONS)), inner, inner),
+        st.builds(Select, st.one_of(compared, joined), inner, inner),
+    )
+
+
+expressions = st.recursive(leaves, extend, max_leaves=8)
+
+
+@settings(max_examples=60, deadline=None)
+@given(expressions, st.tuples(*[st.integers(-20, 60)] * 3))
+def test_dims_mean_what_python_means(expr: Expr, values: tuple[int, ...]) -> None:
+    assert run_dim(expr, values) == meaning(expr, values)
+    assert run_dim(expr, values, checked=True) == meaning(expr, values)
+    assert Sizes(dict(zip(SYMBOLS, values, strict=True))).value(expr) == meaning(expr, values)
+
+
+@pytest.mark.parametrize(
+    "text", ["(a + 1) // 2", "(a - 7) // 3", "(a - 7) % 3", "a // b", "a % b", "max(a - 9, b) * c"]
+)
+@pytest.mark.parametrize("values", [(0, 0, 0), (1, 2, 3), (4, 3, 1), (6, 0, 5)])
+def test_floor_division_and_zero_divisors(text: str, values: tuple[int, ...]) -> None:
+    dim = parse_dim(text)
+    assert not isinstance(dim, int)
+    assert run_dim(dim, values) == meaning(dim, values)
+
+
+def test_overflow_of_the_arena_size_is_seen() -> None:
+    size = symbol("a") * symbol("b") * 4096
+    assert run_dim(size, (1 << 20, 1 << 20, 0), checked=True) == 1 << 52
+    assert run_dim(size, (1 << 31, 1 << 31, 0), checked=True) == -1
+
+
+def test_repeated_subexpressions_are_computed_once() -> None:
+    body = Body()
+    code = DimCode(body, lambda name: body.value(f"load i64, ptr %{name}"))
+    half = parse_dim("(a + 1) // 2")
+    first = code.operand(half)
+    lines = len(body.lines)
+    assert code.operand(parse_dim("(a + 1) // 2")) == first
+    assert len(body.lines) == lines
+
+
+def test_other_operators_are_refused_by_name() -> None:
+    with pytest.raises(IngotError, match="neg") as caught:
+        DimCode(Body(), str).operand(Unary(UnaryOp.NEG, Var("a")))
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def test_dtype_numbers_are_those_of_onnx() -> None:
+    onnx = pytest.importorskip("onnx")
+    names = {"float32": "FLOAT", "float64": "DOUBLE"}
+    for dtype, number in ONNX_DTYPES.items():
+        assert onnx.TensorProto.DataType.Value(names.get(dtype.value, dtype.value.upper())) == number
+    assert set(ONNX_DTYPES) == set(DType)
+
+
+def test_printed_entry(golden: Callable[..., None]) -> None:
+    target = parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72")
+    golden(emit_entry(toy_plan(), target, ("k_matmul", "k_add", "k_pairs"), "0.1.0"))
+
+
+def test_empty_and_odd_plans_run() -> None:
+    """No kernels, no symbols, scalars, an equality constraint, names that need escapes."""
+    name = 'a "quoted"\\ näme'
+    plan = Plan(
+        name=name,
+        inputs=(TensorSpec(name, DType.INT64, ()), TensorSpec("v", DType.UINT8, (symbol("n"), symbol("n") * 2))),
+        outputs=(TensorSpec("out", DType.FLOAT32, (0, symbol("n") - 2)),),
+        symbols=(SymbolSource("n", 1, 0),),
+        constraints=(Constraint(symbol("n") % 2, 0, "n must be even."),),
+        buffers=(),
+        kernels=(),
+        steps=(),
+    )
+    model = build_model(plan=plan, symbols=())
+    artifact = type(model)(plan, model.target, {"entry": model.objects["entry"]}, b"").artifact()
+    with load_model(artifact, threads=1) as loaded:
+        scalar = np.int64(3)
+        for executor_input, shape in ((np.zeros((4, 8), np.uint8), (0, 2)), (np.zeros((2, 4), np.uint8), (0, 0))):
+            assert loaded.run({name: np.asarray(scalar), "v": executor_input})["out"].shape == shape
+        refusals: list[tuple[tuple[int, int], str]] = [
+            ((3, 6), "n must be even; expected 0, received 1"),
+            ((4, 9), r"input 'v' axis 1 \(n \* 2\); expected 8, received 9"),
+            ((0, 0), "impossible extent -2"),
+        ]
+        for shape, message in refusals:
+            with pytest.raises(IngotError, match=message):
+                loaded.run({name: np.asarray(scalar), "v": np.zeros(shape, np.uint8)})
+
+
+def test_arena_overflow_is_an_error_not_a_crash() -> None:
+    m, n = symbol("m"), symbol("n")
+    plan = Plan(
+        name="huge",
+        inputs=(TensorSpec("x", DType.UINT8, (m, 0)), TensorSpec("y", DType.UINT8, (n, 0))),
+        outputs=(),
+        symbols=(SymbolSource("m", 0, 0), SymbolSource("n", 1, 0)),
+        constraints=(),
+        buffers=(BufferSpec(Storage.ARENA, DType.UINT8, (m, n), m * n * 65536),),
+        kernels=(KernelSpec("none"),),
+        steps=(Launch(0, (0,), (), m),),
+        arena_size=m * n * 65536,
+    )
+    source = "void k_none(void) {}"
+    model = build_model(plan=plan, kernels=source, symbols=("k_none",))
+    artifact: Any = type(model)(plan, model.target, model.objects, b"").artifact()
+    with load_model(artifact, threads=1) as loaded:
+        assert loaded.run({"x": np.zeros((2, 0), np.uint8), "y": np.zeros((2, 0), np.uint8)}) == {}
+        for extent in (1 << 22, (1 << 31) - 1):  # 2^60 bytes, and more than an int64 holds
+            with pytest.raises(IngotError, match=r"needs .* bytes") as caught:
+                loaded.run({"x": np.zeros((extent, 0), np.uint8), "y": np.zeros((extent, 0), np.uint8)})
+            assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED

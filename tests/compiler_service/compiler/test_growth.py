@@ -1,0 +1,94 @@
+"""What a compile does grows with the model and no faster, and nothing recurses along it.
+
+Steps are counted, not timed: the calls that Python makes. A fixed part of them falls out of the differences between three sizes,
+each twice the one before; of the rest the second difference is twice the first one where growth is linear, four times where it is
+quadratic.
+"""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+
+import ingot
+from bench.families import FAMILIES
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import define_kernels, inference, optimize
+from compiler_service.compiler.program.variants import import_variants
+from compiler_service.compiler.progress import Log, silent
+from shared_ir.machine.target import Target, parse_target
+
+MOST = 2.5
+"""2 ** 1.3: sorting, and the trees of sums, take the logarithm besides."""
+
+TARGET: Target = parse_target("x86-64-v3")
+
+
+def front(model: onnx.ModelProto, level: int) -> None:
+    """From the model to its kernels and its memory: all that is done for every node."""
+    options = CompileOptions(opt_level=level)
+    for variant in import_variants(
+        ModelSource(model.SerializeToString()), options.import_options, inference(), fast=options.fast_ways
+    ):
+        define_kernels(optimize(variant, TARGET, options, Log.from_environment(silent)))
+
+
+def calls(family: str, size: int, level: int) -> int:
+    """Calls of functions, of Python's and of those in C, and resumptions of generators."""
+    count = 0
+
+    def profile(_frame: FrameType, event: str, _argument: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    model = FAMILIES[family](size)
+    sys.setprofile(profile)
+    try:
+        front(model, level)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize("family", FAMILIES)
+def test_steps_grow_no_faster_than_the_model(family: str, level: int) -> None:
+    front(FAMILIES[family](100), level)  # what is remembered between compiles is not counted
+    small, middle, large = (calls(family, size, level) for size in (120, 240, 480))
+    assert large - middle < MOST * (middle - small)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_families_compute_what_onnx_runtime_computes(family: str) -> None:
+    check(FAMILIES[family](24), family)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_long_models_compute_what_onnx_runtime_computes(family: str) -> None:
+    check(FAMILIES[family](1200), family)
+
+
+def check(model: onnx.ModelProto, family: str) -> None:
+    random = np.random.default_rng(0)
+    sizes = {"n": 5, "b": 2, "t": 3}
+    given = {
+        i.name: random.standard_normal(
+            [sizes.get(d.dim_param, 3) if d.dim_param else d.dim_value for d in i.type.tensor_type.shape.dim]
+        ).astype(np.float32)
+        if i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT
+        else np.array(True)
+        for i in model.graph.input
+    }
+    wanted = onnxruntime.InferenceSession(model.SerializeToString()).run(None, given)
+    found = ingot.load(ingot.compile(model, workers=1)).run(given)
+    for (name, array), expected in zip(found.items(), wanted, strict=True):
+        scale = float(np.abs(expected).max()) or 1.0
+        np.testing.assert_allclose(array / scale, expected / scale, atol=1e-5, err_msg=f"{family}: {name}")

@@ -1,0 +1,247 @@
+"""The whole compiler on small models: levels agree, equal inputs give equal bytes, any size runs, errors name the node."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import onnxruntime
+import pytest
+from onnx import TensorProto, helper, numpy_helper
+
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.pipeline import ModelSource, check_model, compile_model, tune_model, verify_artifact
+from compiler_service.compiler.reference.verification import compare
+from compiler_service.compiler.tune.records import read_records
+from runtime_service.loading.loader import load_model
+from shared_ir.artifact.value import Artifact
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import parse_target
+from shared_ir.plan.json_form import write_plan
+from tests.cases import every
+
+
+def image_model() -> bytes:
+    """Convolutions of every kind, batch norm, pooling, a gate, a residual: dynamic batch, height and width."""
+    rng = np.random.default_rng(0)
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array((rng.standard_normal(shape) * 0.3).astype(np.float32), name)
+
+    nodes = [
+        helper.make_node("Conv", ["x", "w0", "b0"], ["c0"], kernel_shape=[3, 3], pads=[1, 1, 1, 1], strides=[2, 2]),
+        helper.make_node("BatchNormalization", ["c0", "s", "t", "mu", "var"], ["n0"]),
+        helper.make_node("HardSwish", ["n0"], ["h0"]),
+        helper.make_node("Conv", ["h0", "w1"], ["c1"], kernel_shape=[5, 5], pads=[2, 2, 2, 2], group=24),
+        helper.make_node("GlobalAveragePool", ["c1"], ["g"]),
+        helper.make_node("Conv", ["g", "w2"], ["c2"], kernel_shape=[1, 1]),
+        helper.make_node("Sigmoid", ["c2"], ["gate"]),
+        helper.make_node("Mul", ["c1", "gate"], ["m"]),
+        helper.make_node("Conv", ["m", "w3"], ["c3"], kernel_shape=[1, 1]),
+        helper.make_node("Add", ["c3", "h0"], ["r"]),
+        helper.make_node("MaxPool", ["r"], ["p"], kernel_shape=[2, 2], strides=[2, 2]),
+        helper.make_node("Shape", ["p"], ["shape"]),
+        helper.make_node("Gather", ["shape", "zero"], ["batch"], axis=0),
+        helper.make_node("Concat", ["batch", "rest"], ["target"], axis=0),
+        helper.make_node("Reshape", ["p", "target"], ["flat"]),
+        helper.make_node("ReduceMean", ["flat", "last"], ["mean"], keepdims=0),
+        helper.make_node("MatMul", ["mean", "w4"], ["logits"]),
+        helper.make_node("Softmax", ["logits"], ["y"], axis=-1),
+    ]
+    initializers = [
+        *(weight("w0", 24, 3, 3, 3), weight("b0", 24), weight("w1", 24, 1, 5, 5), weight("w2", 24, 24, 1, 1)),
+        *(weight("w3", 24, 24, 1, 1), weight("w4", 24, 10), weight("s", 24), weight("t", 24), weight("mu", 24)),
+        numpy_helper.from_array(rng.uniform(0.5, 1.5, 24).astype(np.float32), "var"),
+        numpy_helper.from_array(np.array([0], np.int64), "zero"),
+        numpy_helper.from_array(np.array([24, -1], np.int64), "rest"),
+        numpy_helper.from_array(np.array([2], np.int64), "last"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "image",
+        [helper.make_tensor_value_info("x", TensorProto.FLOAT, ["n", 3, "h", "w"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10])],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+
+
+def text_model() -> bytes:
+    """One attention layer with dynamic sequence length: transposes, batched matmuls, softmax, layer norm, GELU."""
+    rng = np.random.default_rng(1)
+    width, heads = 32, 4
+
+    def weight(name: str, *shape: int) -> onnx.TensorProto:
+        return numpy_helper.from_array((rng.standard_normal(shape) * 0.2).astype(np.float32), name)
+
+    def head(name: str) -> list[onnx.NodeProto]:
+        return [
+            helper.make_node("MatMul", ["e", f"w{name}"], [f"m{name}"]),
+            helper.make_node("Reshape", [f"m{name}", "split"], [f"r{name}"]),
+            helper.make_node("Transpose", [f"r{name}"], [f"t{name}"], perm=[0, 2, 1, 3]),
+        ]
+
+    nodes = [
+        helper.make_node("Gather", ["table", "ids"], ["e"], axis=0),
+        *head("q"),
+        *head("k"),
+        *head("v"),
+        helper.make_node("Transpose", ["tk"], ["kt"], perm=[0, 1, 3, 2]),
+        helper.make_node("MatMul", ["tq", "kt"], ["scores"]),
+        helper.make_node("Mul", ["scores", "scale"], ["scaled"]),
+        helper.make_node("Softmax", ["scaled"], ["p"], axis=-1),
+        helper.make_node("MatMul", ["p", "tv"], ["o"]),
+        helper.make_node("Transpose", ["o"], ["ot"], perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["ot", "join"], ["oj"]),
+        helper.make_node("MatMul", ["oj", "wo"], ["out"]),
+        helper.make_node("Add", ["out", "e"], ["res"]),
+        helper.make_node("LayerNormalization", ["res", "gamma", "beta"], ["ln"], axis=-1),
+        helper.make_node("MatMul", ["ln", "w1"], ["f"]),
+        helper.make_node("Gelu", ["f"], ["a"]),
+        helper.make_node("MatMul", ["a", "w2"], ["y"]),
+    ]
+    initializers = [
+        *(weight(n, width, width) for n in ("wq", "wk", "wv", "wo")),
+        *(weight("table", 50, width), weight("w1", width, 4 * width), weight("w2", 4 * width, width)),
+        *(weight("gamma", width), weight("beta", width)),
+        numpy_helper.from_array(np.array([0, 0, heads, width // heads], np.int64), "split"),
+        numpy_helper.from_array(np.array([0, 0, width], np.int64), "join"),
+        numpy_helper.from_array(np.float32(0.35), "scale"),
+    ]
+    graph = helper.make_graph(
+        nodes,
+        "text",
+        [helper.make_tensor_value_info("ids", TensorProto.INT64, ["n", "seq"])],
+        [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "seq", width])],
+        initializers,
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+
+
+MODELS = {"image": image_model(), "text": text_model()}
+SIZES = {
+    "image": [(1, 3, 16, 16), (2, 3, 21, 34), (3, 3, 64, 8)],
+    "text": [(1, 1), (2, 7), (1, 33)],
+}
+
+
+def compiled(model: str, **options: object) -> Artifact:
+    return compile_model(ModelSource.of(MODELS[model]), host_target(), CompileOptions(**options), workers=0)  # type: ignore[arg-type]
+
+
+def feed(model: str, shape: tuple[int, ...]) -> np.ndarray:
+    rng = np.random.default_rng(sum(shape))
+    return rng.integers(0, 50, shape) if model == "text" else rng.standard_normal(shape).astype(np.float32)
+
+
+def reference(model: str, x: np.ndarray) -> np.ndarray:
+    session = onnxruntime.InferenceSession(MODELS[model], providers=["CPUExecutionProvider"])
+    (result,) = session.run(None, {session.get_inputs()[0].name: x})
+    return np.asarray(result)
+
+
+@pytest.mark.parametrize("model", every(MODELS, quick={"text"}))
+@pytest.mark.parametrize("level", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2)), 3])
+def test_every_level_matches_onnx_runtime_at_every_size(model: str, level: int) -> None:
+    with load_model(compiled(model, opt_level=level), threads=1) as loaded:
+        for shape in SIZES[model]:
+            x = feed(model, shape)
+            (got,) = loaded.run({loaded.inputs[0].name: x}).values()
+            wanted = reference(model, x)
+            np.testing.assert_allclose(got, wanted, rtol=1e-4, atol=1e-5 * np.abs(wanted).max())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("model", MODELS)
+def test_executors_and_thread_counts_give_the_same_bits(model: str) -> None:
+    artifact = compiled(model)
+    x = feed(model, SIZES[model][1])
+    results = []
+    for threads in (1, 2, 3):
+        for executor in ("aot", "graph"):
+            with load_model(artifact, threads=threads, executor=executor) as loaded:  # type: ignore[arg-type]
+                (got,) = loaded.run({loaded.inputs[0].name: x}).values()
+                results.append(got.tobytes())
+    assert len(set(results)) == 1
+
+
+@pytest.mark.slow
+def test_equal_inputs_give_equal_bytes() -> None:
+    first, second = compiled("image"), compiled("image")
+    assert first.manifest == second.manifest
+    assert (first.library, first.weights, write_plan(first.plan)) == (
+        second.library,
+        second.weights,
+        write_plan(second.plan),
+    )
+
+
+@pytest.mark.slow
+def test_everything_that_changes_code_is_in_the_key() -> None:
+    keys = {
+        compiled("text").manifest.key,
+        compiled("text", opt_level=2).manifest.key,
+        compiled("text", shapes={"ids": (1, "seq")}).manifest.key,
+        compiled("image").manifest.key,
+    }
+    assert len(keys) == 4
+
+
+@pytest.mark.slow
+def test_a_disabled_pass_does_not_run() -> None:
+    plain = compiled("image", disabled_passes=("choose-layout",))
+    assert plain.library != compiled("image").library
+    with pytest.raises(IngotError, match="unknown pass 'no-such-pass'"):
+        compiled("image", disabled_passes=("no-such-pass",))
+
+
+@pytest.mark.slow
+def test_layers_of_equal_shape_share_a_kernel() -> None:
+    plan = compiled("text").plan
+    assert len(plan.kernels) < len(plan.steps)
+
+
+@pytest.mark.slow
+def test_every_preset_compiles() -> None:
+    for name in ("x86-64-v2", "x86-64-v3", "x86-64-v4", "raspberry-pi/4b", "aws/graviton3", "armv7/generic"):
+        artifact = compile_model(ModelSource.of(MODELS["text"]), parse_target(name), workers=0)
+        assert artifact.library[:4] == b"\x7fELF"
+        assert artifact.manifest.triple == parse_target(name).triple
+
+
+@pytest.mark.slow
+def test_verification_finds_a_wrong_answer() -> None:
+    source, artifact = ModelSource.of(MODELS["image"]), compiled("image")
+    report = verify_artifact(artifact, source, CompileOptions())
+    assert report["state"] == "verified"
+    assert report["outputs"][0]["max_rel_error"] < 1e-4
+    right = np.ones((1, 10), np.float32)
+    with pytest.raises(IngotError) as caught:
+        compare(artifact.plan, [right * 1.01], [right])
+    assert caught.value.code is ErrorCode.NUMERIC_MISMATCH
+    assert caught.value.tensor == "y"
+
+
+@pytest.mark.slow
+def test_tuning_records_are_used_by_the_next_compilation() -> None:
+    source, options = ModelSource.of(MODELS["image"]), CompileOptions(tune=3, shapes={"x": (1, 3, 256, 256)})
+    records = tune_model(source, host_target(), options)
+    found = read_records(records)
+    assert found
+    assert all(r.seconds <= r.default_seconds and r.candidates >= 1 for r in found)
+    tuned = compile_model(source, host_target(), options, records=records, workers=0)
+    assert tuned.manifest.key != compile_model(source, host_target(), options, workers=0).manifest.key
+    assert tune_model(source, host_target(), options, records=records) == records
+    x = feed("image", (1, 3, 256, 256))
+    with load_model(tuned, threads=1) as loaded:
+        (got,) = loaded.run({"x": x}).values()
+    np.testing.assert_allclose(got, reference("image", x), rtol=1e-4, atol=1e-6)
+
+
+def test_tuning_for_another_machine_is_refused() -> None:
+    with pytest.raises(IngotError, match="tuning measures on the machine that compiles"):
+        tune_model(ModelSource.of(MODELS["text"]), parse_target("raspberry-pi/4b"), CompileOptions(tune=2))
+
+
+def test_check_lists_nothing_for_a_good_model() -> None:
+    assert not check_model(ModelSource.of(MODELS["image"])).obstacles
