@@ -17,14 +17,14 @@ from pathlib import Path
 import onnx
 from onnx.backend.test.loader import load_model_tests
 
-from compiler_service.compiler.frontend.adapters.microsoft.forms import MICROSOFT_FORMS
 from compiler_service.compiler.frontend.adapters.table import ADAPTATIONS
-from compiler_service.compiler.frontend.adapters.uses import EVERYWHERE, STANDARD
 from compiler_service.compiler.frontend.importer import HANDLERS
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.forms import Use
 from compiler_service.compiler.frontend.standard.functions import has_definition
+from compiler_service.compiler.frontend.standard.microsoft import MICROSOFT_FORMS
+from compiler_service.compiler.frontend.standard.uses import EVERYWHERE, STANDARD
 from compiler_service.compiler.pipeline import check_model
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from ingot.conformance_known import KNOWN

@@ -18,7 +18,7 @@ from pathlib import Path, PurePosixPath
 from compiler_service.jobs.records import Source
 from compiler_service.stages.process import SourceFiles
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage.store import ObjectStore
+from shared_ir.storage.protocol import ObjectStore
 
 FORGET_SECONDS = 24 * 3600.0
 """An upload that nobody continued for this long is removed."""

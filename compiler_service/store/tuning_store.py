@@ -8,7 +8,7 @@ from compiler_service.jobs.records import Source
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
-from shared_ir.storage.store import ObjectStore
+from shared_ir.storage.protocol import ObjectStore
 
 
 @dataclass(frozen=True)

@@ -57,7 +57,7 @@ from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage.store import Data, ObjectStore
+from shared_ir.storage.protocol import Data, ObjectStore
 
 __all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
 

@@ -15,7 +15,7 @@ from obstore.store import AzureStore, GCSStore, S3Store, from_url
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_temporary
-from shared_ir.storage.store import Data, ObjectInfo, check_key, not_found
+from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found
 
 CACHE_LIMIT = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""

@@ -3,132 +3,13 @@
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
-from shared_ir.storage.files import create_atomically, write_atomically
-
-Data = bytes | memoryview | Path
-"""The content of an object: bytes, or the file that holds them."""
-
-_KEY = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9._@+=-]*(?:/[A-Za-z0-9_@+=-][A-Za-z0-9._@+=-]*)*")
-
-
-@dataclass(frozen=True)
-class ObjectInfo:
-    """``size`` in bytes, ``modified`` in seconds since the epoch."""
-
-    key: str
-    size: int
-    modified: float
-
-
-class ObjectStore(Protocol):
-    """Objects by key (``a/b/c``). Every method raises IngotError UNAVAILABLE when the store cannot be reached."""
-
-    @property
-    def url(self) -> str: ...
-
-    def put(self, key: str, data: Data) -> None:
-        """Write or replace; a reader sees the old object or the new one, nothing between."""
-
-    def put_if_absent(self, key: str, data: Data) -> bool:
-        """Write unless the key exists. Of several writers at once exactly one gets True, for ``bytes`` data."""
-
-    def get(self, key: str) -> bytes:
-        """Raises IngotError NOT_FOUND."""
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        """At most ``length`` bytes from ``start``. Raises IngotError NOT_FOUND."""
-
-    def size(self, key: str) -> int | None:
-        """In bytes; None when there is no such object."""
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose key starts with ``prefix + "/"``, in order of key."""
-
-    def delete(self, key: str) -> None:
-        """Deleting what is not there is not an error."""
-
-    def local_path(self, key: str) -> Path:
-        """A local file with the object, fit to map; it must not be written. Raises IngotError NOT_FOUND."""
-
-
-def check_key(key: str) -> str:
-    """Raises IngotError INVALID_ARGUMENT for a key that could leave its store or hide in it."""
-    if len(key) > 512 or not _KEY.fullmatch(key):
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "not a valid object key",
-            expected="parts of letters, digits and ._@+=- that do not start with '.', joined by '/'",
-            received=repr(key)[:200],
-        )
-    return key
-
-
-def not_found(url: str, key: str) -> IngotError:
-    return IngotError(ErrorCode.NOT_FOUND, f"no object {key!r} in {url}", field=key)
-
-
-@dataclass(frozen=True)
-class FileStore:
-    """A directory. Safe for many processes on one machine."""
-
-    root: Path
-
-    @property
-    def url(self) -> str:
-        return self.root.absolute().as_uri()
-
-    def put(self, key: str, data: Data) -> None:
-        write_atomically(self._path(key), data)
-
-    def put_if_absent(self, key: str, data: Data) -> bool:
-        path = self._path(key)
-        return not path.exists() and create_atomically(path, data)
-
-    def get(self, key: str) -> bytes:
-        try:
-            return self._path(key).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
-            raise not_found(self.url, key) from error
-
-    def get_range(self, key: str, start: int, length: int) -> bytes:
-        with self.local_path(key).open("rb") as file:
-            file.seek(start)
-            return file.read(length)
-
-    def size(self, key: str) -> int | None:
-        path = self._path(key)
-        return path.stat().st_size if path.is_file() else None
-
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        found = []
-        for directory, _, names in os.walk(self._path(prefix)):
-            for name in names:
-                if not name.startswith("."):  # a file still being written
-                    found.append(Path(directory, name))
-        for path in sorted(found, key=lambda p: p.relative_to(self.root).as_posix()):
-            status = path.stat()
-            yield ObjectInfo(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
-
-    def delete(self, key: str) -> None:
-        self._path(key).unlink(missing_ok=True)
-
-    def local_path(self, key: str) -> Path:
-        path = self._path(key)
-        if not path.is_file():
-            raise not_found(self.url, key)
-        return path
-
-    def _path(self, key: str) -> Path:
-        return self.root / check_key(key)
+from shared_ir.storage.local import FileStore
+from shared_ir.storage.protocol import ObjectStore
 
 
 def open_store(url: str, cache: Path | None = None) -> ObjectStore:

@@ -13,7 +13,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import local_keys
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.storage.store import FileStore
+from shared_ir.storage.local import FileStore
 from tests.services.artifacts import toy_artifact
 
 Part = pb.DownloadArtifactResponse

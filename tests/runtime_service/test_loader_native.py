@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from runtime_service.executors.library import Library
-from runtime_service.loading.loader import load_model, load_version, map_weights
 from runtime_service.loading import cpu
+from runtime_service.loading.loader import load_model, load_version, map_weights
 from shared_ir.artifact.layout import open_version, save_version
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.artifact.value import Artifact

@@ -12,8 +12,10 @@ import pytest
 from moto.server import ThreadedMotoServer
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.local import FileStore
+from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.remote import ObjectCache, RemoteStore
-from shared_ir.storage.store import FileStore, ObjectStore, open_store
+from shared_ir.storage.store import open_store
 
 
 @pytest.fixture(name="s3", scope="module")

@@ -13,7 +13,7 @@ from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage.store import FileStore
+from shared_ir.storage.local import FileStore
 from tests.services.artifacts import toy_artifact
 
 A, B = "aa" * 32, "bb" * 32

@@ -9,8 +9,8 @@ from types import MappingProxyType
 import numpy as np
 import onnx
 
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.adapters.table import adapt, is_adapted, newest_name
-from compiler_service.compiler.frontend.adapters.uses import without_hints
 from compiler_service.compiler.frontend.handlers import (
     control_flow,
     data_dependent,
@@ -20,13 +20,13 @@ from compiler_service.compiler.frontend.handlers import (
     sequences,
     strings,
 )
+from compiler_service.compiler.frontend.handlers.objects import Objects
 from compiler_service.compiler.frontend.importing.attributes import read_attributes
 from compiler_service.compiler.frontend.importing.constants import constant_array, graph_attributes
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.inference import tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode, domain_name
-from compiler_service.compiler.frontend.importing.objects import Objects, declared_type, is_object
-from compiler_service.compiler.frontend.importing.operands import Operands
+from compiler_service.compiler.frontend.importing.objects import declared_type, is_object
 from compiler_service.compiler.frontend.importing.scope import Binding, Builder, Frame, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.limits import exceeded
 from compiler_service.compiler.frontend.reading.order import describe, in_order
@@ -37,6 +37,7 @@ from compiler_service.compiler.frontend.requirements.operand_checks import CHECK
 from compiler_service.compiler.frontend.requirements.operand_shapes import check_shapes
 from compiler_service.compiler.frontend.standard.functions import Call, call_of_local, call_of_standard, has_definition
 from compiler_service.compiler.frontend.standard.schemas import check_form, schema_of, with_defaults
+from compiler_service.compiler.frontend.standard.uses import without_hints
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, Var

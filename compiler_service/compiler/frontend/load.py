@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import onnx
 
-from compiler_service.compiler.frontend.choices import Choices
 from compiler_service.compiler.frontend.importer import GraphImporter
+from compiler_service.compiler.frontend.importing.choices import Choices
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.inference import Inference, KnownValues
 from compiler_service.compiler.frontend.importing.node import domain_name

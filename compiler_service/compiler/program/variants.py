@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler_service.compiler.frontend.choices import Choices, chosen
+from compiler_service.compiler.frontend.importing.choices import Choices, chosen
 from compiler_service.compiler.frontend.importing.inference import Inference
 from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.options import ImportOptions
@@ -42,7 +42,7 @@ class Variant:
 
     Attributes:
         agreement: extents that are equal in the runs that take it; ``None``: any may differ.
-        choices: dims that are equal in these runs, or are not (see :mod:`compiler_service.compiler.frontend.choices`).
+        choices: dims that are equal in these runs, or are not (see :mod:`compiler_service.compiler.frontend.importing.choices`).
         memory: where its values live, once its graph is optimised.
         definitions: the kernels that it launches, in order.
     """

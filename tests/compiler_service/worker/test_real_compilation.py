@@ -15,7 +15,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.storage.store import FileStore
+from shared_ir.storage.local import FileStore
 from tests.services.installation import Client, Installation, installation
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]

@@ -6,10 +6,10 @@ import math
 from collections.abc import Callable, Mapping
 
 from compiler_service.compiler.codegen.emit.byte_dots import add_dot4
-from compiler_service.compiler.codegen.emit.integer_helpers import float_remainder, integer_power, wide_division
 from compiler_service.compiler.codegen.llvm import terms
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
 from compiler_service.compiler.codegen.llvm.half import round_to
+from compiler_service.compiler.codegen.llvm.integer_helpers import float_remainder, integer_power, wide_division
 from compiler_service.compiler.codegen.llvm.llvm_types import (
     NARROW_FLOATS,
     REGISTER,

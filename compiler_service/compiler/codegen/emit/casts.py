@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import enum
 
-from compiler_service.compiler.codegen.emit.integer_helpers import double_to_wide_integer, wide_integer_to_double
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
 from compiler_service.compiler.codegen.llvm.half import double_to_odd_float, round_to
+from compiler_service.compiler.codegen.llvm.integer_helpers import double_to_wide_integer, wide_integer_to_double
 from compiler_service.compiler.codegen.llvm.llvm_types import (
     NARROW_FLOATS,
     REGISTER,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from compiler_service.compiler.codegen.emit.integer_helpers import wide_integer_to_double
+from compiler_service.compiler.codegen.llvm.integer_helpers import wide_integer_to_double
 from compiler_service.compiler.codegen.llvm.terms import Term, bits, exact, fused_product_error, select
 from compiler_service.compiler.codegen.math.coefficients import TWO_OVER_PI
 from compiler_service.compiler.codegen.math.exponential import power_of_two

@@ -9,8 +9,8 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from compiler_service.compiler.codegen.emit.integer_helpers import lane_by_lane
 from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Module
+from compiler_service.compiler.codegen.llvm.integer_helpers import lane_by_lane
 from compiler_service.compiler.codegen.llvm.terms import (
     Term,
     absolute,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler_service.compiler.frontend.adapters import decomposition
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 
 Nodes = tuple[SourceNode, ...]
 

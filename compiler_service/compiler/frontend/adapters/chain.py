@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from shared_ir.graph.ir import DEFINE_OP
 
 INTERNAL_DOMAIN = "ingot"

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from compiler_service.compiler.tensor_expr.axes import normal_axis
 from shared_ir.arrays import storage_dtype
 

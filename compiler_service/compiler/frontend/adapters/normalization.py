@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 
 Nodes = tuple[SourceNode, ...]
 

@@ -15,8 +15,8 @@ from onnx import helper, numpy_helper
 
 from compiler_service.compiler.frontend.adapters.chain import Chain
 from compiler_service.compiler.frontend.adapters.machine_learning import as_float, class_labels, post_transformed
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]

@@ -20,12 +20,12 @@ from compiler_service.compiler.frontend.adapters import (
 )
 from compiler_service.compiler.frontend.adapters.microsoft import normalization as microsoft_normalization
 from compiler_service.compiler.frontend.adapters.microsoft.table import MICROSOFT
-from compiler_service.compiler.frontend.adapters.uses import EVERYWHERE
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.forms import Schema
 from compiler_service.compiler.frontend.standard.schemas import WRITTEN_EARLY, find_schema
+from compiler_service.compiler.frontend.standard.uses import EVERYWHERE
 from shared_ir.errors import ErrorCode, IngotError
 
 Adapter: TypeAlias = Callable[[SourceNode, Operands], tuple[SourceNode, ...]]

@@ -17,8 +17,8 @@ from compiler_service.compiler.frontend.adapters.machine_learning import (
     second_class,
     two_labels,
 )
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from compiler_service.compiler.tensor_expr.operators.classical import neutral_weight
 from shared_ir.dtype import DType
 

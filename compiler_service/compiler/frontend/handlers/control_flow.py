@@ -20,11 +20,12 @@ from compiler_service.compiler.frontend.handlers.body_types import (
     without_axis,
 )
 from compiler_service.compiler.frontend.handlers.equality import choose, equality_of
+from compiler_service.compiler.frontend.handlers.objects import Objects
 from compiler_service.compiler.frontend.handlers.ranks import conformed, started, unread, widened
 from compiler_service.compiler.frontend.handlers.unrolling import never_runs, unrolled
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.objects import Objects, declared_type
+from compiler_service.compiler.frontend.importing.objects import declared_type
 from compiler_service.compiler.frontend.importing.scope import Binding, Builder, Frame, Special
 from compiler_service.compiler.frontend.requirements.conditions import check_equal
 from compiler_service.compiler.frontend.requirements.defining import Nodes
@@ -67,7 +68,7 @@ def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyIm
 
     A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
     branches differ in rank and the condition is an equality of dims (``squeeze`` of an axis whose extent is a symbol is exported
-    so), one of them is chosen, and the run checks that it may be (:mod:`compiler_service.compiler.frontend.choices`).
+    so), one of them is chosen, and the run checks that it may be (:mod:`compiler_service.compiler.frontend.importing.choices`).
     """
     condition = frame.lookup(node.input(0))
     known = importer.context.known.scalar(condition) if isinstance(condition, Value) else None

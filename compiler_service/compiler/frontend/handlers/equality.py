@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_service.compiler.frontend.choices import chosen
+from compiler_service.compiler.frontend.importing.choices import chosen
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Binding, Builder

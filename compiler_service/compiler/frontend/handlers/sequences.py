@@ -13,9 +13,10 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import onnx
 
+from compiler_service.compiler.frontend.handlers.objects import Objects
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.objects import HandleType, Objects, handle_type, is_object, join
+from compiler_service.compiler.frontend.importing.objects import HandleType, handle_type, is_object, join
 from compiler_service.compiler.frontend.importing.scope import Binding, Builder, Frame, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.tensors import dtype_of
 from compiler_service.compiler.frontend.requirements.defining import Nodes

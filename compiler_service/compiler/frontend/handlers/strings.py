@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
+from compiler_service.compiler.frontend.handlers.objects import Objects
 from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.objects import Objects, handle_type
+from compiler_service.compiler.frontend.importing.objects import handle_type
 from compiler_service.compiler.frontend.importing.scope import Builder, Frame
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import onnx
 
-from compiler_service.compiler.frontend.choices import Choices
+from compiler_service.compiler.frontend.importing.choices import Choices
 from compiler_service.compiler.frontend.importing.index_ranges import IndexRanges
 from compiler_service.compiler.frontend.importing.inference import Inference, KnownValues
 from compiler_service.compiler.frontend.importing.names import Names, Symbols

@@ -8,11 +8,11 @@ from functools import lru_cache
 import onnx
 import onnx.defs
 
-from compiler_service.compiler.frontend.adapters.uses import FORMS
 from compiler_service.compiler.frontend.importing.attributes import DTYPE_ATTRIBUTES, plain_value
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.forms import Schema, schema_of_form
+from compiler_service.compiler.frontend.standard.uses import FORMS
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 

@@ -6,22 +6,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute
-from compiler_service.compiler.graph_passes.rewriting.operands import integer_operand
+from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.operands import integer_operand, moves_nothing, permutation
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
 from shared_ir.expr.dim import Dim, product
 from shared_ir.graph.ir import Node, Value
-
-
-def moves_nothing(shape: Sequence[Dim], perm: Sequence[int]) -> bool:
-    """Whether a transpose leaves the elements in place in memory: only axes of extent 1 change their order."""
-    wide = [axis for axis in perm if shape[axis] != 1]
-    return wide == sorted(wide)
-
-
-def permutation(node: Node) -> tuple[int, ...]:
-    """The ``perm`` of a ``Transpose``; reversed axes by default."""
-    return ints_attribute(node, "perm", tuple(reversed(range(node.operands[0].type.rank))))
 
 
 def _transpose(node: Node, site: Site) -> Replacement:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.algebra.movement import permutation
 from compiler_service.compiler.graph_passes.rewriting.attributes import float_attribute, int_attribute, text_attribute
-from compiler_service.compiler.graph_passes.rewriting.operands import is_float
+from compiler_service.compiler.graph_passes.rewriting.operands import is_float, permutation
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
 from shared_ir.graph.ir import Node, Value
 

@@ -9,7 +9,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import absorb_output_identities

@@ -12,7 +12,7 @@ import numpy as np
 from compiler_service.compiler.graph_passes.analysis.symbols import node_dims
 from compiler_service.compiler.graph_passes.analysis.values import evaluate_node
 from compiler_service.compiler.graph_passes.cleaning.eliminate_common_subexpressions import RANDOM
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED

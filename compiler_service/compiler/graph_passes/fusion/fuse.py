@@ -16,13 +16,13 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.algebra.movement import moves_nothing, permutation
 from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, Kind, classify
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known
 from compiler_service.compiler.graph_passes.fusion.grouping import VIEWS, Grouping, Limits, paths_of
 from compiler_service.compiler.graph_passes.fusion.repeated_moves import repeated_moves
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
+from compiler_service.compiler.graph_passes.rewriting.operands import moves_nothing, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.tensor_expr.kernel.group import measured_operands
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, Kind
 from compiler_service.compiler.graph_passes.analysis.dominators import PostDominators, post_dominators
-from compiler_service.compiler.graph_passes.layout.state import elements
+from compiler_service.compiler.graph_passes.analysis.sizes import elements
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim

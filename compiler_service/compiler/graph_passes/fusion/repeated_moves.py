@@ -8,10 +8,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler_service.compiler.graph_passes.algebra.broadcast import stretches
-from compiler_service.compiler.graph_passes.algebra.movement import permutation
 from compiler_service.compiler.graph_passes.analysis.classify import Classification, Kind
 from compiler_service.compiler.graph_passes.fusion.grouping import PRODUCTS, SOFTMAX, VIEWS
 from compiler_service.compiler.graph_passes.rewriting.attributes import text_attribute
+from compiler_service.compiler.graph_passes.rewriting.operands import permutation
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Graph, Node, Value, free_values

@@ -13,9 +13,9 @@ from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_view
 from compiler_service.compiler.graph_passes.analysis.known import known_values
+from compiler_service.compiler.graph_passes.analysis.sizes import HINT, elements
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
 from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, Stage, part_of, stage_of
-from compiler_service.compiler.graph_passes.layout.state import HINT, elements
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType

@@ -14,10 +14,10 @@ from typing import ClassVar
 from compiler_service.compiler.graph_passes.algebra.movement import MOVEMENT_RULES
 from compiler_service.compiler.graph_passes.analysis.classify import Kind, classify
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.layout.rules import ANCHORS, HANDLERS, elementwise, plain
 from compiler_service.compiler.graph_passes.layout.state import LayoutState
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import absorb_output_identities, rewrite

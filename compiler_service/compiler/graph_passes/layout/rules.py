@@ -6,11 +6,11 @@ import inspect
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from compiler_service.compiler.graph_passes.algebra.movement import permutation
 from compiler_service.compiler.graph_passes.analysis.values import dims_of, integers
 from compiler_service.compiler.graph_passes.layout.reshape import reshape
 from compiler_service.compiler.graph_passes.layout.state import LayoutState, Perm, channels_last, identity, inverse
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.operands import permutation
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Node, Value

@@ -7,18 +7,16 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.algebra.movement import moves_nothing
+from compiler_service.compiler.graph_passes.analysis.sizes import elements
 from compiler_service.compiler.graph_passes.analysis.values import Known
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
-from shared_ir.expr.dim import Dim, dim_symbols, evaluate, product
+from compiler_service.compiler.graph_passes.rewriting.operands import moves_nothing
+from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Attribute, Node, Value
 from shared_ir.types import TensorType
 
 Perm = tuple[int, ...]
 """A layout ``p`` of a value ``v`` is the tensor ``Transpose(v, perm=p)``."""
-
-HINT = 64
-"""The value that stands for every symbol where the costs of layouts are compared."""
 
 
 def identity(rank: int) -> Perm:
@@ -139,8 +137,3 @@ class LayoutState:
             return sum(self.cost(v, perm) for v in values), preference
 
         return min(candidates, key=rank_of)
-
-
-def elements(value: Value) -> int:
-    count = product(value.shape)
-    return evaluate(count, dict.fromkeys(dim_symbols([count]), HINT))

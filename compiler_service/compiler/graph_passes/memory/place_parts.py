@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.analysis.aliases import memory_roots
+from compiler_service.compiler.graph_passes.analysis.sizes import elements
 from compiler_service.compiler.graph_passes.analysis.symbols import input_symbols
-from compiler_service.compiler.graph_passes.layout.state import elements
 from compiler_service.compiler.graph_passes.memory.concatenations import Concatenation
 from compiler_service.compiler.graph_passes.memory.parts import Part, find_parts, offsets, readers, side_by_side
 from compiler_service.compiler.graph_passes.memory.separate_outputs import copy_group

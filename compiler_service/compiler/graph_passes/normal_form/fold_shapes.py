@@ -19,7 +19,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.known import FOLLOWED, known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known, dims_of
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.arrays import storage_dtype

@@ -19,9 +19,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.algebra.movement import permutation
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, is_channels_first
-from compiler_service.compiler.graph_passes.rewriting.operands import as_number, is_single
+from compiler_service.compiler.graph_passes.rewriting.operands import as_number, is_single, permutation
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from compiler_service.compiler.graph_passes.algebra.movement import permutation
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
-from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows
+from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED

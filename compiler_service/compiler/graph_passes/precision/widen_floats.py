@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import HALVES, DType
 from shared_ir.errors import IngotError

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from compiler_service.compiler.graph_passes.rewriting.attributes import ints_attribute
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Site
 from shared_ir.dtype import HALVES, DType
+from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Node, Value
 
 
@@ -98,3 +100,14 @@ FEW_ROWS = 8
 def has_few_rows(product: Node, most: int) -> bool:
     """Whether a matrix product has at most ``most`` rows; those that only the run knows are taken to be few."""
     return math.prod(d for d in product.results[0].shape[:-1] if isinstance(d, int)) <= most
+
+
+def moves_nothing(shape: Sequence[Dim], perm: Sequence[int]) -> bool:
+    """Whether a transpose leaves the elements in place in memory: only axes of extent 1 change their order."""
+    wide = [axis for axis in perm if shape[axis] != 1]
+    return wide == sorted(wide)
+
+
+def permutation(node: Node) -> tuple[int, ...]:
+    """The ``perm`` of a ``Transpose``; reversed axes by default."""
+    return ints_attribute(node, "perm", tuple(reversed(range(node.operands[0].type.rank))))

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.tensor_expr.extents import joined_extents
 from shared_ir.arrays import storage_dtype

@@ -12,9 +12,9 @@ from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.graph_passes.analysis.symbols import defined_symbols
-from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.normal_form.lower_loops import LowerLoops
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
+from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
 from compiler_service.compiler.graph_passes.rewriting.instruments import Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import PassContext
 from compiler_service.compiler.pipeline import inference

@@ -10,11 +10,11 @@ import pytest
 from onnx import TensorProto, helper
 
 from compiler_service.compiler.frontend.adapters.table import ADAPTATIONS
-from compiler_service.compiler.frontend.adapters.uses import EVERYWHERE, FORMS, STANDARD, uses_of, without_hints
 from compiler_service.compiler.frontend.importer import HANDLERS
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.standard.forms import schema_of_form
 from compiler_service.compiler.frontend.standard.functions import has_definition
+from compiler_service.compiler.frontend.standard.uses import EVERYWHERE, FORMS, STANDARD, uses_of, without_hints
 from compiler_service.compiler.pipeline import check_model
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from shared_ir.errors import ErrorCode

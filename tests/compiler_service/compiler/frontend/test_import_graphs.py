@@ -10,9 +10,9 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler_service.compiler.frontend.adapters.uses import uses_of
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.standard.schemas import find_schema
+from compiler_service.compiler.frontend.standard.uses import uses_of
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError

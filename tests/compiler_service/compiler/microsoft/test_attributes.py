@@ -10,11 +10,11 @@ import onnxruntime.capi.onnxruntime_pybind11_state as native
 import pytest
 from onnx import helper
 
-from compiler_service.compiler.frontend.adapters.microsoft.forms import MICROSOFT_FORMS
 from compiler_service.compiler.frontend.adapters.microsoft.table import MICROSOFT
-from compiler_service.compiler.frontend.adapters.uses import FORMS
 from compiler_service.compiler.frontend.importer import HANDLERS
 from compiler_service.compiler.frontend.standard.forms import Form
+from compiler_service.compiler.frontend.standard.microsoft import MICROSOFT_FORMS
+from compiler_service.compiler.frontend.standard.uses import FORMS
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.compiler.microsoft.foreign import model_of
 from tests.compiler_service.compiler.microsoft.varied import CALLS, ELSEWHERE, Call, Variation

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from compiler_service.compiler.frontend.adapters.chain import Chain
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 
 Nodes = tuple[SourceNode, ...]
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 
 from compiler_service.compiler.frontend.adapters.chain import Chain
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 

@@ -10,8 +10,8 @@ import numpy as np
 from compiler_service.compiler.frontend.adapters.chain import Chain
 from compiler_service.compiler.frontend.adapters.microsoft.attention import core_of, rotated, static
 from compiler_service.compiler.frontend.adapters.microsoft.heads import Heads
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]

@@ -6,8 +6,8 @@ import numpy as np
 
 from compiler_service.compiler.frontend.adapters.chain import Chain
 from compiler_service.compiler.frontend.adapters.microsoft.attention import self_attention, static
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]

@@ -14,8 +14,8 @@ from compiler_service.compiler.frontend.adapters.microsoft import (
     products,
     quantized,
 )
+from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.operands import Operands
 
 MICROSOFT: Mapping[str, Callable[[SourceNode, Operands], tuple[SourceNode, ...]]] = MappingProxyType(
     {

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from compiler_service.compiler.frontend.adapters.microsoft.forms import MICROSOFT_FORMS, SIMPLIFIED
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
 from compiler_service.compiler.frontend.standard.forms import Form, Use
+from compiler_service.compiler.frontend.standard.microsoft import MICROSOFT_FORMS, SIMPLIFIED
 from shared_ir.errors import ErrorCode, IngotError
 
 FORMS: Mapping[str, Form] = MappingProxyType(

@@ -1,0 +1,66 @@
+"""An object store in a folder."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from shared_ir.storage.files import create_atomically, write_atomically
+from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found
+
+
+@dataclass(frozen=True)
+class FileStore:
+    """A directory. Safe for many processes on one machine."""
+
+    root: Path
+
+    @property
+    def url(self) -> str:
+        return self.root.absolute().as_uri()
+
+    def put(self, key: str, data: Data) -> None:
+        write_atomically(self._path(key), data)
+
+    def put_if_absent(self, key: str, data: Data) -> bool:
+        path = self._path(key)
+        return not path.exists() and create_atomically(path, data)
+
+    def get(self, key: str) -> bytes:
+        try:
+            return self._path(key).read_bytes()
+        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            raise not_found(self.url, key) from error
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        with self.local_path(key).open("rb") as file:
+            file.seek(start)
+            return file.read(length)
+
+    def size(self, key: str) -> int | None:
+        path = self._path(key)
+        return path.stat().st_size if path.is_file() else None
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        found = []
+        for directory, _, names in os.walk(self._path(prefix)):
+            for name in names:
+                if not name.startswith("."):  # a file still being written
+                    found.append(Path(directory, name))
+        for path in sorted(found, key=lambda p: p.relative_to(self.root).as_posix()):
+            status = path.stat()
+            yield ObjectInfo(path.relative_to(self.root).as_posix(), status.st_size, status.st_mtime)
+
+    def delete(self, key: str) -> None:
+        self._path(key).unlink(missing_ok=True)
+
+    def local_path(self, key: str) -> Path:
+        path = self._path(key)
+        if not path.is_file():
+            raise not_found(self.url, key)
+        return path
+
+    def _path(self, key: str) -> Path:
+        return self.root / check_key(key)

@@ -1,0 +1,73 @@
+"""What an object store is: bytes by key, written once or replaced as a whole."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from shared_ir.errors import ErrorCode, IngotError
+
+Data = bytes | memoryview | Path
+"""The content of an object: bytes, or the file that holds them."""
+
+
+_KEY = re.compile(r"[A-Za-z0-9_@+=-][A-Za-z0-9._@+=-]*(?:/[A-Za-z0-9_@+=-][A-Za-z0-9._@+=-]*)*")
+
+
+@dataclass(frozen=True)
+class ObjectInfo:
+    """``size`` in bytes, ``modified`` in seconds since the epoch."""
+
+    key: str
+    size: int
+    modified: float
+
+
+class ObjectStore(Protocol):
+    """Objects by key (``a/b/c``). Every method raises IngotError UNAVAILABLE when the store cannot be reached."""
+
+    @property
+    def url(self) -> str: ...
+
+    def put(self, key: str, data: Data) -> None:
+        """Write or replace; a reader sees the old object or the new one, nothing between."""
+
+    def put_if_absent(self, key: str, data: Data) -> bool:
+        """Write unless the key exists. Of several writers at once exactly one gets True, for ``bytes`` data."""
+
+    def get(self, key: str) -> bytes:
+        """Raises IngotError NOT_FOUND."""
+
+    def get_range(self, key: str, start: int, length: int) -> bytes:
+        """At most ``length`` bytes from ``start``. Raises IngotError NOT_FOUND."""
+
+    def size(self, key: str) -> int | None:
+        """In bytes; None when there is no such object."""
+
+    def list(self, prefix: str) -> Iterator[ObjectInfo]:
+        """Objects whose key starts with ``prefix + "/"``, in order of key."""
+
+    def delete(self, key: str) -> None:
+        """Deleting what is not there is not an error."""
+
+    def local_path(self, key: str) -> Path:
+        """A local file with the object, fit to map; it must not be written. Raises IngotError NOT_FOUND."""
+
+
+def check_key(key: str) -> str:
+    """Raises IngotError INVALID_ARGUMENT for a key that could leave its store or hide in it."""
+    if len(key) > 512 or not _KEY.fullmatch(key):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not a valid object key",
+            expected="parts of letters, digits and ._@+=- that do not start with '.', joined by '/'",
+            received=repr(key)[:200],
+        )
+    return key
+
+
+def not_found(url: str, key: str) -> IngotError:
+    return IngotError(ErrorCode.NOT_FOUND, f"no object {key!r} in {url}", field=key)
