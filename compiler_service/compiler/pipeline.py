@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
@@ -27,16 +27,24 @@ from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memor
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, Time, Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext
+from compiler_service.compiler.loop_ir import passes as loop_passes
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.program.accuracy import describe_algorithms
-from compiler_service.compiler.program.kernels import BuiltKernel, build_kernels, distinct_kernels
+from compiler_service.compiler.program.kernels import (
+    BuiltKernel,
+    Kernel,
+    distinct_kernels,
+    schedules_for,
+    warn_of_schedule,
+)
 from compiler_service.compiler.program.plan import build_program
 from compiler_service.compiler.program.variants import Variant, import_variants, side_by_side
 from compiler_service.compiler.progress import Log, Progress, silent
 from compiler_service.compiler.reference.interpret import run_graph
 from compiler_service.compiler.reference.verification import Oracle, verify
-from compiler_service.compiler.schedule.language.steps import to_text
+from compiler_service.compiler.schedule.default import ChosenSchedule
+from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, Known, group_kernels
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
@@ -124,12 +132,14 @@ def compile_as_asked(
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
-        for item in build_kernels(kernels, target, tuned, options.methods):
-            text = backend.emit(item.function, target, item.kernel.name)
+        for kernel in kernels:
+            item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, options.methods), log)
+            with log.part("emit"):
+                text = backend.emit(item.function, target, kernel.name)
             show_kernel(log, item, text, target)
-            pending[item.kernel.name] = compiler.submit(item.kernel.name, text)
+            pending[kernel.name] = compiler.submit(kernel.name, text)
             built.append(item)
-            report(len(built), item.kernel.definition.label)
+            report(len(built), kernel.definition.label)
         scratch = [backend.scratch_size(b.function) for b in built]
         program = build_program(variants, numbers, built, scratch, name, proves=log.verifies)
         symbols = [k.name for k in kernels]
@@ -144,8 +154,41 @@ def compile_as_asked(
 
     manifest = describe(name, source, target, options, records)
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
-    facts = {"stages": dict(log.seconds), **sizes, **describe_code(variants, built)}
+    facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, built)}
     return Artifact(manifest, program.plan, library, weights, facts, attachments)
+
+
+def build_kernel(
+    kernel: Kernel, target: Target, schedules: Iterable[Callable[[], ChosenSchedule | None]], log: Log
+) -> BuiltKernel:
+    """``kernel`` by the first of ``schedules`` that fits: scheduled, lowered, and through the passes of loop IR.
+
+    Raises:
+        IngotError: COMPILER_FAULT, none fits.
+
+    Warns:
+        ScheduleFaultWarning: the first one does not.
+    """
+    fault: Exception | None = None
+    for choose in schedules:
+        try:
+            with log.part("schedule"):
+                chosen = choose()
+            if chosen is None:
+                continue
+            with log.part("lower"):
+                nest = kernel.lower(chosen.schedule, target)
+            with log.part("loop passes"):
+                function = loop_passes.run(nest, verifies=log.verifies)
+        except Exception as error:  # whatever a rule or a step met
+            fault = fault or error
+            continue
+        if fault is not None:
+            warn_of_schedule(kernel, fault)
+        reason = "" if fault is None else f"{type(fault).__name__}: {fault}"
+        return BuiltKernel(kernel, chosen.rule, chosen.schedule, function, reason)
+    assert fault is not None
+    raise fault
 
 
 def describe(name: str, source: ModelSource, target: Target, options: CompileOptions, records: bytes) -> Manifest:
@@ -170,6 +213,7 @@ def describe_code(variants: Sequence[Variant], built: Sequence[BuiltKernel]) -> 
     accuracy, whether any draws random numbers."""
     return {
         "kernels": len(built),
+        "rules": {b.kernel.name: b.rule for b in built},
         "variants": len(variants),
         "faults": [
             {"kernel": b.kernel.name, "nodes": b.kernel.definition.nodes, "reason": b.fault} for b in built if b.fault
@@ -309,7 +353,11 @@ def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
     """DEBUG 3 to 6: schedule, loop IR, LLVM IR, assembly."""
     name = item.kernel.name
     if log.wants(3):
-        log.show(3, f"{name}.schedule", f"# {name}\n{item.kernel.definition.text}\n{to_text(item.schedule)}")
+        log.show(
+            3,
+            f"{name}.schedule",
+            f"# {name} (rule: {item.rule})\n{item.kernel.definition.text}\n{to_text(item.schedule)}",
+        )
     if log.wants(4):
         log.show(4, f"{name}.loops", print_function(item.kernel.lower(item.schedule, target)))
         log.show(4, f"{name}.flat", print_function(item.function))

@@ -26,13 +26,16 @@ class Log:
     the same to files. All are read from the environment once, when a compilation starts.
 
     Attributes:
-        verifies: plans are proved before they are handed on: with ``VERIFY=1``, and wherever DEBUG is at least 1.
+        seconds: of each stage; ``parts``: of what takes turns within one, kernel by kernel.
+        verifies: plans are proved and loop programs checked before they are handed on: with ``VERIFY=1``, and wherever DEBUG is at
+            least 1.
     """
 
     progress: Progress = silent
     level: int = 0
     dump: Path | None = None
     seconds: dict[str, float] = field(default_factory=dict)
+    parts: dict[str, float] = field(default_factory=dict)
     verifies: bool = False
 
     @classmethod
@@ -52,6 +55,15 @@ class Log:
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.progress(name, total, total, "")
         self.show(1, name, f"{name}: {self.seconds[name] * 1e3:.1f} ms")
+
+    @contextmanager
+    def part(self, name: str) -> Iterator[None]:
+        """Times a part of a stage; the times of all turns add up."""
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - start
 
     def wants(self, level: int) -> bool:
         """Whether text of this level goes anywhere."""

@@ -20,6 +20,7 @@ from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.artifact.value import Manifest
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import static
 from shared_ir.machine.cores import usable_cores
 from shared_ir.plan.program import ALIGNMENT, Call, Plan, Storage, walk_steps
 from shared_ir.storage.files import map_file
@@ -117,7 +118,7 @@ def _defaults(plan: Plan, weights: Array) -> dict[str, Array]:
             continue
         try:
             buffer = plan.buffers[spec.default]
-            shape, offset = [int(str(d)) for d in buffer.shape], int(str(buffer.offset))
+            shape, offset = [static(d) for d in buffer.shape], static(buffer.offset)
             if buffer.storage is not Storage.WEIGHT:
                 raise ValueError(f"its default lies in {buffer.storage}")
             found[spec.name] = np.ndarray(shape, array_dtype(spec.dtype), weights.data, offset)

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from functools import lru_cache, reduce
 
 from shared_ir.dtype import DType
-from shared_ir.errors import IngotError
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, lift, select, substitute, to_text
 from shared_ir.expr.simplify import simplify, total, unbounded
 from shared_ir.sizes import Sizes
@@ -32,6 +32,19 @@ def _normal(value: Expr) -> Dim:
     """Layers repeat their shapes: without the memory most of a compile would go into this."""
     expr = simplify(value)
     return int(expr.value) if isinstance(expr, Const) else expr
+
+
+def static(dim: Dim) -> int:
+    """``dim``, which is a number.
+
+    Raises:
+        IngotError: COMPILER_FAULT, it is none.
+    """
+    if isinstance(dim, int):
+        return dim
+    raise IngotError(
+        ErrorCode.COMPILER_FAULT, "an extent should be known here", expected="a number", received=to_text(dim)
+    )
 
 
 def symbol(name: str) -> Var:

@@ -19,6 +19,7 @@ _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto], bool]]] = {
         "HardSwish": lambda _: True,  # takes its sixth in float32, in float64 too
         "LpPool": lambda node: any(a.name == "dilations" for a in node.attribute),  # knows none
         "LRN": lambda _: True,  # walks as many channels as there are images
+        "MaxPool": lambda node: any(a.s == b"SAME_LOWER" for a in node.attribute),  # pads behind, too
         "Unique": lambda node: _number(node, "sorted", 1) == 0,  # sorts all the same
     },
     "ONNX Runtime": {},

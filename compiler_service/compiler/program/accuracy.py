@@ -2,15 +2,11 @@
 
 from __future__ import annotations
 
-from math import prod
 from typing import Any
 
 from compiler_service.compiler.program.kernels import BuiltKernel
-from compiler_service.compiler.schedule.algorithms.strassen import stages as strassen
-from compiler_service.compiler.schedule.algorithms.winograd import filtering
+from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.state import stage_names
-from compiler_service.compiler.schedule.language.steps import Strassen, Winograd
-from compiler_service.compiler.tensor_expr.tensor import Tensor
 
 
 def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
@@ -22,32 +18,16 @@ def describe_algorithms(built: BuiltKernel) -> tuple[dict[str, Any], ...]:
     """
     definition = built.kernel.definition
     tensors = {name: tensor for tensor, name in stage_names(definition.output).items()}
+    steps = (step for step in built.schedule if isinstance(step, AlgorithmStep))
+    found = (step.rounding(tensors[step.weight]) for step in steps)
     return tuple(
-        {"kernel": built.kernel.name, "nodes": list(definition.nodes), **_described(step, tensors[step.weight])}
-        for step in built.schedule
-        if isinstance(step, Winograd | Strassen)
-    )
-
-
-def _described(step: Winograd | Strassen, weight: Tensor) -> dict[str, Any]:
-    if isinstance(step, Strassen):
-        depth = int(str(weight.shape[1 - step.columns]))
-        return {
-            "algorithm": "strassen <2, 2, 2; 7>",
-            "error_bound": strassen.error_bound(depth),
-            "error_typical": strassen.measured_error(depth),
+        {
+            "kernel": built.kernel.name,
+            "nodes": list(definition.nodes),
+            "algorithm": rounding.algorithm,
+            "error_bound": rounding.error_bound,
+            "error_typical": rounding.error_typical,
         }
-    window = [axis for axis in step.axes[-2:] if axis >= 0]
-    channels, kernel = (prod(int(str(weight.shape[a])) for a in axes) for axes in (step.axes[1:-2], window[:1]))
-    of_method = (step.tile, kernel, channels, step.stride, len(window))
-    return {
-        "algorithm": _name_of_filtering(step, kernel, len(window)),
-        "error_bound": filtering.error_bound(*of_method, transforms_weights=step.chunk > 0),
-        "error_typical": filtering.measured_error(*of_method, transforms_weights=step.chunk > 0),
-    }
-
-
-def _name_of_filtering(step: Winograd, kernel: int, axes: int) -> str:
-    stride = f" of stride {step.stride}" if step.stride > 1 else ""
-    tile, window = ("x".join([str(n)] * axes) for n in (step.tile, kernel))
-    return f"winograd F({tile}, {window}){stride}"
+        for rounding in found
+        if rounding is not None
+    )

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
-from compiler_service.compiler.loop_ir import passes as loop_passes
 from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.schedule.default import PLAIN_RULES, Rule, default_schedule
+from compiler_service.compiler.schedule.default import PLAIN_RULES, ChosenSchedule, RuleRow, chosen_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
-from compiler_service.compiler.schedule.language.steps import Schedule, methods_of
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
+from compiler_service.compiler.schedule.records import methods_of
 from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefinition
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -45,20 +45,21 @@ class Kernel:
     definition: KernelDefinition
     constant: tuple[bool, ...]
 
-    def default_schedule(self, target: Target, methods: Collection[str] = ()) -> Schedule:
+    def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
         """The schedule of the rules; ``methods`` that round more than plain sums may be used."""
         if isinstance(self.definition, AlgorithmDefinition):
-            return ()
+            return ChosenSchedule("algorithm", ())
         try:
-            return default_schedule(self.definition.output, self._constants, target, methods)
+            return chosen_schedule(self.definition.output, self._constants, target, methods)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 
-    def schedule_by(self, rule: Rule, target: Target) -> Schedule | None:
-        """The schedule of ``rule``; None where it does not apply."""
+    def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
+        """The schedule of one rule; None where it does not apply."""
         if isinstance(self.definition, AlgorithmDefinition):
             return None
-        return rule(KernelView.of(self.definition.output, self._constants), target)
+        found = row.rule(KernelView.of(self.definition.output, self._constants), target)
+        return None if found is None else ChosenSchedule(row.name, found)
 
     @property
     def _constants(self) -> frozenset[Tensor]:
@@ -100,10 +101,12 @@ class BuiltKernel:
     """A kernel with its schedule and its flat loop program.
 
     Attributes:
+        rule: the name of the rule that gave the schedule, or ``tuned``, or ``algorithm`` where it takes none.
         fault: why the schedule of the rules was not taken; empty where it was, as it should.
     """
 
     kernel: Kernel
+    rule: str
     schedule: Schedule
     function: Function
     fault: str = ""
@@ -136,50 +139,25 @@ def _slug(label: str) -> str:
     return letters[:40].strip("_")
 
 
-def build_kernels(
-    kernels: Iterable[Kernel], target: Target, tuned: ScheduleSource, methods: Collection[str] = ()
-) -> Iterable[BuiltKernel]:
-    """Schedule, lower and flatten each kernel, one after the other (a generator: code generation can start early).
-
-    Warns:
-        ScheduleFaultWarning: a schedule does not fit, and the kernel is compiled with a plain one.
-    """
-    for kernel in kernels:
-        try:
-            built = _built(kernel, _chosen(kernel, target, tuned, methods), target)
-        except Exception as error:  # whatever a rule or a step met
-            built = _plain(kernel, target, error)
-        yield built
+def schedules_for(
+    kernel: Kernel, target: Target, tuned: ScheduleSource, methods: Collection[str] = ()
+) -> Iterator[Callable[[], ChosenSchedule | None]]:
+    """Ways to come by a schedule of ``kernel``, the fastest first: the tuned one or that of the rules; then, for where that does
+    not fit, plain ones, the last of which fits every kernel. Each may find that it has none, or that a rule is broken."""
+    yield lambda: _tuned(kernel, tuned, methods) or kernel.chosen_schedule(target, methods)
+    for row in PLAIN_RULES:
+        yield partial(kernel.schedule_by, row, target)
 
 
-def _chosen(kernel: Kernel, target: Target, tuned: ScheduleSource, methods: Collection[str]) -> Schedule:
+def _tuned(kernel: Kernel, tuned: ScheduleSource, methods: Collection[str]) -> ChosenSchedule | None:
     schedule = tuned(kernel)
-    if schedule is None or not methods_of(schedule) <= set(methods):
-        return kernel.default_schedule(target, methods)
-    return schedule
+    return ChosenSchedule("tuned", schedule) if schedule is not None and methods_of(schedule) <= set(methods) else None
 
 
-def _built(kernel: Kernel, schedule: Schedule, target: Target, fault: str = "") -> BuiltKernel:
-    return BuiltKernel(kernel, schedule, loop_passes.run(kernel.lower(schedule, target)), fault)
-
-
-def _plain(kernel: Kernel, target: Target, error: Exception) -> BuiltKernel:
-    """``kernel`` after ``error``, which is raised again if the kernel is at fault itself."""
-    fault = f"{type(error).__name__}: {error}"
-    found = next(_fitting(kernel, target, fault), None)
-    if found is None:
-        raise error from None
+def warn_of_schedule(kernel: Kernel, fault: Exception) -> None:
+    """Warns ScheduleFaultWarning: the schedule of ``kernel`` does not fit."""
     names = ", ".join(kernel.definition.nodes)
     message = (
-        f"kernel {kernel.name} ({names}) is compiled with a plain schedule and will be slow; report the model: {error}"
+        f"kernel {kernel.name} ({names}) is compiled with a plain schedule and will be slow; report the model: {fault}"
     )
-    warnings.warn(message, ScheduleFaultWarning, stacklevel=2)
-    return found
-
-
-def _fitting(kernel: Kernel, target: Target, fault: str) -> Iterator[BuiltKernel]:
-    for rule in PLAIN_RULES:
-        with suppress(Exception):  # whatever the rule or a step met
-            schedule = kernel.schedule_by(rule, target)
-            if schedule is not None:
-                yield _built(kernel, schedule, target, fault)
+    warnings.warn(message, ScheduleFaultWarning, stacklevel=3)

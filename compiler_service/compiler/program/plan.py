@@ -15,7 +15,7 @@ from compiler_service.compiler.program.steps import ConstraintKey, StepBuilder
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.program.weights import Weights, prepared_size
 from compiler_service.compiler.schedule.language.packing import Preparation
-from compiler_service.compiler.schedule.language.steps import to_json
+from compiler_service.compiler.schedule.records import to_json
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.expr import Var, lift, not_equal, select

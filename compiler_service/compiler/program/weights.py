@@ -12,6 +12,7 @@ import numpy as np
 
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.tensor_expr.tensor import Tensor
+from shared_ir.expr.dim import static
 from shared_ir.graph.ir import Value
 from shared_ir.graph.literals import array_digest
 from shared_ir.plan.program import ALIGNMENT
@@ -93,4 +94,4 @@ def _without_denormals(array: np.ndarray) -> np.ndarray:
 def prepared_size(array: np.ndarray, argument: Tensor, preparation: Preparation) -> int:
     if preparation == Preparation():
         return array.size * array.itemsize
-    return math.prod(int(str(d)) for d in preparation.shape(argument.shape)) * preparation.itemsize(array.itemsize)
+    return math.prod(static(d) for d in preparation.shape(argument.shape)) * preparation.itemsize(array.itemsize)

@@ -25,7 +25,7 @@ from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, Var
-from shared_ir.expr.dim import dim_symbols, dims_text
+from shared_ir.expr.dim import dim_symbols, dims_text, static
 from shared_ir.expr.dim import evaluate as dim_value
 from shared_ir.graph.ir import CHECK_OP, DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, Node, Value
 from shared_ir.types import TensorType
@@ -134,7 +134,7 @@ class _Interpreter:
         output = Value(result.name, TensorType(result.dtype, tuple(self._dim(d) for d in result.shape)))
         definition = algorithm_kernel(Node(node.op, tuple(inputs), (output,), node.attributes))
         function = algorithm_function(node.op, "algorithm", definition.arguments, definition.output, 0, node.attributes)
-        array = np.zeros([int(str(d)) for d in output.shape], result.dtype.numpy)
+        array = np.zeros([static(d) for d in output.shape], result.dtype.numpy)
         run_loops(function, [*arrays, array])
         return array
 

@@ -7,14 +7,23 @@ they must be good untuned and for targets that cannot be measured.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
+from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.algorithms.attention.rule import attention_candidates, attention_schedule
+from compiler_service.compiler.schedule.algorithms.attention.step import Attend
 from compiler_service.compiler.schedule.algorithms.byte_dots.rule import byte_dot_candidates, byte_dot_schedule
+from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
 from compiler_service.compiler.schedule.algorithms.diagonals.rule import grouped_schedule
+from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals
 from compiler_service.compiler.schedule.algorithms.folded.rule import folded_schedule
+from compiler_service.compiler.schedule.algorithms.folded.step import Fold
 from compiler_service.compiler.schedule.algorithms.strassen.rule import strassen_schedule
+from compiler_service.compiler.schedule.algorithms.strassen.step import Strassen
 from compiler_service.compiler.schedule.algorithms.winograd.rule import winograd_schedule
-from compiler_service.compiler.schedule.language.steps import Parallel, Recompute, Schedule
+from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
+from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, NestStep
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import Parallel, Recompute
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
 from compiler_service.compiler.schedule.rules.column import column_schedule
 from compiler_service.compiler.schedule.rules.contraction.blocks import block_schedule
@@ -38,30 +47,52 @@ def empty_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (row_schedule(kernel, target) or inlined(kernel.state)) if any(extent == 0 for extent in extents) else None
 
 
-RULES: tuple[tuple[str, Rule], ...] = (
-    ("empty", empty_schedule),  # an extent of 0
-    ("attention", attention_schedule),  # product, softmax, product
-    ("blocks", block_schedule),  # sums of products that are scaled before they are added up: weights of 4 bits
-    ("grouped", grouped_schedule),  # convolutions of groups narrower than a vector
-    ("bytes", byte_dot_schedule),  # sums of products of bytes, where the target has an instruction for them
-    ("few columns", few_columns_schedule),  # sums of products with fewer results of a row than a vector has lanes
-    ("folded", folded_schedule),  # products of columns that fill no whole number of vectors
-    ("contraction", contraction_schedule),  # sum of products: matmul, convolution
-    (
-        "head",
-        head_schedule,
+@dataclass(frozen=True)
+class ChosenSchedule:
+    """A schedule and the name of the rule that gave it."""
+
+    rule: str
+    schedule: Schedule
+
+
+@dataclass(frozen=True)
+class RuleRow:
+    """A rule by the name that reports give it, and the step of its algorithm, where it has one of its own."""
+
+    name: str
+    rule: Rule
+    step: type[AlgorithmStep] | type[NestStep] | None = None
+
+
+RULES: tuple[RuleRow, ...] = (
+    RuleRow("empty", empty_schedule),  # an extent of 0
+    RuleRow("attention", attention_schedule, Attend),  # product, softmax, product
+    RuleRow("blocks", block_schedule),  # sums of products that are scaled before they are added up: weights of 4 bits
+    RuleRow("grouped", grouped_schedule, Diagonals),  # convolutions of groups narrower than a vector
+    RuleRow(
+        "bytes", byte_dot_schedule, DotBytes
+    ),  # sums of products of bytes, where the target has an instruction for them
+    RuleRow(
+        "few columns", few_columns_schedule
+    ),  # sums of products with fewer results of a row than a vector has lanes
+    RuleRow("folded", folded_schedule, Fold),  # products of columns that fill no whole number of vectors
+    RuleRow("contraction", contraction_schedule),  # sum of products: matmul, convolution
+    RuleRow(
+        "head", head_schedule
     ),  # sums across contiguous axes, which others then go along: the mean of all pixels, normalised
-    ("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
-    ("column", column_schedule),  # reductions across contiguous axes: instance normalisation in channels-last layout
-    ("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation
-    ("reused", reused_schedule),  # no reduction left, but parts that many elements share: interpolation
-    ("elementwise", elementwise_schedule),  # no reduction left
+    RuleRow("window", window_schedule),  # reductions with a contiguous spatial axis: pooling, depthwise, global pooling
+    RuleRow(
+        "column", column_schedule
+    ),  # reductions across contiguous axes: instance normalisation in channels-last layout
+    RuleRow("row", row_schedule),  # reductions along contiguous axes: softmax, normalisation
+    RuleRow("reused", reused_schedule),  # no reduction left, but parts that many elements share: interpolation
+    RuleRow("elementwise", elementwise_schedule),  # no reduction left
 )
 
 
-METHODS: tuple[tuple[str, Rule], ...] = (
-    ("winograd", winograd_schedule),  # convolutions by minimal filtering
-    ("strassen", strassen_schedule),  # products by seven products of half the size
+METHODS: tuple[RuleRow, ...] = (
+    RuleRow("winograd", winograd_schedule, Winograd),  # convolutions by minimal filtering
+    RuleRow("strassen", strassen_schedule, Strassen),  # products by seven products of half the size
 )
 """Rules that come before the others where they are asked for: their rounding errors are larger than those of plain sums."""
 
@@ -69,16 +100,24 @@ METHODS: tuple[tuple[str, Rule], ...] = (
 def default_schedule(
     output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
 ) -> Schedule:
+    """The schedule of :func:`chosen_schedule`."""
+    return chosen_schedule(output, constants, target, methods).schedule
+
+
+def chosen_schedule(
+    output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
+) -> ChosenSchedule:
     """The schedule of the first rule that applies; ``methods`` names those of :data:`METHODS` that may.
 
     Raises:
         IngotError: COMPILER_FAULT, no rule applies (the row rule takes every kernel with a reduction).
     """
     kernel = KernelView.of(output, constants)
-    for _, rule in (*(m for m in METHODS if m[0] in methods and empty_schedule(kernel, target) is None), *RULES):
-        schedule = rule(kernel, target)
+    asked = [row for row in METHODS if row.name in methods] if empty_schedule(kernel, target) is None else []
+    for row in (*asked, *RULES):
+        schedule = row.rule(kernel, target)
         if schedule is not None:
-            return schedule
+            return ChosenSchedule(row.name, schedule)
     raise IngotError(ErrorCode.COMPILER_FAULT, "no schedule rule applies", tensor=output.name)
 
 
@@ -91,7 +130,7 @@ def each_by_itself(kernel: KernelView, target: Target) -> Schedule:
     return (*steps, Recompute(), *((Parallel(output.name, tasks),) if tasks else ()))
 
 
-PLAIN_RULES: tuple[Rule, ...] = (row_schedule, each_by_itself)
+PLAIN_RULES: tuple[RuleRow, ...] = (RuleRow("plain row", row_schedule), RuleRow("each by itself", each_by_itself))
 """What a kernel is compiled with where the schedule of its rule does not fit it. The last fits every kernel."""
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from compiler_service.compiler.schedule.language.steps import Schedule, from_json, to_json
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.records import from_json, to_json
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.steps import Schedule
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from shared_ir.errors import IngotError
 
 

@@ -12,7 +12,7 @@ from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.program.kernels import Kernel
 from compiler_service.compiler.progress import Progress
 from compiler_service.compiler.schedule.default import candidate_schedules
-from compiler_service.compiler.schedule.language.steps import Schedule
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.records import Record, kernel_digest
 from compiler_service.compiler.tune.search import Timing, search

@@ -12,6 +12,7 @@ from onnx import helper
 import ingot
 from compiler_service.compiler.program import kernels
 from compiler_service.compiler.program.kernels import ScheduleFaultWarning
+from compiler_service.compiler.schedule.default import ChosenSchedule
 from compiler_service.compiler.schedule.language.steps import Split
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -26,29 +27,34 @@ def model() -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
 
 
-def misfit(*_: object, **__: object) -> tuple[Split, ...]:
-    return (Split("no such stage", "m", 4),)
+def misfit(*_: object, **__: object) -> ChosenSchedule:
+    return ChosenSchedule("misfit", (Split("no such stage", "m", 4),))
 
 
-def broken(*_: object, **__: object) -> tuple[Split, ...]:
+def broken(*_: object, **__: object) -> ChosenSchedule:
     raise KeyError("a rule is broken")
 
 
 def test_a_schedule_that_fits_is_no_fault() -> None:
-    assert ingot.compile(model()).report["faults"] == []
+    report = ingot.compile(model()).report
+    assert report["faults"] == []
+    (rule,) = report["rules"].values()
+    assert rule == "few columns"
+    assert set(report["codegen"]) == {"schedule", "lower", "loop passes", "emit"}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("rules", [misfit, broken])
 def test_a_schedule_that_does_not_fit_costs_speed_alone(
-    rules: Callable[..., tuple[Split, ...]], monkeypatch: pytest.MonkeyPatch
+    rules: Callable[..., ChosenSchedule], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(kernels, "default_schedule", rules)
+    monkeypatch.setattr(kernels, "chosen_schedule", rules)
     with pytest.warns(ScheduleFaultWarning, match=r"\(product, y\) is compiled with a plain schedule"):
         artifact = ingot.compile(model())
     (fault,) = artifact.report["faults"]
     assert tuple(fault["nodes"]) == ("product", "y")
     assert fault["reason"]
+    assert list(artifact.report["rules"].values()) == ["plain row"]
     x = np.arange(12, dtype=np.float32).reshape(4, 3) - 5
     expected = np.maximum(x @ np.arange(6, dtype=np.float32).reshape(3, 2), 0)
     np.testing.assert_allclose(ingot.load(artifact).run({"x": x})["y"], expected)

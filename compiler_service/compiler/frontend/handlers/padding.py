@@ -19,7 +19,7 @@ from compiler_service.compiler.frontend.requirements.normalising import Elements
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
 from shared_ir.dtype import DType
 from shared_ir.expr import lift
-from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.graph.ir import Value
 
 _BIAS = 1 << 32
@@ -33,7 +33,7 @@ def pad(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None
         widths = _spread(nodes, rank, nodes.vector(pads), nodes.vector(axes))
         known: Elements = (None,) * (2 * rank)
     else:
-        own = range(rank) if chosen is None else [int(str(a)) % rank for a in chosen]
+        own = range(rank) if chosen is None else [static(a) % rank for a in chosen if a is not None]
         widths, known = _ordered(nodes, rank, pads, own)
     return [_padded(nodes, x, widths, known, fill)]
 
@@ -68,7 +68,7 @@ def _ordered(nodes: Nodes, rank: int, pads: Value, own: Sequence[int]) -> tuple[
 
 def _spread(nodes: Nodes, rank: int, pads: Value, axes: Value) -> Value:
     """The same where only the run knows ``axes``."""
-    zero, one, half = nodes.integers(0), nodes.integers(1), int(str(axes.shape[0]))
+    zero, one, half = nodes.integers(0), nodes.integers(1), static(axes.shape[0])
     counted = nodes.node("Add", axes, nodes.integers(rank))
     axes = nodes.node("Where", nodes.node("Less", axes, zero), counted, axes)
     column = nodes.node("Unsqueeze", nodes.integers(*range(rank)), one)

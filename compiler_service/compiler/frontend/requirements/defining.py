@@ -26,7 +26,7 @@ from compiler_service.compiler.tensor_expr.refusal import UnknownValueError, unk
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
-from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.graph.ir import DEFINE_OP, Attribute, Node, Value
 from shared_ir.types import TensorType
 
@@ -224,7 +224,7 @@ class Definer:
             return False
         if operand.dtype not in _INTEGERS and not operand.dtype.is_float:
             return False
-        return prod(int(str(d)) for d in operand.shape) <= MOST_DEFINED
+        return prod(static(d) for d in operand.shape) <= MOST_DEFINED
 
     def operand(self, inputs: Sequence[Value | None], index: int, attributes: Mapping[str, Attribute]) -> Value:
         """What to read in place of operand ``index``."""

@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from compiler_service.compiler.tensor_expr.refusal import unknown_value
-from shared_ir.expr.dim import Dim, as_dim, product
+from shared_ir.expr.dim import Dim, as_dim, product, static
 from shared_ir.graph.ir import Attribute, Value
 
 Elements: TypeAlias = tuple[Dim | None, ...]
@@ -81,13 +81,17 @@ def slice_bounds(operand: Operand) -> Result:
     strides = () if steps is None else nodes.elements(steps)
     if strides is None or not all(isinstance(s, int) and s > 0 for s in strides):
         raise unknown_value("starts, ends", bounds.name)  # going backwards they may be less than 0
-    chosen = range(len(known)) if axes is None else [int(str(a)) for a in nodes.elements(axes) or ()]
+    chosen = range(len(known)) if axes is None else _numbers(nodes.elements(axes) or ())
     extents = nodes.dims([x.shape[a % x.type.rank] for a in chosen])
     negative = nodes.node("Less", bounds, nodes.integers(0))
     bounds = nodes.node("Where", negative, nodes.node("Add", bounds, extents), bounds)
     bounds = nodes.node("Min", nodes.node("Max", bounds, nodes.integers(0)), extents)
     kept = tuple(None if k is None or not isinstance(k, int) or k < 0 else as_dim(k) for k in known)
     return bounds, kept
+
+
+def _numbers(elements: Elements) -> list[int]:
+    return [static(e) for e in elements if e is not None]
 
 
 def axes_from_start(operand: Operand) -> Result:

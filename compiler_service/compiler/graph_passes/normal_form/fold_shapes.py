@@ -25,6 +25,7 @@ from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
+from shared_ir.expr.dim import static
 from shared_ir.graph.ir import DEFINE_OP, Graph, Node, Value, fresh_names
 from shared_ir.types import TensorType
 
@@ -50,7 +51,7 @@ def _empty(graph: Graph) -> Known:
     """What has no elements, whatever it is computed from: sums over it are known, as the importer knows them."""
     results = (v for node in graph.nodes if not node.subgraphs for v in node.results)
     empty = (v for v in results if 0 in v.shape and v.type.is_static and v.dtype in FOLLOWED)
-    return {v: np.empty([int(str(d)) for d in v.shape], object) for v in empty}
+    return {v: np.empty([static(d) for d in v.shape], object) for v in empty}
 
 
 def _replace(graph: Graph, known: Known, fresh: Callable[[str], str]) -> Graph:

@@ -13,6 +13,7 @@ from compiler_service.compiler.loop_ir.passes.skip import skip
 from compiler_service.compiler.loop_ir.passes.start import start
 from compiler_service.compiler.loop_ir.passes.unroll import unroll
 from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
+from compiler_service.compiler.loop_ir.verify import verify
 
 LoopPass = Callable[[Function], Function]
 Listener = Callable[[str, Function], None]
@@ -30,14 +31,18 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
 )
 
 
-def run(function: Function, listener: Listener | None = None) -> Function:
-    """Every pass in order.
+def run(function: Function, listener: Listener | None = None, *, verifies: bool = False) -> Function:
+    """Every pass in order; with ``verifies``, what comes in and what goes out is checked.
 
     Raises:
-        IngotError: COMPILER_FAULT, the program has no flat vector form.
+        IngotError: COMPILER_FAULT, the program has no flat vector form, or is not well formed.
     """
+    if verifies:
+        verify(function)
     for name, loop_pass in LOOP_PASSES:
         function = loop_pass(function)
         if listener is not None:
             listener(name, function)
+    if verifies:
+        verify(function, flat=True)
     return function

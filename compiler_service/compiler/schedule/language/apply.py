@@ -11,9 +11,11 @@ from functools import reduce
 from typing import TypeAlias
 
 from compiler_service.compiler.loop_ir.ir import Scope
+from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, NestStep
 from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.recomputing import recomputed
-from compiler_service.compiler.schedule.language.replacing import replaced, stage_of_tensor
+from compiler_service.compiler.schedule.language.replacing import stage_of_tensor
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import (
     Ahead,
     Further,
@@ -27,7 +29,6 @@ from compiler_service.compiler.schedule.language.state import (
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     Alias,
-    Attend,
     CacheRead,
     CacheWrite,
     ComputeAt,
@@ -41,11 +42,9 @@ from compiler_service.compiler.schedule.language.steps import (
     Prefetch,
     Recompute,
     Reorder,
-    Schedule,
     SkipPadding,
     Split,
     Stagger,
-    Step,
     Unroll,
     Vectorize,
 )
@@ -108,15 +107,15 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return _cache_write(state, state.stage(step.stage))
         case SkipPadding():
             return _skip_padding(state, step)
-        case Attend():
-            return replace(state, attend=step)
+        case NestStep():
+            return state  # what it does, it does when the kernel is lowered
         case Alias():
             return _alias(state, state.stage(step.stage))
         case CacheRead() | Pack() | Prefetch() | FetchNext():
             argument = _placeholder(placeholders, step.tensor)
             return _apply_to_argument(state, step, state.transformed.get(argument, argument))
-        case _:
-            return replaced(state, state.stage(step.stage), step, _placeholder(placeholders, step.weight))
+        case AlgorithmStep():
+            return step.replaced(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
 
 
 def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> Stage:

@@ -1,67 +1,17 @@
-"""Constant arguments, made ready at compile time: the other side of the steps ``winograd`` and ``pack``."""
+"""Constant arguments, made ready at compile time: the other side of the steps of algorithms and of ``pack``."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from math import prod
-from typing import TypeAlias
 
 import numpy as np
 
-from compiler_service.compiler.schedule.algorithms.byte_dots.stages import WORD, Words
-from compiler_service.compiler.schedule.algorithms.diagonals.stages import Turned
-from compiler_service.compiler.schedule.algorithms.folded.stages import Laid
-from compiler_service.compiler.schedule.algorithms.strassen.stages import QuarterSums
-from compiler_service.compiler.schedule.algorithms.winograd.filtering import filtering
-from compiler_service.compiler.schedule.language.steps import (
-    Diagonals,
-    DotBytes,
-    Fold,
-    Pack,
-    Schedule,
-    Strassen,
-    Winograd,
-    WithWeights,
-)
+from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep, Transform
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import Pack
 from compiler_service.compiler.tensor_expr.tensor import Tensor
-from shared_ir.expr import ceil_div, lift
-from shared_ir.expr.dim import Dim, as_dim
-
-
-@dataclass(frozen=True)
-class LinearTransform:
-    """``matrix`` applied along each of ``axes``, which come first in the result; the others follow in the order ``kept``, those
-    after the first of them as one axis.
-
-    With G of shape [n, r]: ``U[p, q, oc, c] = sum over a, b of G[p, a] * G[q, b] * w[oc, c, a, b]`` for axes (2, 3). Rows of
-    several ``parts`` of one axis become an axis of their own: ``U[p, s, oc, c]``.
-    """
-
-    axes: tuple[int, ...]
-    kept: tuple[int, ...]
-    matrix: tuple[tuple[float, ...], ...]
-    parts: int = 1
-
-    def shape(self, shape: tuple[Dim, ...]) -> tuple[Dim, ...]:
-        first, *merged = (lift(shape[a]) for a in self.kept)
-        return (*self._points(), as_dim(first), as_dim(prod(merged, start=lift(1))))
-
-    def _points(self) -> tuple[int, ...]:
-        rows = len(self.matrix)
-        return (rows,) * len(self.axes) if self.parts == 1 else (rows // self.parts, self.parts)
-
-    def apply(self, array: np.ndarray) -> np.ndarray:
-        """The transformed array, computed in float64 and rounded once to the dtype of ``array``."""
-        matrix = np.array(self.matrix, np.float64)
-        result = array.astype(np.float64).transpose(*self.axes, *self.kept)
-        for axis in range(len(self.axes)):
-            result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis)), 0, axis)
-        return np.ascontiguousarray(result.astype(array.dtype)).reshape(
-            *self._points(), result.shape[len(self.axes)], -1
-        )
-
-
-Transform: TypeAlias = LinearTransform | Turned | Words | Laid | QuarterSums
+from shared_ir.expr import ceil_div
+from shared_ir.expr.dim import Dim, as_dim, static
 
 
 @dataclass(frozen=True)
@@ -79,13 +29,13 @@ class Preparation:
 
     def itemsize(self, itemsize: int) -> int:
         """Bytes of an element as the kernel reads it, of elements of ``itemsize`` bytes."""
-        return itemsize * WORD if isinstance(self.transform, Words) else itemsize
+        return itemsize if self.transform is None else self.transform.itemsize(itemsize)
 
     def apply(self, array: np.ndarray, tensor: Tensor) -> np.ndarray:
         """``array`` (any shape with the elements of ``tensor``) as the kernel reads it."""
         if self.transform is None and self.order is None:
             return array
-        array = array.reshape(tuple(int(str(d)) for d in tensor.shape))
+        array = array.reshape(tuple(map(static, tensor.shape)))
         if self.transform is not None:
             array = self.transform.apply(array)
         return array if self.order is None else _packed(array, self.order)
@@ -93,33 +43,10 @@ class Preparation:
 
 def preparation_of(schedule: Schedule, name: str, tensor: Tensor) -> Preparation:
     """What ``schedule`` does to the argument ``tensor``, called ``name`` in its steps."""
-    algorithm = next((s for s in schedule if isinstance(s, WithWeights) and s.weight == name), None)
+    algorithm = next((s for s in schedule if isinstance(s, AlgorithmStep) and s.weight == name), None)
     pack = next((s for s in schedule if isinstance(s, Pack) and s.tensor == name), None)
-    return Preparation(
-        None if algorithm is None else weight_transform(algorithm, tensor), None if pack is None else pack.order
-    )
-
-
-def weight_transform(step: WithWeights, weight: Tensor) -> Transform | None:
-    """The transform of the weights ``[oc, c, kh, kw]``, or of a matrix, by ``step``; None where the kernel does it."""
-    if isinstance(step, Winograd) and step.chunk:
-        return None
-    if isinstance(step, DotBytes):
-        return Words(step.axis)
-    if isinstance(step, Fold):
-        return Laid(step.parts, step.columns)
-    if isinstance(step, Strassen):
-        return QuarterSums(step.columns, step.block)
-    if isinstance(step, Diagonals):
-        group = weight.shape[1]
-        assert isinstance(group, int)
-        return Turned(group)
-    *kept, kh, kw = step.axes
-    window = tuple(axis for axis in (kh, kw) if axis >= 0)
-    kernel = weight.shape[window[0]]
-    assert isinstance(kernel, int)
-    f = filtering(step.tile, kernel, step.stride)
-    return LinearTransform(window, tuple(kept), tuple(tuple(float(x) for x in row) for row in f.weight), f.parts)
+    transform = None if algorithm is None else algorithm.transform(tensor)
+    return Preparation(transform, None if pack is None else pack.order)
 
 
 def packed_shape(tensor: Tensor, pack: Pack) -> tuple[Dim, ...]:

@@ -7,14 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.loop_ir.ir import Scope
-from compiler_service.compiler.schedule.algorithms.byte_dots.stages import ByteProduct, match_byte_product
-from compiler_service.compiler.schedule.algorithms.diagonals.stages import GroupedConvolution, match_groups
-from compiler_service.compiler.schedule.algorithms.folded.stages import Product, match_product
-from compiler_service.compiler.schedule.algorithms.winograd.convolution import Convolution, match_convolution
-from compiler_service.compiler.schedule.language.steps import (
-    Attend,
-    Pack,
-)
+from compiler_service.compiler.schedule.language.steps import Pack
 from compiler_service.compiler.tensor_expr.strides import Strides
 from compiler_service.compiler.tensor_expr.tensor import (
     Compute,
@@ -135,7 +128,6 @@ class State:
         prefetches: what the loop of a stage asks memory for, by the names of both.
         skips: padded stages, with the axis of each, whose padding the loop of a stage leaves out, by the names of both.
         transformed: arguments that another tensor takes the place of: computed from them at compile time, or the same memory.
-        attend: how the stages are computed together, where they are attention (see the step of this name).
         strides: where the elements of the output lie (see :mod:`strides`).
     """
 
@@ -144,7 +136,6 @@ class State:
     prefetches: Mapping[tuple[str, str], tuple[Ahead | Further, ...]]
     transformed: Mapping[Tensor, Tensor]
     skips: Mapping[tuple[str, str], tuple[tuple[str, str], ...]] = field(default_factory=dict)
-    attend: Attend | None = None
     strides: Strides | None = None
 
     @property
@@ -187,32 +178,3 @@ def stage_names(output: Tensor) -> dict[Tensor, str]:
         used.add(name)
         names[tensor] = name
     return names
-
-
-def convolution_of(stage: Stage) -> Convolution | None:
-    """``stage`` as a convolution that Winograd's filtering applies to, or None."""
-    return next((c for pair in _factors(stage) if (c := match_convolution(stage.tensor, *pair)) is not None), None)
-
-
-def grouped_convolution_of(stage: Stage) -> GroupedConvolution | None:
-    """``stage`` as a convolution of groups that have as many outputs as channels, or None."""
-    return next((c for pair in _factors(stage) if (c := match_groups(stage.tensor, *pair)) is not None), None)
-
-
-def byte_product_of(stage: Stage) -> ByteProduct | None:
-    """``stage`` as a sum of products of bytes, or None."""
-    return match_byte_product(stage.tensor, stage.body)
-
-
-def product_of(stage: Stage) -> Product | None:
-    """``stage`` as the product of rows with a matrix, or None."""
-    return next((p for pair in _factors(stage) if (p := match_product(stage.tensor, *pair)) is not None), None)
-
-
-def _factors(stage: Stage) -> tuple[tuple[Load, Load], ...]:
-    """The loads that ``stage`` multiplies, in both orders."""
-    factors = stage.body.children() if isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL else ()
-    if len(factors) != 2 or not all(isinstance(f, Load) for f in factors):
-        return ()
-    first, second = (f for f in factors if isinstance(f, Load))
-    return (first, second), (second, first)

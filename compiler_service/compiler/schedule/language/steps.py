@@ -7,10 +7,10 @@ reduction axes last.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields
-from typing import Any, TypeAlias
-
-from shared_ir.errors import ErrorCode, IngotError
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import TypeAlias
 
 ROOT = ""
 """In place of a loop: outside of all loops of the consumer, inside the task."""
@@ -224,108 +224,7 @@ class SkipPadding:
     axis: str
 
 
-@dataclass(frozen=True, slots=True)
-class Winograd:
-    """Compute the convolution ``stage`` by minimal filtering in tiles of ``tile`` x ``tile`` outputs.
-
-    before: ``stage[oh, ow, oc] = sum data[plane.., oh * stride + kh, ow * stride + kw, c] * weight[..]``
-    after:  the stages of :class:`WinogradStages`; the constant ``weight``, whose axes
-            oc, t.., c, kh, kw are at the positions ``axes``, is transformed at compile time to ``[p, q, oc, t.. c]``, which a
-            later ``Pack`` of it lays out. Where ``chunk`` is not 0, the kernel transforms it on the way, and sums so many
-            channels at a time. A window along one axis has -1 in place of its other axis; its tiles are ``tile`` outputs long.
-    """
-
-    stage: str
-    weight: str
-    axes: tuple[int, ...]
-    tile: int
-    chunk: int = 0
-    stride: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Attend:
-    """Compute the attention that ends in the product ``stage`` a block of keys at a time, with a running maximum.
-
-    before: ``M = max of s; L = sum of exp(s - M); T = sum of exp(s - M) / L * v``
-    after:  per block: ``M' = max(M, max of s); L = L * exp(M - M') + sum of exp(s - M')``, T likewise; in the end ``T / L``
-            (online softmax, Milakov and Gimelshein 2018; tiled as in FlashAttention, Dao et al. 2022)
-
-    ``rows`` queries by ``keys`` keys are a block. ``scores`` and ``values`` are the register tiles of the two products: rows,
-    vectors. A task does ``units`` times a block of rows of one head.
-    """
-
-    stage: str
-    rows: int
-    keys: int
-    scores: tuple[int, int]
-    values: tuple[int, int]
-    units: int = 1
-
-
-@dataclass(frozen=True, slots=True)
-class Diagonals:
-    """Compute the grouped convolution ``stage`` by the diagonals of its groups' matrices.
-
-    before: ``stage[.., oc] = sum data[.., oc // g * g + ic] * weight[oc, ic, ..]``
-    after:  the stages of :class:`DiagonalStages`; the constant ``weight`` is turned at
-            compile time to ``[r, i, ..]``, which a later ``Pack`` of it lays out.
-    """
-
-    stage: str
-    weight: str
-
-
-@dataclass(frozen=True, slots=True)
-class DotBytes:
-    """Compute ``stage``, a sum of products of bytes, by dot products of four bytes.
-
-    before: ``stage[.., n] = sum over k of cast(data[.., k]) * cast(weight[.., k, n])``
-    after:  ``stage[.., n] = sum over w of dot4(data.words[.., w], weight.words[.., w, n])``, see
-            :mod:`stages`; data that is padded on the way is padded in words, and the constant
-            ``weight``, whose index ``axis`` is k, is put together at compile time, for a later ``Pack`` to lay out.
-    """
-
-    stage: str
-    weight: str
-    axis: int
-
-
-@dataclass(frozen=True, slots=True)
-class Fold:
-    """Compute the product ``stage`` with ``parts`` steps of its sums side by side.
-
-    before: ``stage[.., n] = sum over k of data[.., k] * weight``
-    after:  the stages of :class:`FoldedStages`; the constant ``weight`` is laid out at compile
-            time as ``[k // parts, n * parts + k % parts]``; its axis ``columns`` is ``n``. ``parts`` divides the extent of ``k``.
-    """
-
-    stage: str
-    weight: str
-    parts: int
-    columns: int
-
-
-@dataclass(frozen=True, slots=True)
-class Strassen:
-    """Compute the product ``stage`` by seven products of half as many rows, columns and steps.
-
-    before: ``stage[.., m, n] = sum over k of data[.., m, k] * weight``
-    after:  the stages of :class:`StrassenStages`; of the constant ``weight``, whose axis
-            ``columns`` is ``n``, sums of quarters ``[p, n, k]`` are formed at compile time, which a later ``Pack`` of it lays out.
-            Twice ``block`` divides the number of columns.
-    """
-
-    stage: str
-    weight: str
-    columns: int
-    block: int
-
-
-WithWeights: TypeAlias = Winograd | Diagonals | DotBytes | Fold | Strassen
-"""Steps that put stages in the place of a sum, and transform its constant ``weight`` for them."""
-
-Step: TypeAlias = (
+PlainStep: TypeAlias = (
     Split
     | Reorder
     | Unroll
@@ -345,75 +244,30 @@ Step: TypeAlias = (
     | Prefetch
     | FetchNext
     | SkipPadding
-    | Attend
-    | WithWeights
 )
-Schedule: TypeAlias = tuple[Step, ...]
+"""Steps that name no algorithm."""
 
-_STEPS: dict[str, type[Any]] = {
-    "split": Split,
-    "reorder": Reorder,
-    "unroll": Unroll,
-    "guard": Guard,
-    "vectorize": Vectorize,
-    "overlap": Overlap,
-    "peel": Peel,
-    "parallel": Parallel,
-    "compute_inline": Inline,
-    "compute_at": ComputeAt,
-    "recompute": Recompute,
-    "stagger": Stagger,
-    "cache_write": CacheWrite,
-    "cache_read": CacheRead,
-    "alias": Alias,
-    "pack": Pack,
-    "prefetch": Prefetch,
-    "fetch_next": FetchNext,
-    "skip_padding": SkipPadding,
-    "winograd": Winograd,
-    "attend": Attend,
-    "diagonals": Diagonals,
-    "dot_bytes": DotBytes,
-    "fold": Fold,
-    "strassen": Strassen,
-}
-_NAMES = {cls: name for name, cls in _STEPS.items()}
-
-
-def to_json(schedule: Schedule) -> list[dict[str, Any]]:
-    """JSON form of a schedule: one object a step, ``step`` first."""
-    return [{"step": _NAMES[type(s)], **asdict(s)} for s in schedule]
-
-
-def from_json(data: list[dict[str, Any]]) -> Schedule:
-    """The inverse of :func:`to_json`.
-
-    Raises:
-        IngotError: INVALID_ARGUMENT, an unknown step or a missing or unknown argument.
-    """
-    return tuple(_step(entry) for entry in data)
-
-
-def _step(entry: dict[str, Any]) -> Step:
-    arguments = {k: _tuples(v) for k, v in entry.items() if k != "step"}
-    cls = _STEPS.get(str(entry.get("step")))
-    if cls is None or not set(arguments) <= {f.name for f in fields(cls)}:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "not a schedule step", received=str(entry), expected=", ".join(_STEPS)
-        )
-    step: Step = cls(**arguments)
-    return step
-
-
-def _tuples(value: Any) -> Any:
-    return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value
-
-
-def methods_of(schedule: Schedule) -> frozenset[str]:
-    """Names of the steps of ``schedule`` whose results differ from plain sums by more than the rounding errors of these."""
-    return frozenset(_NAMES[type(s)] for s in schedule if isinstance(s, Winograd | Strassen))
-
-
-def to_text(schedule: Schedule) -> str:
-    """One step a line, as DEBUG=3 prints them."""
-    return "\n".join(f"{_NAMES[type(s)]}({', '.join(repr(getattr(s, f.name)) for f in fields(s))})" for s in schedule)
+PLAIN_STEPS: Mapping[str, type[PlainStep]] = MappingProxyType(
+    {
+        "split": Split,
+        "reorder": Reorder,
+        "unroll": Unroll,
+        "guard": Guard,
+        "vectorize": Vectorize,
+        "overlap": Overlap,
+        "peel": Peel,
+        "parallel": Parallel,
+        "compute_inline": Inline,
+        "compute_at": ComputeAt,
+        "recompute": Recompute,
+        "stagger": Stagger,
+        "cache_write": CacheWrite,
+        "cache_read": CacheRead,
+        "alias": Alias,
+        "pack": Pack,
+        "prefetch": Prefetch,
+        "fetch_next": FetchNext,
+        "skip_padding": SkipPadding,
+    }
+)
+"""By their names in JSON and in text."""

@@ -25,12 +25,9 @@ from compiler_service.compiler.loop_ir.ir import (
     Statement,
     Store,
 )
-from compiler_service.compiler.schedule.algorithms.attention.match import match_attention
-from compiler_service.compiler.schedule.algorithms.attention.nest import attention_function
-from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.interior import interior, padded_part
 from compiler_service.compiler.schedule.language.state import Ahead, Further, Loop, LoopKind, Stage, State
-from compiler_service.compiler.schedule.language.steps import ROOT, Schedule
+from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.pieces import (
     Piece,
@@ -46,7 +43,6 @@ from compiler_service.compiler.schedule.lowering.stagger import Turn, lags, stag
 from compiler_service.compiler.schedule.lowering.statements import block, guard
 from compiler_service.compiler.schedule.lowering.values import Local, Locals, Values, memory_order
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, identity_of
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import BinaryOp, Const, Expr, Var, binary, cast, lift, logical_and, select
 from shared_ir.expr import ceil_div as expr_ceil_div
 from shared_ir.expr.dim import Dim, as_dim, product
@@ -73,29 +69,9 @@ Leaf = Callable[[Ranges, Locals], Statement]
 Part = Callable[[Ranges], Statement]
 
 
-def lower(
-    name: str,
-    output: Tensor,
-    arguments: Sequence[Tensor],
-    symbols: Sequence[str],
-    schedule: Schedule,
-    target: Target,
-) -> Function:
-    """The loop program that computes ``output`` from ``arguments`` (in this order, then the output) and ``symbols``.
+class Lowering:
+    """The nest of one kernel; see :func:`lower`."""
 
-    Raises:
-        IngotError: INVALID_ARGUMENT when the schedule does not fit, COMPILER_FAULT when a local buffer has no constant size.
-    """
-    state = apply_schedule(output, schedule)
-    if state.attend is not None:
-        attention = match_attention(state)
-        if attention is None or attention.mixed.name != state.attend.stage:
-            raise IngotError(ErrorCode.INVALID_ARGUMENT, "schedule: not attention", received=state.attend.stage)
-        return attention_function(name, attention, state.attend, state, arguments, symbols, target)
-    return _Lowering(state, arguments, target).function(name, symbols)
-
-
-class _Lowering:
     def __init__(self, state: State, arguments: Sequence[Tensor], target: Target) -> None:
         self._state = state
         self._target = target

@@ -6,8 +6,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.apply import apply_schedule
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import Stage, State
-from compiler_service.compiler.schedule.language.steps import CacheWrite, Inline, Schedule
+from compiler_service.compiler.schedule.language.steps import CacheWrite, Inline
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, substitute, variables, walk
 from shared_ir.expr.dim import Dim

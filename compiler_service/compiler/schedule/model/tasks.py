@@ -9,8 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage
-from compiler_service.compiler.schedule.language.steps import Schedule, Split, Step
+from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Scalar, Select, Unary, UnaryOp, Var, variables
 from shared_ir.expr.dim import Dim

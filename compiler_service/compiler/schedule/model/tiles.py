@@ -4,16 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage
-from compiler_service.compiler.schedule.language.steps import (
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    Step,
-    Unroll,
-    Vectorize,
-)
+from compiler_service.compiler.schedule.language.steps import Parallel, Reorder, Split, Unroll, Vectorize
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target

@@ -9,17 +9,9 @@ from __future__ import annotations
 
 import math
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
-from compiler_service.compiler.schedule.language.steps import (
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    Step,
-    Unroll,
-    Vectorize,
-)
+from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
     accumulated,

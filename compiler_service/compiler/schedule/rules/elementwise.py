@@ -9,17 +9,9 @@ from __future__ import annotations
 
 import math
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage
-from compiler_service.compiler.schedule.language.steps import (
-    Overlap,
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    Step,
-    Unroll,
-    Vectorize,
-)
+from compiler_service.compiler.schedule.language.steps import Overlap, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import KernelView, inlined, is_free, lane_axis, reductions
 from compiler_service.compiler.schedule.model.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
 from compiler_service.compiler.schedule.model.tiles import SIDES, lanes, vector_loops

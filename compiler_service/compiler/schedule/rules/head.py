@@ -6,8 +6,9 @@ and the output then read.
 
 from __future__ import annotations
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
-from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder, Schedule, Step
+from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
     accumulated,

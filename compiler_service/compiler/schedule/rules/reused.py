@@ -10,8 +10,9 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
-from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder, Schedule, Step
+from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
     depends,

@@ -11,6 +11,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
@@ -19,10 +20,8 @@ from compiler_service.compiler.schedule.language.steps import (
     FetchNext,
     Parallel,
     Reorder,
-    Schedule,
     Split,
     Stagger,
-    Step,
 )
 from compiler_service.compiler.schedule.lowering.stagger import lags, sweeps
 from compiler_service.compiler.schedule.model.analysis import (
@@ -119,7 +118,7 @@ def _rows_of_a_turn(state: State, target: Target) -> int:
     """How many rows are in each stage at a time where rows take turns in them: all that are read and written meanwhile stay in the
     first-level cache. 0: too long a row, or nothing to wait for."""
     lengths, stages = _row_lengths(state), tuple(state.stages.values())
-    if lengths is None or len(lengths) < 2:
+    if lengths is None or len(lengths) < 2 or 0 in lengths.values():
         return 0
     row = max(length * state.stage(name).tensor.dtype.itemsize for name, length in lengths.items())
     behind = lags(state, stages)

@@ -16,6 +16,7 @@ import math
 from dataclasses import dataclass
 from functools import cached_property
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
 from compiler_service.compiler.schedule.language.steps import (
     ComputeAt,
@@ -24,9 +25,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Parallel,
     Peel,
     Reorder,
-    Schedule,
     Split,
-    Step,
     Unroll,
     Vectorize,
 )

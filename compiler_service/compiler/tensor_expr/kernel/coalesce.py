@@ -27,7 +27,7 @@ from compiler_service.compiler.tensor_expr.tensor import (
     topological,
 )
 from shared_ir.expr import Expr, Var, lift, substitute, transform, variables
-from shared_ir.expr.dim import Dim, product
+from shared_ir.expr.dim import Dim, product, static
 from shared_ir.expr.simplify import simplify
 
 
@@ -201,7 +201,7 @@ class _Merge:
         if isinstance(tensor.op, Placeholder):
             if tensor not in self.dims:
                 return tensor
-            value = None if tensor.value is None else tensor.value.reshape(tuple(int(str(d)) for d in shape))
+            value = None if tensor.value is None else tensor.value.reshape(tuple(static(d) for d in shape))
             return Tensor(tensor.name, shape, tensor.dtype, tensor.op, value, strides=self._strides(tensor))
         spatial = len(tensor.op.axes)
         merged = self.axes.get(tensor, set())

@@ -11,7 +11,7 @@ from compiler_service.compiler.tensor_expr.refusal import unsupported_attribute
 from compiler_service.compiler.tensor_expr.scalar import absolute, exp, exp_minus_one, sigmoid, softplus, tanh
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, cast, maximum, minimum, select
+from shared_ir.expr import Expr, cast, lift, maximum, minimum, select
 
 
 def relu(x: Tensor) -> Tensor:
@@ -97,11 +97,16 @@ def gelu(x: Tensor, *, approximate: str = "none") -> Tensor:
 def shrink(x: Tensor, *, bias: float = 0.0, lambd: float = 0.5) -> Tensor:
     """Integers move by a ``bias`` with a fraction, and are cut and wrap around then, as in ONNX Runtime and the reference."""
 
-    def moved(v: Expr) -> Expr:
-        return select(v < -lambd, v + bias, select(v > lambd, v - bias, 0))
+    def moved(v: Expr, low: Expr, high: Expr) -> Expr:
+        return select(v < -lambd, low, select(v > lambd, high, lift(0, low.dtype)))
 
     def body(v: Expr) -> Expr:
-        return cast(cast(moved(cast(v, DType.FLOAT64)), DType.INT64), v.dtype) if v.dtype.is_integer else moved(v)
+        if not v.dtype.is_integer:
+            return moved(v, v + bias, v - bias)
+        wide = cast(v, DType.FLOAT64)
+        if bias == int(bias):
+            return moved(wide, v + int(bias), v - int(bias))
+        return cast(cast(moved(wide, wide + bias, wide - bias), DType.INT64), v.dtype)
 
     return elementwise("shrink", body, x)
 

@@ -17,7 +17,7 @@ from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.packing import preparation_of
 from compiler_service.compiler.schedule.language.state import stage_names
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.tensor import Tensor, topological

@@ -10,7 +10,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.jit import JitKernel
 from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.operators.activation import swish
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType

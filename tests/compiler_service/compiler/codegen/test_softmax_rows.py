@@ -12,7 +12,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.jit import JitKernel
 from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.broadcast import elementwise
 from compiler_service.compiler.tensor_expr.operators.normalization import log_softmax, softmax
 from compiler_service.compiler.tensor_expr.scalar import exp

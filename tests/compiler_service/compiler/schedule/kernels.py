@@ -16,9 +16,9 @@ from compiler_service.compiler.loop_ir.ir import For, Function, If, Let, Prefetc
 from compiler_service.compiler.loop_ir.verify import verify
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.packing import preparation_of
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
-from compiler_service.compiler.schedule.language.steps import Schedule
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.strides import row_major, span
 from compiler_service.compiler.tensor_expr.tensor import Load, Placeholder, Tensor, topological

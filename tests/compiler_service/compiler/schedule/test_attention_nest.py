@@ -7,8 +7,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler_service.compiler.schedule.algorithms.attention.step import Attend
 from compiler_service.compiler.schedule.default import candidate_schedules, default_schedule
-from compiler_service.compiler.schedule.language.steps import Attend, Schedule, from_json, to_json
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.normalization import safe_softmax, softmax

@@ -8,15 +8,11 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.schedule.algorithms.byte_dots.stages import Words
+from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import (
-    CacheRead,
-    DotBytes,
-    Prefetch,
-    Schedule,
-    from_json,
-    to_json,
-)
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import CacheRead, Prefetch
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import BINARY

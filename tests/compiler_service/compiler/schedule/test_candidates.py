@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
+from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals
+from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import candidate_schedules, default_schedule
-from compiler_service.compiler.schedule.language.steps import Diagonals, DotBytes, Winograd
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.convolution import conv

@@ -10,18 +10,12 @@ import pytest
 from compiler_service.compiler.loop_ir.ir import Prefetch, walk_statements
 from compiler_service.compiler.loop_ir.text import expression_text
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import (
-    Pack,
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    from_json,
-    to_json,
-)
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import Pack, Parallel, Reorder, Split
 from compiler_service.compiler.schedule.language.steps import Prefetch as PrefetchStep
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.tiles import register_tiles
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.schedule.rules.contraction.division import Division, Tile, Work, best_division
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.strides import Strides

@@ -8,7 +8,7 @@ from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.ir import BufferLoad, Ramp, expressions_of, walk_statements
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.steps import CacheRead, Overlap, Vectorize
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Const, maximum, walk

@@ -8,10 +8,13 @@ import pytest
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.algorithms.folded.rule import folded_schedule
 from compiler_service.compiler.schedule.algorithms.folded.stages import Laid
+from compiler_service.compiler.schedule.algorithms.folded.step import Fold
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import Fold, Parallel, Schedule, from_json, to_json
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import Parallel
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce

@@ -6,8 +6,11 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.schedule.algorithms.diagonals.stages import Turned
+from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import ComputeAt, Diagonals, Schedule, from_json, to_json
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import ComputeAt
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.activation import relu

@@ -5,7 +5,7 @@ from __future__ import annotations
 from compiler_service.compiler.loop_ir.ir import BufferLoad, Store
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.steps import ComputeAt
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dtype import DType
 from shared_ir.expr import lift, maximum, minimum, walk

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.schedule.language.apply import apply_schedule
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     CacheWrite,
@@ -18,15 +19,11 @@ from compiler_service.compiler.schedule.language.steps import (
     Pack,
     Parallel,
     Reorder,
-    Schedule,
     Split,
-    Step,
     Unroll,
     Vectorize,
-    from_json,
-    to_json,
-    to_text,
 )
+from compiler_service.compiler.schedule.records import from_json, to_json, to_text
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute, placeholder
 from shared_ir.dtype import DType

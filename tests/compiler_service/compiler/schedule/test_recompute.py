@@ -7,9 +7,10 @@ import pytest
 
 from compiler_service.compiler.schedule.default import each_by_itself
 from compiler_service.compiler.schedule.language.apply import apply_schedule
-from compiler_service.compiler.schedule.language.steps import Recompute, from_json, to_json
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.steps import Recompute
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.convolution import conv_transpose
 from compiler_service.compiler.tensor_expr.operators.matmul import matmul

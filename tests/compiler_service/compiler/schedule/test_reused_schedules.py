@@ -7,8 +7,9 @@ import pytest
 
 from compiler_service.compiler.loop_ir.ir import Allocate, Statement, substatements
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import ComputeAt, Schedule
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import ComputeAt
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.schedule.rules.elementwise import elementwise_schedule
 from compiler_service.compiler.schedule.rules.reused import reused_schedule

@@ -23,18 +23,11 @@ from compiler_service.compiler.loop_ir.ir import (
 )
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.apply import apply_schedule
-from compiler_service.compiler.schedule.language.steps import (
-    Alias,
-    ComputeAt,
-    FetchNext,
-    Schedule,
-    Split,
-    Stagger,
-    from_json,
-    to_json,
-)
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import Alias, ComputeAt, FetchNext, Split, Stagger
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.lowering.stagger import in_one_loop, lags
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.normalization import (

@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import SkipPadding, from_json, to_json
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.steps import SkipPadding
+from compiler_service.compiler.schedule.lower import lower
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.movement import padded

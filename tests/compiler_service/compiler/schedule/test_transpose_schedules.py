@@ -8,7 +8,7 @@ from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.ir import Ramp, expressions_of, walk_statements
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Overlap, Parallel, Unroll, Vectorize
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.operators.matmul import einsum
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute, placeholder

@@ -9,19 +9,10 @@ from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.ir import BufferLoad, Ramp, Shuffle, expressions_of, walk_statements
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.apply import apply_schedule
-from compiler_service.compiler.schedule.language.steps import (
-    Inline,
-    Overlap,
-    Peel,
-    Reorder,
-    Split,
-    Unroll,
-    Vectorize,
-    from_json,
-    to_json,
-)
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, Vectorize
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.schedule.rules.window import window_schedule
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate

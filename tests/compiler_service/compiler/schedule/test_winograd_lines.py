@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.schedule.algorithms.winograd.rule import Blocking
+from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import default_schedule
-from compiler_service.compiler.schedule.language.steps import Winograd, from_json, to_json
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import lift, maximum

@@ -19,12 +19,15 @@ from compiler_service.compiler.loop_ir.ir import (
     walk_statements,
 )
 from compiler_service.compiler.schedule.algorithms.winograd.rule import Blocking, winograd_schedule
+from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
-from compiler_service.compiler.schedule.language.steps import Schedule, Split, Winograd, from_json, to_json
-from compiler_service.compiler.schedule.lowering.nest import lower
+from compiler_service.compiler.schedule.language.steps import Split
+from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, placeholder, reduce

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from compiler_service.compiler.schedule.algorithms.product import product_of
 from compiler_service.compiler.schedule.algorithms.strassen.stages import (
     PRODUCTS,
     W_MATRIX,
@@ -18,7 +19,7 @@ from compiler_service.compiler.schedule.algorithms.strassen.stages import (
     strassen_stages,
 )
 from compiler_service.compiler.schedule.language.replacing import stage_of_tensor
-from compiler_service.compiler.schedule.language.state import product_of, stage_names
+from compiler_service.compiler.schedule.language.state import stage_names
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.tensor import (
     Compute,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from compiler_service.compiler.loop_ir.ir import Allocate, Buffer, BufferLoad, Scope, Statement, Store
 from compiler_service.compiler.schedule.algorithms.attention.match import Attention
 from compiler_service.compiler.schedule.language.state import State
-from compiler_service.compiler.schedule.language.steps import Attend
 from compiler_service.compiler.schedule.lowering.loops import Loops
 from compiler_service.compiler.schedule.lowering.values import Values, moves_with
 from compiler_service.compiler.schedule.model.tiles import lanes
@@ -19,6 +19,21 @@ from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
 F32 = DType.FLOAT32
+
+
+class Blocks(Protocol):
+    """Sizes of blocks: the attributes of the step ``attend`` of these names."""
+
+    @property
+    def rows(self) -> int: ...
+    @property
+    def keys(self) -> int: ...
+    @property
+    def scores(self) -> tuple[int, int]: ...
+    @property
+    def values(self) -> tuple[int, int]: ...
+    @property
+    def units(self) -> int: ...
 
 
 @dataclass(frozen=True)
@@ -79,7 +94,7 @@ class BlockContext:
     """
 
     def __init__(
-        self, attention: Attention, step: Attend, state: State, arguments: Sequence[Tensor], target: Target
+        self, attention: Attention, step: Blocks, state: State, arguments: Sequence[Tensor], target: Target
     ) -> None:
         width = lanes(target, F32)
         self.attention, self.step, self.loops = attention, step, Loops(width, target.masked)

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from compiler_service.compiler.schedule.algorithms.attention.match import Attention, match_attention
-from compiler_service.compiler.schedule.language.steps import Attend, Schedule
+from compiler_service.compiler.schedule.algorithms.attention.step import Attend
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
 from compiler_service.compiler.schedule.model.tasks import TASK_CYCLES
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile

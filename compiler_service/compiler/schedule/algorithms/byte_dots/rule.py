@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from compiler_service.compiler.schedule.language.replacing import dot_stages_of
+from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes, dot_stages_of
+from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import State
-from compiler_service.compiler.schedule.language.steps import DotBytes, Schedule
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined, is_free, reductions
 from compiler_service.compiler.schedule.rules.contraction.rule import contraction_candidates, contraction_schedule
 from shared_ir.dtype import DType

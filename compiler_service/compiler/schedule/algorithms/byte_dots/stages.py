@@ -18,6 +18,7 @@ from functools import reduce as fold
 
 import numpy as np
 
+from compiler_service.compiler.schedule.language.algorithm import Transform
 from compiler_service.compiler.tensor_expr.strides import Strides
 from compiler_service.compiler.tensor_expr.tensor import (
     Axis,
@@ -208,13 +209,16 @@ def _word_count(extent: Dim) -> Dim:
 
 
 @dataclass(frozen=True)
-class Words:
+class Words(Transform):
     """Bytes along ``axis`` as the int32 words of them, the last one filled up with zeros."""
 
     axis: int
 
     def shape(self, shape: Sequence[Dim]) -> tuple[Dim, ...]:
         return tuple(_word_count(d) if i == self.axis else d for i, d in enumerate(shape))
+
+    def itemsize(self, itemsize: int) -> int:
+        return itemsize * WORD
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         last = np.moveaxis(array, self.axis, -1)

@@ -10,16 +10,15 @@ import math
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.algorithms.diagonals.stages import GroupedConvolution
-from compiler_service.compiler.schedule.language.state import Stage, grouped_convolution_of
+from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals, grouped_convolution_of
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
+from compiler_service.compiler.schedule.language.state import Stage
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     ComputeAt,
-    Diagonals,
     Parallel,
     Reorder,
-    Schedule,
     Split,
-    Step,
     Unroll,
     Vectorize,
 )

@@ -16,6 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from compiler_service.compiler.schedule.language.algorithm import Transform
 from compiler_service.compiler.tensor_expr.tensor import (
     Axis,
     Compute,
@@ -137,7 +138,7 @@ def turned_shape(shape: Sequence[Dim], group: int) -> tuple[Dim, ...]:
 
 
 @dataclass(frozen=True)
-class Turned:
+class Turned(Transform):
     """Weights ``[oc, ic, k..]`` of groups of ``group`` by the diagonals: ``[r, i, k..] = w[first(i) + (i - r) mod g, i mod g, k..]``."""
 
     group: int

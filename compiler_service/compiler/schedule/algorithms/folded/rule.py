@@ -8,19 +8,11 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.algorithms.folded.stages import Product
-from compiler_service.compiler.schedule.language.state import State, product_of
-from compiler_service.compiler.schedule.language.steps import (
-    ComputeAt,
-    Fold,
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    Step,
-    Unroll,
-    Vectorize,
-)
+from compiler_service.compiler.schedule.algorithms.folded.step import Fold
+from compiler_service.compiler.schedule.algorithms.product import Product, product_of
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
+from compiler_service.compiler.schedule.language.state import State
+from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
     ends_in_place,
@@ -31,6 +23,7 @@ from compiler_service.compiler.schedule.model.analysis import (
 from compiler_service.compiler.schedule.model.tasks import wanted_tasks
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile, tile_cost
 from compiler_service.compiler.tensor_expr.tensor import Placeholder
+from shared_ir.expr.dim import static
 from shared_ir.machine.target import Target
 
 _PARTS = 2
@@ -100,8 +93,8 @@ def _loops(state: State, folded: str, product: Product, tile: _Tile, target: Tar
     *outer, row, column = out.compute.axes
     own, q = state.stage(folded).compute.axes[-2:]
     assert isinstance(row.extent, int)
-    cycles = math.prod(int(str(d)) for d in product.tensor.shape[:-1]) * tile.vectors * product.depth / _PARTS / 2
-    wanted = -(-max(1, wanted_tasks(cycles, target)) // math.prod(int(str(a.extent)) for a in outer))
+    cycles = math.prod(static(d) for d in product.tensor.shape[:-1]) * tile.vectors * product.depth / _PARTS / 2
+    wanted = -(-max(1, wanted_tasks(cycles, target)) // math.prod(static(a.extent) for a in outer))
     size = -(-row.extent // wanted // tile.height) * tile.height
     steps: list[Step] = []
     nest = [a.name for a in outer]

@@ -11,52 +11,15 @@ moves values between lanes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.compiler.tensor_expr.tensor import Compute, Load, ReduceOp, Tensor, compute, placeholder, reduce
-from shared_ir.expr import Expr, substitute, variables
+from compiler_service.compiler.schedule.algorithms.product import Product
+from compiler_service.compiler.schedule.language.algorithm import Transform
+from compiler_service.compiler.tensor_expr.tensor import Compute, ReduceOp, Tensor, compute, placeholder, reduce
+from shared_ir.expr import Expr
 from shared_ir.expr.dim import Dim
-
-
-@dataclass(frozen=True)
-class Product:
-    """``tensor[.., n] = sum over k of data[.., k] * weight``, the weight a matrix.
-
-    Attributes:
-        weight_columns: which index of the weight is ``n``; the other one is ``k``.
-        columns, depth: extents of ``n`` and ``k``.
-    """
-
-    tensor: Tensor
-    data: Load
-    weight: Load
-    weight_columns: int
-    columns: int
-    depth: int
-
-    def element(self, at: Sequence[Expr], k: Expr) -> Load:
-        """``data[.., k]`` where the axes of ``tensor`` but the last are ``at``."""
-        assert isinstance(self.tensor.op, Compute)
-        places = dict(zip([a.var for a in self.tensor.op.axes[:-1]], at, strict=True))
-        return self.data.tensor[(*(substitute(i, places) for i in self.data.indices[:-1]), k)]
-
-
-def match_product(tensor: Tensor, data: Load, weight: Load) -> Product | None:
-    """``tensor``, the sum of products of the two loads, as a product with a matrix of known size, or None."""
-    op = tensor.op
-    if not isinstance(op, Compute) or op.reduction is None or op.reduction.op is not ReduceOp.SUM or not op.axes:
-        return None
-    n, k = op.axes[-1], op.reduction.axes[0]
-    if len(op.reduction.axes) != 1 or not isinstance(n.extent, int) or not isinstance(k.extent, int):
-        return None
-    if set(weight.indices) != {n.var, k.var} or not data.indices or data.indices[-1] != k.var:
-        return None
-    if any(variables(i) & {n.var, k.var} for i in data.indices[:-1]):
-        return None
-    return Product(tensor, data, weight, weight.indices.index(n.var), n.extent, k.extent)
 
 
 @dataclass(frozen=True)
@@ -104,7 +67,7 @@ def folded_stages(product: Product, parts: int) -> FoldedStages:
 
 
 @dataclass(frozen=True)
-class Laid:
+class Laid(Transform):
     """A matrix of weights, whose axis ``columns`` is ``n`` and whose other one is ``k``, as ``[k // f, n * f + k % f]`` for ``f`` =
     ``parts``."""
 

@@ -12,9 +12,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.algorithms.combination import Matrix, additions
-from compiler_service.compiler.schedule.algorithms.folded.stages import Product
+from compiler_service.compiler.schedule.algorithms.product import Product, product_of
 from compiler_service.compiler.schedule.algorithms.strassen.stages import PRODUCTS, X_MATRIX, Y_MATRIX
-from compiler_service.compiler.schedule.language.state import product_of
+from compiler_service.compiler.schedule.algorithms.strassen.step import Strassen
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     ComputeAt,
@@ -22,10 +23,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Parallel,
     Prefetch,
     Reorder,
-    Schedule,
     Split,
-    Step,
-    Strassen,
     Unroll,
     Vectorize,
 )

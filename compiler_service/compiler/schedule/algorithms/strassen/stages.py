@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 
 from compiler_service.compiler.schedule.algorithms.combination import Matrix, combination
-from compiler_service.compiler.schedule.algorithms.folded.stages import Product
+from compiler_service.compiler.schedule.algorithms.product import Product
+from compiler_service.compiler.schedule.language.algorithm import Transform
 from compiler_service.compiler.tensor_expr.tensor import Compute, ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.expr import Expr, ceil_div, lift, minimum
 from shared_ir.expr.dim import Dim, as_dim
@@ -107,7 +108,7 @@ def strassen_stages(product: Product, block: int) -> StrassenStages:
 
 
 @dataclass(frozen=True)
-class QuarterSums:
+class QuarterSums(Transform):
     """A matrix of weights, whose axis ``columns`` is ``n`` and whose other one is ``k``, as sums of its quarters ``[p, n, k]``;
     ``block`` columns are neighbours in them."""
 

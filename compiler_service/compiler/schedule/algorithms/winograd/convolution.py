@@ -10,7 +10,7 @@ from typing import TypeVar
 from compiler_service.compiler.schedule.algorithms.winograd.filtering import PLAIN, Filtering, filtering
 from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Load, ReduceOp, Tensor
 from shared_ir.expr import Expr, Var, ceil_div, lift, substitute, variables
-from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.dim import Dim, as_dim, static
 from shared_ir.expr.simplify import simplify
 
 _T = TypeVar("_T")
@@ -100,7 +100,7 @@ class Convolution:
 
 
 def _product(axes: Sequence[Axis]) -> int:
-    return prod(int(str(a.extent)) for a in axes)
+    return prod(static(a.extent) for a in axes)
 
 
 def match_convolution(tensor: Tensor, data: Load, weight: Load) -> Convolution | None:
@@ -141,7 +141,7 @@ def _in_form(
     if has_rows and not filtered[0] and not isinstance(over[0].extent, int):
         return None  # as many lines as the run has
     dilation = 1 if has_rows else _step_of(own[0], window[0].var)
-    kernel, channels, outputs = (int(str(a.extent)) for a in (window[0], c, oc))
+    kernel, channels, outputs = (static(a.extent) for a in (window[0], c, oc))
     positions = [weight.indices.index(v) for v in order]
     weight_axes = (*positions[:-windows], *_spread(filtered, positions[-windows:], -1))
     groups = (outputs,) if taps else _outputs_of_group(data.tensor.shape[-1], channels, outputs)

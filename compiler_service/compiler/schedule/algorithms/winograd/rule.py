@@ -22,7 +22,8 @@ from compiler_service.compiler.schedule.algorithms.winograd.model import (
     is_considered,
     vector_width,
 )
-from compiler_service.compiler.schedule.language.state import convolution_of
+from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd, convolution_of
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.steps import (
     ComputeAt,
     FetchNext,
@@ -30,12 +31,9 @@ from compiler_service.compiler.schedule.language.steps import (
     Parallel,
     Prefetch,
     Reorder,
-    Schedule,
     Split,
-    Step,
     Unroll,
     Vectorize,
-    Winograd,
 )
 from compiler_service.compiler.schedule.model.analysis import KernelView, ends_in_place, inlined, only_reduction
 from compiler_service.compiler.schedule.model.tiles import vector_loops

@@ -10,17 +10,9 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
-from compiler_service.compiler.schedule.language.steps import (
-    ComputeAt,
-    Parallel,
-    Reorder,
-    Schedule,
-    Split,
-    Step,
-    Unroll,
-    Vectorize,
-)
+from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, reductions
 from compiler_service.compiler.schedule.model.tasks import TaskLoops, arithmetic_cycles, count, task_loops
 from compiler_service.compiler.schedule.model.tiles import lanes

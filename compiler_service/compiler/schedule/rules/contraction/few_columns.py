@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
 from compiler_service.compiler.schedule.language.steps import (
     CacheRead,
@@ -17,9 +18,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Overlap,
     Parallel,
     Reorder,
-    Schedule,
     Split,
-    Step,
     Unroll,
     Vectorize,
 )

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from compiler_service.compiler.schedule.language.steps import Pack, Prefetch, Schedule
+from compiler_service.compiler.schedule.language.schedule import Schedule
+from compiler_service.compiler.schedule.language.steps import Pack, Prefetch
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
 from compiler_service.compiler.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from copy import copy
 
 from compiler_service.compiler.schedule.language.interior import padded_part
+from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import Stage, State
 from compiler_service.compiler.schedule.language.steps import (
     CacheRead,
@@ -20,10 +21,8 @@ from compiler_service.compiler.schedule.language.steps import (
     Parallel,
     Prefetch,
     Reorder,
-    Schedule,
     SkipPadding,
     Split,
-    Step,
     Unroll,
     Vectorize,
 )
