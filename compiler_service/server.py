@@ -24,8 +24,7 @@ from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
 from compiler_service.metrics import make_registry
 from compiler_service.settings import Settings
-from compiler_service.stages.runner import STAGE_COMMAND
-from compiler_service.wiring import Parts, make_parts
+from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -11,12 +12,15 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
-from compiler_service.stages.runner import STAGE_COMMAND, Limits, StageRunner
+from compiler_service.stages.runner import Limits, StageRunner
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore, add_trusted
 from shared_ir.storage.store import open_store
+
+STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
+"""Starts the process of one stage."""
 
 
 @dataclass(frozen=True)

@@ -262,7 +262,9 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
     return write_records(merge(old, found))
 
 
-def verify_artifact(artifact: Artifact, source: ModelSource, options: CompileOptions) -> dict[str, Any]:
+def verify_artifact(
+    artifact: Artifact, source: ModelSource, options: CompileOptions, runner: Sequence[str]
+) -> dict[str, Any]:
     """Compare the artifact's answers with an independent oracle's; a report, see :mod:`compiler_service.compiler.reference.verification`.
 
     Raises:
@@ -277,7 +279,7 @@ def verify_artifact(artifact: Artifact, source: ModelSource, options: CompileOpt
         return lambda arrays: run_graph(module.graph, defaults | dict(zip(names, arrays, strict=True)))
 
     with typed_faults():
-        return verify(artifact, source, interpreter)
+        return verify(artifact, source, interpreter, runner)
 
 
 def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:

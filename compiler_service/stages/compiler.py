@@ -15,6 +15,9 @@ from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
+RUN_ONCE = (sys.executable, "-m", "runtime_service.loading.once")
+"""Runs an artifact in a process of its own: the one place where the two services meet, and only by a command."""
+
 
 class PipelineStages:
     """Implements :class:`compiler_service.stages.process.Stages`."""
@@ -35,7 +38,7 @@ class PipelineStages:
     def verify(
         self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
-        return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options))
+        return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options), RUN_ONCE)
 
 
 def model_source(source: SourceFiles) -> ModelSource:

@@ -12,7 +12,6 @@ import os
 import selectors
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -22,7 +21,6 @@ from typing import IO, Any
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_atomically
 
-STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
 MAX_LINE = 4000
@@ -63,7 +61,7 @@ class StageRunner:
         cache: where the stage may keep files between runs, such as the linker's.
     """
 
-    command: Sequence[str] = STAGE_COMMAND
+    command: Sequence[str]
     limits: Limits = Limits()
     cache: Path | None = None
 

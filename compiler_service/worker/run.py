@@ -11,8 +11,7 @@ from redis.exceptions import RedisError
 
 from compiler_service.jobs.service import Compiler, JobService
 from compiler_service.settings import Settings
-from compiler_service.stages.runner import STAGE_COMMAND
-from compiler_service.wiring import Parts, make_parts
+from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register

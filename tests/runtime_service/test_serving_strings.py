@@ -18,6 +18,7 @@ from tritonclient.utils import InferenceServerException
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model, verify_artifact
+from compiler_service.stages.compiler import RUN_ONCE
 from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer, store_source
 from runtime_service.settings import Settings
@@ -110,15 +111,15 @@ def test_strings_of_our_client(server: RuntimeServer, protocol: Any) -> None:
 def test_models_of_strings_are_verified(monkeypatch: pytest.MonkeyPatch) -> None:
     source = ModelSource.of(colours())
     artifact = compile_model(source, host_target(), workers=0)
-    report = verify_artifact(artifact, source, CompileOptions())
+    report = verify_artifact(artifact, source, CompileOptions(), RUN_ONCE)
     assert report["state"] == "verified"
     assert [o["max_abs_error"] for o in report["outputs"]] == [0.0, 0.0]
     with monkeypatch.context() as without:
         without.setattr(importlib.util, "find_spec", lambda name: None)
-        report = verify_artifact(artifact, source, CompileOptions())
+        report = verify_artifact(artifact, source, CompileOptions(), RUN_ONCE)
     assert "the reference interpreter has no strings" in report["reason"]
     source = ModelSource.of(lists())
-    report = verify_artifact(compile_model(source, host_target(), workers=0), source, CompileOptions())
+    report = verify_artifact(compile_model(source, host_target(), workers=0), source, CompileOptions(), RUN_ONCE)
     assert report["state"] == "not run"
     assert "sequence" in report["reason"]
 

@@ -10,7 +10,6 @@ import importlib.util
 import json
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -53,11 +52,15 @@ class OutputReport:
     max_rel_error: float
 
 
-def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Oracle]) -> dict[str, Any]:
+def verify(
+    artifact: Artifact, source: ModelSource, interpret: Callable[[], Oracle], runner: Sequence[str]
+) -> dict[str, Any]:
     """The report of a verification, as JSON values.
 
     Args:
         interpret: makes the reference interpreter, for machines without ONNX Runtime.
+        runner: the command that runs an artifact once: it takes ``ARTIFACT INPUTS.npz OUTPUTS.npz --repeat N`` and prints what
+            became of it, a line of JSON.
 
     Raises:
         IngotError: NUMERIC_MISMATCH naming the output, its error and the tolerance.
@@ -80,7 +83,7 @@ def verify(artifact: Artifact, source: ModelSource, interpret: Callable[[], Orac
         for sizes in _candidate_sizes(artifact.plan):
             required = [s for s in artifact.plan.inputs if not s.is_optional]
             inputs = make_inputs(required, sizes, artifact.plan.strings)
-            answer = _run(directory, inputs)
+            answer = _run(directory, inputs, runner)
             if answer is None:
                 continue
             outputs, seconds = answer
@@ -168,21 +171,12 @@ def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Se
     return inputs
 
 
-def _run(directory: Path, inputs: Arrays) -> tuple[list[np.ndarray], float] | None:
+def _run(directory: Path, inputs: Arrays, runner: Sequence[str]) -> tuple[list[np.ndarray], float] | None:
     """Outputs and median seconds; None when the model does not take inputs of these sizes."""
     given, result = directory / "inputs.npz", directory / "outputs.npz"
     np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
-    command = [
-        sys.executable,
-        "-m",
-        "runtime_service.loading.once",
-        str(directory / "artifact"),
-        str(given),
-        str(result),
-    ]
-    child = subprocess.run(
-        [*command, "--repeat", str(_REPEAT)], capture_output=True, timeout=_TIMEOUT, check=False, text=True
-    )
+    command = [*runner, str(directory / "artifact"), str(given), str(result), "--repeat", str(_REPEAT)]
+    child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False, text=True)
     answer = _answer(child.stdout)
     if answer is None:
         raise IngotError(

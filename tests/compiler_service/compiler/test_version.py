@@ -1,0 +1,68 @@
+"""The version of the compiler follows from what code follows from, and from nothing else."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from compiler_service.compiler.version import COMPILER, SHARED, compiler_version, sources_digest
+from shared_ir.versions import VERSION
+from tests.house.test_imports import ROOT, imports, modules, name_of, within
+
+NO_CODE = {"errors", "extras", "storage.files", "versions"}
+"""Modules of shared_ir that the compiler imports and no artifact follows from: what it says, and where it writes."""
+
+
+@pytest.fixture
+def sources(tmp_path: Path) -> Path:
+    for package in ("compiler_service", "shared_ir"):
+        shutil.copytree(ROOT / package, tmp_path / package, ignore=shutil.ignore_patterns("__pycache__"))
+    return tmp_path
+
+
+def test_it_is_the_release_and_a_digest() -> None:
+    assert compiler_version() == f"{VERSION}+{sources_digest(ROOT)}"
+
+
+@pytest.mark.parametrize(
+    "name", ["compiler_service/api/servicer.py", "compiler_service/worker/run.py", "shared_ir/storage/local.py"]
+)
+def test_a_comment_in_the_service_leaves_the_keys_alone(name: str, sources: Path) -> None:
+    before = sources_digest(sources)
+    path = sources / name
+    path.write_text(path.read_text() + "# a comment\n")
+    assert sources_digest(sources) == before
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "compiler_service/compiler/schedule/rules/row.py",
+        "compiler_service/compiler/codegen/native/runtime.c",
+        "shared_ir/expr/simplify.py",
+        "shared_ir/machine/target.py",
+    ],
+)
+def test_a_comment_in_the_compiler_changes_them(name: str, sources: Path) -> None:
+    before = sources_digest(sources)
+    path = sources / name
+    path.write_text(path.read_text() + "// a comment\n")
+    assert sources_digest(sources) != before
+
+
+def test_everything_that_the_compiler_imports_counts() -> None:
+    names = {name_of(path): path for path in modules()}
+    compiler = ".".join(COMPILER.parts)
+    seen: set[str] = set()
+    pending = [name for name in names if within(name, (compiler,))]
+    while pending:
+        name = pending.pop()
+        if name in seen or name not in names:
+            continue
+        seen.add(name)
+        pending += [module for module, _, _ in imports(names[name])]
+    counted = tuple(f"shared_ir.{entry.removesuffix('.py').replace('/', '.')}" for entry in SHARED)
+    others = {name.removeprefix("shared_ir.") for name in seen if not within(name, (compiler, *counted))}
+    assert others == NO_CODE
