@@ -191,10 +191,13 @@ def test_no_circle_is_left() -> None:
 
 def targets(path: Path, names: Mapping[str, Path]) -> set[str]:
     """Our modules that ``path`` imports or starts."""
-    found = {module for module, _, _ in imports(path)}
+    found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            inside = {f"{node.module}.{alias.name}" for alias in node.names}
+            found |= inside if inside <= names.keys() else {str(node.module), *inside}
     programs = (
         set() if within(name_of(path), ("ingot",)) else started(path)
     )  # the demo starts the command that shows it

@@ -39,7 +39,7 @@ def test_a_schedule_that_fits_is_no_fault() -> None:
     report = ingot.compile(model()).report
     assert report["faults"] == []
     (rule,) = report["rules"].values()
-    assert rule == "few columns"
+    assert rule == "contraction"
     assert set(report["codegen"]) == {"schedule", "lower", "loop passes", "emit"}
 
 
