@@ -7,7 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.frontend.reading.limits import Limits
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWEST_OPSET
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
@@ -100,8 +100,8 @@ class PipelineCompiler:
         return [host, *sorted(presets, key=lambda own: own.name)]
 
     def limits(self) -> Mapping[str, int]:
-        limits = Limits()
-        return {name: getattr(limits, name) for name in Limits.__dataclass_fields__}
+        limits = FrontendLimits()
+        return {name: getattr(limits, name) for name in FrontendLimits.__dataclass_fields__}
 
 
 def _default(own: Any) -> str:

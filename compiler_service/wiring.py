@@ -12,7 +12,7 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
-from compiler_service.stages.runner import Limits, StageRunner
+from compiler_service.stages.runner import StageLimits, StageRunner
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.repository import ArtifactRepository
@@ -46,7 +46,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds)
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
-    limits = Limits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
+    limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache)
     return Parts(service, counters, repository, sources, tuning, runner, signer)
 

@@ -17,7 +17,7 @@ from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry, VersionStatus
-from runtime_service.models.served import ServedModel, Signature
+from runtime_service.models.served import Interface, ServedModel
 from runtime_service.policies import VersionPolicy
 from runtime_service.settings import ModelSettings
 from shared_ir.errors import ErrorCode, IngotError
@@ -47,7 +47,7 @@ class ModelMetadata:
 
     name: str
     versions: tuple[int, ...]
-    signature: Signature
+    signature: Interface
     platform: str = "ingot"
 
 
@@ -58,7 +58,7 @@ class ModelConfig:
     name: str
     version: int
     policy: str
-    signature: Signature
+    signature: Interface
     max_batch_size: int
     max_queue_delay: float
     max_queue_size: int

@@ -17,7 +17,7 @@ _TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Catalogue:
+class PolicyCatalogue:
     """What the store holds of one model: version numbers and labels that point at them."""
 
     versions: tuple[int, ...]
@@ -54,7 +54,7 @@ class VersionPolicy:
     def __str__(self) -> str:
         return "+".join(self.terms)
 
-    def select(self, catalogue: Catalogue) -> Selection:
+    def select(self, catalogue: PolicyCatalogue) -> Selection:
         """The versions of ``catalogue`` that this policy asks for.
 
         Raises:
@@ -77,7 +77,7 @@ class VersionPolicy:
         return Selection(versions, chosen[0], labels)
 
 
-def _resolve(term: str, catalogue: Catalogue) -> list[int]:
+def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:
     """Versions of one term, the preferred one first."""
     newest_first = sorted(catalogue.versions, reverse=True)
     if term == "all":

@@ -21,7 +21,7 @@ from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.repository import StoreSource
-from runtime_service.models.source import ModelSource
+from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
 from shared_ir.artifact.repository import ArtifactRepository
@@ -39,7 +39,7 @@ _LOG = logging.getLogger(__name__)
 class RuntimeServer:
     """Everything that serves models from ``source``; addresses are bound when it is made."""
 
-    def __init__(self, settings: Settings, source: ModelSource) -> None:
+    def __init__(self, settings: Settings, source: VersionSource) -> None:
         self.settings = settings
         self._grpc: GrpcServer | None = None
         self.metrics = Metrics(CollectorRegistry())

@@ -50,7 +50,7 @@ from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition,
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
 from compiler_service.compiler.tune.records import merge, read_records, write_records
-from compiler_service.compiler.tune.tuning import Records, tune_kernels
+from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
 from compiler_service.compiler.version import compiler_version
 from shared_ir.artifact.value import ABI_VERSION, Artifact, Manifest, artifact_key
 from shared_ir.digest import sha256_hex
@@ -127,7 +127,7 @@ def compile_as_asked(
     with log.stage("kernels"):
         variants = tuple(define_kernels(v) for v in variants)
         kernels, numbers = distinct_kernels((v.definitions, v.constants) for v in variants)
-        tuned = Records(read_records(records), target)
+        tuned = TuningRecords(read_records(records), target)
 
     with log.stage("codegen", len(kernels)) as report, ObjectCompiler(target, workers) as compiler:
         built: list[BuiltKernel] = []
@@ -256,7 +256,7 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
         variants = tuple(define_kernels(optimize(v, target, options, log)) for v in variants)
     kernels, _ = distinct_kernels((v.definitions, v.constants) for v in variants)
     old = read_records(records)
-    known = Records(old, target)
+    known = TuningRecords(old, target)
     definitions = [d for v in variants for d in v.definitions]
     found = tune_kernels(kernels, definitions, known, target, options.tune, progress, options.methods)
     return write_records(merge(old, found))

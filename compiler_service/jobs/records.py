@@ -25,7 +25,7 @@ class JobState(enum.StrEnum):
         return self in (JobState.SUCCEEDED, JobState.FAILED, JobState.CANCELLED)
 
 
-class Stage(enum.StrEnum):
+class JobStage(enum.StrEnum):
     """The steps of a job; each is one Celery task. The middle three run per target."""
 
     INGEST = "ingest"
@@ -35,7 +35,7 @@ class Stage(enum.StrEnum):
     PUBLISH = "publish"
 
 
-TARGET_STAGES = (Stage.TUNE, Stage.BUILD, Stage.VERIFY)
+TARGET_STAGES = (JobStage.TUNE, JobStage.BUILD, JobStage.VERIFY)
 WHOLE_JOB = -1
 """Stands for the whole job where the number of a target is asked for."""
 

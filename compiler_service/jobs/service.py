@@ -14,9 +14,9 @@ from compiler_service.jobs.records import (
     WHOLE_JOB,
     Event,
     JobRecord,
+    JobStage,
     JobState,
     Source,
-    Stage,
     TargetRecord,
 )
 from compiler_service.jobs.store import JobStore
@@ -32,7 +32,7 @@ _SCAN = 16
 class Queue(Protocol):
     """Sends work to the workers."""
 
-    def send(self, stages: Sequence[Stage], job: str, target: int) -> None:
+    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         """Run ``stages`` one after another; only ids travel."""
 
 
@@ -133,7 +133,7 @@ class JobService:
         for target in targets:
             self._counters.cache("hit" if target.cache_hit else "miss")
         if any(leads):
-            self._queue.send((Stage.INGEST,), record.id, WHOLE_JOB)
+            self._queue.send((JobStage.INGEST,), record.id, WHOLE_JOB)
         return self.store.get(record.id)
 
     def cancel(self, job: str) -> JobRecord:
@@ -179,9 +179,9 @@ class JobService:
         self.store.add_event(record.id, Event("log", data={"level": "WARNING", "text": why}))
         if number == WHOLE_JOB:
             if self.store.update(record.id, leased=False):
-                self._queue.send((Stage(record.stage),), record.id, WHOLE_JOB)
+                self._queue.send((JobStage(record.stage),), record.id, WHOLE_JOB)
         elif self.store.update_target(record.id, number, leased=False):
-            first = TARGET_STAGES.index(Stage(record.targets[number].stage))
+            first = TARGET_STAGES.index(JobStage(record.targets[number].stage))
             self._queue.send(TARGET_STAGES[first:], record.id, number)
 
     def reap(self) -> int:
@@ -243,7 +243,7 @@ class JobService:
             self.store.create(record)
             return record
         self.store.create(record)
-        self._queue.send((Stage.PUBLISH,), record.id, WHOLE_JOB)
+        self._queue.send((JobStage.PUBLISH,), record.id, WHOLE_JOB)
         return record
 
     def _find_version(self, record: JobRecord) -> int:
@@ -303,4 +303,4 @@ class JobService:
     def _publish_if_done(self, job: str) -> None:
         record = self.store.get(job)
         if not record.state.finished and all(target.state.finished for target in record.targets):
-            self._queue.send((Stage.PUBLISH,), job, WHOLE_JOB)
+            self._queue.send((JobStage.PUBLISH,), job, WHOLE_JOB)

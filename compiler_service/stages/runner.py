@@ -29,7 +29,7 @@ _INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "DEBUG", "V
 
 
 @dataclass(frozen=True)
-class Limits:
+class StageLimits:
     """What one stage may use.
 
     Attributes:
@@ -62,7 +62,7 @@ class StageRunner:
     """
 
     command: Sequence[str]
-    limits: Limits = Limits()
+    limits: StageLimits = StageLimits()
     cache: Path | None = None
 
     def run(

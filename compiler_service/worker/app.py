@@ -8,14 +8,14 @@ from typing import Any
 
 from celery import Celery, bootsteps, chain
 
-from compiler_service.jobs.records import WHOLE_JOB, Stage
+from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.settings import Settings
 
 QUEUE = "ingot"
 LIVENESS_SECONDS = 5.0
 
 
-def task_name(stage: Stage) -> str:
+def task_name(stage: JobStage) -> str:
     return f"ingot.{stage.value}"
 
 
@@ -54,11 +54,11 @@ class CeleryQueue:
     def __init__(self, app: Any) -> None:
         self._app = app
 
-    def send(self, stages: Sequence[Stage], job: str, target: int) -> None:
+    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         signatures = [self._signature(stage, job, target) for stage in stages]
         chain(*signatures, app=self._app).apply_async()
 
-    def _signature(self, stage: Stage, job: str, target: int) -> Any:
+    def _signature(self, stage: JobStage, job: str, target: int) -> Any:
         arguments = (job,) if target == WHOLE_JOB else (job, target)
         return self._app.signature(task_name(stage), args=arguments, immutable=True)
 

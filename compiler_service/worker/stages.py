@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.jobs.counters import Counters
-from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobState, Stage, TargetRecord
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import ARTIFACT, RECORDS
@@ -85,7 +85,7 @@ class StageWorker:
         self._lease_seconds = lease_seconds
         self._stopping = stopping
 
-    def run(self, stage: Stage, job: str, number: int = WHOLE_JOB) -> Outcome:
+    def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
         """Do one stage of a job, or of its target ``number``. Doing it again is harmless."""
         try:
             record = self._store.get(job)
@@ -103,7 +103,7 @@ class StageWorker:
 
     # ---- one attempt, lease held
 
-    def _attempt(self, stage: Stage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
+    def _attempt(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
         if self._store.count_delivery(record.id, number, stage) > MAX_DELIVERIES:
             self._fail(record, number, _lost_too_often(stage))
             return Outcome.STOP
@@ -126,7 +126,7 @@ class StageWorker:
         return outcome
 
     @contextmanager
-    def _timed(self, record: JobRecord, stage: Stage) -> Iterator[None]:
+    def _timed(self, record: JobRecord, stage: JobStage) -> Iterator[None]:
         """Count the seconds of a stage before anyone is told how it ended: a job that has finished is complete."""
         started = time.monotonic()
         try:
@@ -136,13 +136,13 @@ class StageWorker:
             self._store.add_seconds(record.id, stage, seconds)
             self._counters.stage_finished(stage, seconds)
 
-    def _body(self, stage: Stage) -> Body:
+    def _body(self, stage: JobStage) -> Body:
         return {
-            Stage.INGEST: self._ingest,
-            Stage.TUNE: self._tune,
-            Stage.BUILD: self._build,
-            Stage.VERIFY: self._verify,
-            Stage.PUBLISH: self._publish,
+            JobStage.INGEST: self._ingest,
+            JobStage.TUNE: self._tune,
+            JobStage.BUILD: self._build,
+            JobStage.VERIFY: self._verify,
+            JobStage.PUBLISH: self._publish,
         }[stage]
 
     def _ingest(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
@@ -223,7 +223,7 @@ class StageWorker:
     def _must_stop(self, job: str, number: int, heartbeat: Heartbeat) -> bool:
         return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled
 
-    def _stopped(self, record: JobRecord, number: int, stage: Stage, heartbeat: Heartbeat) -> Outcome:
+    def _stopped(self, record: JobRecord, number: int, stage: JobStage, heartbeat: Heartbeat) -> Outcome:
         if heartbeat.lost or heartbeat.cancelled:
             return Outcome.STOP
         self._store.count_delivery(record.id, number, stage, by=-1)
@@ -235,15 +235,15 @@ class StageWorker:
         known = key and (self._repository.find_artifact(key) or self._repository.find_artifact(key, staged=True))
         return key if known else None
 
-    def _is_over(self, record: JobRecord, number: int, stage: Stage) -> bool:
+    def _is_over(self, record: JobRecord, number: int, stage: JobStage) -> bool:
         if number == WHOLE_JOB:
             return record.state.finished
         target = record.targets[number]
-        order = [own.value for own in Stage]
+        order = [own.value for own in JobStage]
         later = target.stage in order and order.index(target.stage) > order.index(stage.value)
         return record.state.finished or target.state.finished or later
 
-    def _mark_running(self, record: JobRecord, number: int, stage: Stage) -> None:
+    def _mark_running(self, record: JobRecord, number: int, stage: JobStage) -> None:
         if record.state is JobState.QUEUED:
             self._store.update(record.id, state=JobState.RUNNING, started=time.time())
         if number == WHOLE_JOB:
@@ -275,7 +275,7 @@ def _nothing() -> None:
     """The conclusion of a stage that only the next one looks at."""
 
 
-def _lost_too_often(stage: Stage) -> IngotError:
+def _lost_too_often(stage: JobStage) -> IngotError:
     return IngotError(
         ErrorCode.RESOURCE_LIMIT,
         f"the worker was lost {MAX_DELIVERIES} times during stage {stage.value!r}",

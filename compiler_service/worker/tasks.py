@@ -6,18 +6,18 @@ from typing import Any
 
 from celery.exceptions import Ignore
 
-from compiler_service.jobs.records import WHOLE_JOB, Stage
+from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
 from compiler_service.worker.stages import Outcome, StageWorker
 
 
 def register(app: Any, worker: StageWorker) -> None:
     """Add a task for every stage to ``app``."""
-    for stage in Stage:
+    for stage in JobStage:
         app.task(_task(stage, worker), name=task_name(stage), bind=True)
 
 
-def _task(stage: Stage, worker: StageWorker) -> Any:
+def _task(stage: JobStage, worker: StageWorker) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
         outcome = worker.run(stage, job, number)
         if outcome is Outcome.AGAIN:

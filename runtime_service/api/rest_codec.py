@@ -15,7 +15,7 @@ from runtime_service.api.http_message import HttpResponse, parse_json
 from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import InferRequest, InferResponse, Parameter, TensorData
 from runtime_service.batching.validation import check_parameters, signature
-from runtime_service.models.served import Signature
+from runtime_service.models.served import Interface
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -75,7 +75,7 @@ def decode(
 
 
 def decode_raw(
-    model: str, version: str, body: bytes | memoryview, expected: Signature
+    model: str, version: str, body: bytes | memoryview, expected: Interface
 ) -> tuple[InferRequest, BinaryOutputs]:
     """A raw request: the body is the one input, of batch 1; its one other variable dim follows from the size.
 

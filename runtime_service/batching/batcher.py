@@ -67,7 +67,7 @@ class Execution:
 
 
 @dataclass(frozen=True, slots=True)
-class Result:
+class BatchResult:
     """The rows of one caller, and what they took. ``queue_time`` in seconds."""
 
     outputs: dict[str, Array]
@@ -90,10 +90,10 @@ class _Work:
     key: tuple[tuple[int, ...], ...]
     deadline: float | None
     enqueued: float
-    waiting: Future[Result] | None = None
+    waiting: Future[BatchResult] | None = None
 
     @property
-    def future(self) -> Future[Result]:
+    def future(self) -> Future[BatchResult]:
         """What the caller of a queued request waits for; one that runs at once has none."""
         assert self.waiting is not None
         return self.waiting
@@ -127,7 +127,9 @@ class Batcher:
         for worker in self._workers:
             worker.start()
 
-    def run(self, inputs: Arrays, deadline: float | None = None, cancellation: Cancellation | None = None) -> Result:
+    def run(
+        self, inputs: Arrays, deadline: float | None = None, cancellation: Cancellation | None = None
+    ) -> BatchResult:
         """Compute ``inputs``; blocks until done.
 
         Raises:
@@ -142,7 +144,7 @@ class Batcher:
         runner = self._enter(work)
         if runner is not None:
             (outcome,) = self._execute(runner, [work], ReleaseReason.IDLE if batched else ReleaseReason.UNBATCHED)
-            if isinstance(outcome, Result):
+            if isinstance(outcome, BatchResult):
                 return outcome
             raise outcome
         if cancellation is not None:
@@ -193,7 +195,7 @@ class Batcher:
         options = self._options
         return options.max_batch_size == 0 or options.max_queue_delay == 0 or work.rows >= options.max_batch_size
 
-    def _wait(self, work: _Work) -> Result:
+    def _wait(self, work: _Work) -> BatchResult:
         timeout = None if work.deadline is None else max(0.0, work.deadline - self._clock())
         try:
             return work.future.result(timeout)
@@ -216,7 +218,7 @@ class Batcher:
         while (released := self._release()) is not None:
             runner, batch, reason = released
             for work, outcome in zip(batch, self._execute(runner, batch, reason), strict=True):
-                if isinstance(outcome, Result):
+                if isinstance(outcome, BatchResult):
                     work.future.set_result(outcome)
                 else:
                     work.future.set_exception(outcome)
@@ -276,7 +278,7 @@ class Batcher:
         if expired:
             self._observer.pending(len(self._queue))
 
-    def _execute(self, runner: Runner, batch: list[_Work], reason: ReleaseReason) -> list[Result | Exception]:
+    def _execute(self, runner: Runner, batch: list[_Work], reason: ReleaseReason) -> list[BatchResult | Exception]:
         """One outcome per request; the runner is given back before anybody learns of theirs."""
         try:
             return self._outcomes(runner, batch, reason, self._clock())
@@ -288,7 +290,7 @@ class Batcher:
 
     def _outcomes(
         self, runner: Runner, batch: list[_Work], reason: ReleaseReason, started: float
-    ) -> list[Result | Exception]:
+    ) -> list[BatchResult | Exception]:
         try:
             outputs, execution = self._run(runner, batch, reason)
         except Exception as error:
@@ -296,7 +298,9 @@ class Batcher:
                 return [error]
             return [outcome for work in batch for outcome in self._outcomes(runner, [work], reason, started)]
         self._observer.executed(execution)
-        return [Result(rows, started - work.enqueued, execution) for work, rows in zip(batch, outputs, strict=True)]
+        return [
+            BatchResult(rows, started - work.enqueued, execution) for work, rows in zip(batch, outputs, strict=True)
+        ]
 
     def _run(
         self, runner: Runner, batch: list[_Work], reason: ReleaseReason

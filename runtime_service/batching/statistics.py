@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from runtime_service.batching.batcher import Execution, ReleaseReason, Result
+from runtime_service.batching.batcher import BatchResult, Execution, ReleaseReason
 from runtime_service.metrics import Metrics
 from shared_ir.errors import ErrorCode
 
@@ -101,7 +101,7 @@ class ModelObserver:
     def pending(self, requests: int) -> None:
         self._pending.set(requests)
 
-    def succeeded(self, result: Result, seconds: float) -> None:
+    def succeeded(self, result: BatchResult, seconds: float) -> None:
         with self._lock:
             self._totals.success.add(seconds)
             self._totals.queue.add(result.queue_time)

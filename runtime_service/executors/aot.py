@@ -9,9 +9,9 @@ from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import (
     CallShapes,
+    CallSignature,
     ShapeCache,
     Shapes,
-    Signature,
     copy_memory,
     point,
 )
@@ -20,7 +20,7 @@ from runtime_service.executors.signature import (
 class AotExecutor:
     """Everything but the data pointers is prepared once per combination of input shapes."""
 
-    def __init__(self, signature: Signature, handle: Handle) -> None:
+    def __init__(self, signature: CallSignature, handle: Handle) -> None:
         self._signature = signature
         self._handle = handle
         self._calls = ShapeCache(self._prepare)

@@ -13,7 +13,7 @@ from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.executor import LaunchProfile
 from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
-from runtime_service.executors.signature import CallShapes, ShapeCache, Shapes, Signature, copy_memory
+from runtime_service.executors.signature import CallShapes, CallSignature, ShapeCache, Shapes, copy_memory
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols
@@ -46,7 +46,7 @@ class _Measured:
 class GraphExecutor:
     """Runs the steps of a plan in order, each launch over the threads of the library's pool."""
 
-    def __init__(self, plan: Plan, signature: Signature, handle: Handle, weights_address: int) -> None:
+    def __init__(self, plan: Plan, signature: CallSignature, handle: Handle, weights_address: int) -> None:
         self._plan = plan
         self._signature = signature
         self._handle = handle

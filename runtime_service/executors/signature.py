@@ -39,7 +39,7 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
 
 
 @dataclass(frozen=True)
-class Signature:
+class CallSignature:
     """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType; ``strings`` are those that the model holds."""
 
     inputs: tuple[TensorSpec, ...]
@@ -51,7 +51,7 @@ class Signature:
     strings: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, plan: Plan, input_codes: tuple[int, ...], output_codes: tuple[int, ...]) -> Signature:
+    def of(cls, plan: Plan, input_codes: tuple[int, ...], output_codes: tuple[int, ...]) -> CallSignature:
         return cls(
             plan.inputs,
             plan.outputs,
@@ -115,7 +115,7 @@ class CallShapes:
         return tuple(self.outputs)
 
     @classmethod
-    def resolve(cls, signature: Signature, handle: Handle, shapes: Shapes) -> CallShapes:
+    def resolve(cls, signature: CallSignature, handle: Handle, shapes: Shapes) -> CallShapes:
         """Ask the library for the output shapes. Raises IngotError INVALID_ARGUMENT."""
         signature.check_extents(shapes)
         inputs = tensors(shapes, signature.input_codes)

@@ -13,7 +13,7 @@ from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.executor import Executor
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.library import Handle, Library
-from runtime_service.executors.signature import Signature, array_dtype
+from runtime_service.executors.signature import CallSignature, array_dtype
 from runtime_service.loading.cpu import check_host
 from runtime_service.loading.model import Model
 from shared_ir.artifact.layout import open_version
@@ -85,7 +85,7 @@ def _load(
     library = Library(artifact.library, plan.name)
     try:
         _check_plan(artifact.manifest, plan, library)
-        signature = Signature.of(plan, library.input_dtypes, library.output_dtypes)
+        signature = CallSignature.of(plan, library.input_dtypes, library.output_dtypes)
         defaults = _defaults(plan, weights)
         make = partial(_make_executor, plan, signature, library, weights, threads or 0)
         models: list[Model] = []
@@ -133,14 +133,14 @@ def _defaults(plan: Plan, weights: Array) -> dict[str, Array]:
 
 
 def _make_executor(
-    plan: Plan, signature: Signature, library: Library, weights: Array, threads: int, kind: ExecutorKind
+    plan: Plan, signature: CallSignature, library: Library, weights: Array, threads: int, kind: ExecutorKind
 ) -> Executor:
     if kind == "graph" or any(isinstance(step, Call) for step in walk_steps(plan.steps)):
         return _make_graph(plan, signature, library, weights, threads)
     return AotExecutor(signature, _make_handle(library, weights, threads))
 
 
-def _make_graph(plan: Plan, signature: Signature, library: Library, weights: Array, threads: int) -> GraphExecutor:
+def _make_graph(plan: Plan, signature: CallSignature, library: Library, weights: Array, threads: int) -> GraphExecutor:
     return GraphExecutor(plan, signature, _make_handle(library, weights, threads), address_of(weights))
 
 

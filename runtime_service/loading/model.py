@@ -14,7 +14,7 @@ from runtime_service.arrays import Array
 from runtime_service.executors.executor import Executor, LaunchProfile
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.objects import Objects
-from runtime_service.executors.signature import Signature
+from runtime_service.executors.signature import CallSignature
 from runtime_service.loading.interface import from_memory, is_plain, to_memory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -32,7 +32,7 @@ class Model:
     def __init__(
         self,
         name: str,
-        signature: Signature,
+        signature: CallSignature,
         make_executor: Callable[[], Executor],
         make_profiler: Callable[[], GraphExecutor],
         on_close: Callable[[], None],

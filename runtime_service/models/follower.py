@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from runtime_service.metrics import Metrics
 from runtime_service.models.registry import ModelRegistry, VersionState, VersionStatus
-from runtime_service.models.source import ModelSource
+from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
 from runtime_service.policies import Selection
 from runtime_service.settings import ModelSettings
@@ -45,7 +45,7 @@ class Follower:
         """``changed`` is called after every pass, so that readiness can be published."""
         self._registry = registry
         self._loader = loader
-        self._source: ModelSource = loader.source
+        self._source: VersionSource = loader.source
         self._metrics = metrics
         self._changed = changed
         self._clock = clock

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from runtime_service.models.served import LoadedModel
-from runtime_service.policies import Catalogue
+from runtime_service.policies import PolicyCatalogue
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
@@ -29,7 +29,7 @@ class StoreSource:
     def models(self) -> tuple[str, ...]:
         return self.repository.models()
 
-    def catalogue(self, name: str) -> Catalogue:
+    def catalogue(self, name: str) -> PolicyCatalogue:
         versions = self.repository.version_numbers(name)
         if not versions:
             raise IngotError(
@@ -37,7 +37,7 @@ class StoreSource:
                 f"the store {self.repository.store.url} has no model {name!r}",
                 remedy="Compile and publish it first, or check the spelling.",
             )
-        return Catalogue(versions, self.repository.labels(name))
+        return PolicyCatalogue(versions, self.repository.labels(name))
 
     def load(self, name: str, version: int, instances: int, threads: int) -> tuple[LoadedModel, ...]:
         opened = self.repository.open_version(self.repository.version(name, version))

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runtime_service.arrays import Array
-from runtime_service.batching.batcher import Batcher, BatchOptions, Result
+from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.statistics import ModelObserver
 from shared_ir.plan.program import TensorSpec
@@ -30,7 +30,7 @@ class LoadedModel(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Signature:
+class Interface:
     """Inputs and outputs of a model. ``batch`` is the symbol that requests are merged along, if they are."""
 
     inputs: tuple[TensorSpec, ...]
@@ -45,7 +45,7 @@ class ServedModel:
         self,
         name: str,
         version: int,
-        signature: Signature,
+        signature: Interface,
         instances: Sequence[LoadedModel],
         options: BatchOptions,
         observer: ModelObserver,
@@ -65,7 +65,9 @@ class ServedModel:
     def instances(self) -> int:
         return len(self._instances)
 
-    def run(self, inputs: Mapping[str, Array], deadline: float | None, cancellation: Cancellation | None) -> Result:
+    def run(
+        self, inputs: Mapping[str, Array], deadline: float | None, cancellation: Cancellation | None
+    ) -> BatchResult:
         """See :meth:`Batcher.run`."""
         return self._batcher.run(inputs, deadline, cancellation)
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 from typing import Protocol
 
 from runtime_service.models.served import LoadedModel
-from runtime_service.policies import Catalogue
+from runtime_service.policies import PolicyCatalogue
 
 
-class ModelSource(Protocol):
+class VersionSource(Protocol):
     """A store of compiled models. All methods raise IngotError."""
 
     def models(self) -> tuple[str, ...]:
         """Names of all models in the store."""
         ...
 
-    def catalogue(self, name: str) -> Catalogue:
+    def catalogue(self, name: str) -> PolicyCatalogue:
         """Versions and labels of a model; NOT_FOUND when the store has no such model."""
         ...
 

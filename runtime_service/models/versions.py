@@ -10,8 +10,8 @@ from runtime_service.batching.batcher import BatchOptions
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.metrics import Metrics
-from runtime_service.models.served import LoadedModel, ServedModel, Signature
-from runtime_service.models.source import ModelSource
+from runtime_service.models.served import Interface, LoadedModel, ServedModel
+from runtime_service.models.source import VersionSource
 from runtime_service.models.warmup import Independence, rows_independent, warm_up
 from runtime_service.settings import ModelSettings, Settings
 from shared_ir.errors import ErrorCode, IngotError
@@ -28,7 +28,7 @@ BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b"})
 class ModelLoader:
     """Loads, warms up and wraps versions, with the settings of the server as defaults."""
 
-    source: ModelSource
+    source: VersionSource
     settings: Settings
     metrics: Metrics
 
@@ -52,7 +52,7 @@ class ModelLoader:
 
     def _prepare(
         self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]
-    ) -> tuple[Signature, BatchOptions]:
+    ) -> tuple[Interface, BatchOptions]:
         inputs, outputs = tuple(instances[0].inputs), tuple(instances[0].outputs)
         _check_interface(model.name, (*inputs, *outputs))
         options = self._options(model)
@@ -68,8 +68,8 @@ class ModelLoader:
             _LOG.info("%s version %d: rows depend on each other, batching is off", model.name, version)
             batch = None
         if batch is None or options.max_batch_size == 0:
-            return Signature(inputs, outputs), BatchOptions(0, 0.0, options.max_queue_size)
-        return Signature(inputs, outputs, batch), options
+            return Interface(inputs, outputs), BatchOptions(0, 0.0, options.max_queue_size)
+        return Interface(inputs, outputs, batch), options
 
     def _options(self, model: ModelSettings) -> BatchOptions:
         return BatchOptions(

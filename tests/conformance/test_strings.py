@@ -14,7 +14,7 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.library import Handle, Library
-from runtime_service.executors.signature import Signature
+from runtime_service.executors.signature import CallSignature
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -159,7 +159,9 @@ def test_native_code_refuses_calls_by_name() -> None:
     numbers = np.zeros((1, 2), np.int64)
     try:
         with pytest.raises(IngotError, match="only the graph executor runs it"):
-            AotExecutor(Signature.of(artifact.plan, library.input_dtypes, library.output_dtypes), handle).run([numbers])
+            AotExecutor(CallSignature.of(artifact.plan, library.input_dtypes, library.output_dtypes), handle).run(
+                [numbers]
+            )
     finally:
         handle.close()
         library.release()

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_service.arrays import Array
-from runtime_service.batching.batcher import Batcher, BatchOptions, Execution, ReleaseReason, Result
+from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult, Execution, ReleaseReason
 from runtime_service.batching.messages import Cancellation
 from shared_ir.errors import ErrorCode, IngotError
 from tests.runtime_service.toy_models import ToyModel, fixed_model, scale_model, wait_until
@@ -43,18 +43,18 @@ class Rig:
         self.batcher = Batcher([self.model] * instances, BatchOptions(**{"max_batch_size": 8} | options), self.observer)
         self._pool = ThreadPoolExecutor(64)
 
-    def send(self, value: float, rows: int = 1, width: int = 4, **arguments: Any) -> Future[Result]:
+    def send(self, value: float, rows: int = 1, width: int = 4, **arguments: Any) -> Future[BatchResult]:
         inputs = {"x": np.full((rows, width), value, np.float32)}
         return self._pool.submit(self.batcher.run, inputs, **arguments)
 
-    def send_queued(self, value: float, rows: int = 1, **arguments: Any) -> Future[Result]:
+    def send_queued(self, value: float, rows: int = 1, **arguments: Any) -> Future[BatchResult]:
         """As :meth:`send`, returning when the request waits in the queue."""
         before = len(self.observer.queue)
         future = self.send(value, rows, **arguments)
         wait_until(lambda: len(self.observer.queue) > before)
         return future
 
-    def block(self) -> Future[Result]:
+    def block(self) -> Future[BatchResult]:
         """Occupy the instance until the gate opens."""
         self.model.gate.clear()
         future = self.send(-1.0)
@@ -67,7 +67,7 @@ class Rig:
         self._pool.shutdown()
 
 
-def value_of(future: Future[Result]) -> Array:
+def value_of(future: Future[BatchResult]) -> Array:
     return future.result(10).outputs["y"]
 
 

@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime_service.batching.batcher import Execution, ReleaseReason, Result
+from runtime_service.batching.batcher import BatchResult, Execution, ReleaseReason
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.metrics import Metrics, markdown
 from shared_ir.errors import ErrorCode
@@ -53,7 +53,7 @@ def test_an_observer_sums_what_it_sees() -> None:
     execution = Execution(2, 5, 0.001, 0.010, 0.002, ReleaseReason.FULL)
     observer.executed(execution)
     for queue_time in (0.1, 0.3):
-        observer.succeeded(Result({}, queue_time, execution), 0.5)
+        observer.succeeded(BatchResult({}, queue_time, execution), 0.5)
     observer.failed(ErrorCode.INVALID_ARGUMENT, 0.01)
     observer.pending(3)
     snapshot = observer.snapshot()

@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from runtime_service.models.versions import threads_per_instance
-from runtime_service.policies import Catalogue, Selection, VersionPolicy
+from runtime_service.policies import PolicyCatalogue, Selection, VersionPolicy
 from runtime_service.settings import Settings, variable
 from shared_ir.errors import ErrorCode, IngotError
 
-CATALOGUE = Catalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
+CATALOGUE = PolicyCatalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
 
 
 @pytest.mark.parametrize(

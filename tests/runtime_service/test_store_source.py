@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from runtime_service.models.repository import StoreSource
-from runtime_service.policies import Catalogue
+from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer, store_source
 from runtime_service.settings import Settings
 from shared_ir.artifact.layout import OpenedArtifact
@@ -77,7 +77,7 @@ def test_catalogue(publisher: Publisher) -> None:
     publisher.publish(b"\x01", "stable")
     publisher.publish(b"\x02")
     assert source.models() == ("toy",)
-    assert source.catalogue("toy") == Catalogue((1, 2), {"stable": 1})
+    assert source.catalogue("toy") == PolicyCatalogue((1, 2), {"stable": 1})
 
 
 def test_a_version_by_an_unknown_signer_is_not_loaded_and_the_old_one_stays(publisher: Publisher) -> None:
@@ -111,7 +111,7 @@ def test_the_server_takes_store_and_trust_from_its_settings(publisher: Publisher
     publisher.publish(b"\x02" * 64, "stable")
     settings = Settings(home=publisher.home, models="toy", grpc_address="", http_address="", metrics_address="")
     source = store_source(settings)
-    assert source.catalogue("toy") == Catalogue((1,), {"stable": 1})
+    assert source.catalogue("toy") == PolicyCatalogue((1,), {"stable": 1})
     server = RuntimeServer(settings, StoreSource(source.repository, publisher._load))
     server.follower.reconcile()
     assert server.dataplane.ready()

@@ -14,7 +14,7 @@ import numpy as np
 
 from runtime_service.arrays import Array
 from runtime_service.models.served import LoadedModel
-from runtime_service.policies import Catalogue
+from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer
 from runtime_service.settings import Settings
 from shared_ir.dtype import DType
@@ -105,11 +105,11 @@ class ToySource:
         self._check()
         return tuple(self.make)
 
-    def catalogue(self, name: str) -> Catalogue:
+    def catalogue(self, name: str) -> PolicyCatalogue:
         self._check()
         if name not in self.make:
             raise IngotError(ErrorCode.NOT_FOUND, f"no model {name!r}")
-        return Catalogue(tuple(sorted(self.make[name])), dict(self.marks[name]))
+        return PolicyCatalogue(tuple(sorted(self.make[name])), dict(self.marks[name]))
 
     def load(self, name: str, version: int, instances: int, threads: int) -> tuple[LoadedModel, ...]:
         self._check()

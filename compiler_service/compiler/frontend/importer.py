@@ -20,14 +20,14 @@ from compiler_service.compiler.frontend.handlers import (
     sequences,
     strings,
 )
-from compiler_service.compiler.frontend.handlers.objects import Objects
+from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.attributes import read_attributes
 from compiler_service.compiler.frontend.importing.constants import constant_array, graph_attributes
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.inference import tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode, domain_name
 from compiler_service.compiler.frontend.importing.objects import declared_type, is_object
-from compiler_service.compiler.frontend.importing.scope import Binding, Builder, Frame, SequenceBinding, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.limits import exceeded
 from compiler_service.compiler.frontend.reading.order import describe, in_order
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
@@ -35,7 +35,12 @@ from compiler_service.compiler.frontend.requirements.conditions import append_ch
 from compiler_service.compiler.frontend.requirements.defining import Nodes, aligned, infer_defined
 from compiler_service.compiler.frontend.requirements.operand_checks import CHECKED_BEFORE, check_adapted, check_operands
 from compiler_service.compiler.frontend.requirements.operand_shapes import check_shapes
-from compiler_service.compiler.frontend.standard.functions import Call, call_of_local, call_of_standard, has_definition
+from compiler_service.compiler.frontend.standard.functions import (
+    FunctionCall,
+    call_of_local,
+    call_of_standard,
+    has_definition,
+)
 from compiler_service.compiler.frontend.standard.schemas import check_form, schema_of, with_defaults
 from compiler_service.compiler.frontend.standard.uses import without_hints
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -45,7 +50,7 @@ from shared_ir.expr.dim import bind, dim_symbols
 from shared_ir.graph.ir import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
-HANDLERS: Mapping[str, Callable[[SourceNode, Frame, Builder, GraphImporter], None]] = MappingProxyType(
+HANDLERS: Mapping[str, Callable[[SourceNode, Frame, NodeBuilder, GraphImporter], None]] = MappingProxyType(
     {
         **control_flow.HANDLERS,
         **data_dependent.HANDLERS,
@@ -61,13 +66,13 @@ HANDLERS: Mapping[str, Callable[[SourceNode, Frame, Builder, GraphImporter], Non
 
 @dataclass
 class GraphImporter:
-    """Imports nodes into a :class:`Builder`, binding names in a :class:`Frame`."""
+    """Imports nodes into a :class:`NodeBuilder`, binding names in a :class:`Frame`."""
 
     context: Context
 
     # -- graphs
 
-    def contents(self, proto: onnx.GraphProto, frame: Frame, builder: Builder, given: Container[str] = ()) -> None:
+    def contents(self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, given: Container[str] = ()) -> None:
         """Initializers and nodes of a graph; those ``given`` are bound already."""
         declared = [i for i in (*proto.value_info, *proto.output) if i.type.tensor_type.HasField("shape")]
         frame.ranks |= {i.name: len(i.type.tensor_type.shape.dim) for i in declared}
@@ -95,7 +100,7 @@ class GraphImporter:
         inside = self._nested_frame(frame)
         if types:
             inside.counters = None if number is None or frame.counters is None else (*frame.counters, number)
-        builder = Builder()
+        builder = NodeBuilder()
         inputs = []
         for info, type in zip(proto.input, types, strict=True):
             binding: Binding = Special.UNKNOWN if type is None else self.context.value(info.name, type)
@@ -108,13 +113,13 @@ class GraphImporter:
         graph = Graph(proto.name or "body", _values(inputs), _values(outputs), tuple(builder.nodes), builder.constants)
         return graph, outputs
 
-    def output(self, info: onnx.ValueInfoProto, frame: Frame, builder: Builder) -> Binding:
+    def output(self, info: onnx.ValueInfoProto, frame: Frame, builder: NodeBuilder) -> Binding:
         """What an output of a graph is bound to; sequences and optionals become objects of the run."""
         nodes = Nodes(SourceNode("Identity", (info.name,), (info.name,), name=info.name), builder, self.context)
-        return Objects(nodes).value(frame.lookup(info.name), declared_type(info.type, info.name))
+        return ObjectNodes(nodes).value(frame.lookup(info.name), declared_type(info.type, info.name))
 
     def inline(
-        self, proto: onnx.GraphProto, frame: Frame, builder: Builder, inputs: tuple[Binding, ...] = ()
+        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
     ) -> tuple[Binding, ...]:
         """The nodes of a nested graph put where it stands; what its outputs are bound to."""
         inside = self._nested_frame(frame)
@@ -130,11 +135,11 @@ class GraphImporter:
 
     # -- nodes
 
-    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, builder: Builder) -> None:
+    def nodes(self, protos: Sequence[onnx.NodeProto], frame: Frame, builder: NodeBuilder) -> None:
         for proto in in_order(protos, frame.is_defined):
             self.node(proto, frame, builder)
 
-    def node(self, proto: onnx.NodeProto, frame: Frame, builder: Builder) -> None:
+    def node(self, proto: onnx.NodeProto, frame: Frame, builder: NodeBuilder) -> None:
         """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
         self.context.budget.spend_node()
         domain = domain_name(proto.domain)
@@ -155,7 +160,7 @@ class GraphImporter:
         for output in filter(None, node.outputs):
             frame.bindings[output] = Special.UNKNOWN
 
-    def translate(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+    def translate(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
         """A node as it stands in the model: a function call, a constant, or an operator in some older form."""
         function = call_of_local(node, self.context.functions)
         if function is not None:
@@ -186,7 +191,7 @@ class GraphImporter:
         for adapted in adapt(node, operands):
             self.newest(adapted, frame, builder)
 
-    def newest(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+    def newest(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
         """A node of the standard domain in its newest form."""
         if not node.domain:
             node = node.with_(opset=NEWEST_OPSET)
@@ -196,7 +201,7 @@ class GraphImporter:
             check_shapes(node, frame, builder)
         self._handled(node, frame, builder)
 
-    def _handled(self, node: SourceNode, frame: Frame, builder: Builder, known: bool = True) -> None:
+    def _handled(self, node: SourceNode, frame: Frame, builder: NodeBuilder, known: bool = True) -> None:
         """By the handler of the operator, where it is ``known`` to be what its name says; else a node of the IR."""
         handler = HANDLERS.get(node.qualified) if known else None
         if handler is not None:
@@ -204,7 +209,7 @@ class GraphImporter:
         else:
             self.operator(node, frame, builder)
 
-    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+    def operator(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
         """A node of the IR: its operator must be in the inventory, or have a definition by other operators."""
         context = self.context
         if node.qualified not in context.inference.operators:
@@ -226,7 +231,7 @@ class GraphImporter:
         emitted = self.emit(node, inputs, attributes, _with_symbols(outputs, own), frame)
         append_checked(builder, emitted, conditions, node, own)
 
-    def by_definition(self, node: SourceNode, frame: Frame, builder: Builder) -> None:
+    def by_definition(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
         """Expand an operator that the standard defines by others.
 
         Raises:
@@ -246,7 +251,7 @@ class GraphImporter:
             raise _unsupported(node)
         self.bind_unknown(node, frame)
 
-    def call(self, node: SourceNode, call: Call, frame: Frame, builder: Builder) -> None:
+    def call(self, node: SourceNode, call: FunctionCall, frame: Frame, builder: NodeBuilder) -> None:
         """Inline a function."""
         if call.key in frame.calls:
             raise IngotError(

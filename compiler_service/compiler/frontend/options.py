@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from compiler_service.compiler.frontend.reading.limits import Limits
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from shared_ir.errors import ErrorCode, IngotError
 
 ShapeOverride = Sequence[int | str | None]
@@ -24,7 +24,7 @@ class ImportOptions:
 
     shapes: Mapping[str, ShapeOverride] = field(default_factory=dict)
     overridable: tuple[str, ...] | None = None
-    limits: Limits = field(default_factory=Limits)
+    limits: FrontendLimits = field(default_factory=FrontendLimits)
 
     def check_names(self, inputs: Sequence[str]) -> None:
         """Raises INVALID_ARGUMENT when a shape is given for something that is no input."""

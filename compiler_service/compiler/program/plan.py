@@ -8,8 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement
-from compiler_service.compiler.graph_passes.memory.verify_memory import Program as Proved
-from compiler_service.compiler.graph_passes.memory.verify_memory import verify_memory
+from compiler_service.compiler.graph_passes.memory.verify_memory import ProvedProgram, verify_memory
 from compiler_service.compiler.program.kernels import BuiltKernel
 from compiler_service.compiler.program.steps import ConstraintKey, StepBuilder
 from compiler_service.compiler.program.variants import Variant
@@ -38,7 +37,7 @@ from shared_ir.types import ObjectType, TensorType
 
 
 @dataclass(frozen=True)
-class Program:
+class BuiltProgram:
     plan: Plan
     weights: Weights
 
@@ -51,7 +50,7 @@ def build_program(
     name: str,
     *,
     proves: bool = False,
-) -> Program:
+) -> BuiltProgram:
     """The plan that runs the first of ``variants`` that is open to a run; the last one is to all.
 
     ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel. ``proves``: each way is
@@ -95,7 +94,7 @@ def build_program(
         slots=max(way.slots for way in ways),
         strings=module.strings,
     )
-    return Program(plan, weights)
+    return BuiltProgram(plan, weights)
 
 
 def _inputs(module: Module, buffers: list[BufferSpec], weights: Weights) -> tuple[TensorSpec, ...]:
@@ -131,13 +130,13 @@ class _Way:
         known = {*common, *((*pair, False) for pair in agreed)}
         return [Check(c) for key, c in self.constraints.items() if key not in known]
 
-    def proved(self, variant: Variant, specs: Sequence[BufferSpec]) -> Proved:
+    def proved(self, variant: Variant, specs: Sequence[BufferSpec]) -> ProvedProgram:
         """What is to be proved of it: dims that agree, or were chosen to, are equal here."""
         agreed = {} if variant.agreement is None else variant.agreement.pairs
         chosen = [pair for pair, equals in variant.choices.items() if equals]
         equal = [Constraint(*pair, "") for pair in (*agreed, *chosen)]
         constraints = (*self.constraints.values(), *equal)
-        return Proved(
+        return ProvedProgram(
             variant.module.graph, variant.memory, variant.definitions, self.steps, specs, constraints, self.output_slots
         )
 

@@ -10,22 +10,22 @@ from shared_ir.errors import IngotError
 
 
 @dataclass(frozen=True)
-class Timing:
+class CandidateTiming:
     """Median seconds of one run, and the spread of the rounds."""
 
     seconds: float
     spread: float
 
 
-Measure = Callable[[Schedule], Timing]
+Measure = Callable[[Schedule], CandidateTiming]
 """Builds the kernel with a schedule and times it in a process of its own; IngotError when that fails."""
 
 
 @dataclass(frozen=True)
 class Best:
     schedule: Schedule
-    timing: Timing
-    default: Timing
+    timing: CandidateTiming
+    default: CandidateTiming
     candidates: int
 
 

@@ -15,7 +15,7 @@ from compiler_service.compiler.schedule.default import candidate_schedules
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.records import Record, kernel_digest
-from compiler_service.compiler.tune.search import Timing, search
+from compiler_service.compiler.tune.search import CandidateTiming, search
 from compiler_service.compiler.version import compiler_version
 from shared_ir.expr.dim import dim_symbols, evaluate, product
 from shared_ir.machine.target import Target
@@ -27,7 +27,7 @@ _FEWEST_FLOPS = 2e6
 """Lighter kernels are not worth a measurement."""
 
 
-class Records:
+class TuningRecords:
     """Tuned schedules by kernel, for one target."""
 
     def __init__(self, records: Sequence[Record], target: Target) -> None:
@@ -40,7 +40,7 @@ class Records:
 def tune_kernels(
     kernels: Sequence[Kernel],
     launches: Sequence[KernelDefinition],
-    known: Records,
+    known: TuningRecords,
     target: Target,
     trials: int,
     progress: Progress,
@@ -97,7 +97,7 @@ def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str])
     )
 
 
-def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> Timing:
+def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTiming:
     function = loop_passes.run(kernel.lower(schedule, target))
     data = compile_ir(emit_kernel(function, target, kernel.name), target)
     sizes = _sizes(kernel.definition, function)
@@ -111,7 +111,7 @@ def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> Timing:
             scratch=scratch_size(function),
         )
     )
-    return Timing(seconds, spread)
+    return CandidateTiming(seconds, spread)
 
 
 def _sizes(definition: KernelDefinition, function: Function) -> Mapping[str, int]:

@@ -23,7 +23,7 @@ from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoRe
 from prometheus_client.parser import text_string_to_metric_families
 
 from compiler_service.api.status import STATUS
-from compiler_service.jobs.records import Stage
+from compiler_service.jobs.records import JobStage
 from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import Settings
 from compiler_service.wiring import make_parts
@@ -40,9 +40,9 @@ class RecordingQueue:
     """Keeps what was sent; nothing runs."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Sequence[Stage], str, int]] = []
+        self.sent: list[tuple[Sequence[JobStage], str, int]] = []
 
-    def send(self, stages: Sequence[Stage], job: str, target: int) -> None:
+    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         self.sent.append((stages, job, target))
 
 

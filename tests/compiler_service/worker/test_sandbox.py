@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from compiler_service.stages.runner import Limits, StageRunner, StoppedError
+from compiler_service.stages.runner import StageLimits, StageRunner, StoppedError
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, target_to_dict
 from tests.services.toy_compiler import STAGE_COMMAND
 
 ROOT = Path(__file__).resolve().parents[3]
-LIMITS = Limits(memory=4 * 1024**3, seconds=30, file_size=2**20)
+LIMITS = StageLimits(memory=4 * 1024**3, seconds=30, file_size=2**20)
 
 
 @pytest.fixture(autouse=True)
@@ -28,7 +28,7 @@ def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def build(
-    tmp_path: Path, model: Any, limits: Limits = LIMITS, stop: threading.Event | None = None, stage: str = "build"
+    tmp_path: Path, model: Any, limits: StageLimits = LIMITS, stop: threading.Event | None = None, stage: str = "build"
 ) -> list[Mapping[str, Any]]:
     """Run one stage; the messages it sent."""
     (tmp_path / "model").write_bytes(json.dumps(model).encode())
@@ -83,7 +83,7 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
 def test_time_is_up_and_nothing_is_left_running(tmp_path: Path) -> None:
     pid_file = tmp_path / "pids"
     with pytest.raises(IngotError, match="more time") as caught:
-        build(tmp_path, {"do": "hang", "pid_file": str(pid_file)}, Limits(seconds=3))
+        build(tmp_path, {"do": "hang", "pid_file": str(pid_file)}, StageLimits(seconds=3))
     assert caught.value.code is ErrorCode.RESOURCE_LIMIT
     assert all(is_gone(int(pid)) for pid in pid_file.read_text().split())
 

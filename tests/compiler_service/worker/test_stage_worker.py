@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from compiler_service.jobs.records import JobRecord, JobState, Source, Stage
+from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source
 from compiler_service.jobs.service import Submission
 from compiler_service.settings import Settings
 from compiler_service.store.sources import Upload
@@ -31,9 +31,9 @@ class Line:
     """A queue that the test works off itself."""
 
     def __init__(self) -> None:
-        self.tasks: deque[tuple[Sequence[Stage], str, int]] = deque()
+        self.tasks: deque[tuple[Sequence[JobStage], str, int]] = deque()
 
-    def send(self, stages: Sequence[Stage], job: str, target: int) -> None:
+    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         self.tasks.append((stages, job, target))
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from compiler_service.compiler.codegen.emit.byte_dots import add_dot4
 from compiler_service.compiler.codegen.llvm import terms
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from compiler_service.compiler.codegen.llvm.half import round_to
 from compiler_service.compiler.codegen.llvm.integer_helpers import float_remainder, integer_power, wide_division
 from compiler_service.compiler.codegen.llvm.llvm_types import (
@@ -78,19 +78,19 @@ def unsupported_operator(op: str, dtype: DType) -> IngotError:
     )
 
 
-def splat_constant(number: float, like: Value) -> str:
+def splat_constant(number: float, like: LlvmValue) -> str:
     """The operand for a number in the type of ``like``."""
     return splat(constant(number, like.dtype), REGISTER[like.dtype], like.lanes)
 
 
-def term(builder: FunctionBuilder, value: Value) -> Term:
+def term(builder: FunctionBuilder, value: LlvmValue) -> Term:
     return Term(builder, value.text, REGISTER[value.dtype], value.lanes)
 
 
 # -- unary
 
 
-def unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
+def unary(builder: FunctionBuilder, op: UnaryOp, x: LlvmValue) -> LlvmValue:
     """``op(x)`` lane by lane.
 
     Raises:
@@ -103,9 +103,9 @@ def unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
     return _integer_unary(builder, op, x)
 
 
-def _float_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
+def _float_unary(builder: FunctionBuilder, op: UnaryOp, x: LlvmValue) -> LlvmValue:
     if op in MATH_UNARY:
-        return _rounded(builder, Value(call_math(builder, op, (x,)), x.dtype, x.lanes))
+        return _rounded(builder, LlvmValue(call_math(builder, op, (x,)), x.dtype, x.lanes))
     t = term(builder, x)
     match op:
         case UnaryOp.NEG:
@@ -121,24 +121,24 @@ def _float_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
         case UnaryOp.RECIPROCAL:
             result = 1.0 / t
         case UnaryOp.IS_NAN:
-            return Value(terms.is_nan(t).text, DType.BOOL, x.lanes)
+            return LlvmValue(terms.is_nan(t).text, DType.BOOL, x.lanes)
         case UnaryOp.IS_INF:
-            return Value(terms.absolute(t).equals(float("inf")).text, DType.BOOL, x.lanes)
+            return LlvmValue(terms.absolute(t).equals(float("inf")).text, DType.BOOL, x.lanes)
         case _:
             raise unsupported_operator(op, x.dtype)
-    return _rounded(builder, Value(result.text, x.dtype, x.lanes))
+    return _rounded(builder, LlvmValue(result.text, x.dtype, x.lanes))
 
 
-def _bool_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
+def _bool_unary(builder: FunctionBuilder, op: UnaryOp, x: LlvmValue) -> LlvmValue:
     match op:
         case UnaryOp.NOT | UnaryOp.BIT_NOT:
-            return Value(builder.emit(f"xor {x.type} {x.text}, {splat_constant(1, x)}"), DType.BOOL, x.lanes)
+            return LlvmValue(builder.emit(f"xor {x.type} {x.text}, {splat_constant(1, x)}"), DType.BOOL, x.lanes)
         case UnaryOp.ABS:
             return x
     raise unsupported_operator(op, x.dtype)
 
 
-def _integer_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
+def _integer_unary(builder: FunctionBuilder, op: UnaryOp, x: LlvmValue) -> LlvmValue:
     element = REGISTER[x.dtype]
     match op:
         case UnaryOp.NEG:
@@ -147,7 +147,7 @@ def _integer_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
             return x._replace(text=builder.emit(f"xor {x.type} {x.text}, {splat_constant(-1, x)}"))
         case UnaryOp.NOT:
             text = builder.emit(f"icmp eq {x.type} {x.text}, {splat_constant(0, x)}")
-            return Value(text, DType.BOOL, x.lanes)
+            return LlvmValue(text, DType.BOOL, x.lanes)
         case UnaryOp.ABS:
             if not x.dtype.is_signed:
                 return x
@@ -158,11 +158,11 @@ def _integer_unary(builder: FunctionBuilder, op: UnaryOp, x: Value) -> Value:
         case UnaryOp.FLOOR | UnaryOp.CEIL | UnaryOp.ROUND | UnaryOp.TRUNC:
             return x
         case UnaryOp.IS_NAN | UnaryOp.IS_INF:
-            return Value(splat("false", "i1", x.lanes), DType.BOOL, x.lanes)
+            return LlvmValue(splat("false", "i1", x.lanes), DType.BOOL, x.lanes)
     raise unsupported_operator(op, x.dtype)
 
 
-def _rounded(builder: FunctionBuilder, value: Value) -> Value:
+def _rounded(builder: FunctionBuilder, value: LlvmValue) -> LlvmValue:
     """16-bit floats are computed in float32; their results are rounded back."""
     if value.dtype not in NARROW_FLOATS:
         return value
@@ -172,7 +172,7 @@ def _rounded(builder: FunctionBuilder, value: Value) -> Value:
 # -- binary
 
 
-def binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, *, known: Knowledge) -> Value:
+def binary(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue, *, known: Knowledge) -> LlvmValue:
     """``op(lhs, rhs)`` lane by lane.
 
     Raises:
@@ -214,7 +214,7 @@ SIMPLE_POWERS = frozenset({-1.0, 0.5, 1.0, 2.0, 3.0})
 """Exponents for which a power is a few multiplications, a division or a root."""
 
 
-def simple_power(builder: FunctionBuilder, x: Value, exponent: float) -> Value:
+def simple_power(builder: FunctionBuilder, x: LlvmValue, exponent: float) -> LlvmValue:
     """``x ** exponent`` for an exponent in :data:`SIMPLE_POWERS` (for integers 1, 2 or 3)."""
     t = term(builder, x)
     match exponent:
@@ -230,17 +230,19 @@ def simple_power(builder: FunctionBuilder, x: Value, exponent: float) -> Value:
     return _rounded(builder, x._replace(text=t.text))
 
 
-def _comparison(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value) -> Value:
+def _comparison(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue) -> LlvmValue:
     floating, signed, unsigned = _PREDICATES[op]
     if lhs.dtype.is_float:
         text = f"fcmp {floating} {lhs.type} {lhs.text}, {rhs.text}"
     else:
         predicate = signed if lhs.dtype.is_signed else unsigned
         text = f"icmp {predicate} {lhs.type} {lhs.text}, {rhs.text}"
-    return Value(builder.emit(text), DType.BOOL, lhs.lanes)
+    return LlvmValue(builder.emit(text), DType.BOOL, lhs.lanes)
 
 
-def _float_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, known: Knowledge) -> Value:
+def _float_binary(
+    builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue, known: Knowledge
+) -> LlvmValue:
     instruction = _FLOAT_INSTRUCTIONS.get(op)
     if instruction is not None:
         value = lhs._replace(text=builder.emit(f"{instruction} {lhs.type} {lhs.text}, {rhs.text}"))
@@ -259,7 +261,7 @@ def _float_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value
     raise unsupported_operator(op, lhs.dtype)
 
 
-def exponential_of_difference(builder: FunctionBuilder, x: Value) -> Value:
+def exponential_of_difference(builder: FunctionBuilder, x: LlvmValue) -> LlvmValue:
     """``exp(x)`` of a difference, whose rounding makes an error of half a unit of x, hence of ``6e-8 * abs(x)`` of the result:
     as much again is no loss."""
     argument = term(builder, x)
@@ -268,7 +270,7 @@ def exponential_of_difference(builder: FunctionBuilder, x: Value) -> Value:
     return x._replace(text=call_math(builder, UnaryOp.EXP, [x]))
 
 
-def logistic_quotient(builder: FunctionBuilder, lhs: Value, x: Value) -> Value:
+def logistic_quotient(builder: FunctionBuilder, lhs: LlvmValue, x: LlvmValue) -> LlvmValue:
     """``lhs / (exp(x) + 1)``"""
     argument = term(builder, x)
     if terms.can_scale(argument):
@@ -278,7 +280,7 @@ def logistic_quotient(builder: FunctionBuilder, lhs: Value, x: Value) -> Value:
     return lhs._replace(text=(term(builder, lhs) / below).text)
 
 
-def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, known: Knowledge) -> str:
+def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue, known: Knowledge) -> str:
     element = REGISTER[lhs.dtype]
     if builder.capabilities.nan_extrema:
         name = "llvm.minimum" if op is BinaryOp.MIN else "llvm.maximum"
@@ -298,19 +300,19 @@ def _extremum(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
     return builder.emit(_select_text(unordered, lhs, nan, chosen))
 
 
-def _larger_number(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
+def _larger_number(builder: FunctionBuilder, lhs: LlvmValue, rhs: LlvmValue) -> str:
     if builder.capabilities.nan_extrema:
         return builder.call("llvm.maxnum", REGISTER[lhs.dtype], lhs.lanes, [lhs.text, rhs.text])
     greater = builder.emit(f"fcmp ogt {lhs.type} {rhs.text}, {lhs.text}")
     return builder.emit(_select_text(greater, lhs, rhs.text, lhs.text))
 
 
-def _select_text(condition: str, like: Value, then: str, otherwise: str) -> str:
+def _select_text(condition: str, like: LlvmValue, then: str, otherwise: str) -> str:
     mask = register_type(DType.BOOL, like.lanes)
     return f"select {mask} {condition}, {like.type} {then}, {like.type} {otherwise}"
 
 
-def _float_floor_mod(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
+def _float_floor_mod(builder: FunctionBuilder, lhs: LlvmValue, rhs: LlvmValue) -> str:
     """Python's modulo: the sign of the divisor."""
     remainder = Term(builder, float_remainder(builder, lhs, rhs), REGISTER[lhs.dtype], lhs.lanes)
     divisor = term(builder, rhs)
@@ -319,7 +321,7 @@ def _float_floor_mod(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
     return terms.select(remainder.equals(0.0), terms.copysign(remainder, divisor), adjusted).text
 
 
-def _integer_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, known: Knowledge) -> str:
+def _integer_binary(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue, known: Knowledge) -> str:
     instruction = _INTEGER_INSTRUCTIONS.get(op)
     if instruction is not None:
         return builder.emit(f"{instruction} {lhs.type} {lhs.text}, {rhs.text}")
@@ -340,7 +342,7 @@ def _integer_binary(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Val
     raise unsupported_operator(op, lhs.dtype)
 
 
-def _shift(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value) -> str:
+def _shift(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue) -> str:
     """Shifts by the width or more, or by a negative count, give 0."""
     right = "ashr" if lhs.dtype.is_signed else "lshr"
     instruction = "shl" if op is BinaryOp.SHL else right
@@ -349,7 +351,7 @@ def _shift(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value) -> st
     return builder.emit(_select_text(within, lhs, shifted, splat_constant(0, lhs)))
 
 
-def _division(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, known: Knowledge) -> str:
+def _division(builder: FunctionBuilder, op: BinaryOp, lhs: LlvmValue, rhs: LlvmValue, known: Knowledge) -> str:
     """x / 0 and x % 0 are 0; the least integer / -1 wraps. Neither traps."""
     wants_remainder = op in (BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_MOD)
     if known.nonnegative or not lhs.dtype.is_signed:
@@ -366,7 +368,7 @@ def _division(builder: FunctionBuilder, op: BinaryOp, lhs: Value, rhs: Value, kn
     return (quotient + rounds_up.convert("sext", element)).text
 
 
-def _quotient(builder: FunctionBuilder, instruction: str, lhs: Value, rhs: Value, *, guard: bool) -> str:
+def _quotient(builder: FunctionBuilder, instruction: str, lhs: LlvmValue, rhs: LlvmValue, *, guard: bool) -> str:
     if not builder.capabilities.division or (lhs.dtype.bits == 64 and not builder.capabilities.wide_integers):
         return wide_division(builder, instruction, lhs, rhs)
     if not guard:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, LlvmValue
 from shared_ir.expr import Expr
 
 Pointer = tuple[str, tuple[Expr, ...], int]
@@ -23,7 +23,7 @@ class Keeps(enum.Enum):
 
 
 @dataclass
-class Block:
+class CodeBlock:
     """A loop body or a branch that is being written.
 
     Attributes:
@@ -36,7 +36,7 @@ class Block:
     pointers: list[Pointer] = field(default_factory=list)
 
 
-class Blocks:
+class CodeBlocks:
     """The blocks open at this point, the function first, with the values known in each.
 
     A value lives in the block in which the last of its variables was bound; it is written before the block inside of that one is
@@ -45,9 +45,9 @@ class Blocks:
 
     def __init__(self, builder: FunctionBuilder) -> None:
         self._builder = builder
-        self._open = [Block()]
+        self._open = [CodeBlock()]
         self._levels: dict[str, int] = {}
-        self._known: dict[Expr, Value] = {}
+        self._known: dict[Expr, LlvmValue] = {}
         self._pointers: dict[Pointer, str] = {}
 
     @property
@@ -57,7 +57,7 @@ class Blocks:
     @contextmanager
     def inside(self, before: Lines, keeps: Keeps) -> Iterator[None]:
         """A block that does not dominate what follows; ``before`` is where the builder was before branching to it."""
-        self._open.append(Block(before, keeps))
+        self._open.append(CodeBlock(before, keeps))
         yield
         block = self._open.pop()
         for expr in block.known:
@@ -93,10 +93,10 @@ class Blocks:
                 return self.innermost
         return level
 
-    def known(self, expr: Expr) -> Value | None:
+    def known(self, expr: Expr) -> LlvmValue | None:
         return self._known.get(expr)
 
-    def learn(self, expr: Expr, value: Value, level: int) -> None:
+    def learn(self, expr: Expr, value: LlvmValue, level: int) -> None:
         self._known[expr] = value
         self._open[level].known.append(expr)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import splat, vector
 from shared_ir.expr.operations import BinaryOp
 
@@ -11,7 +11,9 @@ _ARM_BITS = (64, 128)
 _BYTES = 4
 
 
-def add_dot4(builder: FunctionBuilder, op: BinaryOp, total: Value | None, lhs: Value, rhs: Value) -> Value:
+def add_dot4(
+    builder: FunctionBuilder, op: BinaryOp, total: LlvmValue | None, lhs: LlvmValue, rhs: LlvmValue
+) -> LlvmValue:
     """``total + op(lhs, rhs)`` for int32 words, which wraps as sums of int32 do; ``total`` is 0 when it is None."""
     name = _instruction(builder, op, lhs.lanes)
     if name is not None:
@@ -37,7 +39,7 @@ def _instruction(builder: FunctionBuilder, op: BinaryOp, lanes: int) -> str | No
     return f"llvm.aarch64.neon.sdot.v{lanes}i32.v{_BYTES * lanes}i8" if bits in _ARM_BITS else None
 
 
-def _native(builder: FunctionBuilder, name: str, total: Value | None, lhs: Value, rhs: Value) -> str:
+def _native(builder: FunctionBuilder, name: str, total: LlvmValue | None, lhs: LlvmValue, rhs: LlvmValue) -> str:
     kind, octets = lhs.type, vector("i8", _BYTES * lhs.lanes)
     function = builder.module.intrinsic(name, kind, f"{kind}, {octets}, {octets}")
     left, right = (builder.emit(f"bitcast {kind} {x.text} to {octets}") for x in (lhs, rhs))
@@ -45,7 +47,7 @@ def _native(builder: FunctionBuilder, name: str, total: Value | None, lhs: Value
     return builder.emit(f"call {kind} {function}({kind} {start}, {octets} {left}, {octets} {right})")
 
 
-def _extracted(builder: FunctionBuilder, words: Value, byte: int, extend: str) -> str:
+def _extracted(builder: FunctionBuilder, words: LlvmValue, byte: int, extend: str) -> str:
     """Byte ``byte`` of each word, widened by the shift ``extend``: to the top first, then down."""
     top, down = 24 - 8 * byte, 24
     shifted = builder.emit(f"shl {words.type} {words.text}, {splat(str(top), 'i32', words.lanes)}")

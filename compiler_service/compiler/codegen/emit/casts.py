@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import enum
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from compiler_service.compiler.codegen.llvm.half import double_to_odd_float, round_to
 from compiler_service.compiler.codegen.llvm.integer_helpers import double_to_wide_integer, wide_integer_to_double
 from compiler_service.compiler.codegen.llvm.llvm_types import (
@@ -31,7 +31,7 @@ class Fit(enum.Enum):
     CERTAIN = enum.auto()
 
 
-def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, fit: Fit = Fit.UNKNOWN) -> Value:
+def cast(builder: FunctionBuilder, x: LlvmValue, dtype: DType, *, fit: Fit = Fit.UNKNOWN) -> LlvmValue:
     """``x`` as ``dtype``.
 
     Raises:
@@ -41,7 +41,7 @@ def cast(builder: FunctionBuilder, x: Value, dtype: DType, *, fit: Fit = Fit.UNK
     if dtype is x.dtype:
         return x
     source = Term(builder, x.text, REGISTER[x.dtype], x.lanes)
-    return Value(_convert(builder, source, x.dtype, dtype, fit), dtype, x.lanes)
+    return LlvmValue(_convert(builder, source, x.dtype, dtype, fit), dtype, x.lanes)
 
 
 def _convert(builder: FunctionBuilder, x: Term, source: DType, target: DType, fit: Fit) -> str:

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 
 from compiler_service.compiler.codegen.emit import arithmetic
 from compiler_service.compiler.codegen.emit.arithmetic import Knowledge
-from compiler_service.compiler.codegen.emit.blocks import Blocks, Keeps
+from compiler_service.compiler.codegen.emit.blocks import CodeBlocks, Keeps
 from compiler_service.compiler.codegen.emit.byte_dots import add_dot4
 from compiler_service.compiler.codegen.emit.casts import Fit, cast
 from compiler_service.compiler.codegen.emit.facts import (
@@ -22,10 +22,10 @@ from compiler_service.compiler.codegen.emit.facts import (
     logistic_argument,
     sum_of,
 )
-from compiler_service.compiler.codegen.emit.memory import Memory, Place
+from compiler_service.compiler.codegen.emit.memory import MemoryEmitter, Place
 from compiler_service.compiler.codegen.emit.reduction import reduce_lanes
 from compiler_service.compiler.codegen.emit.short_indices import shortened
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import REGISTER, constant, register_type, splat, vector
 from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
@@ -56,18 +56,18 @@ class Expressions:
     def __init__(self, builder: FunctionBuilder) -> None:
         self.builder = builder
         self.facts = Facts()
-        self.memory = Memory(builder)
-        self.blocks = Blocks(builder)
+        self.memory = MemoryEmitter(builder)
+        self.blocks = CodeBlocks(builder)
         self.places: dict[Buffer, Place] = {}
-        self._variables: dict[str, Value] = {}
-        self._loaded: dict[Buffer, dict[Expr, Value]] = {}
-        self._read: dict[tuple[Expr, str], Value] = {}  # what depends on memory, by guard; until the next store
+        self._variables: dict[str, LlvmValue] = {}
+        self._loaded: dict[Buffer, dict[Expr, LlvmValue]] = {}
+        self._read: dict[tuple[Expr, str], LlvmValue] = {}  # what depends on memory, by guard; until the next store
         self._loads_written = 0
-        self._guard: Value | None = None
+        self._guard: LlvmValue | None = None
 
     # -- scopes
 
-    def bind(self, name: str, value: Value, *, nonnegative: bool, level: int | None = None) -> None:
+    def bind(self, name: str, value: LlvmValue, *, nonnegative: bool, level: int | None = None) -> None:
         """``level``: the block in which ``value`` is known, by default the innermost."""
         self._variables[name] = value
         self.facts.learn(name, nonnegative)
@@ -81,7 +81,7 @@ class Expressions:
 
     @contextmanager
     def scope(self, before: Lines, keeps: Keeps) -> Iterator[None]:
-        """A block that does not dominate what follows; memory may change in it. See :class:`Blocks`."""
+        """A block that does not dominate what follows; memory may change in it. See :class:`CodeBlocks`."""
         self._loaded.clear()
         self._read.clear()
         with self.blocks.inside(before, keeps):
@@ -100,7 +100,7 @@ class Expressions:
 
     # -- expressions
 
-    def emit(self, expr: Expr) -> Value:
+    def emit(self, expr: Expr) -> LlvmValue:
         """The value of ``expr``.
 
         Raises:
@@ -108,7 +108,7 @@ class Expressions:
         """
         if isinstance(expr, Const):
             register_type(expr.type, 1)
-            return Value(constant(expr.value, expr.type), expr.type)
+            return LlvmValue(constant(expr.value, expr.type), expr.type)
         if isinstance(expr, Var):
             return self._variable(expr)
         found = self.blocks.known(expr)
@@ -122,7 +122,7 @@ class Expressions:
             return value
         return self._emit_here(expr)
 
-    def _emit_here(self, expr: Expr) -> Value:
+    def _emit_here(self, expr: Expr) -> LlvmValue:
         guard = "" if self._guard is None else self._guard.text
         found = self._read.get((expr, "")) or self._read.get((expr, guard))
         before = self._loads_written
@@ -136,13 +136,13 @@ class Expressions:
             self.blocks.learn(expr, value, self.blocks.innermost)
         return value
 
-    def _variable(self, var: Var) -> Value:
+    def _variable(self, var: Var) -> LlvmValue:
         found = self._variables.get(var.name)
         if found is None:
             raise IngotError(ErrorCode.COMPILER_FAULT, f"the loop program uses the variable {var.name!r} out of scope")
         return found
 
-    def _compute(self, expr: Expr) -> Value:
+    def _compute(self, expr: Expr) -> LlvmValue:
         match expr:
             case Binary():
                 return self._binary(expr)
@@ -168,7 +168,7 @@ class Expressions:
                 return reduce_lanes(self.builder, op, self.emit(x))
         raise IngotError(ErrorCode.COMPILER_FAULT, f"no code is generated for the expression {type(expr).__name__}")
 
-    def _binary(self, expr: Binary) -> Value:
+    def _binary(self, expr: Binary) -> LlvmValue:
         op, lhs, rhs = expr.op, expr.lhs, expr.rhs
         if op is BinaryOp.POW:
             exponent = constant_of(rhs)
@@ -194,7 +194,7 @@ class Expressions:
             known = arithmetic.NOTHING_KNOWN
         return arithmetic.binary(self.builder, op, self.emit(lhs), self.emit(rhs), known=known)
 
-    def _lane_mask_of(self, bound: LaneBound) -> Value:
+    def _lane_mask_of(self, bound: LaneBound) -> LlvmValue:
         """Lanes below (or from) a number of lanes, compared as int32: half the work of comparing int64 indices."""
         builder, lanes = self.builder, bound.lanes
         count = self.emit(bound.limit).text
@@ -204,46 +204,46 @@ class Expressions:
         steps = ", ".join(f"i32 {lane}" for lane in range(lanes))
         predicate = "ugt" if bound.below else "ule"
         text = builder.emit(f"icmp {predicate} {vector('i32', lanes)} {limit}, <{steps}>")
-        return Value(text, DType.BOOL, lanes)
+        return LlvmValue(text, DType.BOOL, lanes)
 
-    def _broadcast(self, expr: Broadcast) -> Value:
+    def _broadcast(self, expr: Broadcast) -> LlvmValue:
         x, lanes = expr.x, expr.lanes
         element = REGISTER.get(x.dtype, "")
         if isinstance(x, Const):
-            return Value(splat(constant(x.value, x.type), element, lanes), x.type, lanes)
+            return LlvmValue(splat(constant(x.value, x.type), element, lanes), x.type, lanes)
         memo = self._loaded.get(x.buffer) if isinstance(x, BufferLoad) else None
         if memo is not None and expr in memo:
             self._loads_written += 1
             return memo[expr]
         scalar = self.emit(x)
-        value = Value(self.builder.splat(scalar.text, element, lanes), x.dtype, lanes)
+        value = LlvmValue(self.builder.splat(scalar.text, element, lanes), x.dtype, lanes)
         if isinstance(x, BufferLoad) and self._guard is None:
             self._loaded.setdefault(x.buffer, {})[expr] = value
         return value
 
-    def _shuffle(self, expr: Shuffle) -> Value:
+    def _shuffle(self, expr: Shuffle) -> LlvmValue:
         lhs, rhs, lanes = self.emit(expr.lhs), self.emit(expr.rhs), len(expr.order)
         order = ", ".join(f"i32 {i}" for i in expr.order)
         text = f"shufflevector {lhs.type} {lhs.text}, {rhs.type} {rhs.text}, <{lanes} x i32> <{order}>"
-        return Value(self.builder.emit(text), lhs.dtype, lanes)
+        return LlvmValue(self.builder.emit(text), lhs.dtype, lanes)
 
-    def _ramp(self, expr: Ramp) -> Value:
+    def _ramp(self, expr: Ramp) -> LlvmValue:
         return self._linear(self.emit(expr.base).text, self.emit(expr.stride).text, expr.lanes)
 
-    def _linear(self, base: str, stride: str, lanes: int) -> Value:
+    def _linear(self, base: str, stride: str, lanes: int) -> LlvmValue:
         builder, kind = self.builder, vector("i64", lanes)
         if base.lstrip("-").isdigit() and stride.lstrip("-").isdigit():
             numbers = (int(base) + int(stride) * i for i in range(lanes))
-            return Value(f"<{', '.join(f'i64 {n}' for n in numbers)}>", DType.INT64, lanes)
+            return LlvmValue(f"<{', '.join(f'i64 {n}' for n in numbers)}>", DType.INT64, lanes)
         steps = f"<{', '.join(f'i64 {i}' for i in range(lanes))}>"
         if stride != "1":
             steps = builder.emit(f"mul {kind} {builder.splat(stride, 'i64', lanes)}, {steps}")
         text = builder.emit(f"add {kind} {builder.splat(base, 'i64', lanes)}, {steps}")
-        return Value(text, DType.INT64, lanes)
+        return LlvmValue(text, DType.INT64, lanes)
 
     # -- selection
 
-    def _select(self, expr: Select) -> Value:
+    def _select(self, expr: Select) -> LlvmValue:
         cond = expr.cond
         if isinstance(cond, Broadcast):
             cond = cond.x
@@ -260,13 +260,13 @@ class Expressions:
         text = f"select {condition.type} {condition.text}, {then.type} {then.text}, {otherwise.type} {otherwise.text}"
         return then._replace(text=self.builder.emit(text))
 
-    def _branch(self, condition: str, then: Expr, otherwise: Expr) -> Value:
+    def _branch(self, condition: str, then: Expr, otherwise: Expr) -> LlvmValue:
         builder = self.builder
         labels = builder.label("then"), builder.label("else")
         join = builder.label("join")
         before = builder.place()
         builder.branch_if(condition, *labels)
-        arms: list[tuple[Value, str]] = []
+        arms: list[tuple[LlvmValue, str]] = []
         for label, arm in zip(labels, (then, otherwise), strict=True):
             builder.start(label)
             with self._branch_scope(before):
@@ -277,7 +277,7 @@ class Expressions:
         value = arms[0][0]
         return value._replace(text=builder.emit(f"phi {value.type} {incoming}"))
 
-    def _under(self, mask: Value, expr: Expr) -> Value:
+    def _under(self, mask: LlvmValue, expr: Expr) -> LlvmValue:
         """``expr`` with the loads outside ``mask`` switched off."""
         if not self.facts.has_loads(expr):
             return self.emit(expr)
@@ -288,23 +288,23 @@ class Expressions:
         finally:
             self._guard = outer
 
-    def _negate(self, mask: Value) -> Value:
+    def _negate(self, mask: LlvmValue) -> LlvmValue:
         text = self.builder.emit(f"xor {mask.type} {mask.text}, {splat('true', 'i1', mask.lanes)}")
         return mask._replace(text=text)
 
-    def _both(self, a: Value, b: Value) -> Value:
+    def _both(self, a: LlvmValue, b: LlvmValue) -> LlvmValue:
         if a.lanes != b.lanes:
             a = self._resize(a, b.lanes)
         return b._replace(text=self.builder.emit(f"and {b.type} {a.text}, {b.text}"))
 
-    def _resize(self, mask: Value, lanes: int) -> Value:
+    def _resize(self, mask: LlvmValue, lanes: int) -> LlvmValue:
         """Whether any lane of ``mask`` takes part, for accesses of another lane count."""
         some = reduce_lanes(self.builder, "or", mask)
-        return Value(self.builder.splat(some.text, "i1", lanes), DType.BOOL, lanes)
+        return LlvmValue(self.builder.splat(some.text, "i1", lanes), DType.BOOL, lanes)
 
     # -- memory
 
-    def _load(self, load: BufferLoad) -> Value:
+    def _load(self, load: BufferLoad) -> LlvmValue:
         self._loads_written += 1
         memo = self._loaded.get(load.buffer)
         if memo is not None and load in memo:
@@ -314,7 +314,7 @@ class Expressions:
             self._loaded.setdefault(load.buffer, {})[load] = value
         return value
 
-    def _perform(self, load: BufferLoad) -> Value:
+    def _perform(self, load: BufferLoad) -> LlvmValue:
         place = self._place(load.buffer)
         (index,) = load.indices
         lanes = _lanes_hint(index)
@@ -331,7 +331,7 @@ class Expressions:
                 return self.memory.load(place, pointer, lanes, mask)
             if stride == 0 and mask is None:
                 value = self.memory.load(place, self._pointer(place, linear.base), 1)
-                return Value(self.builder.splat(value.text, REGISTER[value.dtype], lanes), value.dtype, lanes)
+                return LlvmValue(self.builder.splat(value.text, REGISTER[value.dtype], lanes), value.dtype, lanes)
             pointer = self._pointer(place, linear.base)
             strided = self.memory.load_strided(place, pointer, stride, lanes) if mask is None else None
             if strided is not None:
@@ -360,12 +360,12 @@ class Expressions:
         self._read.clear()
         self._forward(store, place, value, mask)
 
-    def _forward(self, store: Store, place: Place, value: Value, mask: str | None) -> None:
+    def _forward(self, store: Store, place: Place, value: LlvmValue, mask: str | None) -> None:
         """Loads of what was just stored need not go through memory; what the store cannot have changed is still known."""
         known = self._loaded.pop(store.buffer, {})
         if place.is_stack:  # LLVM makes registers of it
             return
-        kept: dict[Expr, Value] = {
+        kept: dict[Expr, LlvmValue] = {
             e: v for e, v in known.items() if isinstance(e, BufferLoad) and self._apart(e, store)
         }
         if place.element == REGISTER[value.dtype]:
@@ -395,7 +395,7 @@ class Expressions:
             index = linear.base
         return (*self.facts.sum(index), lanes)
 
-    def _indices(self, place: Place, index: Expr) -> Value:
+    def _indices(self, place: Place, index: Expr) -> LlvmValue:
         return self.emit(shortened(index) if place.has_short_indices else index)
 
     def _pointer(self, place: Place, index: Expr) -> str:

@@ -14,7 +14,7 @@ from compiler_service.compiler.codegen.emit.blocks import Keeps
 from compiler_service.compiler.codegen.emit.expressions import Expressions
 from compiler_service.compiler.codegen.emit.lockstep import by_depth, side_by_side
 from compiler_service.compiler.codegen.emit.memory import Place, element_size, place_of
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, Module, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Lines, LlvmModule, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import register_type
 from compiler_service.compiler.loop_ir.ir import (
     Allocate,
@@ -53,7 +53,7 @@ def emit_kernel(function: Function, target: Target, symbol: str) -> str:
             is not flat. ``node`` is the function's name.
     """
     try:
-        module = Module(target)
+        module = LlvmModule(target)
         module.define(symbol, _entry(function, symbol))
         module.define(f"{symbol}.body", _Kernel(module, function).write(symbol))
         return module.text()
@@ -110,7 +110,7 @@ def _entry(function: Function, symbol: str) -> str:
 class _Kernel:
     """The kernel proper: statements of one function."""
 
-    def __init__(self, module: Module, function: Function) -> None:
+    def __init__(self, module: LlvmModule, function: Function) -> None:
         self.function = function
         self.builder = FunctionBuilder(module)
         self.expressions = Expressions(self.builder)
@@ -140,7 +140,7 @@ class _Kernel:
             self.expressions.places[buffer] = place_of(buffer, f"%buffer{i}")
         for i, var in enumerate(function.symbols):
             parameters.append(f"i64 %symbol{i}")
-            self.expressions.bind(var.name, Value(f"%symbol{i}", DType.INT64), nonnegative=True)
+            self.expressions.bind(var.name, LlvmValue(f"%symbol{i}", DType.INT64), nonnegative=True)
         return ", ".join([*parameters, "i64 %begin", "i64 %end", f"ptr noalias align {_ALIGNMENT} %scratch"])
 
     # -- statements
@@ -210,7 +210,7 @@ class _Kernel:
         at = len(lines)
         index = builder.emit("phi")
         with self.expressions.scope(before, Keeps.NOTHING):
-            self.expressions.bind(var.name, Value(index, DType.INT64), nonnegative=True)
+            self.expressions.bind(var.name, LlvmValue(index, DType.INT64), nonnegative=True)
             self.statement(body)
         following = builder.emit(f"add nuw nsw i64 {index}, 1")
         lines[at] = f"  {index} = phi i64 [ {start}, %{entered_from} ], [ {following}, %{builder.block} ]"

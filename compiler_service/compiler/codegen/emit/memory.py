@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from compiler_service.compiler.codegen.llvm.half import float_to_pattern, pattern_to_float
 from compiler_service.compiler.codegen.llvm.llvm_types import (
     MEMORY,
@@ -57,7 +57,7 @@ def element_size(buffer: Buffer) -> int:
     return place_of(buffer, "").size
 
 
-class Memory:
+class MemoryEmitter:
     """Accesses within one function. Pointers (to an element), indices and masks are texts of operands."""
 
     def __init__(self, builder: FunctionBuilder) -> None:
@@ -65,7 +65,7 @@ class Memory:
 
     # -- loads
 
-    def load(self, place: Place, pointer: str, lanes: int, mask: str | None = None) -> Value:
+    def load(self, place: Place, pointer: str, lanes: int, mask: str | None = None) -> LlvmValue:
         """``lanes`` elements from ``pointer`` on; masked-out lanes are 0."""
         if mask is None:
             return self._decode(place, self._plain_load(place, pointer, lanes), lanes)
@@ -87,7 +87,7 @@ class Memory:
         line = self._builder.emit(f"getelementptr i8, ptr {pointer}, i64 {ahead}")
         self._builder.line(f"call void {function}(ptr {line}, i32 0, i32 {4 - level}, i32 1)")
 
-    def load_strided(self, place: Place, pointer: str, stride: int, lanes: int) -> Value | None:
+    def load_strided(self, place: Place, pointer: str, stride: int, lanes: int) -> LlvmValue | None:
         """Every ``stride``-th element by shuffles of whole vectors; ``None`` where gathering is better."""
         if stride == -1:
             raw = self._plain_load(place, self.offset(place, pointer, 1 - lanes), lanes)
@@ -112,7 +112,7 @@ class Memory:
         kind = vector(element, lanes)
         return self._builder.emit(f"shufflevector {kind} {result}, {kind} {raw}, <{lanes} x i32> <{', '.join(choice)}>")
 
-    def gather(self, place: Place, indices: Value, mask: str | None) -> Value:
+    def gather(self, place: Place, indices: LlvmValue, mask: str | None) -> LlvmValue:
         lanes = indices.lanes
         kind, pointers = vector(place.element, lanes), vector("ptr", lanes)
         condition = vector("i1", lanes)
@@ -127,7 +127,7 @@ class Memory:
 
     # -- stores
 
-    def store(self, place: Place, pointer: str, value: Value, mask: str | None = None) -> None:
+    def store(self, place: Place, pointer: str, value: LlvmValue, mask: str | None = None) -> None:
         """The lanes of ``value`` one after the other from ``pointer`` on."""
         lanes = value.lanes
         raw = self._encode(place, value)
@@ -144,14 +144,14 @@ class Memory:
         )
         self._builder.line(f"call void {function}({kind} {raw}, ptr align {place.size} {pointer}, {condition} {mask})")
 
-    def store_reversed(self, place: Place, pointer: str, value: Value) -> None:
+    def store_reversed(self, place: Place, pointer: str, value: LlvmValue) -> None:
         """The lanes of ``value`` one before the other from ``pointer`` on."""
         first = self.offset(place, pointer, 1 - value.lanes)
         raw = self.reverse(self._encode(place, value), place.element, value.lanes)
         kind = vector(place.element, value.lanes)
         self._builder.line(f"store {kind} {raw}, ptr {first}, align {place.size}")
 
-    def scatter(self, place: Place, indices: Value, value: Value, mask: str | None) -> None:
+    def scatter(self, place: Place, indices: LlvmValue, value: LlvmValue, mask: str | None) -> None:
         """One element per lane; where indices repeat the last lane wins."""
         lanes = value.lanes
         raw = self._encode(place, value)
@@ -167,7 +167,7 @@ class Memory:
 
     # -- parts
 
-    def reinterpret(self, value: Value, dtype: DType) -> Value:
+    def reinterpret(self, value: LlvmValue, dtype: DType) -> LlvmValue:
         """The bit pattern of ``value`` as ``dtype`` of the same width."""
         source, target = (Place("", d, MEMORY[d]) for d in (value.dtype, dtype))
         raw = self._encode(source, value)
@@ -187,7 +187,7 @@ class Memory:
             return pointer
         return self._builder.emit(f"getelementptr {place.element}, ptr {pointer}, i64 {elements}")
 
-    def _addresses(self, place: Place, indices: Value) -> str:
+    def _addresses(self, place: Place, indices: LlvmValue) -> str:
         return self._builder.emit(f"getelementptr {place.element}, ptr {place.pointer}, {indices.type} {indices.text}")
 
     def _plain_load(self, place: Place, pointer: str, lanes: int) -> str:
@@ -213,17 +213,17 @@ class Memory:
         builder.branch(join)
         builder.start(join)
 
-    def _decode(self, place: Place, raw: str, lanes: int) -> Value:
+    def _decode(self, place: Place, raw: str, lanes: int) -> LlvmValue:
         if place.dtype is DType.BOOL:
             zero = splat("0", "i8", lanes)
-            return Value(self._builder.emit(f"icmp ne {vector('i8', lanes)} {raw}, {zero}"), DType.BOOL, lanes)
+            return LlvmValue(self._builder.emit(f"icmp ne {vector('i8', lanes)} {raw}, {zero}"), DType.BOOL, lanes)
         if place.is_packed:
-            return Value(pattern_to_float(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
+            return LlvmValue(pattern_to_float(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
         if place.dtype in SUB_BYTE_INTEGERS:
-            return Value(decode_integer(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
-        return Value(raw, place.dtype, lanes)
+            return LlvmValue(decode_integer(self._builder, raw, place.dtype, lanes), place.dtype, lanes)
+        return LlvmValue(raw, place.dtype, lanes)
 
-    def _encode(self, place: Place, value: Value) -> str:
+    def _encode(self, place: Place, value: LlvmValue) -> str:
         if place.dtype is DType.BOOL:
             return self._builder.emit(f"zext {value.type} {value.text} to {vector('i8', value.lanes)}")
         if place.is_packed:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.compiler.codegen.emit import arithmetic
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from shared_ir.expr import BinaryOp
 
 _OPERATORS = {
@@ -17,10 +17,10 @@ _OPERATORS = {
 }
 
 
-def reduce_lanes(builder: FunctionBuilder, reduction: str, x: Value) -> Value:
+def reduce_lanes(builder: FunctionBuilder, reduction: str, x: LlvmValue) -> LlvmValue:
     """All lanes of ``x`` combined; ``reduction`` is the value of a ``ReduceOp``."""
     op = _OPERATORS[reduction]
-    rest: list[Value] = []
+    rest: list[LlvmValue] = []
     while x.lanes > 1:
         if x.lanes % 2:
             rest.append(_lane(builder, x, x.lanes - 1))
@@ -34,13 +34,13 @@ def reduce_lanes(builder: FunctionBuilder, reduction: str, x: Value) -> Value:
     return x
 
 
-def _part(builder: FunctionBuilder, x: Value, start: int, lanes: int) -> Value:
+def _part(builder: FunctionBuilder, x: LlvmValue, start: int, lanes: int) -> LlvmValue:
     if lanes == 1:
         return _lane(builder, x, start)
     order = ", ".join(f"i32 {start + i}" for i in range(lanes))
     text = f"shufflevector {x.type} {x.text}, {x.type} poison, <{lanes} x i32> <{order}>"
-    return Value(builder.emit(text), x.dtype, lanes)
+    return LlvmValue(builder.emit(text), x.dtype, lanes)
 
 
-def _lane(builder: FunctionBuilder, x: Value, lane: int) -> Value:
-    return Value(builder.emit(f"extractelement {x.type} {x.text}, i64 {lane}"), x.dtype)
+def _lane(builder: FunctionBuilder, x: LlvmValue, lane: int) -> LlvmValue:
+    return LlvmValue(builder.emit(f"extractelement {x.type} {x.text}, i64 {lane}"), x.dtype)

@@ -14,7 +14,7 @@ Lines = list["str | Lines"]
 """Instructions in order; a list among them is a place that is still being filled."""
 
 
-class Value(NamedTuple):
+class LlvmValue(NamedTuple):
     """An SSA value or literal operand of an element type and lane count."""
 
     text: str
@@ -26,7 +26,7 @@ class Value(NamedTuple):
         return register_type(self.dtype, self.lanes)
 
 
-class Module:
+class LlvmModule:
     """The module under construction: intrinsics it declares, helper functions it defines, and its kernels."""
 
     def __init__(self, target: Target) -> None:
@@ -67,7 +67,7 @@ class Module:
 class FunctionBuilder:
     """The instructions of one function, with fresh names and basic blocks."""
 
-    def __init__(self, module: Module) -> None:
+    def __init__(self, module: LlvmModule) -> None:
         self.module = module
         self.capabilities = module.capabilities
         self.entry: list[str] = []

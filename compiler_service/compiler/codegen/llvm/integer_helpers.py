@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import REGISTER, vector
 from compiler_service.compiler.codegen.llvm.terms import Term, floor, select, truncate
 
@@ -171,7 +171,7 @@ def lane_by_lane(builder: FunctionBuilder, function: str, element: str, operands
     return model.of(result)
 
 
-def _widened(builder: FunctionBuilder, value: Value, *, signed: bool) -> Term:
+def _widened(builder: FunctionBuilder, value: LlvmValue, *, signed: bool) -> Term:
     t = Term(builder, value.text, REGISTER[value.dtype], value.lanes)
     return t if t.element == "i64" else t.convert("sext" if signed else "zext", "i64")
 
@@ -180,7 +180,7 @@ def _narrowed(t: Term, element: str) -> str:
     return t.text if element == "i64" else t.convert("trunc", element).text
 
 
-def wide_division(builder: FunctionBuilder, instruction: str, lhs: Value, rhs: Value) -> str:
+def wide_division(builder: FunctionBuilder, instruction: str, lhs: LlvmValue, rhs: LlvmValue) -> str:
     """``udiv``, ``urem``, ``sdiv`` or ``srem`` without a division instruction; x / 0 and x % 0 are 0."""
     short = _SHORT_DIVISION if builder.capabilities.division else "  br label %long"
     function = builder.module.helper("ingot.quotient", lambda: _UNSIGNED_QUOTIENT.replace("SHORT", short))
@@ -201,7 +201,7 @@ def _magnitude(x: Term) -> Term:
     return select(x < 0, -x, x)
 
 
-def integer_power(builder: FunctionBuilder, base: Value, exponent: Value) -> str:
+def integer_power(builder: FunctionBuilder, base: LlvmValue, exponent: LlvmValue) -> str:
     """Wrapping power; a negative exponent gives the truncated reciprocal: +-1 for +-1, else 0."""
     signed = base.dtype.is_signed
     function = builder.module.helper("ingot.power", lambda: _POWER)
@@ -213,7 +213,7 @@ def integer_power(builder: FunctionBuilder, base: Value, exponent: Value) -> str
     return _narrowed(power, REGISTER[base.dtype])
 
 
-def float_remainder(builder: FunctionBuilder, lhs: Value, rhs: Value) -> str:
+def float_remainder(builder: FunctionBuilder, lhs: LlvmValue, rhs: LlvmValue) -> str:
     """C's ``fmod``: exact, the sign of the dividend."""
     builder.module.intrinsic("llvm.ctlz.i64", "i64", "i64, i1")
     function = builder.module.helper("ingot.remainder", lambda: _REMAINDER)

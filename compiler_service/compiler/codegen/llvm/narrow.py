@@ -19,7 +19,7 @@ _INFINITY = 0x7F800000
 
 
 @dataclass(frozen=True)
-class Format:
+class NarrowFormat:
     """A float of sign, exponent and fraction.
 
     Attributes:
@@ -47,13 +47,13 @@ class Format:
         return 23 - self.fraction_bits
 
 
-FORMATS: Mapping[DType, Format] = MappingProxyType(
+FORMATS: Mapping[DType, NarrowFormat] = MappingProxyType(
     {
-        DType.FLOAT8E4M3FN: Format(4, 3, 7, largest=0x7E, overflow=0x7F, nan=0x7F),
-        DType.FLOAT8E4M3FNUZ: Format(4, 3, 8, largest=0x7F, overflow=0x80, nan=0x80, unsigned_zero=True),
-        DType.FLOAT8E5M2: Format(5, 2, 15, largest=0x7B, overflow=0x7C, nan=0x7E),
-        DType.FLOAT8E5M2FNUZ: Format(5, 2, 16, largest=0x7F, overflow=0x80, nan=0x80, unsigned_zero=True),
-        DType.FLOAT4E2M1: Format(2, 1, 1, largest=0x7, overflow=0x7, nan=0x8),
+        DType.FLOAT8E4M3FN: NarrowFormat(4, 3, 7, largest=0x7E, overflow=0x7F, nan=0x7F),
+        DType.FLOAT8E4M3FNUZ: NarrowFormat(4, 3, 8, largest=0x7F, overflow=0x80, nan=0x80, unsigned_zero=True),
+        DType.FLOAT8E5M2: NarrowFormat(5, 2, 15, largest=0x7B, overflow=0x7C, nan=0x7E),
+        DType.FLOAT8E5M2FNUZ: NarrowFormat(5, 2, 16, largest=0x7F, overflow=0x80, nan=0x80, unsigned_zero=True),
+        DType.FLOAT4E2M1: NarrowFormat(2, 1, 1, largest=0x7, overflow=0x7, nan=0x8),
     }
 )
 """FLOAT8E8M0 has no fraction and no sign: see :func:`encode`."""

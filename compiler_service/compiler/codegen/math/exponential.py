@@ -31,7 +31,7 @@ from compiler_service.compiler.codegen.math import coefficients
 
 
 @dataclass(frozen=True)
-class Format:
+class FloatFormat:
     """A binary floating-point format and the constants of its reductions."""
 
     integer: str
@@ -54,8 +54,8 @@ def _bits64(value: float) -> int:
     return int(struct.unpack("<Q", struct.pack("<d", value))[0])
 
 
-FORMATS: Mapping[str, Format] = {
-    "float": Format(
+FORMATS: Mapping[str, FloatFormat] = {
+    "float": FloatFormat(
         integer="i32",
         fraction_bits=23,
         bias=127,
@@ -67,7 +67,7 @@ FORMATS: Mapping[str, Format] = {
         root_half=_bits32(math.sqrt(0.5)),
         exp=coefficients.EXP_SINGLE,
     ),
-    "double": Format(
+    "double": FloatFormat(
         integer="i64",
         fraction_bits=52,
         bias=1023,

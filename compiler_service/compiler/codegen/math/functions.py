@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Module, Value
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmModule, LlvmValue
 from compiler_service.compiler.codegen.llvm.llvm_types import REGISTER, suffix, vector
 from compiler_service.compiler.codegen.llvm.terms import Term, absolute, copysign
 from compiler_service.compiler.codegen.math import exponential as math_exponential
@@ -53,7 +53,7 @@ MATH_UNARY = frozenset(op for op in (*_BOTH, *_DOUBLE) if isinstance(op, UnaryOp
 MATH_BINARY = frozenset(op for op in _DOUBLE if isinstance(op, BinaryOp))
 
 
-def call_math(builder: FunctionBuilder, op: UnaryOp | BinaryOp, operands: Sequence[Value]) -> str:
+def call_math(builder: FunctionBuilder, op: UnaryOp | BinaryOp, operands: Sequence[LlvmValue]) -> str:
     """A call of the function of ``op``, which is defined in the module when this is its first use."""
     element, lanes = REGISTER[operands[0].dtype], operands[0].lanes
     name = f"ingot.{op}.{suffix(element, lanes)}"
@@ -63,7 +63,7 @@ def call_math(builder: FunctionBuilder, op: UnaryOp | BinaryOp, operands: Sequen
     return builder.emit(f"call {kind} {function}({', '.join(f'{kind} {o.text}' for o in operands)})")
 
 
-def _define(module: Module, name: str, op: UnaryOp | BinaryOp, arity: int, element: str, lanes: int) -> str:
+def _define(module: LlvmModule, name: str, op: UnaryOp | BinaryOp, arity: int, element: str, lanes: int) -> str:
     builder = FunctionBuilder(module)
     parameters = [Term(builder, f"%x{i}", element, lanes) for i in range(arity)]
     result = _formula(op, element)(*parameters)

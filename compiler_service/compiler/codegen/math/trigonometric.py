@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, Module
+from compiler_service.compiler.codegen.llvm.builder import FunctionBuilder, LlvmModule
 from compiler_service.compiler.codegen.llvm.integer_helpers import lane_by_lane
 from compiler_service.compiler.codegen.llvm.terms import (
     Term,
@@ -109,7 +109,7 @@ def _any(mask: Term) -> str:
     return mask.builder.emit(f"call i1 {mask.builder.module.intrinsic(name, 'i1', kind)}({kind} {mask.text})")
 
 
-def _define_far(module: Module, name: str, of_angle: Callable[[Angle], Term]) -> str:
+def _define_far(module: LlvmModule, name: str, of_angle: Callable[[Angle], Term]) -> str:
     builder = FunctionBuilder(module)
     result = of_angle(reduce_large(Term(builder, "%x", "double", 1)))
     builder.line(f"ret double {result.text}")

@@ -53,7 +53,7 @@ class Forest:
 
 
 @dataclass(frozen=True)
-class Records:
+class PackedNodes:
     """Operands and attributes of ``ingot.TreeLeaves``; ``leaves`` are the nodes of a forest by the numbers that it gives them."""
 
     roots: Array
@@ -63,7 +63,7 @@ class Records:
     is_missing_tested: bool
 
 
-def packed(forest: Forest) -> Records | None:
+def packed(forest: Forest) -> PackedNodes | None:
     """None where a path does not end within :data:`DEEPEST` levels."""
     forest = _as_bounds(forest)
     levels = _deepest_levels(forest)
@@ -75,7 +75,7 @@ def packed(forest: Forest) -> Records | None:
     words = np.empty((len(positions), RECORD), _word(forest.thresholds))
     words[positions] = _words(forest, placed, positions, leaves)
     roots, steps = _in_groups(positions[: len(forest.roots)] * RECORD, placed.heights[: len(forest.roots)])
-    return Records(roots, words.reshape(-1), steps, leaves, bool(forest.missing.any()))
+    return PackedNodes(roots, words.reshape(-1), steps, leaves, bool(forest.missing.any()))
 
 
 # -- tests

@@ -20,13 +20,13 @@ from compiler_service.compiler.frontend.handlers.body_types import (
     without_axis,
 )
 from compiler_service.compiler.frontend.handlers.equality import choose, equality_of
-from compiler_service.compiler.frontend.handlers.objects import Objects
+from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.handlers.ranks import conformed, started, unread, widened
 from compiler_service.compiler.frontend.handlers.unrolling import never_runs, unrolled
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import declared_type
-from compiler_service.compiler.frontend.importing.scope import Binding, Builder, Frame, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, Special
 from compiler_service.compiler.frontend.requirements.conditions import check_equal
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
@@ -51,19 +51,19 @@ class BodyImporter(Protocol):
     ) -> tuple[Graph, tuple[Binding, ...]]: ...
 
     def inline(
-        self, proto: onnx.GraphProto, frame: Frame, builder: Builder, inputs: tuple[Binding, ...] = ()
+        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
     ) -> tuple[Binding, ...]: ...
 
     def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
 
 
-Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, BodyImporter], None]
+Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, BodyImporter], None]
 
 
 # -- If
 
 
-def import_if(node: SourceNode, frame: Frame, builder: Builder, importer: BodyImporter) -> None:
+def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
     """``If``; where the condition is known only the branch taken is imported, in place of the node.
 
     A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
@@ -114,7 +114,7 @@ def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
 # -- Loop
 
 
-def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: BodyImporter) -> None:
+def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
     """``Loop``: dims of the state that change from one iteration to the next become symbols, and so does the number of the
     iteration."""
     context = importer.context
@@ -125,7 +125,7 @@ def import_loop(node: SourceNode, frame: Frame, builder: Builder, importer: Body
         raise _malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
     _check_outputs(node, proto, len(node.outputs) + 1)
     nodes = Nodes(node, builder, context)
-    objects = Objects(nodes)
+    objects = ObjectNodes(nodes)
     declared = [declared_type(info.type, info.name) for info in proto.input[2:]]
     state_inputs = tuple(objects.value(b, t) for b, t in zip(inputs[2:], declared, strict=True))
     inputs = (*inputs[:2], *state_inputs)
@@ -159,11 +159,11 @@ def _unroll(
     proto: onnx.GraphProto,
     inputs: Sequence[Binding],
     frame: Frame,
-    builder: Builder,
+    builder: NodeBuilder,
     importer: BodyImporter,
 ) -> bool:
     """The iterations of a loop in place of the node, where that can be."""
-    own = Builder()
+    own = NodeBuilder()
     results = unrolled(
         inputs,
         len(node.outputs),
@@ -272,7 +272,7 @@ def _is_passed_on(value: Value, source: Value, graph: Graph) -> bool:
 # -- Scan
 
 
-def import_scan(node: SourceNode, frame: Frame, builder: Builder, importer: BodyImporter) -> None:
+def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
     """``Scan``: the body sees its sequences without the axis it scans."""
     context = importer.context
     proto = _graph(node, "body")
@@ -381,7 +381,7 @@ def _finish(
     attributes: Mapping[str, Attribute],
     types: Types,
     frame: Frame,
-    builder: Builder,
+    builder: NodeBuilder,
     importer: BodyImporter,
 ) -> None:
     """Append the node and bind its outputs; all are unknown when anything of it is."""

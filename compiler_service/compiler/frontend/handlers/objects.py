@@ -16,7 +16,7 @@ from shared_ir.types import Kind, TensorType
 
 
 @dataclass(frozen=True)
-class Objects:
+class ObjectNodes:
     """Appends calls of the executor beside the node that is being imported."""
 
     nodes: Nodes

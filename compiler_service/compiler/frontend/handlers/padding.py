@@ -12,7 +12,7 @@ from types import MappingProxyType
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
 from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Builder, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
 from compiler_service.compiler.frontend.requirements.defining import Definer, Nodes
 from compiler_service.compiler.frontend.requirements.normalising import Elements
@@ -110,7 +110,7 @@ def _lows(nodes: Nodes, widths: Value, known: Elements, label: str) -> list[Dim]
 _pad = expanded(pad)
 
 
-def _handler(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+def _handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
     """The plain operator where its widths are known."""
     known = importer.context.known
     x, pads = (frame.lookup(node.input(i)) for i in (0, 1))

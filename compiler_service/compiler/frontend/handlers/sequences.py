@@ -13,11 +13,11 @@ from typing import Protocol, TypeAlias
 import numpy as np
 import onnx
 
-from compiler_service.compiler.frontend.handlers.objects import Objects
+from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import HandleType, handle_type, is_object, join
-from compiler_service.compiler.frontend.importing.scope import Binding, Builder, Frame, SequenceBinding, Special
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, SequenceBinding, Special
 from compiler_service.compiler.frontend.reading.tensors import dtype_of
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
@@ -34,19 +34,19 @@ class InliningImporter(Protocol):
     def context(self) -> Context: ...
 
     def inline(
-        self, proto: onnx.GraphProto, frame: Frame, builder: Builder, inputs: tuple[Binding, ...] = ()
+        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
     ) -> tuple[Binding, ...]: ...
 
-    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None: ...
+    def operator(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
 
-    def by_definition(self, node: SourceNode, frame: Frame, builder: Builder) -> None: ...
+    def by_definition(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
 
     def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
 
     def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
 
 
-Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, InliningImporter], None]
+Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, InliningImporter], None]
 _Result: TypeAlias = "Binding | tuple[Binding, ...]"
 _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
 
@@ -54,7 +54,7 @@ _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
 def _resolved(resolver: _Resolver) -> Handler:
     """The handler that binds the outputs of a node to what ``resolver`` says."""
 
-    def handle(node: SourceNode, frame: Frame, builder: Builder, importer: InliningImporter) -> None:
+    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: InliningImporter) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -69,7 +69,7 @@ def _resolved(resolver: _Resolver) -> Handler:
 
 def _handle(nodes: Nodes, binding: Binding) -> tuple[Value, HandleType]:
     """The sequence as an object of the run."""
-    found = Objects(nodes).value(binding)
+    found = ObjectNodes(nodes).value(binding)
     if isinstance(found, Value) and isinstance(found.type, HandleType) and found.type.kind.is_sequence:
         return found, found.type
     raise IngotError(
@@ -132,7 +132,7 @@ def _construct_of_objects(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Resul
     found = [_element(nodes, b) for b in bindings]
     ranks = None if any(r is None for _, _, r in found) else frozenset(i for _, _, r in found for i in r or ())
     type = handle_type(Kind.SEQUENCE, found[0][1], ranks)
-    return Objects(nodes).one("sequence_construct", [v for v, _, _ in found], type)
+    return ObjectNodes(nodes).one("sequence_construct", [v for v, _, _ in found], type)
 
 
 def insert(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
@@ -154,7 +154,7 @@ def insert(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
             remedy="Export the model again.",
         )
     position = _optional_operand(nodes, bindings, 2)
-    return Objects(nodes).one("sequence_insert", (handle, value, position), joined)
+    return ObjectNodes(nodes).one("sequence_insert", (handle, value, position), joined)
 
 
 def erase(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
@@ -165,7 +165,7 @@ def erase(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
         if at is not None:
             return SequenceBinding((*values[:at], *values[at + 1 :]), sequence.element)
     handle, type = _handle(nodes, sequence)
-    return Objects(nodes).one("sequence_erase", (handle, _optional_operand(nodes, bindings, 1)), type)
+    return ObjectNodes(nodes).one("sequence_erase", (handle, _optional_operand(nodes, bindings, 1)), type)
 
 
 def element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
@@ -176,7 +176,7 @@ def element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
             return sequence.values[at]
     handle, type = _handle(nodes, sequence)
     position = _optional_operand(nodes, bindings, 1)
-    found = Objects(nodes).one("sequence_at", (handle, position), _one_of(type))
+    found = ObjectNodes(nodes).one("sequence_at", (handle, position), _one_of(type))
     return _as_tensor(nodes, found)
 
 
@@ -190,7 +190,7 @@ def _as_tensor(nodes: Nodes, handle: Value) -> Value:
     """The tensor that ``handle`` stands for; the handle itself where its rank is not known: sequences may still take it."""
     assert isinstance(handle.type, HandleType)
     known = handle.type.ranks is not None and len(handle.type.ranks) == 1
-    return Objects(nodes).tensor(handle) if known else handle
+    return ObjectNodes(nodes).tensor(handle) if known else handle
 
 
 def length(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
@@ -198,7 +198,7 @@ def length(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     if isinstance(sequence, SequenceBinding):
         return nodes.scalar(len(sequence.values))
     handle, _ = _handle(nodes, sequence)
-    return Objects(nodes).one("sequence_length", (handle,), TensorType(DType.INT64, ()))
+    return ObjectNodes(nodes).one("sequence_length", (handle,), TensorType(DType.INT64, ()))
 
 
 def concat(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
@@ -210,7 +210,7 @@ def concat(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
             values = tuple(nodes.node("Unsqueeze", v, nodes.integers(axis)) for v in values)
         return nodes.node("Concat", *values, axis=axis, name=nodes.source.outputs[0])
     handle, type = _handle(nodes, sequence)
-    found = Objects(nodes).one("sequence_concat", (handle,), _one_of(type, stacked), axis=axis, new_axis=stacked)
+    found = ObjectNodes(nodes).one("sequence_concat", (handle,), _one_of(type, stacked), axis=axis, new_axis=stacked)
     return _as_tensor(nodes, found)
 
 
@@ -223,7 +223,7 @@ def split(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     sizes = _split_sizes(nodes, x.shape[axis], given)
     if sizes is None:
         type = handle_type(Kind.SEQUENCE, x.dtype, frozenset({x.type.rank if keeps else x.type.rank - 1}))
-        return Objects(nodes).one("split_to_sequence", (x, given), type, axis=axis, keepdims=int(keeps))
+        return ObjectNodes(nodes).one("split_to_sequence", (x, given), type, axis=axis, keepdims=int(keeps))
     parts, start = [], 0
     for size in sizes:
         bounds = (nodes.integers(start), nodes.integers(start + size), nodes.integers(axis))
@@ -246,7 +246,7 @@ def _split_sizes(nodes: Nodes, extent: Dim, given: Value | None) -> list[int] | 
     return [min(each, extent - start) for start in range(0, extent, each)]
 
 
-def sequence_map(node: SourceNode, frame: Frame, builder: Builder, importer: InliningImporter) -> None:
+def sequence_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: InliningImporter) -> None:
     """The body once for every element, where their number is known, else the loop that the standard defines; inputs that are
     tensors are the same each time."""
     nodes = Nodes(node, builder, importer.context)
@@ -268,7 +268,7 @@ def sequence_map(node: SourceNode, frame: Frame, builder: Builder, importer: Inl
         frame.bindings[name] = SequenceBinding(parts, declared)
 
 
-def identity(node: SourceNode, frame: Frame, builder: Builder, importer: InliningImporter) -> None:
+def identity(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: InliningImporter) -> None:
     given = frame.lookup(node.inputs[0])
     if isinstance(given, SequenceBinding) or is_object(given):
         frame.bindings[node.outputs[0]] = given
@@ -298,7 +298,7 @@ def optional_element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     if not given.type.kind.is_optional:
         return given
     type = handle_type(Kind.SEQUENCE, given.type.element, given.type.ranks)
-    return Objects(nodes).one("required", (given,), type)
+    return ObjectNodes(nodes).one("required", (given,), type)
 
 
 def optional_has_element(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:

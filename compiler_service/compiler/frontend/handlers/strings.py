@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.compiler.frontend.handlers.objects import Objects
+from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import handle_type
-from compiler_service.compiler.frontend.importing.scope import Builder, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -26,7 +26,7 @@ Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
 def _called(expansion: Expansion, count: int, element: DType = DType.STRING) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node with ``count`` inputs of type ``element``."""
 
-    def handle(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -65,13 +65,13 @@ def string_concat(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     assert common is not None
     shape = tensor_type(common).shape
     whole = [v if v.shape == shape else nodes.node("Expand", v, nodes.dims(shape)) for v in operands]
-    return [Objects(nodes).one("string_concat", whole, _strings(shape))]
+    return [ObjectNodes(nodes).one("string_concat", whole, _strings(shape))]
 
 
 def string_split(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     """The parts along a new last axis, whose extent is the most parts that any string has; and how many each has."""
     (x,) = operands
-    objects = Objects(nodes)
+    objects = ObjectNodes(nodes)
     given = _attributes(nodes, "delimiter", "maxsplit")
     parts, counts = objects.call("string_split", (x,), (_of_rank(x, 1), TensorType(DType.INT64, x.shape)), **given)
     return [objects.tensor(parts, x.shape), counts]
@@ -88,7 +88,7 @@ def string_normalizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
             received=str(x.type),
             remedy="Export the model again.",
         )
-    objects = Objects(nodes)
+    objects = ObjectNodes(nodes)
     given = _attributes(nodes, "case_change_action", "is_case_sensitive", "stopwords", "locale")
     found = objects.one("string_normalizer", (x,), _of_rank(x), **given)
     return [objects.tensor(found, (1,) if x.type.rank == 2 else ())]
@@ -97,7 +97,7 @@ def string_normalizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
 def tokenizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     """com.microsoft: the tokens of every string along a new last axis, whose extent is the most that any has."""
     (x,) = operands
-    objects = Objects(nodes)
+    objects = ObjectNodes(nodes)
     given = _attributes(nodes, "mark", "mincharnum", "pad_value", "separators", "tokenexp")
     return [objects.tensor(objects.one("tokenizer", (x,), _of_rank(x, 1), **given), x.shape)]
 
@@ -105,10 +105,10 @@ def tokenizer(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
 def regex_full_match(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     (x,) = operands
     given = _attributes(nodes, "pattern")
-    return [Objects(nodes).one("regex_full_match", (x,), TensorType(DType.BOOL, x.shape), **given)]
+    return [ObjectNodes(nodes).one("regex_full_match", (x,), TensorType(DType.BOOL, x.shape), **given)]
 
 
-def _cast(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+def _cast(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
     """``Cast`` and ``CastLike`` where one side is strings."""
     unknown = importer.has_unknown_inputs(node, frame)
     operands = () if unknown else importer.operands(node, frame)
@@ -128,10 +128,10 @@ def _cast(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorIm
         return
     nodes = Nodes(node, builder, importer.context)
     function, given = ("string_of", {}) if to is DType.STRING else ("number_of", {"dtype": to})
-    frame.bindings[node.outputs[0]] = Objects(nodes).one(function, (x,), TensorType(to, x.shape), **given)
+    frame.bindings[node.outputs[0]] = ObjectNodes(nodes).one(function, (x,), TensorType(to, x.shape), **given)
 
 
-def _zip_map(node: SourceNode, frame: Frame, builder: Builder, importer: OperatorImporter) -> None:
+def _zip_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
     """Rows of numbers as maps from class labels."""
     if importer.has_unknown_inputs(node, frame):
         importer.bind_unknown(node, frame)
@@ -146,7 +146,7 @@ def _zip_map(node: SourceNode, frame: Frame, builder: Builder, importer: Operato
             received="nothing" if x is None else str(x.type),
             remedy="Export the model again, or without ZipMap (options={'zipmap': False} of skl2onnx).",
         )
-    found = Objects(Nodes(node, builder, importer.context))
+    found = ObjectNodes(Nodes(node, builder, importer.context))
     frame.bindings[node.outputs[0]] = found.one("zip_map", (x,), handle_type(Kind.MAPS, x.dtype, None), labels=labels)
 
 

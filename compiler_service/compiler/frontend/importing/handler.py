@@ -7,7 +7,7 @@ from typing import Protocol, TypeAlias
 
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Builder, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from shared_ir.graph.ir import Value
 
 
@@ -19,11 +19,11 @@ class OperatorImporter(Protocol):
 
     def operands(self, node: SourceNode, frame: Frame) -> tuple[Value | None, ...]: ...
 
-    def operator(self, node: SourceNode, frame: Frame, builder: Builder) -> None: ...
+    def operator(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
 
     def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
 
     def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
 
 
-Handler: TypeAlias = Callable[[SourceNode, Frame, Builder, OperatorImporter], None]
+Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, OperatorImporter], None]

@@ -20,7 +20,7 @@ _LONGEST = 32
 """Nodes of a bound; longer ones decide nothing."""
 
 
-class Range(NamedTuple):
+class IndexRange(NamedTuple):
     """Inclusive bounds."""
 
     least: Dim
@@ -48,9 +48,9 @@ class IndexRanges:
     known: KnownValues
     arrays: dict[Value, np.ndarray] = field(default_factory=dict)
     counters: dict[Var, Dim] = field(default_factory=dict)
-    _ranges: dict[Value, Range] = field(default_factory=dict)
+    _ranges: dict[Value, IndexRange] = field(default_factory=dict)
 
-    def of(self, value: Value | None) -> Range | None:
+    def of(self, value: Value | None) -> IndexRange | None:
         """The bounds of the elements of ``value``."""
         if value is None or not (value.dtype.is_integer or value.dtype is DType.BOOL):
             return None
@@ -59,10 +59,10 @@ class IndexRanges:
             return self._among(elements.reshape(-1).tolist())
         array = self.arrays.get(value)
         if array is not None:
-            return Range(int(array.min()), int(array.max()), True) if array.size else Range(0, 0)
+            return IndexRange(int(array.min()), int(array.max()), True) if array.size else IndexRange(0, 0)
         found = self._ranges.get(value)
         if found is None and value.dtype.bits <= 16:
-            found = Range(0, 1) if value.dtype is DType.BOOL else Range(*value.dtype.limits)
+            found = IndexRange(0, 1) if value.dtype is DType.BOOL else IndexRange(*value.dtype.limits)
         return found
 
     def learn(
@@ -81,23 +81,23 @@ class IndexRanges:
         if found is not None and _is_short(found.least) and _is_short(found.most):
             self._ranges[result] = found
 
-    def _among(self, elements: Sequence[object]) -> Range | None:
+    def _among(self, elements: Sequence[object]) -> IndexRange | None:
         ranges = [self.element(e) for e in elements if isinstance(e, int | Expr)]
         return _union(ranges) if ranges and len(ranges) == len(elements) else None
 
-    def element(self, element: Dim) -> Range | None:
+    def element(self, element: Dim) -> IndexRange | None:
         """The bounds of one known element."""
         if not _is_short(element):
             return None
         trips = self.counters.get(element) if isinstance(element, Var) else None
-        return Range(element, element, True) if trips is None else Range(0, as_dim(lift(trips) - 1))
+        return IndexRange(element, element, True) if trips is None else IndexRange(0, as_dim(lift(trips) - 1))
 
 
 def _is_short(bound: Dim) -> bool:
     return isinstance(bound, int) or expression_size(bound, _LONGEST) <= _LONGEST
 
 
-def _union(ranges: Sequence[Range | None]) -> Range | None:
+def _union(ranges: Sequence[IndexRange | None]) -> IndexRange | None:
     known = [r for r in ranges if r is not None]
     if not known or len(known) < len(ranges):
         return None
@@ -105,86 +105,94 @@ def _union(ranges: Sequence[Range | None]) -> Range | None:
     for low, high, reached in known[1:]:
         least, most = as_dim(minimum(lift(least), low)), as_dim(maximum(lift(most), high))
         is_reached = is_reached and reached
-    return Range(least, most, is_reached)
+    return IndexRange(least, most, is_reached)
 
 
-_Rule = Callable[[IndexRanges, Mapping[str, Any], Sequence["Value | None"]], "Range | None"]
+_Rule = Callable[[IndexRanges, Mapping[str, Any], Sequence["Value | None"]], "IndexRange | None"]
 
 
-def _moved(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _moved(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     return ranges.of(inputs[0])
 
 
-def _chosen(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _chosen(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     return _loosely(ranges.of(inputs[0]))
 
 
-def _any(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _any(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     return _loosely(_union([ranges.of(v) for v in inputs]))
 
 
-def _either(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _either(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     return _loosely(_union([ranges.of(v) for v in inputs[1:]]))
 
 
-def _loosely(found: Range | None) -> Range | None:
+def _loosely(found: IndexRange | None) -> IndexRange | None:
     return None if found is None else found._replace(is_reached=False)
 
 
-def _position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     x, axis = inputs[0], int(attributes.get("axis", 0))
-    return None if x is None or not x.shape else Range(0, as_dim(lift(x.shape[axis]) - 1))
+    return None if x is None or not x.shape else IndexRange(0, as_dim(lift(x.shape[axis]) - 1))
 
 
-def _last_position(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _last_position(
+    ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]
+) -> IndexRange | None:
     return _position(ranges, {"axis": -1}, inputs)
 
 
-def _sum(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _sum(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     a, b = (ranges.of(v) for v in inputs)
     if a is None or b is None:
         return None
     is_shifted = a.is_reached and b.is_reached and (a.least == a.most or b.least == b.most)
-    return _wide(inputs[0], Range(as_dim(lift(a.least) + b.least), as_dim(lift(a.most) + b.most), is_shifted))
+    return _wide(inputs[0], IndexRange(as_dim(lift(a.least) + b.least), as_dim(lift(a.most) + b.most), is_shifted))
 
 
-def _difference(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _difference(
+    ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]
+) -> IndexRange | None:
     a, b = (ranges.of(v) for v in inputs)
     if a is None or b is None:
         return None
-    return _wide(inputs[0], Range(as_dim(lift(a.least) - b.most), as_dim(lift(a.most) - b.least)))
+    return _wide(inputs[0], IndexRange(as_dim(lift(a.least) - b.most), as_dim(lift(a.most) - b.least)))
 
 
-def _product(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _product(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     a, b = (ranges.of(v) for v in inputs)
     if a is None or b is None or not (is_at_least(a.least, 0) and is_at_least(b.least, 0)):
         return None
-    return _wide(inputs[0], Range(as_dim(lift(a.least) * b.least), as_dim(lift(a.most) * b.most)))
+    return _wide(inputs[0], IndexRange(as_dim(lift(a.least) * b.least), as_dim(lift(a.most) * b.most)))
 
 
-def _remainder(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _remainder(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     divisor = ranges.of(inputs[1])
     if divisor is None or attributes.get("fmod") or not is_at_least(divisor.least, 1):
         return None
-    return Range(0, as_dim(lift(divisor.most) - 1))
+    return IndexRange(0, as_dim(lift(divisor.most) - 1))
 
 
-def _clipped(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _clipped(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     if len(inputs) < 3:
         return None
     low, high = (ranges.of(v) for v in inputs[1:3])
-    return None if low is None or high is None or not is_at_least(high.least, low.most) else Range(low.least, high.most)
+    return (
+        None
+        if low is None or high is None or not is_at_least(high.least, low.most)
+        else IndexRange(low.least, high.most)
+    )
 
 
-def _counted(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> Range | None:
+def _counted(ranges: IndexRanges, attributes: Mapping[str, Any], inputs: Sequence[Value | None]) -> IndexRange | None:
     start, limit, step = (ranges.of(v) for v in inputs)
     if start is None or limit is None or step is None or not is_at_least(step.least, 1):
         return None
     is_reached = step.least == step.most == 1 and start.is_reached and limit.is_reached
-    return Range(start.least, as_dim(lift(limit.most) - 1), is_reached)
+    return IndexRange(start.least, as_dim(lift(limit.most) - 1), is_reached)
 
 
-def _wide(value: Value | None, range: Range) -> Range | None:
+def _wide(value: Value | None, range: IndexRange) -> IndexRange | None:
     """Sums of narrow integers wrap."""
     return range if value is not None and value.dtype is DType.INT64 else None
 

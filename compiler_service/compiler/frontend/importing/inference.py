@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from compiler_service.compiler.frontend.reading.limits import Limits, exceeded
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -43,7 +43,7 @@ class Inference:
 class KnownValues:
     """Elements that the importer knows: constants, and arithmetic on dims."""
 
-    limits: Limits
+    limits: FrontendLimits
     _elements: MutableMapping[Value, np.ndarray] = field(default_factory=dict)
 
     def add_constant(self, value: Value, array: np.ndarray) -> None:
@@ -129,7 +129,7 @@ def _inapplicable(op: str, why: str) -> IngotError:
     )
 
 
-def _check_dim(op: str, dim: Dim, limits: Limits) -> None:
+def _check_dim(op: str, dim: Dim, limits: FrontendLimits) -> None:
     if isinstance(dim, int) and dim < 0:
         raise _inapplicable(op, f"an output with the dim {dim}")
     if isinstance(dim, Expr) and expression_size(dim, limits.expression_nodes) > limits.expression_nodes:

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 import onnx
 
-from compiler_service.compiler.frontend.reading.limits import Limits, exceeded
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
 from compiler_service.compiler.frontend.reading.slim import OWN_FILE
 from compiler_service.compiler.frontend.reading.source import Blob
 from shared_ir.errors import ErrorCode, IngotError
@@ -25,7 +25,7 @@ class ExternalData:
 
     blobs: Mapping[str, Blob]
     folder: Path | None
-    limits: Limits
+    limits: FrontendLimits
     model: memoryview = field(default_factory=lambda: memoryview(b""))
     """The model itself, for tensors whose data has been left where it is (:mod:`compiler_service.compiler.frontend.reading.slim`)."""
     _open: dict[str, memoryview] = field(default_factory=dict)

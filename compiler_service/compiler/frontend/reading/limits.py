@@ -13,7 +13,7 @@ GIB = 1 << 30
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class FrontendLimits:
     """Upper bounds; every one refuses with LIMIT_EXCEEDED.
 
     Sizes are in bytes. A symbolic size counts as if every symbol were 1.
@@ -35,9 +35,9 @@ class Limits:
 
 @dataclass
 class Budget:
-    """What one import has used up of its :class:`Limits`."""
+    """What one import has used up of its :class:`FrontendLimits`."""
 
-    limits: Limits
+    limits: FrontendLimits
     nodes: int = 0
     tensor_bytes: int = 0
 

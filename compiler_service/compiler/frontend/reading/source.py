@@ -12,7 +12,7 @@ from pathlib import Path
 import onnx
 from google.protobuf.message import DecodeError
 
-from compiler_service.compiler.frontend.reading.limits import Limits, exceeded
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
 from compiler_service.compiler.frontend.reading.slim import without_tensors
 from compiler_service.compiler.frontend.reading.text_check import check_text
 from compiler_service.compiler.frontend.reading.wire import Outline, TruncatedError, WireError, outline
@@ -66,7 +66,7 @@ class ModelSource:
         """Where external data may lie."""
         return self.model.parent if isinstance(self.model, Path) else None
 
-    def read(self, limits: Limits) -> memoryview:
+    def read(self, limits: FrontendLimits) -> memoryview:
         """The serialised model; a file is mapped, not read.
 
         Raises:
@@ -113,12 +113,12 @@ def _file_size(path: Path) -> int:
     return path.stat().st_size
 
 
-def _check_size(size: int, limits: Limits) -> None:
+def _check_size(size: int, limits: FrontendLimits) -> None:
     if size > limits.model_bytes:
         raise exceeded("the model file is too large", f"at most {limits.model_bytes} bytes", f"{size} bytes")
 
 
-def parse_model(data: memoryview, limits: Limits) -> onnx.ModelProto:
+def parse_model(data: memoryview, limits: FrontendLimits) -> onnx.ModelProto:
     """The model proto, its versions and outline checked; large tensors refer to their place in ``data`` (:mod:`slim`).
 
     Raises:
@@ -158,7 +158,7 @@ def _refuse_foreign_formats(data: memoryview) -> None:
         )
 
 
-def _check_outline(found: Outline, limits: Limits) -> None:
+def _check_outline(found: Outline, limits: FrontendLimits) -> None:
     if not found.known_fields or found.foreign_fields > found.known_fields:
         raise _invalid("the file is a protobuf, but not an ONNX model", "an ONNX model", "another message")
     if found.ir_version is None:

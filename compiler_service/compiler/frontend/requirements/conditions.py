@@ -12,7 +12,7 @@ from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.inference import KnownValues
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Builder
+from compiler_service.compiler.frontend.importing.scope import NodeBuilder
 from compiler_service.compiler.tensor_expr.assumptions import Assumption, requirements
 from compiler_service.compiler.tensor_expr.broadcast import common_dim
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -38,7 +38,7 @@ def _is_symbolic(value: Value, known: KnownValues) -> bool:
 
 
 def append_checked(
-    builder: Builder,
+    builder: NodeBuilder,
     node: Node,
     conditions: Iterable[Assumption],
     source: SourceNode,
@@ -58,14 +58,14 @@ def append_checked(
     builder.nodes.extend([node, *behind])
 
 
-def append_check(builder: Builder, condition: Assumption, message: str, source: SourceNode) -> None:
+def append_check(builder: NodeBuilder, condition: Assumption, message: str, source: SourceNode) -> None:
     """The run ends with ``message`` unless ``condition`` holds."""
     if condition not in builder.checked:
         builder.checked.add(condition)
         builder.nodes.append(_check(condition, message, source))
 
 
-def check_equal(builder: Builder, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
+def check_equal(builder: NodeBuilder, dims: Sequence[Dim], message: str, source: SourceNode) -> None:
     """The run ends with ``message`` unless all of ``dims`` are equal.
 
     Raises:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import combinations
 from types import MappingProxyType
 
-from compiler_service.compiler.frontend.importing.index_ranges import IndexRanges, Range, is_at_least
+from compiler_service.compiler.frontend.importing.index_ranges import IndexRange, IndexRanges, is_at_least
 from compiler_service.compiler.frontend.requirements.conditions import append_check
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.frontend.requirements.normalising import REDUCTIONS
@@ -76,7 +76,7 @@ def _is_never_zero(value: Value, ranges: IndexRanges) -> bool:
     return every is not None and _is_not_zero(every)
 
 
-def _is_not_zero(found: Range) -> bool:
+def _is_not_zero(found: IndexRange) -> bool:
     return is_at_least(found.least, 1) or is_at_least(-1, found.most)
 
 
@@ -159,16 +159,16 @@ def _are_within(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> 
     return all(_is_within(column, extent) for column, extent in zip(columns, extents, strict=True))
 
 
-def _columns(indices: Value, count: int, ranges: IndexRanges) -> list[Range | None]:
+def _columns(indices: Value, count: int, ranges: IndexRanges) -> list[IndexRange | None]:
     """The range of the positions along each axis."""
     array = ranges.arrays.get(indices)
     if count == 1 or array is None:
         return [ranges.of(indices)] * count
     flat = array.reshape(-1, count)
-    return [Range(int(low), int(high), True) for low, high in zip(flat.min(0), flat.max(0), strict=True)]
+    return [IndexRange(int(low), int(high), True) for low, high in zip(flat.min(0), flat.max(0), strict=True)]
 
 
-def _is_within(found: Range | None, extent: Dim) -> bool:
+def _is_within(found: IndexRange | None, extent: Dim) -> bool:
     if found is None:
         return False
     is_natural = is_at_least(found.least, 0) or is_at_least(lift(found.least) + extent, 0)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Builder, Frame
+from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.conditions import append_check
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.broadcast import Pairs, must_equal
@@ -23,7 +23,7 @@ _Shapes = Sequence[Shape | None]
 _Rule = Callable[[_Shapes], Pairs]
 
 
-def check_shapes(node: SourceNode, frame: Frame, builder: Builder) -> None:
+def check_shapes(node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
     """State what ``node`` takes for granted about the shapes of its operands.
 
     Raises:

@@ -24,7 +24,7 @@ _NUMBERS = {dtype: number for number, dtype in DTYPES.items()}
 
 
 @dataclass(frozen=True)
-class Call:
+class FunctionCall:
     """A function body with the attributes of one call of it."""
 
     key: FunctionKey
@@ -55,7 +55,7 @@ def functions_of(model: onnx.ModelProto) -> dict[FunctionKey, onnx.FunctionProto
     return found
 
 
-def call_of_local(node: SourceNode, functions: Mapping[FunctionKey, onnx.FunctionProto]) -> Call | None:
+def call_of_local(node: SourceNode, functions: Mapping[FunctionKey, onnx.FunctionProto]) -> FunctionCall | None:
     """The call that ``node`` is, if the model defines its operator.
 
     What the standard defines at this opset is never the model's to define: so ONNX Runtime and the reference have it.
@@ -75,7 +75,7 @@ def call_of_local(node: SourceNode, functions: Mapping[FunctionKey, onnx.Functio
     return _call(key, function, node)
 
 
-def call_of_standard(node: SourceNode, types: Sequence[TensorType | None]) -> Call | None:
+def call_of_standard(node: SourceNode, types: Sequence[TensorType | None]) -> FunctionCall | None:
     """The definition of a standard operator by others, as the ONNX package holds it; ``None`` where it has none.
 
     Args:
@@ -95,7 +95,7 @@ def call_of_standard(node: SourceNode, types: Sequence[TensorType | None]) -> Ca
     return _standard(_call(key, onnx.FunctionProto.FromString(serialised), node)) if serialised else None
 
 
-def _standard(call: Call) -> Call:
+def _standard(call: FunctionCall) -> FunctionCall:
     """Definitions of the preview domain leave it to the model to import ai.onnx."""
     return replace(call, opsets={"": NEWEST_OPSET, **call.opsets})
 
@@ -132,8 +132,8 @@ def _onnx_shape(type: TensorType) -> list[int | None]:
     return [d if isinstance(d, int) else None for d in type.shape]
 
 
-def _call(key: FunctionKey, function: onnx.FunctionProto, node: SourceNode) -> Call:
+def _call(key: FunctionKey, function: onnx.FunctionProto, node: SourceNode) -> FunctionCall:
     defaults = read_attributes(function.attribute_proto, {}, node.op)
     opsets = {domain_name(o.domain): o.version for o in function.opset_import}
     attributes = {**defaults, **node.attributes}
-    return Call(key, tuple(function.input), tuple(function.output), function.node, opsets, attributes)
+    return FunctionCall(key, tuple(function.input), tuple(function.output), function.node, opsets, attributes)

@@ -40,7 +40,7 @@ class _Line:
 
 
 @dataclass(frozen=True)
-class Phase:
+class WindowPhase:
     """One phase of every spatial axis."""
 
     lines: tuple[_Line, ...]
@@ -94,13 +94,13 @@ class Transposed:
         axes = zip(self.kernel, self.strides, self.more, self.begins, self.ends, strict=True)
         return [k - s + more - begin - end for k, s, more, begin, end in axes]
 
-    def phases(self) -> list[Phase] | None:
+    def phases(self) -> list[WindowPhase] | None:
         """All phases of undilated windows, the last axis first to change; None where one would begin or end within the data."""
         axes = zip(self.kernel, self.strides, self.begins, self._behind, strict=True)
         lines = [[_Line.of(k, s, crop, r, -(-rest // s)) for r in range(s)] for k, s, crop, rest in axes]
         if min(min(line.before, line.after) for axis in lines for line in axis) < 0:
             return None
-        return [Phase(own) for own in itertools.product(*lines)]
+        return [WindowPhase(own) for own in itertools.product(*lines)]
 
     def interleaved(self, parts: Sequence[Value], shape: Sequence[Dim], site: Site) -> Value:
         """``parts[r][n, c, q..] -> y[n, c, q * stride + r..]`` of the shape ``shape``, which cuts off what is no whole stride."""

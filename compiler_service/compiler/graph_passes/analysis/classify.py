@@ -31,7 +31,7 @@ from shared_ir.expr.simplify import simplify
 from shared_ir.graph.ir import Node, Value
 
 
-class Kind(enum.StrEnum):
+class OperatorKind(enum.StrEnum):
     ELEMENTWISE = (
         "elementwise"  # every element of the result depends on the operands' elements at its own (broadcast) place
     )
@@ -54,14 +54,14 @@ class Classification:
     """What is known about a node.
 
     Attributes:
-        kind: see :class:`Kind`.
+        kind: see :class:`OperatorKind`.
         accesses: how each input of the node is read.
         heavy: an element costs much more than a load and a few additions.
         free: an element costs a load: nothing is calculated but the place to load from.
         down: a reduction of whole vectors: the last axis of what it reads is that of the result.
     """
 
-    kind: Kind
+    kind: OperatorKind
     accesses: tuple[Access, ...]
     heavy: bool = False
     free: bool = False
@@ -84,11 +84,11 @@ _LIGHT_UNARY = frozenset(
 def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
     """The kind of ``node`` and its accesses; ``known`` as from :func:`known_values`."""
     if node.subgraphs:
-        return Classification(Kind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
+        return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
     try:
         tensors = define_node(node, known)
     except IngotError:
-        return Classification(Kind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
+        return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
     outputs = [t for t, v in zip(tensors, node.outputs, strict=False) if t is not None and v is not None]
     stages = list(dict.fromkeys(s for t in outputs for s in computes(t)))
     heavy = any(_is_heavy(s) for s in stages)
@@ -96,13 +96,13 @@ def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
     if reducing:
         read = {t.name for s in stages for t in s.producers}
         return Classification(
-            Kind.REDUCTION, tuple(_indexed(v, read) for v in node.inputs), heavy, down=_is_down(reducing)
+            OperatorKind.REDUCTION, tuple(_indexed(v, read) for v in node.inputs), heavy, down=_is_down(reducing)
         )
     accesses = _accesses(node, outputs)
     free = not any(_calculates(s) for s in stages)
     orderly = len(outputs) == 1 and Access.IDENTITY in accesses and Access.INDEXED not in accesses
     positional = any(_reads_position(s) for s in stages)
-    kind = Kind.ELEMENTWISE if orderly and not positional else Kind.INJECTIVE
+    kind = OperatorKind.ELEMENTWISE if orderly and not positional else OperatorKind.INJECTIVE
     return Classification(kind, accesses, heavy, free)
 
 
@@ -233,7 +233,7 @@ def overwritable_inputs(group: Node) -> tuple[Value, ...]:
     spoilt: set[Value] = set()
     for node in body.nodes:
         found = classify(node, known)
-        if found.kind in (Kind.REDUCTION, Kind.OPAQUE):
+        if found.kind in (OperatorKind.REDUCTION, OperatorKind.OPAQUE):
             return ()
         sources: set[Value] = set()
         for value, access in zip(node.inputs, found.accesses, strict=True):

@@ -63,7 +63,7 @@ class Batch:
 
 
 @dataclass(frozen=True)
-class Stage:
+class BatchStage:
     """A group that can be computed for one part of a batch after the other.
 
     Attributes:
@@ -79,7 +79,7 @@ class Stage:
     flops: Dim = 0
 
 
-def stage_of(node: Node, batch: Batch, constants: Mapping[Value, np.ndarray], known: Known) -> Stage | None:
+def stage_of(node: Node, batch: Batch, constants: Mapping[Value, np.ndarray], known: Known) -> BatchStage | None:
     """``node`` as a stage; None where it is no group, or mixes samples."""
     rows = {batch.rows(v) for v in node.results}
     if node.op != GROUP_OP or None in rows:
@@ -89,7 +89,7 @@ def stage_of(node: Node, batch: Batch, constants: Mapping[Value, np.ndarray], kn
     alike = is_view(node) or rows == {batch.rows(v) for v in cut}
     if not cut or not alike or cut_body(node, batch, cut) is None:
         return None
-    return Stage(node, cut, frozenset(node.operands) - cut, flops)
+    return BatchStage(node, cut, frozenset(node.operands) - cut, flops)
 
 
 def _read_by_rows(node: Node, given: set[Value], batch: Batch, known: Known) -> tuple[frozenset[Value], Dim]:
@@ -171,7 +171,7 @@ class _Cutting:
 
 
 def part_of(
-    stage: Stage, batch: Batch, parts: Mapping[Value, Value], number: Expr, fresh: Callable[[str], str]
+    stage: BatchStage, batch: Batch, parts: Mapping[Value, Value], number: Expr, fresh: Callable[[str], str]
 ) -> Node:
     """The group of ``stage`` for part ``number`` of ``batch``.
 

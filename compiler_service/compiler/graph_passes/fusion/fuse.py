@@ -16,10 +16,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, Kind, classify
+from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, OperatorKind, classify
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known
-from compiler_service.compiler.graph_passes.fusion.grouping import VIEWS, Grouping, Limits, paths_of
+from compiler_service.compiler.graph_passes.fusion.grouping import VIEWS, Grouping, GroupLimits, paths_of
 from compiler_service.compiler.graph_passes.fusion.repeated_moves import repeated_moves
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.operands import moves_nothing, permutation
@@ -89,7 +89,7 @@ class Fuse(Pass):
         moves = repeated_moves(graph, work, kinds, constants) if self.merge else {}
         kept = [i for i, n in enumerate(work) if n.results[0] not in moves]
         work, kinds = [work[i] for i in kept], [kinds[i] for i in kept]
-        limits = Limits(self.most_nodes, self.most_concatenated, self.prologues)
+        limits = GroupLimits(self.most_nodes, self.most_concatenated, self.prologues)
         grouping = Grouping(work, kinds, paths_of(work, graph), limits)
         parts = grouping.run() if self.merge else [[i] for i in range(len(work))]
         place = {id(n): i for i, n in enumerate(graph.nodes)}
@@ -142,7 +142,7 @@ class _GroupMaker:
         attributes: dict[str, Attribute] = {"body": body, "nodes": names}
         if len(nodes) == 1 and _is_view(nodes[0], inputs, self.constants):
             attributes["view"] = True
-        anchor = next((n for n, k in zip(nodes, kinds, strict=True) if k.kind is Kind.REDUCTION), nodes[-1])
+        anchor = next((n for n, k in zip(nodes, kinds, strict=True) if k.kind is OperatorKind.REDUCTION), nodes[-1])
         return Node(GROUP_OP, tuple(inputs), outputs, attributes, anchor.name)
 
     def _belongs_inside(self, node: Node, value: Value, access: Access) -> bool:

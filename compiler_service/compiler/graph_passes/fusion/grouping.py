@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, Kind
+from compiler_service.compiler.graph_passes.analysis.classify import Access, Classification, OperatorKind
 from compiler_service.compiler.graph_passes.analysis.dominators import PostDominators, post_dominators
 from compiler_service.compiler.graph_passes.analysis.sizes import elements
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
@@ -35,7 +35,7 @@ _MOST_POOLED = 1 << 16
 
 
 @dataclass(frozen=True)
-class Limits:
+class GroupLimits:
     """What keeps kernels readable: most nodes of a group, most operands of a concatenation that is fused."""
 
     nodes: int = 32
@@ -57,7 +57,7 @@ class Grouping:
     nodes: Sequence[Node]
     kinds: Sequence[Classification]
     paths: PostDominators
-    limits: Limits
+    limits: GroupLimits
     leader: list[int] = field(default_factory=list)
     members: dict[int, list[int]] = field(default_factory=dict)
     producers: dict[Value, int] = field(default_factory=dict)
@@ -194,14 +194,18 @@ class Grouping:
         return self.paths.between(start, end, self.limits.nodes)
 
     def _is_anchor(self, i: int) -> bool:
-        return self.kinds[i].kind is Kind.REDUCTION
+        return self.kinds[i].kind is OperatorKind.REDUCTION
 
     def _has_anchor(self, i: int) -> bool:
         return any(self._is_anchor(m) for m in self.members[self.leader[i]])
 
     def _is_mergeable(self, i: int) -> bool:
         node = self.nodes[i]
-        if self.kinds[i].kind not in (Kind.ELEMENTWISE, Kind.INJECTIVE) or node.op in VIEWS or len(node.results) != 1:
+        if (
+            self.kinds[i].kind not in (OperatorKind.ELEMENTWISE, OperatorKind.INJECTIVE)
+            or node.op in VIEWS
+            or len(node.results) != 1
+        ):
             return False
         return node.op != "Concat" or len(node.operands) <= self.limits.concatenated
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from compiler_service.compiler.graph_passes.algebra.broadcast import stretches
-from compiler_service.compiler.graph_passes.analysis.classify import Classification, Kind
+from compiler_service.compiler.graph_passes.analysis.classify import Classification, OperatorKind
 from compiler_service.compiler.graph_passes.fusion.grouping import PRODUCTS, SOFTMAX, VIEWS
 from compiler_service.compiler.graph_passes.rewriting.attributes import text_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import permutation
@@ -92,7 +92,9 @@ class _Finder:
             return node.op != "Transpose" or self._is_product_operand(reader, value, node)
         if node.op == "Transpose" or reader.op in VIEWS or reader.op in ("Concat", "Transpose"):
             return False
-        return kind.kind in (Kind.ELEMENTWISE, Kind.INJECTIVE) or (reader.op in _READERS and node.op != "Expand")
+        return kind.kind in (OperatorKind.ELEMENTWISE, OperatorKind.INJECTIVE) or (
+            reader.op in _READERS and node.op != "Expand"
+        )
 
     def _is_product_operand(self, reader: Node, value: Value, node: Node) -> bool:
         """The right operand must be contiguous along its columns, or along the known number of rows that are summed over."""

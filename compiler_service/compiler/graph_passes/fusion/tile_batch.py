@@ -15,7 +15,7 @@ from compiler_service.compiler.graph_passes.analysis.aliases import is_view
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.sizes import HINT, elements
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
-from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, Stage, part_of, stage_of
+from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, BatchStage, part_of, stage_of
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType
@@ -34,7 +34,7 @@ _MOST_NUMBERS = 64
 _LEAST_KERNELS = 2
 """One alone reads nothing that it has just written."""
 
-Chain = Sequence[Stage]
+Chain = Sequence[BatchStage]
 
 
 @dataclass(frozen=True)
@@ -177,9 +177,9 @@ class _Tiling:
         return value in self.graph.outputs or any(id(n) not in inside for n in readers)
 
 
-def _runs(graph: Graph, stages: Iterable[Stage | None]) -> Iterator[list[Stage]]:
+def _runs(graph: Graph, stages: Iterable[BatchStage | None]) -> Iterator[list[BatchStage]]:
     """Stages that may be in one chain: what stands between them can go before them all."""
-    run: list[Stage] = []
+    run: list[BatchStage] = []
     made: set[Value] = set()
     for node, stage in zip(graph.nodes, stages, strict=True):
         apart = made.isdisjoint((*node.operands, *free_values(node)))
@@ -218,7 +218,7 @@ def _cheapest(run: Chain, batch: Batch, limits: TileBatch) -> list[Chain]:
     return [*_cheapest(run[:first], batch, limits), *own, *_cheapest(run[last:], batch, limits)]
 
 
-def _saved(stage: Stage, batch: Batch, costs: Costs) -> float:
+def _saved(stage: BatchStage, batch: Batch, costs: Costs) -> float:
     return _cycles(stage, batch, costs, 1) - _cycles(stage, batch, costs, _parts(batch))
 
 
@@ -226,7 +226,7 @@ def _parts(batch: Batch) -> int:
     return batch.parts if isinstance(batch.parts, int) else _EXPECTED
 
 
-def _cycles(stage: Stage, batch: Batch, costs: Costs, parts: int) -> float:
+def _cycles(stage: BatchStage, batch: Batch, costs: Costs, parts: int) -> float:
     """Cycles of the whole batch in so many ``parts``."""
     if is_view(stage.node):
         return 0.0

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.algebra.movement import MOVEMENT_RULES
-from compiler_service.compiler.graph_passes.analysis.classify import Kind, classify
+from compiler_service.compiler.graph_passes.analysis.classify import OperatorKind, classify
 from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.layout.rules import ANCHORS, HANDLERS, elementwise, plain
 from compiler_service.compiler.graph_passes.layout.state import LayoutState
@@ -56,7 +56,7 @@ def _rebuild(node: Node, state: LayoutState) -> None:
         state.pin(value)
     handler = HANDLERS.get(node.op)
     if handler is None and not node.subgraphs and _has_moved_operand(node, state):
-        handler = elementwise if classify(node, state.known).kind is Kind.ELEMENTWISE else None
+        handler = elementwise if classify(node, state.known).kind is OperatorKind.ELEMENTWISE else None
     if "layout" in node.attributes or handler is None or not handler(node, state):
         plain(node, state)
 

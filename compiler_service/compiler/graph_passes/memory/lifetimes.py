@@ -47,7 +47,7 @@ class Home:
 
 
 @dataclass(frozen=True)
-class Loop:
+class LoopLife:
     """A Repeat: its carried values; for each, what stands for the memory that the body leaves its successor in (the carried value
     itself where it is updated in place); for each kind of rows, the offset in the stacked rows of this iteration's."""
 
@@ -77,7 +77,7 @@ class Survey:
     wholes: set[Value] = field(default_factory=set)
     strides: dict[Value, Strides] = field(default_factory=dict)
     groups: list[tuple[int, Node]] = field(default_factory=list)
-    loops: dict[str, Loop] = field(default_factory=dict)
+    loops: dict[str, LoopLife] = field(default_factory=dict)
     constants: set[Value] = field(default_factory=set)
     available: set[str] = field(default_factory=set)
     _step: int = -1
@@ -177,7 +177,7 @@ class Survey:
             for position, value in enumerate(node.outputs[count:])
             if value is not None
         ]
-        self.loops[counter.name] = Loop(body.inputs, tuple(following), tuple(rows))
+        self.loops[counter.name] = LoopLife(body.inputs, tuple(following), tuple(rows))
         self._step += 1
         self._touch(node.results)
 

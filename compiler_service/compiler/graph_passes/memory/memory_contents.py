@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_empty, is_joined, is_view
-from compiler_service.compiler.graph_passes.memory.memory_regions import Region, Regions
+from compiler_service.compiler.graph_passes.memory.memory_regions import MemoryRegions, Region
 from compiler_service.compiler.graph_passes.memory.parts import find_strides
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.tensor_expr.strides import row_major
@@ -126,7 +126,7 @@ class Contents:
     def copy(self) -> Contents:
         return Contents(self.structure, dict(self.held), dict(self.current), dict(self.lost))
 
-    def put(self, holding: Holding, regions: Regions) -> None:
+    def put(self, holding: Holding, regions: MemoryRegions) -> None:
         """``holding`` is written: what was there before is lost."""
         kept = []
         for other in self.held.get(holding.region.place, ()):
@@ -136,7 +136,7 @@ class Contents:
                 self.lost[other.content] = holding.value
         self.held[holding.region.place] = (*kept, holding)
 
-    def _survives(self, other: Holding, written: Holding, regions: Regions) -> bool:
+    def _survives(self, other: Holding, written: Holding, regions: MemoryRegions) -> bool:
         if not regions.overlap(other.region, written.region):
             return True
         if other.hole is not None and regions.within(written.region, other.hole):
@@ -146,7 +146,7 @@ class Contents:
     def drop(self, content: int) -> None:
         self.held = {p: tuple(h for h in hs if h.content != content) for p, hs in self.held.items()}
 
-    def forget_slot(self, region: Region, regions: Regions, value: Value) -> None:
+    def forget_slot(self, region: Region, regions: MemoryRegions, value: Value) -> None:
         """A slot grows to the end of ``region`` without what is in it: all is lost, unless it was as large before."""
         found = self.held.get(region.place, ())
         if any(regions.ends_before(region, h.written()) for h in found):
@@ -160,7 +160,7 @@ class Contents:
         self.held[one] = tuple(replace(h, region=replace(h.region, index=first)) for h in others)
         self.held[other] = tuple(replace(h, region=replace(h.region, index=second)) for h in ones)
 
-    def missing(self, value: Value, region: Region, regions: Regions) -> tuple[Value, Value | None] | None:
+    def missing(self, value: Value, region: Region, regions: MemoryRegions) -> tuple[Value, Value | None] | None:
         """The part of ``value`` that is not in ``region``, and what was written over it; None where all is there."""
         stack = [(value, region)]
         while stack:

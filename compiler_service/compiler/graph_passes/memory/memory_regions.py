@@ -67,7 +67,7 @@ _MEANING: Mapping[BinaryOp, Callable[[Numbers, Numbers], Any]] = {
 
 
 @dataclass
-class Sizes:
+class SampledSizes:
     """Values of dims, one for each sample: ``count`` of them, until :meth:`settle` has chosen those that the run would not refuse."""
 
     count: int = _CANDIDATES
@@ -155,10 +155,10 @@ class Sizes:
 
 
 @dataclass
-class Regions:
+class MemoryRegions:
     """Questions about regions, at the samples in ``mask``."""
 
-    sizes: Sizes
+    sizes: SampledSizes
     mask: Mask
 
     def overlap(self, one: Region, other: Region) -> bool:

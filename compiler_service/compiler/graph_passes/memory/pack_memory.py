@@ -32,14 +32,14 @@ page, would wait at every line (Zen 4: a layer normalisation takes a quarter mor
 
 
 @dataclass(frozen=True)
-class Block:
+class MemoryBlock:
     """``size`` bytes that are in use from step ``start`` to step ``end``, both included."""
 
     size: Dim
     start: int
     end: int
 
-    def conflicts(self, other: Block) -> bool:
+    def conflicts(self, other: MemoryBlock) -> bool:
         return self.start <= other.end and other.start <= self.end
 
 
@@ -51,7 +51,7 @@ class Packing:
     size: Dim
 
 
-def pack(blocks: Sequence[Block]) -> Packing:
+def pack(blocks: Sequence[MemoryBlock]) -> Packing:
     """Offsets for ``blocks`` such that no two that are in use at once overlap, whatever the symbols stand for.
 
     Sizes are bounded by multiples of a few symbolic units (see :mod:`memory_units`); each unit has a region of the arena in
@@ -89,7 +89,9 @@ def _merge_small(regions: dict[Powers, dict[int, int]], units: Units) -> dict[Po
     return merged
 
 
-def _place(blocks: Sequence[Block], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]) -> Dim:
+def _place(
+    blocks: Sequence[MemoryBlock], counts: dict[int, int], unit: Expr, base: Dim, offsets: dict[int, Dim]
+) -> Dim:
     """Greedy by size, best fit; ``counts`` maps blocks to bytes per ``unit``. Returns the end of the region."""
     granule, lines = _granule(tuple(counts.values()), unit)
     placed = _Placed([blocks[i] for i in counts])
@@ -111,12 +113,12 @@ class _Placed:
     (de Berg et al., "Computational Geometry", 10.3: segment trees).
     """
 
-    def __init__(self, blocks: Iterable[Block]) -> None:
+    def __init__(self, blocks: Iterable[MemoryBlock]) -> None:
         self._starts = sorted({b.start for b in blocks})
         self._spans: list[list[tuple[int, int]]] = [[] for _ in range(2 * len(self._starts))]
         self._begun: list[tuple[int, int, int]] = []  # start, offset, size, in order
 
-    def add(self, offset: int, size: int, block: Block) -> None:
+    def add(self, offset: int, size: int, block: MemoryBlock) -> None:
         insort(self._begun, (block.start, offset, size))
         low = bisect_left(self._starts, block.start) + len(self._starts)
         high = bisect_right(self._starts, block.end) + len(self._starts)
@@ -129,7 +131,7 @@ class _Placed:
                 self._spans[high].append((offset, size))
             low, high = low // 2, high // 2
 
-    def conflicting(self, block: Block) -> list[tuple[int, int]]:
+    def conflicting(self, block: MemoryBlock) -> list[tuple[int, int]]:
         """Offset and size of those in use together with ``block``, in order."""
         first = bisect_left(self._begun, (block.start + 1,))
         last = bisect_left(self._begun, (block.end + 1,))
@@ -176,10 +178,10 @@ def _best_fit(taken: Iterable[tuple[int, int]], size: int) -> int:
 class _Slot:
     size: Dim
     hint: int
-    blocks: list[Block] = field(default_factory=list)
+    blocks: list[MemoryBlock] = field(default_factory=list)
 
 
-def _share(blocks: Sequence[Block], chosen: Sequence[int], base: Dim, offsets: dict[int, Dim]) -> Dim:
+def _share(blocks: Sequence[MemoryBlock], chosen: Sequence[int], base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Blocks share slots; the offset of a slot is the sum of the slots before it. Returns the end of the region."""
     hints = {i: evaluate(blocks[i].size, dict.fromkeys(dim_symbols([blocks[i].size]), HINT)) for i in chosen}
     slots: list[_Slot] = []

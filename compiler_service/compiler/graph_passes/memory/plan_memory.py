@@ -15,7 +15,7 @@ from compiler_service.compiler.graph_passes.analysis.aliases import is_view, mem
 from compiler_service.compiler.graph_passes.analysis.classify import overwritable_inputs
 from compiler_service.compiler.graph_passes.analysis.symbols import input_symbols
 from compiler_service.compiler.graph_passes.memory.lifetimes import Extent, Home, Survey, byte_size, survey
-from compiler_service.compiler.graph_passes.memory.pack_memory import Block, pack
+from compiler_service.compiler.graph_passes.memory.pack_memory import MemoryBlock, pack
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.compiler.tensor_expr.strides import Strides
 from shared_ir.errors import ErrorCode, IngotError
@@ -186,9 +186,9 @@ def _place_in_arena(
     return packing.size
 
 
-def _block(values: list[Value], found: Survey, spans: Mapping[Value, tuple[int, int]]) -> Block:
+def _block(values: list[Value], found: Survey, spans: Mapping[Value, tuple[int, int]]) -> MemoryBlock:
     own = [spans[v] for v in values]
-    return Block(found.size(values[0]), min(s for s, _ in own), max(e for _, e in own))
+    return MemoryBlock(found.size(values[0]), min(s for s, _ in own), max(e for _, e in own))
 
 
 def _merge_in_place(

@@ -14,7 +14,7 @@ from itertools import count
 
 from compiler_service.compiler.graph_passes.analysis.symbols import node_dims
 from compiler_service.compiler.graph_passes.memory.memory_contents import Contents, Holding, Structure, fault
-from compiler_service.compiler.graph_passes.memory.memory_regions import Mask, Region, Regions, Sizes
+from compiler_service.compiler.graph_passes.memory.memory_regions import Mask, MemoryRegions, Region, SampledSizes
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement
 from compiler_service.compiler.graph_passes.memory.reads_in_place import reads_in_place
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute
@@ -41,7 +41,7 @@ from shared_ir.plan.program import (
 
 
 @dataclass(frozen=True)
-class Program:
+class ProvedProgram:
     """What is proved.
 
     Attributes:
@@ -60,7 +60,7 @@ class Program:
     output_slots: Sequence[int] = ()
 
 
-def verify_memory(program: Program) -> None:
+def verify_memory(program: ProvedProgram) -> None:
     """Raises IngotError COMPILER_FAULT where a step reads memory that something else was written to since."""
     _Verifier.of(program).run(program)
 
@@ -80,16 +80,16 @@ class _Verifier:
     buffers: Sequence[BufferSpec]
     structure: Structure
     kernels: Mapping[Value, KernelDefinition]
-    regions: Regions
+    regions: MemoryRegions
     values: Mapping[str, Value]
     loops: Mapping[str, _Loop]
     arena: Region
     ids: count[int] = field(default_factory=count)
 
     @classmethod
-    def of(cls, program: Program) -> _Verifier:
+    def of(cls, program: ProvedProgram) -> _Verifier:
         graph, memory = program.graph, program.memory
-        values, sizes = {v.name: v for v in memory.buffers}, Sizes()
+        values, sizes = {v.name: v for v in memory.buffers}, SampledSizes()
         dims = dict.fromkeys(d for v in values.values() for d in v.shape if isinstance(d, Expr))
         checks = (s.constraint for s in walk_steps(program.steps) if isinstance(s, Check))
         sizes.settle(program.constraints, checks, (d for d in dims if not dim_symbols([d]) & memory.loops.keys()))
@@ -97,10 +97,10 @@ class _Verifier:
         structure = Structure.of(graph)
         structure.constants.update(all_constants(graph))
         kernels, arena = {d.result: d for d in program.definitions}, Region(Storage.ARENA, 0, 0, memory.arena_size)
-        regions = Regions(sizes, sizes.all())
+        regions = MemoryRegions(sizes, sizes.all())
         return cls(memory, program.buffers, structure, kernels, regions, values, loops, arena)
 
-    def run(self, program: Program) -> None:
+    def run(self, program: ProvedProgram) -> None:
         state = Contents(self.structure)
         for value in program.graph.inputs:
             self._put(state, value, self._home(value))
@@ -298,7 +298,7 @@ class _Verifier:
         state.put(Holding(content, value, region, hole), self.regions)
 
 
-def _loops(graph: Graph, sizes: Sizes, seen: set[str], inside: Mask) -> Iterable[tuple[str, _Loop]]:
+def _loops(graph: Graph, sizes: SampledSizes, seen: set[str], inside: Mask) -> Iterable[tuple[str, _Loop]]:
     """Every Repeat by its counter; ``seen`` are the symbols defined above, ``inside`` the samples that get here."""
     seen |= dim_symbols(d for v in graph.inputs for d in v.shape)
     for node in graph.nodes:

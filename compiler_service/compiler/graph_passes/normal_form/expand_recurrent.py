@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.normal_form.recurrent_cells import Cell, Weights, activation_functions
+from compiler_service.compiler.graph_passes.normal_form.recurrent_cells import Cell, CellWeights, activation_functions
 from compiler_service.compiler.graph_passes.rewriting.attributes import float_attribute, int_attribute
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
@@ -148,7 +148,7 @@ class _Expansion:
         assert self.lengths is not None
         return self.site.node("ReverseSequence", (sequence, self.lengths), {"time_axis": 0, "batch_axis": 1})
 
-    def _share(self, x: Value, number: int) -> tuple[Value, Weights]:
+    def _share(self, x: Value, number: int) -> tuple[Value, CellWeights]:
         """X W^T and what can be added to it before the loop, [steps, batch, gates * hidden]; the rest."""
         site, cell = self.site, self.cells[number]
         w, r = (self._part(v, number) for v in self.node.operands[1:3])
@@ -164,7 +164,7 @@ class _Expansion:
                 past = site.node("Concat", (site.slice(past, 0, 0, 2 * cell.hidden), zeros), {"axis": 0})
             share = site.node("Add", (share, site.node("Add", (own, past))))
         peepholes = self._operand(7)
-        return share, Weights(
+        return share, CellWeights(
             site.transpose(r, (1, 0)), inner, None if peepholes is None else self._part(peepholes, number)
         )
 
@@ -181,7 +181,7 @@ class _Expansion:
     # -- the loop
 
     def _body(
-        self, cell: Cell, share: Value, weights: Weights, state: tuple[Value, ...], counter: Var, at: Dim
+        self, cell: Cell, share: Value, weights: CellWeights, state: tuple[Value, ...], counter: Var, at: Dim
     ) -> Graph:
         builder = Builder(self.site.fresh, dict(self.site.constants))
         inputs = tuple(

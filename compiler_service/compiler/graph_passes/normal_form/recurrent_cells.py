@@ -76,7 +76,7 @@ def _plus(builder: Builder, x: Value, number: float) -> Value:
 
 
 @dataclass(frozen=True)
-class Weights:
+class CellWeights:
     """What one direction holds beside the input's share of the gates.
 
     Attributes:
@@ -110,9 +110,9 @@ class Cell:
     def gates(self) -> int:
         return {"LSTM": 4, "GRU": 3, "RNN": 1}[self.op]
 
-    def step(self, builder: Builder, share: Value, state: Sequence[Value], weights: Weights) -> tuple[Value, ...]:
+    def step(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         """The next state ((h, c) for LSTM, (h,) otherwise). ``share`` is [batch, gates * hidden]: X W^T and biases."""
-        steps: Mapping[str, Callable[[Builder, Value, Sequence[Value], Weights], tuple[Value, ...]]] = {
+        steps: Mapping[str, Callable[[Builder, Value, Sequence[Value], CellWeights], tuple[Value, ...]]] = {
             "LSTM": self._lstm,
             "GRU": self._gru,
             "RNN": self._rnn,
@@ -131,7 +131,7 @@ class Cell:
             x = builder.node("Clip", (x, *limits))
         return self.activations[index](builder, x)
 
-    def _lstm(self, builder: Builder, share: Value, state: Sequence[Value], weights: Weights) -> tuple[Value, ...]:
+    def _lstm(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         h, c = state
         gates = builder.node("Add", (builder.node("MatMul", (h, weights.recurrence)), share))
         i, o, f, g = (self._gate(builder, gates, n) for n in range(4))
@@ -145,13 +145,13 @@ class Cell:
         o = self._activate(builder, 0, self._peep(builder, o, c, weights, 1))
         return builder.node("Mul", (o, self.activations[2](builder, c))), c
 
-    def _peep(self, builder: Builder, gate: Value, c: Value, weights: Weights, number: int) -> Value:
+    def _peep(self, builder: Builder, gate: Value, c: Value, weights: CellWeights, number: int) -> Value:
         if weights.peepholes is None:
             return gate
         own = builder.slice(weights.peepholes, 0, number * self.hidden, (number + 1) * self.hidden)
         return builder.node("Add", (gate, builder.node("Mul", (own, c))))
 
-    def _gru(self, builder: Builder, share: Value, state: Sequence[Value], weights: Weights) -> tuple[Value, ...]:
+    def _gru(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         (h,) = state
         if self.linear_before_reset:
             past = builder.node("MatMul", (h, weights.recurrence))
@@ -175,7 +175,7 @@ class Cell:
         kept = builder.node("Mul", (builder.node("Sub", (_scalar(builder, z, 1.0), z)), new))
         return (builder.node("Add", (kept, builder.node("Mul", (z, h)))),)
 
-    def _rnn(self, builder: Builder, share: Value, state: Sequence[Value], weights: Weights) -> tuple[Value, ...]:
+    def _rnn(self, builder: Builder, share: Value, state: Sequence[Value], weights: CellWeights) -> tuple[Value, ...]:
         (h,) = state
         return (
             self._activate(builder, 0, builder.node("Add", (builder.node("MatMul", (h, weights.recurrence)), share))),

@@ -27,7 +27,7 @@ from shared_ir.graph.ir import Attribute, Node, Value
 
 
 @dataclass(frozen=True)
-class Product:
+class IntegerProduct:
     """The operands of a product: data and its zero point, weights and theirs, and the axis that scales of weights run along."""
 
     data: Value
@@ -103,7 +103,7 @@ def _integer(node: Node, site: Site, dots: DType | None) -> Replacement:
     if a is None or b is None or not is_channels_first(node):
         return None
     is_conv = node.op == "ConvInteger"
-    product = Product(a, a_zero, b, b_zero, 0 if is_conv else b.type.rank - 1)
+    product = IntegerProduct(a, a_zero, b, b_zero, 0 if is_conv else b.type.rank - 1)
     return product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes), dots=dots)
 
 
@@ -116,7 +116,7 @@ def _requantized(node: Node, site: Site, dots: DType | None) -> Replacement:
         return None
     if w_scale.type.rank > 1:
         return None
-    product = Product(x, x_zero, w, w_zero, 0 if is_conv else w.type.rank - 1)
+    product = IntegerProduct(x, x_zero, w, w_zero, 0 if is_conv else w.type.rank - 1)
     total = product.emit(site, "Conv" if is_conv else "MatMul", dict(node.attributes), dots=dots)
     if total is None:
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_service.compiler.loop_ir.algorithms.compact import (
-    Cell,
+    CompactCell,
     Index,
     elements,
     load,
@@ -21,7 +21,7 @@ from shared_ir.expr.dim import Dim, as_dim, product
 
 
 @dataclass(frozen=True)
-class Chain:
+class LoopChain:
     """What ``CumSum`` and ``CumProd`` do along ``axis``."""
 
     axis: int
@@ -33,7 +33,7 @@ class Chain:
         return total * element if self.is_product else total + element
 
 
-def cumulate(x: Buffer, out: Buffer, task: Var, chain: Chain) -> tuple[Dim, Statement]:
+def cumulate(x: Buffer, out: Buffer, task: Var, chain: LoopChain) -> tuple[Dim, Statement]:
     """One task per place before the axis. Narrow floats are joined as float32 and rounded where they are written."""
     before, after = out.shape[: chain.axis], out.shape[chain.axis + 1 :]
     own = unravel(task, before)
@@ -42,10 +42,10 @@ def cumulate(x: Buffer, out: Buffer, task: Var, chain: Chain) -> tuple[Dim, Stat
     return product(before), nest("place", after, lambda place: _line(x, out, own, place, chain))
 
 
-def _line(x: Buffer, out: Buffer, own: Index, place: Index, chain: Chain) -> Statement:
+def _line(x: Buffer, out: Buffer, own: Index, place: Index, chain: LoopChain) -> Statement:
     extent = out.shape[chain.axis]
 
-    def follow(total: Cell) -> Statement:
+    def follow(total: CompactCell) -> Statement:
         def step(i: Var) -> Statement:
             at = (*own, lift(extent) - 1 - i if chain.reverse else i, *place)
             grow = total.set(chain.join(total.value, widen(load(x, *at))))
@@ -57,7 +57,7 @@ def _line(x: Buffer, out: Buffer, own: Index, place: Index, chain: Chain) -> Sta
     return with_cell("total", lift(int(chain.is_product), arithmetic_dtype(x.dtype)), follow)
 
 
-def _planes(x: Buffer, out: Buffer, own: Index, chain: Chain) -> Statement:
+def _planes(x: Buffer, out: Buffer, own: Index, chain: LoopChain) -> Statement:
     """All that lies behind one place of the axis together, in vectors."""
     extent, after = out.shape[chain.axis], out.shape[chain.axis + 1 :]
 

@@ -26,7 +26,7 @@ LANES = 16
 
 
 @dataclass(frozen=True)
-class Cell:
+class CompactCell:
     """A variable of the loop program: one element on the stack."""
 
     buffer: Buffer
@@ -39,9 +39,9 @@ class Cell:
         return Store(self.buffer, (Const(0),), lift(value, self.buffer.dtype))
 
 
-def with_cell(name: str, initial: Expr, body: Callable[[Cell], Statement]) -> Statement:
+def with_cell(name: str, initial: Expr, body: Callable[[CompactCell], Statement]) -> Statement:
     """``body`` over a new variable that begins as ``initial``."""
-    cell = Cell(Buffer(name, initial.dtype, (1,), Scope.STACK))
+    cell = CompactCell(Buffer(name, initial.dtype, (1,), Scope.STACK))
     return Allocate(cell.buffer, Block((cell.set(initial), body(cell))))
 
 

@@ -5,7 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from compiler_service.compiler.loop_ir.algorithms.compact import LANES, Cell, lanes, load, loop, unravel, with_cell
+from compiler_service.compiler.loop_ir.algorithms.compact import (
+    LANES,
+    CompactCell,
+    lanes,
+    load,
+    loop,
+    unravel,
+    with_cell,
+)
 from compiler_service.compiler.loop_ir.algorithms.sorting import MergeSort, precedes
 from compiler_service.compiler.loop_ir.ir import Allocate, Block, Buffer, If, Scope, Statement, Store
 from compiler_service.compiler.tensor_expr.scalar import logical_not
@@ -60,7 +68,7 @@ def each_that(holds: Callable[[Expr], Expr], body: Callable[[Expr], Statement], 
         return If(holds(i), body(i))
 
     def look(first: Expr) -> Statement:
-        def over(found: Cell) -> Statement:
+        def over(found: CompactCell) -> Statement:
             count = lanes(lambda lane: found.set(found.value + _one_where(holds(first + lane))))
             return Block((count, If(found.value > 0, loop("i", LANES, lambda i: visit(first + i)))))
 
@@ -94,7 +102,7 @@ class _Insertion:
     positions: Buffer
     moved: Buffer
     carried: Buffer
-    kept: Cell
+    kept: CompactCell
 
     def statement(self) -> Statement:
         first = loop("first", self.count, self.enter)
@@ -109,7 +117,7 @@ class _Insertion:
     def enter(self, i: Expr) -> Statement:
         """Element ``i`` among those kept; of equal ones it comes last."""
 
-        def ranked(rank: Cell) -> Statement:
+        def ranked(rank: CompactCell) -> Statement:
             def stays(place: Expr) -> Statement:
                 ahead = logical_not(precedes(self.element(i), load(self.values, place + 1), self.largest))
                 return rank.set(rank.value + _one_where(logical_and(place < self.kept.value, ahead)))
@@ -151,7 +159,7 @@ def _inserted(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, writt
         "r", room + 1, lambda r: Block((Store(values, (r,), load(x, *row, 0)), Store(positions, (r,), lift(0))))
     )
 
-    def over(kept: Cell) -> Statement:
+    def over(kept: CompactCell) -> Statement:
         insertion = _Insertion(x, row, count, largest, values, positions, moved, carried, kept)
         return Block((start, insertion.statement(), written(lambda k: load(positions, k + 1))))
 
@@ -210,7 +218,7 @@ class _Threshold:
         x = self.element(i)
         return logical_not(x <= value) if self.largest else x < value
 
-    def halve(self, low: Cell, high: Cell) -> Statement:
+    def halve(self, low: CompactCell, high: CompactCell) -> Statement:
         """One of both ends moves to the middle, which is rounded towards the other than the one that is sure to do."""
         differing = binary(BinaryOp.XOR, low.value, high.value) // 2
         if self.largest:
@@ -218,8 +226,8 @@ class _Threshold:
         else:
             middle = binary(BinaryOp.AND, low.value, high.value) + differing
 
-        def decide(at: Cell) -> Statement:
-            def with_value(value: Cell) -> Statement:
+        def decide(at: CompactCell) -> Statement:
+            def with_value(value: CompactCell) -> Statement:
                 return self.counted(
                     lambda i: self.reaches(i, value.value),
                     lambda total: If(total >= self.count, sure.set(at.value), other.set(at.value + step)),
@@ -239,7 +247,7 @@ class _Threshold:
         def count(b: Var) -> Statement:
             return lanes(lambda lane: Store(sums, (lane,), load(sums, lane) + _one_where(holds(b * LANES + lane))))
 
-        def over(total: Cell) -> Statement:
+        def over(total: CompactCell) -> Statement:
             def single(i: Var) -> Statement:
                 return total.set(total.value + _one_where(holds(blocks * LANES + i)))
 
@@ -250,7 +258,7 @@ class _Threshold:
         zero = lanes(lambda lane: Store(sums, (lane,), lift(0, DType.INT32)))
         return Allocate(sums, Block((zero, with_cell("total", lift(0, DType.INT32), over))))
 
-    def collect(self, holds: Callable[[Expr], Expr], order: Buffer, taken: Cell) -> Statement:
+    def collect(self, holds: Callable[[Expr], Expr], order: Buffer, taken: CompactCell) -> Statement:
         """Positions for which ``holds`` behind those that are in ``order``, as long as there is room."""
 
         def take(i: Expr) -> Statement:
@@ -265,7 +273,7 @@ def _reaching(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, writt
     order = Buffer("order", DType.INT64, (2, count), Scope.STACK)
     least, greatest = threshold.range()
 
-    def collected(value: Expr, taken: Cell) -> Statement:
+    def collected(value: Expr, taken: CompactCell) -> Statement:
         steps = [
             threshold.collect(lambda i: threshold.precedes(i, value), order, taken),
             threshold.collect(lambda i: equal(threshold.element(i), value), order, taken),
@@ -275,7 +283,7 @@ def _reaching(x: Buffer, row: tuple[Expr, ...], count: int, largest: bool, writt
             steps.append(If(taken.value < count, no_number))
         return Block((*steps, MergeSort(x, row, order, (), largest).of_given()))
 
-    def over(low: Cell, high: Cell) -> Statement:
+    def over(low: CompactCell, high: CompactCell) -> Statement:
         narrowed = loop("step", threshold.dtype.bits, lambda _: threshold.halve(low, high))
         limit = threshold.value(low.value if largest else high.value)
         found = with_cell(

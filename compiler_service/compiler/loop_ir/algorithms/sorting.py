@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from compiler_service.compiler.loop_ir.algorithms.compact import Cell, load, loop, unravel, with_cell
+from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, load, loop, unravel, with_cell
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, If, Statement, Store
 from compiler_service.compiler.tensor_expr.scalar import logical_not
 from shared_ir.dtype import DType
@@ -81,7 +81,7 @@ class MergeSort:
     def merge(self, number: Var, low: Expr, width: Expr) -> Statement:
         middle, high = minimum(low + width, self.size), minimum(low + width * 2, self.size)
 
-        def over(i: Cell, j: Cell, left: Cell) -> Statement:
+        def over(i: CompactCell, j: CompactCell, left: CompactCell) -> Statement:
             def step(q: Var) -> Statement:
                 source = number % 2
                 ours, theirs = (
@@ -107,7 +107,7 @@ class MergeSort:
     def bring_home(self) -> Statement:
         """After an odd number of levels the result is in the second half."""
 
-        def copy(levels: Cell) -> Statement:
+        def copy(levels: CompactCell) -> Statement:
             count = loop("l", _MOST_LEVELS, lambda n: If(_power_of_two(n) < self.size, levels.set(levels.value + 1)))
             move = loop("c", self.size, lambda c: self.put(0, c, self.at(1, c)))
             return Block((count, If(equal(levels.value % 2, 1), move)))

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.compiler.loop_ir.algorithms.chains import Chain, cumulate
-from compiler_service.compiler.loop_ir.algorithms.compact import Cell, let, load, loop, with_cell
+from compiler_service.compiler.loop_ir.algorithms.chains import LoopChain, cumulate
+from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, let, load, loop, with_cell
 from compiler_service.compiler.loop_ir.algorithms.scattering import scatter_elements, scatter_slices
 from compiler_service.compiler.loop_ir.algorithms.selection import best_of_rows
 from compiler_service.compiler.loop_ir.algorithms.sorting import sort_rows
@@ -45,7 +45,7 @@ def _positions(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Att
     (mask,) = inputs
     (capacity,) = out.shape
 
-    def scan(count: Cell) -> Statement:
+    def scan(count: CompactCell) -> Statement:
         def visit(i: Var) -> Statement:
             found = Block((Store(out, (count.value,), i), count.set(count.value + 1)))
             return If(logical_and(load(mask, i), count.value < lift(capacity)), found)
@@ -65,8 +65,8 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
     def box(index: Expr) -> tuple[Expr, ...]:
         return _corners([load(boxes, number, index, i) for i in range(4)], centered)
 
-    def consider(kept: Cell, candidate: Var) -> Statement:
-        def compare(alone: Cell) -> Statement:
+    def consider(kept: CompactCell, candidate: Var) -> Statement:
+        def compare(alone: CompactCell) -> Statement:
             def against(k: Var) -> Statement:
                 other = load(out, number, kind, k)
                 return If(
@@ -81,7 +81,7 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
         room = kept.value < load(limit, *_first(limit))
         return If(logical_and(room, good), with_cell("alone", lift(True, DType.BOOL), compare))
 
-    def choose(kept: Cell) -> Statement:
+    def choose(kept: CompactCell) -> Statement:
         clear = loop("c", count, lambda c: Store(out, (number, kind, c), Const(-1)))
         visit = loop("i", count, lambda i: let("box", load(order, number, kind, i), lambda b: consider(kept, b)))
         return Block((clear, visit))
@@ -118,7 +118,7 @@ def _cumulative(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
     axis = attributes["axis"]
     assert isinstance(axis, int)
     is_product, reverse, exclusive = (bool(attributes.get(name, 0)) for name in ("product", "reverse", "exclusive"))
-    return cumulate(x, out, task, Chain(axis, is_product, reverse, exclusive))
+    return cumulate(x, out, task, LoopChain(axis, is_product, reverse, exclusive))
 
 
 def _scattered(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:

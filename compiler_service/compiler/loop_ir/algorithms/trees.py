@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
 
-from compiler_service.compiler.loop_ir.algorithms.compact import Cell, load, loop, with_cell
+from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, load, loop, with_cell
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, If, Statement, Store
 from compiler_service.compiler.tensor_expr.operators.sequential import RECORD
 from compiler_service.compiler.tensor_expr.scalar import is_nan
@@ -86,7 +86,7 @@ def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
     across = [minimum(block * walks.rows_together + i, rows) for i in range(walks.rows_together)]
     starts = [(row, tree) for tree in own for row in across]
 
-    def descend(nodes: Sequence[Cell], moved: Cell) -> Statement:
+    def descend(nodes: Sequence[CompactCell], moved: CompactCell) -> Statement:
         steps = cast(load(walks.steps, group), DType.INT64)
         turns = (steps + (_LEVELS - 1)) // _LEVELS
 
@@ -114,8 +114,8 @@ def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
     )
 
 
-def _with_cells(name: str, initial: Sequence[Expr], body: Callable[[Sequence[Cell]], Statement]) -> Statement:
-    def following(cells: tuple[Cell, ...]) -> Statement:
+def _with_cells(name: str, initial: Sequence[Expr], body: Callable[[Sequence[CompactCell]], Statement]) -> Statement:
+    def following(cells: tuple[CompactCell, ...]) -> Statement:
         if len(cells) == len(initial):
             return body(cells)
         return with_cell(f"{name}{len(cells)}", initial[len(cells)], lambda cell: following((*cells, cell)))

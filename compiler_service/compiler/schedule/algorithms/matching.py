@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.tensor_expr.tensor import (
     Load,
 )
 from shared_ir.expr import Binary, BinaryOp
 
 
-def factors(stage: Stage) -> tuple[tuple[Load, Load], ...]:
+def factors(stage: KernelStage) -> tuple[tuple[Load, Load], ...]:
     """The loads that ``stage`` multiplies, in both orders."""
     found = stage.body.children() if isinstance(stage.body, Binary) and stage.body.op is BinaryOp.MUL else ()
     if len(found) != 2 or not all(isinstance(f, Load) for f in found):

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.algorithms.matching import factors
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.tensor_expr.tensor import (
     Compute,
     Load,
@@ -54,12 +54,12 @@ def match_product(tensor: Tensor, data: Load, weight: Load) -> Product | None:
     return Product(tensor, data, weight, weight.indices.index(n.var), n.extent, k.extent)
 
 
-def product_of(stage: Stage) -> Product | None:
+def product_of(stage: KernelStage) -> Product | None:
     """``stage`` as the product of rows with a matrix, or None."""
     return next((p for pair in factors(stage) if (p := match_product(stage.tensor, *pair)) is not None), None)
 
 
-def product_by(stage: Stage, weight: Tensor, columns: int) -> Product | None:
+def product_by(stage: KernelStage, weight: Tensor, columns: int) -> Product | None:
     """``stage`` as the product by ``weight``, whose axis ``columns`` counts the columns."""
     product = product_of(stage)
     fits = product is not None and product.weight.tensor is weight and product.weight_columns == columns

@@ -14,7 +14,7 @@ from typing import ClassVar
 import numpy as np
 
 from compiler_service.compiler.loop_ir.ir import Function
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
@@ -56,7 +56,7 @@ class AlgorithmStep(ABC):
     weight: str
 
     @abstractmethod
-    def replaced(self, state: State, stage: Stage, weight: Tensor) -> State:
+    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
         """``state`` with the stages of the algorithm.
 
         Raises:

@@ -19,9 +19,9 @@ from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import (
     Ahead,
     Further,
-    Loop,
+    KernelStage,
     LoopKind,
-    Stage,
+    StageLoop,
     State,
     misfit,
     stage_names,
@@ -82,7 +82,7 @@ def apply_schedule(output: Tensor, schedule: Schedule) -> State:
     return state
 
 
-def _check_place(state: State, stage: Stage) -> None:
+def _check_place(state: State, stage: KernelStage) -> None:
     if stage.attach is None or stage.attach[1] == ROOT:
         return
     consumer = state.stage(stage.attach[0])
@@ -118,7 +118,7 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
             return step.replaced(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
 
 
-def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> Stage:
+def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> KernelStage:
     """The stage of ``step`` with other loops."""
     match step:
         case Split():
@@ -203,16 +203,16 @@ def _placeholder(placeholders: Mapping[str, Tensor], name: str) -> Tensor:
     return placeholders[name]
 
 
-def _split(stage: Stage, step: Split) -> Stage:
+def _split(stage: KernelStage, step: Split) -> KernelStage:
     inner = stage.loop(step.axis)
     steps = [entry.step for entry in stage.loops if entry.axis == step.axis and entry.step > 1]
     if step.factor < 2 or any(s <= step.factor for s in steps):
         raise misfit(f"cannot split {stage.name}.{step.axis} by {step.factor}", "at least 2, less than the outer tile")
     at = stage.loops.index(inner)
-    return replace(stage, loops=(*stage.loops[:at], Loop(step.axis, step.factor), *stage.loops[at:]))
+    return replace(stage, loops=(*stage.loops[:at], StageLoop(step.axis, step.factor), *stage.loops[at:]))
 
 
-def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
+def _reorder(stage: KernelStage, names: Sequence[str]) -> KernelStage:
     loops = tuple(stage.loop(n) for n in names)
     if sorted(names) != sorted(entry.name for entry in stage.loops):
         raise misfit(f"reorder of {stage.name} must name every loop once", received=", ".join(names))
@@ -223,7 +223,7 @@ def _reorder(stage: Stage, names: Sequence[str]) -> Stage:
     return replace(stage, loops=loops)
 
 
-def _marked(stage: Stage, step: _Mark) -> Stage:
+def _marked(stage: KernelStage, step: _Mark) -> KernelStage:
     if isinstance(step, Overlap | Peel):
         return _overlapping(stage, step)
     if isinstance(step, Guard | Stagger):
@@ -234,13 +234,13 @@ def _marked(stage: Stage, step: _Mark) -> Stage:
     return _with_kind(stage, (step.loop,), kind)
 
 
-def _with_kind(stage: Stage, names: Sequence[str], kind: LoopKind) -> Stage:
+def _with_kind(stage: KernelStage, names: Sequence[str], kind: LoopKind) -> KernelStage:
     for name in names:
         stage.loop(name)
     return replace(stage, loops=tuple(replace(o, kind=kind) if o.name in names else o for o in stage.loops))
 
 
-def _overlapping(stage: Stage, step: Overlap | Peel) -> Stage:
+def _overlapping(stage: KernelStage, step: Overlap | Peel) -> KernelStage:
     loop = stage.loop(step.loop)
     if loop.step == 1 or any(o.axis == loop.axis and o.step > loop.step for o in stage.loops):
         raise misfit(f"{stage.name}: tiles that overlap must be the outermost of their axis", received=step.loop)
@@ -250,7 +250,7 @@ def _overlapping(stage: Stage, step: Overlap | Peel) -> Stage:
     return replace(stage, loops=tuple(marked if o is loop else o for o in stage.loops))
 
 
-def _parallel(state: State, step: Parallel) -> Stage:
+def _parallel(state: State, step: Parallel) -> KernelStage:
     stage = state.stage(step.stage)
     if stage is not state.output:
         raise misfit("only the output stage has parallel loops", state.output.name, stage.name)
@@ -262,7 +262,7 @@ def _parallel(state: State, step: Parallel) -> Stage:
     return _with_kind(stage, step.loops, LoopKind.PARALLEL)
 
 
-def _inline(state: State, stage: Stage) -> State:
+def _inline(state: State, stage: KernelStage) -> State:
     if stage.reduction is not None or stage is state.output:
         raise misfit("only a stage without reduction that is not the output can be inlined", received=stage.name)
     axes = [a.var for a in stage.compute.axes]
@@ -272,7 +272,7 @@ def _inline(state: State, stage: Stage) -> State:
             return substitute(stage.body, dict(zip(axes, node.indices, strict=True)))
         return None
 
-    def rewritten(consumer: Stage) -> Stage:
+    def rewritten(consumer: KernelStage) -> KernelStage:
         if all(ld.tensor is not stage.tensor for ld in loads(consumer.body)):
             return consumer
         return replace(consumer, body=transform(consumer.body, expand))
@@ -290,14 +290,14 @@ def _compute_at(state: State, step: ComputeAt) -> State:
     return state.with_stage(replace(stage, attach=(consumer.name, step.loop), scope=Scope(step.scope)))
 
 
-def _cache_write(state: State, stage: Stage) -> State:
+def _cache_write(state: State, stage: KernelStage) -> State:
     if stage is not state.output:
         raise misfit("cache_write takes the output stage", state.output.name, stage.name)
     accumulator = replace(stage, name=f"{stage.name}.acc")
     tensor = stage.tensor
     copy = compute(tensor.shape, lambda *i: tensor[i], name=tensor.name, axes=[a.name for a in stage.compute.axes])
     assert isinstance(copy.op, Compute)
-    output = Stage(stage.name, copy, copy.op.body, tuple(Loop(a.name) for a in copy.op.axes))
+    output = KernelStage(stage.name, copy, copy.op.body, tuple(StageLoop(a.name) for a in copy.op.axes))
     before = {n: s for n, s in state.stages.items() if n != stage.name}
     return replace(state, stages={**before, accumulator.name: accumulator, output.name: output})
 
@@ -316,7 +316,7 @@ def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
         [tensor.shape[a] for a in step.axes], lambda *i: original(i), name=f"{step.tensor}.local", axes=names
     )
     assert isinstance(copy.op, Compute)
-    local = Stage(copy.name, copy, copy.op.body, tuple(Loop(n) for n in names))
+    local = KernelStage(copy.name, copy, copy.op.body, tuple(StageLoop(n) for n in names))
 
     def reroute(node: Expr) -> Expr | None:
         if isinstance(node, Load) and node.tensor is tensor:
@@ -327,7 +327,7 @@ def _cache_read(state: State, tensor: Tensor, step: CacheRead) -> State:
     return replace(state, stages={local.name: local, **others})
 
 
-def _alias(state: State, stage: Stage) -> State:
+def _alias(state: State, stage: KernelStage) -> State:
     output = state.output
     own = tuple(a.var for a in output.compute.axes)
     reads = [ld for ld in loads(output.body) if ld.tensor is stage.tensor]

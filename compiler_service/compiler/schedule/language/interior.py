@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from compiler_service.compiler.loop_ir.passes.bounds import Threshold, comparisons, threshold
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.tensor_expr.tensor import axis_var, loads
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, lift, maximum, minimum, transform, variables, walk
 from shared_ir.expr.simplify import Simplifier
 
 
-def interior(state: State, stage: Stage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr]:
+def interior(state: State, stage: KernelStage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr]:
     """(low, high): ``stage`` and the stages that it reads at its own place need not ask where ``axis`` is in [low, high)."""
     low = lift(0)
     high = lift(next(a.extent for a in stage.compute.axes if a.name == axis))
@@ -24,7 +24,7 @@ def interior(state: State, stage: Stage, axis: str, simplify: Simplifier) -> tup
     return simplify(low), simplify(high)
 
 
-def padded_part(stage: Stage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr] | None:
+def padded_part(stage: KernelStage, axis: str, simplify: Simplifier) -> tuple[Expr, Expr] | None:
     """[low, high) of ``axis`` outside of which ``stage`` is zero: it is padding there. None where it is not known."""
     body = stage.body
     if not isinstance(body, Select) or body.otherwise != lift(0, body.dtype) or not _is_conjunction(body.cond):
@@ -45,7 +45,7 @@ def _is_conjunction(cond: Expr) -> bool:
     return isinstance(cond, Binary) and cond.lhs.dtype is not DType.BOOL
 
 
-def _bounds(state: State, stage: Stage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:
+def _bounds(state: State, stage: KernelStage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:
     yield from _thresholds(stage, axis, simplify)
     for load in loads(stage.body):
         source = state.stage_of(load.tensor)
@@ -55,7 +55,7 @@ def _bounds(state: State, stage: Stage, axis: str, simplify: Simplifier) -> Iter
                     yield from _thresholds(source, own.name, simplify)
 
 
-def inside(stage: Stage, axes: Sequence[str], simplify: Simplifier) -> Expr:
+def inside(stage: KernelStage, axes: Sequence[str], simplify: Simplifier) -> Expr:
     """The body of ``stage`` without the conditions that hold within the interior of ``axes``."""
     known = {t.cond for name in axes for t in _thresholds(stage, name, simplify)}
     if not known:
@@ -63,7 +63,7 @@ def inside(stage: Stage, axes: Sequence[str], simplify: Simplifier) -> Expr:
     return transform(stage.body, lambda e: Const(True, DType.BOOL) if e in known else None)
 
 
-def _thresholds(stage: Stage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:
+def _thresholds(stage: KernelStage, axis: str, simplify: Simplifier) -> Iterator[Threshold]:
     """Conditions of ``stage`` on ``axis`` and on reduced axes of constant extent alone."""
     if all(a.name != axis for a in stage.compute.axes):
         return

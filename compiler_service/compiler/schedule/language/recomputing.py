@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.schedule.language.replacing import stage_of_tensor
-from compiler_service.compiler.schedule.language.state import Stage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Load, Tensor, axis_var, identity_of, loads
 from shared_ir.dtype import DType
@@ -29,9 +29,9 @@ class _Recomputed:
     """Attributes: stages: those made so far, producers first."""
 
     state: State
-    stages: dict[str, Stage] = field(default_factory=dict)
+    stages: dict[str, KernelStage] = field(default_factory=dict)
 
-    def read(self, stage: Stage, place: tuple[str, str]) -> None:
+    def read(self, stage: KernelStage, place: tuple[str, str]) -> None:
         """Adds ``stage``, which is computed inside the loop ``place``, behind all that it reads."""
         copies: dict[Load, Load] = {}
         for load in dict.fromkeys(loads(stage.body)):
@@ -41,7 +41,7 @@ class _Recomputed:
         body = transform(stage.body, lambda e: copies.get(e) if isinstance(e, Load) else None)
         self.stages[stage.name] = replace(stage, body=body)
 
-    def _copy(self, reader: Stage, source: Stage, load: Load, place: tuple[str, str]) -> Load:
+    def _copy(self, reader: KernelStage, source: KernelStage, load: Load, place: tuple[str, str]) -> Load:
         """A reduction that is the element of ``source`` which ``load`` reads; how ``reader`` reads it."""
         used = frozenset().union(*(variables(i) for i in load.indices))
         axes = tuple(a for a in reader.compute.all_axes if a.var in used)
@@ -58,7 +58,7 @@ class _Recomputed:
         return next(name for name in names if name not in self.stages)
 
 
-def _at(source: Stage, load: Load, axes: tuple[Axis, ...], name: str) -> Tensor:
+def _at(source: KernelStage, load: Load, axes: tuple[Axis, ...], name: str) -> Tensor:
     """``source`` at the indices of ``load``, over ``axes``; where these lead out of it, as what a select does not take, nothing."""
     reduction = source.reduction
     assert reduction is not None
@@ -74,7 +74,7 @@ def _at(source: Stage, load: Load, axes: tuple[Axis, ...], name: str) -> Tensor:
     return Tensor(name, tuple(a.extent for a in axes), source.tensor.dtype, operation)
 
 
-def _inside(source: Stage, load: Load, axes: tuple[Axis, ...]) -> Iterator[Expr]:
+def _inside(source: KernelStage, load: Load, axes: tuple[Axis, ...]) -> Iterator[Expr]:
     """Conditions, each not known to hold, under which ``load`` reads what there is."""
     simplify = Simplifier(
         {axis_var(a.name).name: (0, a.extent - 1 if isinstance(a.extent, int) else None) for a in axes}

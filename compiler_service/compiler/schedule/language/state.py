@@ -30,7 +30,7 @@ class LoopKind(enum.StrEnum):
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class StageLoop:
     """Advance ``axis`` by ``step`` elements; ``overlap``, ``peel`` and ``staggered``, the rows of a turn: see the steps of these
     names."""
 
@@ -48,7 +48,7 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Stage:
+class KernelStage:
     """One computed tensor of the kernel.
 
     Attributes:
@@ -61,7 +61,7 @@ class Stage:
     name: str
     tensor: Tensor
     body: Expr
-    loops: tuple[Loop, ...]
+    loops: tuple[StageLoop, ...]
     attach: tuple[str, str] | None = None
     scope: Scope = Scope.STACK
     alias: bool = False
@@ -93,7 +93,7 @@ class Stage:
         factors = (factor.x if isinstance(factor, Cast) else factor for factor in body.children())
         return any(isinstance(factor, Load) and factor.tensor is tensor for factor in factors)
 
-    def loop(self, name: str) -> Loop:
+    def loop(self, name: str) -> StageLoop:
         for candidate in self.loops:
             if candidate.name == name:
                 return candidate
@@ -131,7 +131,7 @@ class State:
         strides: where the elements of the output lie (see :mod:`strides`).
     """
 
-    stages: Mapping[str, Stage]
+    stages: Mapping[str, KernelStage]
     packs: Mapping[Tensor, Pack]
     prefetches: Mapping[tuple[str, str], tuple[Ahead | Further, ...]]
     transformed: Mapping[Tensor, Tensor]
@@ -139,25 +139,25 @@ class State:
     strides: Strides | None = None
 
     @property
-    def output(self) -> Stage:
+    def output(self) -> KernelStage:
         return list(self.stages.values())[-1]
 
-    def stage(self, name: str) -> Stage:
+    def stage(self, name: str) -> KernelStage:
         if name not in self.stages:
             raise misfit("no such stage", ", ".join(self.stages), name)
         return self.stages[name]
 
-    def with_stage(self, stage: Stage) -> State:
+    def with_stage(self, stage: KernelStage) -> State:
         return replace(self, stages={**self.stages, stage.name: stage})
 
-    def stage_of(self, tensor: Tensor) -> Stage | None:
+    def stage_of(self, tensor: Tensor) -> KernelStage | None:
         return next((s for s in self.stages.values() if s.tensor is tensor), None)
 
     def argument(self, tensor: Tensor) -> Tensor:
         """The argument that ``tensor`` takes the place of; itself if it takes none."""
         return next((a for a, other in self.transformed.items() if other is tensor), tensor)
 
-    def consumers(self, tensor: Tensor) -> tuple[Stage, ...]:
+    def consumers(self, tensor: Tensor) -> tuple[KernelStage, ...]:
         return tuple(s for s in self.stages.values() if any(ld.tensor is tensor for ld in loads(s.body)))
 
 

@@ -26,7 +26,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Store,
 )
 from compiler_service.compiler.schedule.language.interior import interior, padded_part
-from compiler_service.compiler.schedule.language.state import Ahead, Further, Loop, LoopKind, Stage, State
+from compiler_service.compiler.schedule.language.state import Ahead, Further, KernelStage, LoopKind, StageLoop, State
 from compiler_service.compiler.schedule.language.steps import ROOT
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.pieces import (
@@ -103,12 +103,12 @@ class Lowering:
         buffers = (*self._values.arguments.values(), self._output)
         return Function(name, buffers, tuple(Var(n) for n in symbols), task, product(counts), body)
 
-    def _tiles(self, stage: Stage, loop: Loop) -> Dim:
+    def _tiles(self, stage: KernelStage, loop: StageLoop) -> Dim:
         extent = next(a.extent for a in stage.compute.axes if a.name == loop.axis)
         return as_dim(expr_ceil_div(extent, loop.step))
 
     def _decode(
-        self, task: Var, loops: Sequence[Loop], counts: Sequence[Dim]
+        self, task: Var, loops: Sequence[StageLoop], counts: Sequence[Dim]
     ) -> tuple[dict[str, Expr], list[tuple[Var, Expr]]]:
         """Tile numbers of the parallel loops from the task number, the last loop fastest."""
         indices: dict[str, Expr] = {}
@@ -140,7 +140,7 @@ class Lowering:
 
     def _stage(
         self,
-        stage: Stage,
+        stage: KernelStage,
         ranges: Ranges,
         local: Locals,
         buffer: Buffer,
@@ -155,22 +155,24 @@ class Lowering:
             return self._vector_reduction(stage, ranges, local, buffer, origin)
         return self._reduction(stage, ranges, local, buffer, origin, tasks or {})
 
-    def _is_reduced(self, stage: Stage, axis: str) -> bool:
+    def _is_reduced(self, stage: KernelStage, axis: str) -> bool:
         return stage.reduction is not None and any(a.name == axis for a in stage.reduction.axes)
 
-    def _store_leaf(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...]) -> Leaf:
+    def _store_leaf(self, stage: KernelStage, buffer: Buffer, origin: tuple[Expr, ...]) -> Leaf:
         def leaf(ranges: Ranges, local: Locals) -> Statement:
             return self._store(stage, buffer, origin, ranges, self._values.value(stage, ranges, local))
 
         return leaf
 
-    def _store(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges, value: Expr) -> Store:
+    def _store(
+        self, stage: KernelStage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges, value: Expr
+    ) -> Store:
         mask = self._values.mask(stage, ranges) if buffer.scope is Scope.ARGUMENT else None
         return Store(buffer, self._values.element(stage, buffer, origin, ranges), cast(value, buffer.dtype), mask)
 
     def _reduction(
         self,
-        stage: Stage,
+        stage: KernelStage,
         ranges: Ranges,
         local: Locals,
         buffer: Buffer,
@@ -205,7 +207,7 @@ class Lowering:
         return self._nest(stage, outer, ranges, local, both, tasks)
 
     def _vector_reduction(
-        self, stage: Stage, ranges: Ranges, local: Locals, buffer: Buffer, origin: tuple[Expr, ...]
+        self, stage: KernelStage, ranges: Ranges, local: Locals, buffer: Buffer, origin: tuple[Expr, ...]
     ) -> Statement:
         """A reduction whose lanes accumulate apart: ``lane[t] op= body`` over the loops, then ``acc op= lane[t]``.
 
@@ -266,7 +268,7 @@ class Lowering:
 
         return self._nest(stage, outer, ranges, local, total, {})
 
-    def _cover(self, stage: Stage, loop: Loop, rest: tuple[Loop, ...], extent: Dim) -> Iterator[Piece]:
+    def _cover(self, stage: KernelStage, loop: StageLoop, rest: tuple[StageLoop, ...], extent: Dim) -> Iterator[Piece]:
         if loop.overlap and isinstance(extent, int) and extent > loop.step:
             return overlapping(loop, extent)
         if not loop.peel:
@@ -278,8 +280,8 @@ class Lowering:
 
     def _nest(
         self,
-        stage: Stage,
-        loops: tuple[Loop, ...],
+        stage: KernelStage,
+        loops: tuple[StageLoop, ...],
         ranges: Ranges,
         local: Locals,
         leaf: Leaf,
@@ -325,7 +327,9 @@ class Lowering:
             return self._task_pieces(loop, cover, tasks[loop.name], inside)
         return block(*(self._serial_piece(loop, p, here, inside) for p in cover))
 
-    def _unless_padding(self, stage: Stage, padded: Stage, axis: str, ranges: Ranges, body: Statement) -> Statement:
+    def _unless_padding(
+        self, stage: KernelStage, padded: KernelStage, axis: str, ranges: Ranges, body: Statement
+    ) -> Statement:
         """``body`` where what ``stage`` reads of ``padded`` is not all behind an end of its data along ``axis``."""
         data, read = padded_part(padded, axis, self._simplify), self._regions.needed(padded, stage, ranges)[axis]
         assert data is not None
@@ -336,14 +340,14 @@ class Lowering:
         wanted = self._simplify(logical_and(first + lift(read.extent) > low, first < high))
         return Let(first, read.base, guard(wanted, body))
 
-    def _prefetches(self, stage: Stage, ahead: Ahead | Further, ranges: Ranges) -> Iterator[Prefetch]:
+    def _prefetches(self, stage: KernelStage, ahead: Ahead | Further, ranges: Ranges) -> Iterator[Prefetch]:
         if isinstance(ahead, Ahead):
             return self._values.next_tile(stage, ahead, ranges)
         reader = self._state.stage(ahead.reader)
         there = ranges if reader is stage else self._regions.needed(reader, stage, ranges)
         return self._values.further(reader, ahead, there, ranges)
 
-    def _read(self, stage: Stage, axis: str, ranges: Ranges) -> Range:
+    def _read(self, stage: KernelStage, axis: str, ranges: Ranges) -> Range:
         """Where ``axis`` stands, without its last element where that is known not to be read."""
         here = ranges[axis]
         extents = {a.name: a.extent for a in stage.compute.all_axes}
@@ -353,7 +357,7 @@ class Lowering:
                 here = replace(here, extent=here.extent - 1)
         return here
 
-    def _named_limit(self, loop: Loop, inner: Range) -> tuple[tuple[Var, Expr] | None, Range]:
+    def _named_limit(self, loop: StageLoop, inner: Range) -> tuple[tuple[Var, Expr] | None, Range]:
         """The number of wanted elements of a guarded tile as a variable: what depends on it is asked tile by tile, and no pass
         cuts the loop for its sake."""
         if not loop.guarded or inner.limit is None:
@@ -364,7 +368,7 @@ class Lowering:
         return (var, self._simplify(inner.limit)), replace(inner, limit=var)
 
     def _serial_piece(
-        self, loop: Loop, piece: Piece, here: Range, inside: Callable[[Piece, Expr | None], Statement]
+        self, loop: StageLoop, piece: Piece, here: Range, inside: Callable[[Piece, Expr | None], Statement]
     ) -> Statement:
         element = loop.step == 1 and loop.kind is not LoopKind.VECTORIZED
         if piece.count == 1 and not (loop.kind is LoopKind.VECTORIZED and here.limit is not None):
@@ -383,7 +387,7 @@ class Lowering:
         return body if piece.cond is None else guard(self._simplify(piece.cond), body)
 
     def _task_pieces(
-        self, loop: Loop, cover: Sequence[Piece], index: Expr, inside: Callable[[Piece, Expr | None], Statement]
+        self, loop: StageLoop, cover: Sequence[Piece], index: Expr, inside: Callable[[Piece, Expr | None], Statement]
     ) -> Statement:
         """The tile number comes from the task: full tiles first, the tail pieces together are the last task."""
         full, tails = (cover[0], cover[1:]) if cover[0].size == loop.step else (None, cover)
@@ -393,18 +397,18 @@ class Lowering:
         tail = block(*(body if p.cond is None else guard(p.cond, body) for p, body in bodies))
         return tail if full is None else If(index < lift(full.count), inside(full, index), tail)
 
-    def _attached(self, stage: Stage, loop: str, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
+    def _attached(self, stage: KernelStage, loop: str, ranges: Ranges, local: Locals, body: Leaf) -> Statement:
         """``body`` after the stages that are attached to ``loop`` of ``stage`` (ROOT: outside of all its loops)."""
         children = [s for s in self._state.stages.values() if s.attach == (stage.name, loop)]
         places = {c.name: self._placed(c, self._regions.needed(c, stage, ranges)) for c in children}
         inside = {**local, **{c.tensor: places[c.name] for c in children if not c.alias}}
 
-        def compute(child: Stage, part: Ranges) -> Statement:
+        def compute(child: KernelStage, part: Ranges) -> Statement:
             place, needed = places[child.name], self._regions.needed(child, stage, part)
             return self._stage(child, needed, inside, place.buffer, place.origin)
 
         if loop != ROOT and stage.loop(loop).staggered:
-            parts: list[tuple[Stage, Part]] = [(c, partial(compute, c)) for c in children]
+            parts: list[tuple[KernelStage, Part]] = [(c, partial(compute, c)) for c in children]
             parts.append((stage, lambda part: body(part, inside)))
             result = self._staggered(stage.loop(loop), parts, ranges)
         else:
@@ -413,7 +417,7 @@ class Lowering:
             result = result if child.alias else Allocate(places[child.name].buffer, result)
         return result
 
-    def _placed(self, child: Stage, needed: Ranges) -> Local:
+    def _placed(self, child: KernelStage, needed: Ranges) -> Local:
         """Where the part of ``child`` that is ``needed`` will be."""
         order = memory_order(child)
         if child.alias:
@@ -422,7 +426,7 @@ class Lowering:
         buffer = Buffer(child.name, self._room.dtype(child), tuple(extents[i] for i in order), child.scope)
         return Local(buffer, tuple(needed[a.name].base for a in child.compute.axes), order)
 
-    def _staggered(self, loop: Loop, parts: Sequence[tuple[Stage, Part]], ranges: Ranges) -> Statement:
+    def _staggered(self, loop: StageLoop, parts: Sequence[tuple[KernelStage, Part]], ranges: Ranges) -> Statement:
         """What computes the stages, the outer one last, some rows in each turn."""
         here, stages = ranges[loop.axis], [stage for stage, _ in parts]
         behind = lags(self._state, stages)

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.state import Loop, LoopKind, Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, StageLoop, State
 from compiler_service.compiler.schedule.lowering.ranges import Range
 from compiler_service.compiler.schedule.model.analysis import is_expensive
 from shared_ir.expr import Expr, ceil_div, equal, lift, minimum, select
@@ -39,7 +39,7 @@ class Piece:
     interior: bool = False
 
 
-def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool, narrow: int = 0) -> Iterator[Piece]:
+def pieces(loop: StageLoop, rest: tuple[StageLoop, ...], extent: Dim, masked: bool, narrow: int = 0) -> Iterator[Piece]:
     """The pieces that cover ``extent`` elements in steps of ``loop.step``; ``rest`` are the loops inside. Up to ``narrow`` smaller
     vectors may take the place of a masked one."""
     inner = [o for o in rest if o.axis == loop.axis]
@@ -67,7 +67,7 @@ def pieces(loop: Loop, rest: tuple[Loop, ...], extent: Dim, masked: bool, narrow
         yield from _dynamic_tail(rest_of, lift(full) * loop.step, loop.step, lanes, masked)
 
 
-def smaller_vectors(state: State, stage: Stage, loop: Loop, rest: tuple[Loop, ...]) -> int:
+def smaller_vectors(state: State, stage: KernelStage, loop: StageLoop, rest: tuple[StageLoop, ...]) -> int:
     """Vectors that may take the place of a masked one at the end of a row: none where they would share what is computed or
     read inside of the loop, one where each costs many operations."""
     inside = {(stage.name, o.name) for o in (loop, *rest)}
@@ -75,12 +75,12 @@ def smaller_vectors(state: State, stage: Stage, loop: Loop, rest: tuple[Loop, ..
     return 0 if shared or stage.reduction is not None else 1 if is_expensive(stage.body) else 2
 
 
-def overlapping(loop: Loop, extent: int) -> Iterator[Piece]:
+def overlapping(loop: StageLoop, extent: int) -> Iterator[Piece]:
     """Full tiles only, for an extent that is larger than one."""
     yield Piece(-(-extent // loop.step), loop.step, lift(0), last=lift(extent - loop.step))
 
 
-def peeled(loop: Loop, extent: Dim, low: Expr, high: Expr) -> Iterator[Piece]:
+def peeled(loop: StageLoop, extent: Dim, low: Expr, high: Expr) -> Iterator[Piece]:
     """Overlapping tiles over [low, high), where conditions hold, and single elements around them; only these where not even
     one tile fits."""
     inner = high - low
@@ -92,7 +92,7 @@ def peeled(loop: Loop, extent: Dim, low: Expr, high: Expr) -> Iterator[Piece]:
     yield Piece(as_dim(extent - start), 1, start)
 
 
-def _lanes(loop: Loop, inner: list[Loop]) -> int:
+def _lanes(loop: StageLoop, inner: list[StageLoop]) -> int:
     """Elements of one vector of the axis, 1 when it is not vectorised."""
     if not any(o.kind is LoopKind.VECTORIZED for o in inner):
         return 1

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.tensor_expr.tensor import Load, axis_var, loads
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, lift, maximum, minimum, substitute, variables, walk
 from shared_ir.expr.dim import Dim, as_dim
@@ -47,7 +47,7 @@ def _divides(expr: Expr) -> bool:
     return isinstance(expr, Binary) and expr.op in _DIVISIONS
 
 
-def whole(stage: Stage) -> dict[str, Range]:
+def whole(stage: KernelStage) -> dict[str, Range]:
     """Every axis in full."""
     return {a.name: Range(lift(0), a.extent) for a in stage.compute.all_axes}
 
@@ -64,7 +64,7 @@ class Regions:
         self._state = state
         self._simplify = simplifier
 
-    def needed(self, producer: Stage, consumer: Stage, ranges: Ranges) -> dict[str, Range]:
+    def needed(self, producer: KernelStage, consumer: KernelStage, ranges: Ranges) -> dict[str, Range]:
         """Ranges of the axes of ``producer`` that ``consumer`` (standing at ``ranges``) needs, directly or through
         stages between them; reduction axes of those stages run in full."""
         order = list(self._state.stages.values())
@@ -81,7 +81,7 @@ class Regions:
                     found[source.name] = region if known is None else self._union(known, region, source)
         return {**whole(producer), **found[producer.name]}
 
-    def _union(self, a: Ranges, b: Ranges, source: Stage) -> dict[str, Range]:
+    def _union(self, a: Ranges, b: Ranges, source: KernelStage) -> dict[str, Range]:
         return {axis.name: self._join(a[axis.name], b[axis.name], axis.extent) for axis in source.compute.all_axes}
 
     def _join(self, a: Range, b: Range, extent: Dim) -> Range:
@@ -112,7 +112,7 @@ class _Standing:
         self._moved = {axis_var(name): r.base + (axis_var(name) if r.extent != 1 else 0) for name, r in ranges.items()}
         self._found: dict[tuple[Expr, Dim], Range] = {}
 
-    def region(self, load: Load, source: Stage) -> dict[str, Range]:
+    def region(self, load: Load, source: KernelStage) -> dict[str, Range]:
         axes = source.compute.axes
         spatial = {a.name: self._along(i, a.extent) for a, i in zip(axes, load.indices, strict=True)}
         return {**whole(source), **spatial}

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from compiler_service.compiler.loop_ir.ir import Scope
-from compiler_service.compiler.schedule.language.state import LoopKind, Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, State
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
@@ -28,11 +28,11 @@ class Room:
     def __init__(self, state: State, target: Target, simplify: Simplifier) -> None:
         self._state, self._target, self._simplify = state, target, simplify
 
-    def extents(self, stage: Stage, ranges: Ranges) -> tuple[int, ...]:
+    def extents(self, stage: KernelStage, ranges: Ranges) -> tuple[int, ...]:
         found = tuple(self._room(stage, a.name, ranges[a.name].extent) for a in stage.compute.axes)
         return found if stage.scope is not Scope.SCRATCH else self._apart(stage, found)
 
-    def dtype(self, stage: Stage) -> DType:
+    def dtype(self, stage: KernelStage) -> DType:
         """int32 for whole numbers that are known to fit."""
         if stage.tensor.dtype is not DType.INT64 or stage.reduction is not None:
             return stage.tensor.dtype
@@ -40,7 +40,7 @@ class Room:
         fits = low is not None and high is not None and low >= -_SHORT and high < _SHORT
         return DType.INT32 if fits else DType.INT64
 
-    def _apart(self, stage: Stage, extents: tuple[int, ...]) -> tuple[int, ...]:
+    def _apart(self, stage: KernelStage, extents: tuple[int, ...]) -> tuple[int, ...]:
         """``extents`` with so many more elements in the last that vectors written side by side lie in different sets of the
         first-level cache: planes a multiple of a page apart would fill one set over and over."""
         *outer, last = extents
@@ -61,13 +61,13 @@ class Room:
         more = min(range(_MOST_APART + 1), key=lambda more: max(crowded(more), _WAYS))
         return (*outer, last + more * line)
 
-    def _room(self, stage: Stage, axis: str, extent: Dim) -> int:
+    def _room(self, stage: KernelStage, axis: str, extent: Dim) -> int:
         """Elements to allocate along ``axis``: a masked last vector writes, and its readers read, all of its lanes."""
         size = self._constant(stage, extent)
         if not self._target.masked:
             return size
         position = [a.name for a in stage.compute.axes].index(axis)
-        uses: list[tuple[Stage, str, Expr]] = [(stage, axis, axis_var(axis))]
+        uses: list[tuple[KernelStage, str, Expr]] = [(stage, axis, axis_var(axis))]
         for reader in self._state.consumers(stage.tensor):
             indices = dict.fromkeys(ld.indices[position] for ld in loads(reader.body) if ld.tensor is stage.tensor)
             for a in reader.compute.all_axes:
@@ -75,7 +75,7 @@ class Room:
         lanes = max(_vector_lanes(user, name) for user, name, _ in uses)
         return -(-max(self._end(*use, size) for use in uses) // lanes) * lanes
 
-    def _end(self, user: Stage, axis: str, index: Expr, size: int) -> int:
+    def _end(self, user: KernelStage, axis: str, index: Expr, size: int) -> int:
         """Where the last vector of ``user`` along its axis ends, given that its first lane is one of ``size`` elements."""
         lanes = _vector_lanes(user, axis)
         var = axis_var(axis)
@@ -84,14 +84,14 @@ class Room:
         reach = self._simplify.interval(self._simplify(substitute(index, {var: var + (lanes - 1)}) - index))[1]
         return size + max(reach or 0, 0)
 
-    def _constant(self, stage: Stage, extent: Dim) -> int:
+    def _constant(self, stage: KernelStage, extent: Dim) -> int:
         high = extent if isinstance(extent, int) else self._simplify.interval(extent)[1]
         if high is None:
             raise fault(f"the part of stage {stage.name} to keep has no constant size: {extent}")
         return high
 
 
-def _vector_lanes(stage: Stage, axis: str) -> int:
+def _vector_lanes(stage: KernelStage, axis: str) -> int:
     """Lanes of the vectors along ``axis``, 1 when it is not vectorised."""
     own = [o for o in stage.loops if o.axis == axis]
     return own[-2].step if len(own) > 1 and own[-1].kind is LoopKind.VECTORIZED else 1

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from compiler_service.compiler.loop_ir.ir import Buffer, BufferLoad, Prefetch
 from compiler_service.compiler.schedule.language.interior import inside
 from compiler_service.compiler.schedule.language.packing import packed_shape
-from compiler_service.compiler.schedule.language.state import Ahead, Further, LoopKind, Stage, State
+from compiler_service.compiler.schedule.language.state import Ahead, Further, KernelStage, LoopKind, State
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges, at_base
 from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
@@ -45,7 +45,7 @@ class _Tile:
     steps: int
 
 
-def memory_order(stage: Stage) -> tuple[int, ...]:
+def memory_order(stage: KernelStage) -> tuple[int, ...]:
     """The axes of ``stage`` in its own memory: that of its vectors innermost."""
     axes = [a.name for a in stage.compute.axes]
     across = [o.axis for o in stage.loops if o.kind is LoopKind.VECTORIZED and o.axis in axes]
@@ -74,20 +74,20 @@ class Values:
             return Buffer(f"{tensor.name}_{index}", tensor.dtype, tensor.shape, strides=tensor.strides)
         return Buffer(f"{tensor.name}_{index}", tensor.dtype, packed_shape(tensor, pack), prefetch=pack.prefetch)
 
-    def element(self, stage: Stage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
+    def element(self, stage: KernelStage, buffer: Buffer, origin: tuple[Expr, ...], ranges: Ranges) -> tuple[Expr, ...]:
         """Where ``stage`` is in ``buffer``: its own memory or the output's."""
         axes = stage.compute.axes
         order = range(len(axes)) if buffer is self.output else memory_order(stage)
         return tuple(self._simplify(ranges[axes[i].name].base - origin[i]) for i in order)
 
-    def mask(self, stage: Stage, ranges: Ranges) -> Expr | None:
+    def mask(self, stage: KernelStage, ranges: Ranges) -> Expr | None:
         masks = [v for a in stage.compute.axes if (v := ranges[a.name].valid) is not None]
         result: Expr | None = None
         for mask in masks:
             result = mask if result is None else logical_and(result, mask)
         return result
 
-    def value(self, stage: Stage, ranges: Ranges, local: Locals) -> Expr:
+    def value(self, stage: KernelStage, ranges: Ranges, local: Locals) -> Expr:
         """The body of ``stage`` at ``ranges``, reading buffers in place of tensors."""
 
         def read(node: Expr) -> Expr | None:
@@ -118,7 +118,7 @@ class Values:
             mask = None  # tiles are padded to whole vectors
         return BufferLoad(buffer, tuple(self._packed_index(indices[a], d, m, simplify) for a, d, m in pack.order), mask)
 
-    def further(self, reader: Stage, ahead: Further, ranges: Ranges, outside: Ranges) -> Iterator[Prefetch]:
+    def further(self, reader: KernelStage, ahead: Further, ranges: Ranges, outside: Ranges) -> Iterator[Prefetch]:
         """Asks for what ``reader``, standing at ``ranges``, will read some steps of an axis later, or for one part of it for each
         sweep that those who stand ``outside`` make."""
         there = replace(ranges[ahead.axis], base=ranges[ahead.axis].base + ahead.distance)
@@ -139,7 +139,7 @@ class Values:
         for more in range(0, part, line):
             yield Prefetch(buffer, (*indices[: first + 1], *between, self._simplify(sweep * part + more)), level=2)
 
-    def next_tile(self, stage: Stage, ahead: Ahead, ranges: Ranges) -> Iterator[Prefetch]:
+    def next_tile(self, stage: KernelStage, ahead: Ahead, ranges: Ranges) -> Iterator[Prefetch]:
         """Asks for a part of what follows the present tile: its turn of the reduction, its sweep over the present tile.
 
         With a tile of ``t`` elements that is swept ``n`` times in ``s`` steps, step ``k`` of sweep ``q`` asks for element
@@ -157,7 +157,7 @@ class Values:
         for more in range(0, part, CACHE_LINE // load.dtype.itemsize):
             yield Prefetch(self.arguments[ahead.tensor], (*found.following, self._simplify(place + more)), level=level)
 
-    def _packed_tile(self, stage: Stage, load: Load, ranges: Ranges) -> _Tile:
+    def _packed_tile(self, stage: KernelStage, load: Load, ranges: Ranges) -> _Tile:
         """All that the reduction reads of a packed constant."""
         assert stage.reduction is not None
         order = self._state.packs[load.tensor].order
@@ -172,7 +172,7 @@ class Values:
         between = [lift(0)] * (len(indices) - first - 1)
         return _Tile((*following, *between), math.prod(sizes[first:]), step, math.prod(sizes[first:-1]))
 
-    def _rows(self, stage: Stage, load: Load, ranges: Ranges) -> _Tile | None:
+    def _rows(self, stage: KernelStage, load: Load, ranges: Ranges) -> _Tile | None:
         """The rows that the register tile covers, with the gaps between them; None where only the run knows how many these are."""
         assert stage.reduction is not None
         *before, row, _ = (at_base(i, ranges) for i in load.indices)
@@ -205,7 +205,7 @@ class Values:
         return result
 
 
-def _load_of(stage: Stage, tensor: Tensor) -> Load:
+def _load_of(stage: KernelStage, tensor: Tensor) -> Load:
     return next(e for e in walk(stage.body) if isinstance(e, Load) and e.tensor is tensor)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.schedule import Schedule
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import CacheWrite, Inline
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder, Tensor, axis_var, loads
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, Var, substitute, variables, walk
@@ -40,11 +40,11 @@ class KernelView:
         return apply_schedule(self.output, schedule)
 
 
-def reductions(state: State) -> tuple[Stage, ...]:
+def reductions(state: State) -> tuple[KernelStage, ...]:
     return tuple(s for s in state.stages.values() if s.reduction is not None)
 
 
-def only_reduction(state: State) -> Stage | None:
+def only_reduction(state: State) -> KernelStage | None:
     """The reduction, where there is no other."""
     found = reductions(state)
     return found[0] if len(found) == 1 else None
@@ -83,7 +83,7 @@ def index_axes(load: Load) -> Iterator[frozenset[str]]:
         yield frozenset(v.name[1:] for v in variables(index) if v.name.startswith("$"))
 
 
-def contiguous_axis(stage: Stage) -> str | None:
+def contiguous_axis(stage: KernelStage) -> str | None:
     """The axis along which the largest argument is read element by element (its last index is that axis plus
     something constant), or None; of several the last of the results', along which lanes need not be combined.
 
@@ -103,7 +103,9 @@ def contiguous_axis(stage: Stage) -> str | None:
     return None if best is None else best[2]
 
 
-def _axes_behind(state: State, start: Stage, *, past_reductions: bool) -> Mapping[str, Mapping[str, frozenset[str]]]:
+def _axes_behind(
+    state: State, start: KernelStage, *, past_reductions: bool
+) -> Mapping[str, Mapping[str, frozenset[str]]]:
     """For ``start`` and each stage that it reads, itself or by way of others (reductions only if ``past_reductions``), the axes
     of ``start`` that each of the stage's axes depends on."""
     found = {start.name: {a.name: frozenset({a.name}) for a in start.compute.all_axes}}
@@ -121,7 +123,7 @@ def _axes_behind(state: State, start: Stage, *, past_reductions: bool) -> Mappin
     return found
 
 
-def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
+def bound_axes(state: State, output: KernelStage, ignore: frozenset[str] = frozenset()) -> tuple[str, ...]:
     """Axes of the output on which some other remaining stage (but ``ignore``) depends: it must be computed inside their
     loops."""
     behind = _axes_behind(state, output, past_reductions=True)
@@ -130,7 +132,7 @@ def bound_axes(state: State, output: Stage, ignore: frozenset[str] = frozenset()
     return tuple(a.name for a in output.compute.axes if a.name in bound)
 
 
-def stays_in_row(state: State, stage: Stage, bound: Iterable[str]) -> bool:
+def stays_in_row(state: State, stage: KernelStage, bound: Iterable[str]) -> bool:
     """Whether everything that reads ``stage``, which has the axes of the output, does so at the output's own place along
     the ``bound`` axes: the rows of different tasks are then apart."""
     output = state.output
@@ -170,7 +172,7 @@ def one_per_row(state: State) -> frozenset[str]:
     return frozenset(found)
 
 
-def _one_for_all_terms(state: State, stage: Stage) -> Iterator[str]:
+def _one_for_all_terms(state: State, stage: KernelStage) -> Iterator[str]:
     """What a reduction reads at one place, itself or by way of stages that are no reductions, for all terms of an element."""
     assert stage.reduction is not None
     reduced = frozenset(a.name for a in stage.reduction.axes)
@@ -183,7 +185,7 @@ def extent_of(axes: tuple[Axis, ...], name: str) -> Dim:
     return next(a.extent for a in axes if a.name == name)
 
 
-def reads_in_place(consumer: Stage, producer: Tensor) -> bool:
+def reads_in_place(consumer: KernelStage, producer: Tensor) -> bool:
     """Whether ``consumer`` reads ``producer`` only at its own index."""
     own = tuple(a.var for a in consumer.compute.axes)
     return all(ld.indices == own for ld in loads(consumer.body) if ld.tensor is producer)
@@ -195,7 +197,7 @@ def ends_in_place(kernel: KernelView, tensor: Tensor) -> bool:
     return output.tensor is tensor or reads_in_place(output, tensor)
 
 
-def slope(stage: Stage, axis: str) -> int:
+def slope(stage: KernelStage, axis: str) -> int:
     """How many elements the reads of ``stage`` move on when ``axis`` advances by one; 1 when that is not constant."""
     var = axis_var(axis)
     for load in loads(stage.body):
@@ -212,7 +214,7 @@ def steps_along(index: Expr, axis: str) -> bool:
     return var in variables(index) and simplify(substitute(index, {var: var + 1}) - index) == Const(1)
 
 
-def lane_axis(stage: Stage) -> str | None:
+def lane_axis(stage: KernelStage) -> str | None:
     """The axis along which the largest argument is read element by element; None where that is the last axis of the stage,
     or no argument is read so.
 
@@ -233,6 +235,6 @@ def lane_axis(stage: Stage) -> str | None:
     return None if best is None else best[1]
 
 
-def is_free(stage: Stage) -> bool:
+def is_free(stage: KernelStage) -> bool:
     """Whether an element is one element of something else: only the place to read from is calculated."""
     return stage.reduction is None and isinstance(stage.body, Load)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Split
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Scalar, Select, Unary, UnaryOp, Var, variables
@@ -109,7 +109,7 @@ def count(extent: Dim) -> int:
     return extent if isinstance(extent, int) else _UNKNOWN
 
 
-def stage_cycles(stage: Stage, lanes: int) -> float:
+def stage_cycles(stage: KernelStage, lanes: int) -> float:
     """Cycles of all of ``stage``, whose unknown extents count as small."""
     total = body_cycles(stage.body, lanes) + stage.tensor.dtype.itemsize / _BYTES_PER_CYCLE / 2
     for axis in stage.compute.all_axes:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Parallel, Reorder, Split, Unroll, Vectorize
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
@@ -91,7 +91,9 @@ def chunk(extent: Dim, tile: int, pieces: int) -> int:
     return wanted * tile
 
 
-def vector_loops(stage: Stage, axis: str, width: int, unroll: int, extent: Dim) -> tuple[Schedule, tuple[str, ...]]:
+def vector_loops(
+    stage: KernelStage, axis: str, width: int, unroll: int, extent: Dim
+) -> tuple[Schedule, tuple[str, ...]]:
     """Steps that tile ``axis`` as ``unroll`` vectors of ``width``, and the names of the loops, outermost first."""
     if isinstance(extent, int):
         unroll = max(1, min(unroll, extent // width))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -79,7 +79,7 @@ def _vectors(state: State, target: Target) -> int:
     return next((v for v in _VECTORS if v * size * column <= target.l2 // 2), _VECTORS[-1])
 
 
-def _inside(stage: Stage, width: int) -> Schedule:
+def _inside(stage: KernelStage, width: int) -> Schedule:
     """Loops of a stage that is computed for one block: its vectors side by side, innermost."""
     *others, column = (a.name for a in stage.compute.axes)
     reduced = tuple(a.name for a in _reduced(stage))
@@ -94,5 +94,5 @@ def _inside(stage: Stage, width: int) -> Schedule:
     )
 
 
-def _reduced(stage: Stage) -> tuple[Axis, ...]:
+def _reduced(stage: KernelStage) -> tuple[Axis, ...]:
     return () if stage.reduction is None else stage.reduction.axes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Overlap, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import KernelView, inlined, is_free, lane_axis, reductions
 from compiler_service.compiler.schedule.model.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
@@ -34,7 +34,7 @@ def elementwise_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (*steps, *output_loops(kernel.after(steps).output, target))
 
 
-def output_loops(stage: Stage, target: Target) -> Schedule:
+def output_loops(stage: KernelStage, target: Target) -> Schedule:
     """Loops of an output without reductions inside."""
     axes = stage.compute.axes
     if not axes:
@@ -56,7 +56,7 @@ def output_loops(stage: Stage, target: Target) -> Schedule:
     return _rows(stage, width, cycles, target)
 
 
-def _rows(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
+def _rows(stage: KernelStage, width: int, cycles: float, target: Target) -> Schedule:
     """Vectors along the last axis."""
     *outer, last = stage.compute.axes
     unroll = 1 if _divides_by_sizes(stage) else _UNROLL
@@ -67,7 +67,7 @@ def _rows(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
     return (*tasks.steps, *vectors, *_placed(stage, (*tasks.parallel, *tasks.serial, *inner), tasks.parallel))
 
 
-def _divides_by_sizes(stage: Stage) -> bool:
+def _divides_by_sizes(stage: KernelStage) -> bool:
     """Whether elements are found by dividing by what the run knows: no target has an instruction for vectors of it, so that each lane
     takes code of its own."""
     found = (e for e in walk(stage.body) if isinstance(e, Binary) and e.op in _DIVISIONS and e.dtype.is_integer)
@@ -75,7 +75,7 @@ def _divides_by_sizes(stage: Stage) -> bool:
 
 
 def _blocks(
-    stage: Stage, last: Axis, vectors: Schedule, inner: tuple[str, ...], cycles: float, target: Target
+    stage: KernelStage, last: Axis, vectors: Schedule, inner: tuple[str, ...], cycles: float, target: Target
 ) -> Schedule:
     """A single axis, cut into tasks."""
     extent = last.extent
@@ -89,7 +89,7 @@ def _blocks(
     return (Split(stage.name, last.name, size), *vectors, *_placed(stage, (name, *inner), (name,)))
 
 
-def _short(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
+def _short(stage: KernelStage, width: int, cycles: float, target: Target) -> Schedule:
     """Vectors along the axis before the last, which is unrolled: stores are interleaved. Where the last axis is half a register,
     and read in place, it is the vector."""
     *outer, row, last = stage.compute.axes
@@ -109,7 +109,7 @@ def _short(stage: Stage, width: int, cycles: float, target: Target) -> Schedule:
     return vectors if blocked is steps else blocked
 
 
-def _side(stage: Stage, rows: Axis, last: Axis, width: int) -> int | None:
+def _side(stage: KernelStage, rows: Axis, last: Axis, width: int) -> int | None:
     """Elements of a side of squares: of a register, or of a part of one where a pure move has less to do."""
     shorter = min(count(rows.extent), count(last.extent))
     if is_free(stage) and isinstance(rows.extent, int) and isinstance(last.extent, int):
@@ -117,7 +117,7 @@ def _side(stage: Stage, rows: Axis, last: Axis, width: int) -> int | None:
     return width if shorter >= width else None
 
 
-def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target) -> Schedule:
+def _square(stage: KernelStage, rows: Axis, width: int, cycles: float, target: Target) -> Schedule:
     """Squares of ``rows`` and the last axis."""
     last = stage.compute.axes[-1]
     outer = [a for a in stage.compute.axes if a not in (rows, last)]
@@ -152,6 +152,6 @@ def _square(stage: Stage, rows: Axis, width: int, cycles: float, target: Target)
     return (Split(stage.name, rows.name, sizes[0]), *steps, *_placed(stage, (head, *names, tile, *inner), (head,)))
 
 
-def _placed(stage: Stage, order: tuple[str, ...], parallel: tuple[str, ...]) -> Schedule:
+def _placed(stage: KernelStage, order: tuple[str, ...], parallel: tuple[str, ...]) -> Schedule:
     steps: tuple[Step, ...] = (Reorder(stage.name, order),)
     return (*steps, Parallel(stage.name, parallel)) if parallel else steps

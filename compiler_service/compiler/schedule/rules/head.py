@@ -7,7 +7,7 @@ and the output then read.
 from __future__ import annotations
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -39,24 +39,24 @@ def head_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (*steps, *_loops(state, pooled[0], target)) if _shares_rows(state, pooled[0]) else None
 
 
-def _is_down(stage: Stage) -> bool:
+def _is_down(stage: KernelStage) -> bool:
     axes = stage.compute.axes
     return bool(axes) and axes[-1].extent != 1 and contiguous_axis(stage) == axes[-1].name
 
 
-def _reads_along(stage: Stage, row: Stage) -> bool:
+def _reads_along(stage: KernelStage, row: KernelStage) -> bool:
     """Whether ``stage`` sums along the last axis of ``row``."""
     assert stage.reduction is not None
     along = stage.reduction.axes[-1].var
     return any(ld.tensor is row.tensor and ld.indices[-1] == along for ld in loads(stage.body))
 
 
-def _shares_rows(state: State, pooled: Stage) -> bool:
+def _shares_rows(state: State, pooled: KernelStage) -> bool:
     """Whether the output has the axes of ``pooled`` and reads it in place: its rows are those of the sums."""
     return pooled.tensor.shape == state.output.tensor.shape and reads_in_place(state.output, pooled.tensor)
 
 
-def _loops(state: State, pooled: Stage, target: Target) -> Schedule:
+def _loops(state: State, pooled: KernelStage, target: Target) -> Schedule:
     output = state.output
     *rows, column = output.compute.axes
     tasks = row_tasks(state, rows, target)
@@ -73,7 +73,7 @@ def _loops(state: State, pooled: Stage, target: Target) -> Schedule:
     return (*tasks.steps, *vectors, Reorder(output.name, (*outer, *inner)), *parallel, *place)
 
 
-def _down(stage: Stage, target: Target) -> Schedule:
+def _down(stage: KernelStage, target: Target) -> Schedule:
     """Loops of the sums: a few vectors at a time down all rows."""
     assert stage.reduction is not None
     *rows, column = stage.compute.axes

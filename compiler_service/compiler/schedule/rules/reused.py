@@ -11,7 +11,7 @@ import math
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import ROOT, ComputeAt, Parallel, Reorder
 from compiler_service.compiler.schedule.model.analysis import (
     KernelView,
@@ -58,7 +58,7 @@ class _Part:
         extents: of what is kept at a time.
     """
 
-    stage: Stage
+    stage: KernelStage
     bound: frozenset[str]
     vector: Axis | None
     extents: tuple[Dim, ...]
@@ -125,12 +125,12 @@ def _worth_keeping(kernel: KernelView, target: Target) -> frozenset[str]:
     return kept
 
 
-def _is_shared(state: State, stage: Stage) -> bool:
+def _is_shared(state: State, stage: KernelStage) -> bool:
     """Whether an element of ``stage`` may be read by several of another."""
     return not all(reads_in_place(reader, stage.tensor) for reader in state.consumers(stage.tensor))
 
 
-def _is_worth(state: State, stage: Stage, target: Target) -> bool:
+def _is_worth(state: State, stage: KernelStage, target: Target) -> bool:
     output = state.output
     sites = dict.fromkeys(ld for ld in loads(output.body) if ld.tensor is stage.tensor)
     last, part = output.compute.axes[-1], _part(state, stage)
@@ -147,7 +147,7 @@ def _is_worth(state: State, stage: Stage, target: Target) -> bool:
     return tasks * elements * once + uses * again < _WORTH * uses * anew
 
 
-def _seen(stage: Stage, site: Load) -> Expr:
+def _seen(stage: KernelStage, site: Load) -> Expr:
     """An element of ``stage`` as the reader would compute it at ``site``."""
     return substitute(stage.body, {a.var: i for a, i in zip(stage.compute.axes, site.indices, strict=True)})
 
@@ -167,7 +167,7 @@ def _reading(load: Load, along: Axis | None) -> float:
     return memory_cycles(load.dtype.itemsize) if in_order else _GATHER
 
 
-def _part(state: State, stage: Stage) -> _Part:
+def _part(state: State, stage: KernelStage) -> _Part:
     """``stage`` with vectors along the axis in which its source lies, or else the one that is read along the output's last."""
     axes = state.output.compute.axes
     last = axes[-1]
@@ -180,7 +180,7 @@ def _part(state: State, stage: Stage) -> _Part:
     return _Part(stage, frozenset(name for name in bound.values() if name is not None), vector, kept)
 
 
-def _pin(state: State, stage: Stage, position: int) -> str | None:
+def _pin(state: State, stage: KernelStage, position: int) -> str | None:
     """The axis of the output that is the index at ``position`` wherever ``stage`` is read."""
     readers = state.consumers(stage.tensor)
     found = {ld.indices[position] for s in readers for ld in loads(s.body) if ld.tensor is stage.tensor}

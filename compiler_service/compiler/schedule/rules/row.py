@@ -12,7 +12,7 @@ import math
 from collections.abc import Mapping, Sequence
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     Alias,
@@ -97,7 +97,7 @@ def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     return (*steps, *tasks.steps, *together, *vectors, *order, *parallel, *ahead, *place, *shared)
 
 
-def _together(state: State, output: Stage, tasks: TaskLoops, target: Target) -> tuple[tuple[Split, ...], str]:
+def _together(state: State, output: KernelStage, tasks: TaskLoops, target: Target) -> tuple[tuple[Split, ...], str]:
     """The split, and its loop, of a few rows that go through each stage together: alone, one would wait for the sums and
     maxima across its lanes."""
     most = _most_rows(state, target)
@@ -128,7 +128,7 @@ def _rows_of_a_turn(state: State, target: Target) -> int:
     return max(0, min(room // (own * turns + 1), _MOST_SIDE_BY_SIDE))
 
 
-def _rows_read(output: Stage, bound: Sequence[str]) -> tuple[int, int]:
+def _rows_read(output: KernelStage, bound: Sequence[str]) -> tuple[int, int]:
     """How many arguments the output reads at its own row, and how many at the same place in every row."""
     found = [ld for ld in loads(output.body) if ld.indices and isinstance(ld.tensor.op, Placeholder)]
     own = {ld.tensor for ld in found if any(depends(i, axis) for i in ld.indices for axis in bound)}
@@ -147,7 +147,7 @@ def _row_lengths(state: State) -> Mapping[str, int] | None:
     return found
 
 
-def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]:
+def _staggered(output: KernelStage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]:
     """The split, and its loop, of rows that take turns: those of a task, or a part of them."""
     if not tasks.serial:
         return (), ""
@@ -163,7 +163,7 @@ def _staggered(output: Stage, tasks: TaskLoops) -> tuple[tuple[Split, ...], str]
     return ((Split(output.name, axis, size),), f"{axis}.{size}") if size > 1 else ((), "")
 
 
-def _fetched(output: Stage, row: str, inner: tuple[str, ...], distance: int, target: Target) -> Schedule:
+def _fetched(output: KernelStage, row: str, inner: tuple[str, ...], distance: int, target: Target) -> Schedule:
     """Rows are asked for while those before them are written: the first sweep over them would else wait for the second-level
     cache, which does nothing during the others."""
     if len(inner) < 2 or lanes(target, output.tensor.dtype) * output.tensor.dtype.itemsize != CACHE_LINE:
@@ -217,7 +217,7 @@ def _kept(state: State) -> tuple[frozenset[str], frozenset[str]]:
     return kept, frozenset(aliased if len(aliased) == 1 else ())
 
 
-def _may_alias(state: State, stage: Stage) -> bool:
+def _may_alias(state: State, stage: KernelStage) -> bool:
     output = state.output
     consumers = state.consumers(stage.tensor)
     return (
@@ -232,7 +232,7 @@ def _may_alias(state: State, stage: Stage) -> bool:
 
 
 def free_loops(
-    stage: Stage, free: tuple[str, ...], target: Target, staggers: bool = False
+    stage: KernelStage, free: tuple[str, ...], target: Target, staggers: bool = False
 ) -> tuple[Schedule, tuple[str, ...]]:
     """Steps that give vectors to the last of the axes inside a row, and the names of their loops."""
     if not free:
@@ -252,7 +252,7 @@ def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
     return _UNROLL
 
 
-def _sweep(state: State, stage: Stage, target: Target) -> tuple[str, str] | None:
+def _sweep(state: State, stage: KernelStage, target: Target) -> tuple[str, str] | None:
     """The one reduction that reads ``stage``, in order, and its loop over some vectors of it: a sweep that both can share."""
     readers = [s for s in state.consumers(stage.tensor) if s is not state.output]
     if len(readers) != 1 or (reader := readers[0]).reduction is None:
@@ -264,7 +264,7 @@ def _sweep(state: State, stage: Stage, target: Target) -> tuple[str, str] | None
     return (reader.name, inner[0]) if len(inner) > 1 else None
 
 
-def along_row(stage: Stage, target: Target, staggers: bool = False) -> Schedule:
+def along_row(stage: KernelStage, target: Target, staggers: bool = False) -> Schedule:
     """Loops of a stage inside a row."""
     spatial = tuple(a.name for a in stage.compute.axes)
     if stage.reduction is None:
@@ -274,7 +274,7 @@ def along_row(stage: Stage, target: Target, staggers: bool = False) -> Schedule:
     return (*vectors, Reorder(stage.name, (*spatial, *inner))) if inner else ()
 
 
-def _reduced_loops(stage: Stage, target: Target, staggers: bool) -> tuple[Schedule, tuple[str, ...]]:
+def _reduced_loops(stage: KernelStage, target: Target, staggers: bool) -> tuple[Schedule, tuple[str, ...]]:
     """Steps that give vectors to the terms of a reduction, and the names of the loops over them; none where they are few."""
     assert stage.reduction is not None
     width = lanes(target, stage.tensor.dtype)

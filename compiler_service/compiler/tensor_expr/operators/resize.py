@@ -19,8 +19,8 @@ from compiler_service.compiler.tensor_expr.operators.conversion import saturated
 from compiler_service.compiler.tensor_expr.operators.sampling import (
     COORDINATES,
     NEAREST,
-    Axis,
     Coordinate,
+    SampledAxis,
     bound_of,
     scale_of,
     scaled_size,
@@ -36,7 +36,7 @@ from shared_ir.expr import Expr, cast, lift, logical_and, logical_or, maximum, s
 from shared_ir.expr.dim import Dim, as_dim
 
 T = TypeVar("T")
-Sampler: TypeAlias = Callable[[Expr, Axis], Coordinate]
+Sampler: TypeAlias = Callable[[Expr, SampledAxis], Coordinate]
 
 
 @dataclass(frozen=True)
@@ -102,7 +102,7 @@ def resize(
         case _:
             raise unsupported_attribute("mode", "nearest, linear or cubic", mode)
     result = converted(x, arithmetic_dtype(x.dtype) if x.dtype.is_float else DType.FLOAT32)
-    averaged: dict[int, Axis] = {}
+    averaged: dict[int, SampledAxis] = {}
     for axis, plan in plans.items():
         spread = _spread(plan) if antialias else Fraction(1)
         if isinstance(spread, Fraction):
@@ -148,7 +148,7 @@ def _plans(
     sizes: Tensor | None,
     policy: str,
     regions: Sequence[tuple[Ratio, Ratio]],
-) -> list[Axis]:
+) -> list[SampledAxis]:
     """What happens to each of the resized axes."""
     if sizes is not None and sizes.shape != (0,):
         wanted = known_dims(sizes, "sizes")
@@ -162,7 +162,7 @@ def _plans(
     else:
         raise mismatch("Resize needs scales or sizes", "one of them", "neither")
     rows = zip(extents, wanted, found, regions, strict=True)
-    return [Axis(extent, size, scale, *region) for extent, size, scale, region in rows]
+    return [SampledAxis(extent, size, scale, *region) for extent, size, scale, region in rows]
 
 
 def _common_scale(extents: Sequence[Dim], sizes: Sequence[Dim], policy: str) -> Ratio:
@@ -189,7 +189,7 @@ def _rounded_size(extent: Dim, scale: Ratio) -> Dim:
 
 
 def _picked(
-    x: Tensor, plans: Mapping[int, Axis], at: Sampler, pick: Callable[[Coordinate], Expr], outside: float | None
+    x: Tensor, plans: Mapping[int, SampledAxis], at: Sampler, pick: Callable[[Coordinate], Expr], outside: float | None
 ) -> Tensor:
     """Every element is one of ``x``."""
 
@@ -205,22 +205,22 @@ def _picked(
     return compute(_resized_shape(x, plans), body, name="resize")
 
 
-def _resized_shape(x: Tensor, plans: Mapping[int, Axis]) -> list[Dim]:
+def _resized_shape(x: Tensor, plans: Mapping[int, SampledAxis]) -> list[Dim]:
     return [plans[axis].size if axis in plans else extent for axis, extent in enumerate(x.shape)]
 
 
-def _is_beyond(coordinate: Coordinate, plan: Axis) -> Expr:
+def _is_beyond(coordinate: Coordinate, plan: SampledAxis) -> Expr:
     end = (lift(plan.extent) - 1) * coordinate.denominator
     return logical_or(coordinate.numerator < 0, coordinate.numerator > end)
 
 
-def _spread(plan: Axis) -> Fraction | Ratio:
+def _spread(plan: SampledAxis) -> Fraction | Ratio:
     """How much wider than one input element the filter is: an axis that shrinks averages over what it drops."""
     p, q = plan.scale.numerator, plan.scale.denominator
     return max(Fraction(q, p), Fraction(1)) if isinstance(p, int) and isinstance(q, int) else _spread_of_run(plan)
 
 
-def _spread_of_run(plan: Axis) -> Ratio:
+def _spread_of_run(plan: SampledAxis) -> Ratio:
     p, q = plan.scale.numerator, plan.scale.denominator
     return Ratio(as_dim(maximum(lift(q), p)), p)
 
@@ -228,7 +228,7 @@ def _spread_of_run(plan: Axis) -> Ratio:
 def _blended(
     x: Tensor,
     axis: int,
-    plan: Axis,
+    plan: SampledAxis,
     at: Sampler,
     kernel: _Kernel,
     spread: Fraction,
@@ -272,7 +272,7 @@ def _sum(terms: Iterable[Expr]) -> Expr:
 
 def _averaged(
     x: Tensor,
-    plans: Mapping[int, Axis],
+    plans: Mapping[int, SampledAxis],
     at: Sampler,
     kernel: _Kernel,
     exclude_outside: bool,
@@ -281,10 +281,10 @@ def _averaged(
     """As :func:`_blended`, over as many elements as only the run knows: along all axes in one sum, since what lies between
     one axis and the next would have no known size."""
 
-    def reach(plan: Axis) -> Dim:
+    def reach(plan: SampledAxis) -> Dim:
         return (Ratio(kernel.support) * _spread_of_run(plan)).ceil
 
-    def weight_at(plan: Axis, place: Expr, offset: Expr) -> tuple[Expr, Expr]:
+    def weight_at(plan: SampledAxis, place: Expr, offset: Expr) -> tuple[Expr, Expr]:
         coordinate = at(place, plan)
         position = coordinate.floor + offset + 1 - reach(plan)
         weight = kernel.weight(_distance(coordinate, position, _spread_of_run(plan), x.dtype))
@@ -300,13 +300,13 @@ def _averaged(
             weights.append(weight)
         return x[tuple(source)] * fold(lambda a, b: a * b, weights)
 
-    def total(plan: Axis) -> Tensor:
+    def total(plan: SampledAxis) -> Tensor:
         def weight(i: Expr, k: Expr) -> Expr:
             return weight_at(plan, i, k)[1]
 
         return sum_over(ReduceOp.SUM, [plan.size], [width(plan)], weight, name="weights")
 
-    def width(plan: Axis) -> Dim:
+    def width(plan: SampledAxis) -> Dim:
         return as_dim(lift(reach(plan)) * 2)
 
     blend = sum_over(ReduceOp.SUM, _resized_shape(x, plans), [width(p) for p in plans.values()], term, name="blend")

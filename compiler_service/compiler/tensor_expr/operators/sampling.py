@@ -21,7 +21,7 @@ _FIRST, _WHOLE = Ratio(0), Ratio(1)
 
 
 @dataclass(frozen=True)
-class Axis:
+class SampledAxis:
     """An axis of extent ``extent`` resized to ``size`` by ``scale`` (``size`` is about ``extent * scale``).
 
     ``start`` and ``end`` bound the region that ``tf_crop_and_resize`` reads, as fractions of the axis.
@@ -115,46 +115,46 @@ def size_scale(extent: Dim, size: Dim) -> Ratio:
     return ratio(size, extent)
 
 
-def _asymmetric(o: Expr, axis: Axis) -> Coordinate:
+def _asymmetric(o: Expr, axis: SampledAxis) -> Coordinate:
     """``o / scale``"""
     return Coordinate(o * axis.scale.denominator, lift(axis.scale.numerator))
 
 
-def _half_pixel(o: Expr, axis: Axis) -> Coordinate:
+def _half_pixel(o: Expr, axis: SampledAxis) -> Coordinate:
     """``(o + 1/2) / scale - 1/2``"""
     p, q = lift(axis.scale.numerator), lift(axis.scale.denominator)
     return Coordinate((o * 2 + 1) * q - p, p * 2)
 
 
-def _pytorch_half_pixel(o: Expr, axis: Axis) -> Coordinate:
+def _pytorch_half_pixel(o: Expr, axis: SampledAxis) -> Coordinate:
     """``half_pixel``, and 0 when there is one element only."""
     found = _half_pixel(o, axis)
     return Coordinate(select(equal(lift(axis.size), 1), 0, found.numerator), found.denominator)
 
 
-def _tf_half_pixel_for_nn(o: Expr, axis: Axis) -> Coordinate:
+def _tf_half_pixel_for_nn(o: Expr, axis: SampledAxis) -> Coordinate:
     """``(o + 1/2) / scale``, which opsets 11 and 12 have."""
     return Coordinate((o * 2 + 1) * axis.scale.denominator, lift(axis.scale.numerator) * 2)
 
 
-def _half_pixel_symmetric(o: Expr, axis: Axis) -> Coordinate:
+def _half_pixel_symmetric(o: Expr, axis: SampledAxis) -> Coordinate:
     """``half_pixel`` with the centres of both axes aligned, whatever ``floor`` took from the size."""
     p, q = lift(axis.scale.numerator), lift(axis.scale.denominator)
     shift = lift(axis.extent) * p - lift(axis.size) * q
     return Coordinate((o * 2 + 1) * q - p + shift, p * 2)
 
 
-def _align_corners(o: Expr, axis: Axis) -> Coordinate:
+def _align_corners(o: Expr, axis: SampledAxis) -> Coordinate:
     """``o * (extent - 1) / (extent * scale - 1)``"""
     return Coordinate(o * (lift(axis.extent) - 1) * axis.scale.denominator, maximum(_last(axis), 1))
 
 
-def _last(axis: Axis) -> Expr:
+def _last(axis: SampledAxis) -> Expr:
     """``(extent * scale - 1) * denominator of scale``"""
     return lift(axis.extent) * axis.scale.numerator - axis.scale.denominator
 
 
-def _crop(o: Expr, axis: Axis) -> Coordinate:
+def _crop(o: Expr, axis: SampledAxis) -> Coordinate:
     """``(extent - 1) * (start + o * (end - start) / (extent * scale - 1))``; the middle when there is one element only."""
     common = lift(axis.start.denominator) * axis.end.denominator
     start = lift(axis.start.numerator) * axis.end.denominator
@@ -166,7 +166,7 @@ def _crop(o: Expr, axis: Axis) -> Coordinate:
     return Coordinate(numerator, select(is_single, common * 2, maximum(last, 1) * common))
 
 
-COORDINATES: Mapping[str, Callable[[Expr, Axis], Coordinate]] = MappingProxyType(
+COORDINATES: Mapping[str, Callable[[Expr, SampledAxis], Coordinate]] = MappingProxyType(
     {
         "half_pixel": _half_pixel,
         "half_pixel_symmetric": _half_pixel_symmetric,

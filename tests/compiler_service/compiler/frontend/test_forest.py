@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from compiler_service.compiler.frontend.adapters.forest import DEEPEST, MODES, Forest, Records, packed
+from compiler_service.compiler.frontend.adapters.forest import DEEPEST, MODES, Forest, PackedNodes, packed
 from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function
 from compiler_service.compiler.loop_ir.interpret import run
@@ -63,7 +63,7 @@ def leaf_of(forest: Forest, root: int, row: Array) -> int:
     return node
 
 
-def walked(records: Records, x: Array, trees: int, rows: Dim) -> Array:
+def walked(records: PackedNodes, x: Array, trees: int, rows: Dim) -> Array:
     """What the loop function finds, before and after the loop passes."""
     operands = [x, records.roots, records.words, records.steps]
     shapes: list[tuple[Dim, ...]] = [(rows, x.shape[1]), *(a.shape for a in operands[1:])]

@@ -11,7 +11,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler_service.compiler.frontend.reading.limits import Limits
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from shared_ir.errors import ErrorCode
 from shared_ir.graph.ir import Module
@@ -79,7 +79,7 @@ def test_the_size_is_checked_before_reading(tmp_path: Path, where: str) -> None:
     data = relu().SerializeToString()
     path = tmp_path / "model.onnx"
     path.write_bytes(data)
-    error = refused(data if where == "memory" else path, limits=Limits(model_bytes=len(data) - 1))
+    error = refused(data if where == "memory" else path, limits=FrontendLimits(model_bytes=len(data) - 1))
     assert error.code is ErrorCode.LIMIT_EXCEEDED
     assert str(len(data) - 1) in error.expected
 

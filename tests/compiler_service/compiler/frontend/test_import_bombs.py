@@ -9,7 +9,7 @@ import onnx
 import pytest
 from onnx import helper
 
-from compiler_service.compiler.frontend.reading.limits import Limits
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from shared_ir.errors import ErrorCode
 from tests.compiler_service.compiler.frontend.onnx_models import constant, load, model, node, refused, relu, tensor
 
@@ -109,7 +109,7 @@ def test_a_dim_too_long_to_follow_counts_as_one_that_only_the_run_knows() -> Non
 
 @pytest.mark.slow
 def test_functions_that_multiply_are_cut_off() -> None:
-    error = refused(_function_bomb(), limits=Limits(nodes=5000))
+    error = refused(_function_bomb(), limits=FrontendLimits(nodes=5000))
     assert error.code is ErrorCode.LIMIT_EXCEEDED
     assert "5000" in error.expected
 
@@ -120,7 +120,7 @@ def test_many_nodes_are_counted_before_parsing() -> None:
     proto = onnx.ModelProto.FromString(data)
     body = proto.graph.SerializeToString() + padding
     proto.ClearField("graph")
-    error = refused(proto.SerializeToString() + _wrapped(7, body), limits=Limits(graph_entries=2000))
+    error = refused(proto.SerializeToString() + _wrapped(7, body), limits=FrontendLimits(graph_entries=2000))
     assert (error.code, error.message) == (ErrorCode.LIMIT_EXCEEDED, "the graph has too many entries")
 
 

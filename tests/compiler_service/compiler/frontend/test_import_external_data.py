@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 import pytest
 
-from compiler_service.compiler.frontend.reading.limits import Limits
+from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.compiler.frontend.onnx_models import load, model, node, tensor
@@ -141,5 +141,5 @@ def test_ranges_are_checked(entries: dict[str, str], says: str) -> None:
 def test_the_total_is_limited() -> None:
     source = ModelSource(external_model(location="w").SerializeToString(), {"w": WEIGHTS.tobytes()})
     with pytest.raises(IngotError, match="external data is too large") as caught:
-        load(source, limits=Limits(external_bytes=23))
+        load(source, limits=FrontendLimits(external_bytes=23))
     assert caught.value.code is ErrorCode.LIMIT_EXCEEDED

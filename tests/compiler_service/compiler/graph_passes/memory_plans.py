@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement, plan_memory
-from compiler_service.compiler.graph_passes.memory.verify_memory import Program, verify_memory
+from compiler_service.compiler.graph_passes.memory.verify_memory import ProvedProgram, verify_memory
 from compiler_service.compiler.pipeline import define_kernels
 from compiler_service.compiler.program.steps import StepBuilder
 from compiler_service.compiler.program.variants import Variant
@@ -43,7 +43,7 @@ class Planned:
 
     graph: Graph
     memory: MemoryPlan
-    program: Program
+    program: ProvedProgram
 
     @classmethod
     def of(cls, graph: Graph, memory: MemoryPlan | None = None) -> Planned:
@@ -54,7 +54,7 @@ class Planned:
         steps = builder.steps(graph)
         slots = tuple(p.index if p.storage is Storage.SLOT else -1 for p in (memory.buffers[v] for v in graph.outputs))
         constraints = tuple(builder.constraints.values())
-        return cls(graph, memory, Program(graph, memory, definitions, steps, buffers.specs, constraints, slots))
+        return cls(graph, memory, ProvedProgram(graph, memory, definitions, steps, buffers.specs, constraints, slots))
 
     def named(self, name: str) -> Value:
         return next(v for v in self.memory.buffers if v.name == name)

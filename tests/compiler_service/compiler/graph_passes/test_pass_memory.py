@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from compiler_service.compiler.graph_passes.analysis.aliases import runs_no_kernel
 from compiler_service.compiler.graph_passes.fusion.fuse import Fuse
 from compiler_service.compiler.graph_passes.memory.memory_units import bound_sizes
-from compiler_service.compiler.graph_passes.memory.pack_memory import PAGE, PAGED, Block, pack
+from compiler_service.compiler.graph_passes.memory.pack_memory import PAGE, PAGED, MemoryBlock, pack
 from compiler_service.compiler.graph_passes.memory.parts import find_strides
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement, plan_memory
 from compiler_service.compiler.graph_passes.memory.separate_outputs import SeparateOutputs
@@ -44,16 +44,16 @@ symbols = st.fixed_dictionaries({"batch": st.integers(0, 5), "h": st.integers(0,
 
 
 @st.composite
-def blocks(draw: st.DrawFn, kinds: Mapping[str, object]) -> list[Block]:
+def blocks(draw: st.DrawFn, kinds: Mapping[str, object]) -> list[MemoryBlock]:
     found = []
     for _ in range(draw(st.integers(1, 12))):
         start = draw(st.integers(0, 10))
         size = kinds[draw(st.sampled_from(sorted(kinds)))](draw(st.integers(1, 300)))  # type: ignore[operator]
-        found.append(Block(size, start, start + draw(st.integers(0, 4))))
+        found.append(MemoryBlock(size, start, start + draw(st.integers(0, 4))))
     return found
 
 
-def _check(found: list[Block], values: dict[str, int]) -> None:
+def _check(found: list[MemoryBlock], values: dict[str, int]) -> None:
     packing = pack(found)
     total = evaluate(packing.size, values)
     spans = []
@@ -70,35 +70,35 @@ def _check(found: list[Block], values: dict[str, int]) -> None:
 
 @settings(deadline=None, max_examples=60)
 @given(blocks(SIZES), symbols)
-def test_blocks_in_use_together_never_overlap(found: list[Block], values: dict[str, int]) -> None:
+def test_blocks_in_use_together_never_overlap(found: list[MemoryBlock], values: dict[str, int]) -> None:
     assert bound_sizes([b.size for b in found]) is not None
     _check(found, values)
 
 
 @settings(deadline=None, max_examples=30)
 @given(blocks({**SIZES, **UNBOUNDED}), symbols)
-def test_nor_when_sizes_have_no_common_unit(found: list[Block], values: dict[str, int]) -> None:
+def test_nor_when_sizes_have_no_common_unit(found: list[MemoryBlock], values: dict[str, int]) -> None:
     _check(found, values)
 
 
 def test_constant_sizes_are_packed_tightly() -> None:
-    found = [Block(640, 0, 1), Block(64, 1, 2), Block(576, 2, 3), Block(64, 3, 4)]
+    found = [MemoryBlock(640, 0, 1), MemoryBlock(64, 1, 2), MemoryBlock(576, 2, 3), MemoryBlock(64, 3, 4)]
     assert pack(found).size == 704
 
 
 def test_sizes_with_a_common_factor_are_packed_in_units_of_it() -> None:
-    found = [Block(as_dim(B * 640), 0, 1), Block(as_dim(B * 64), 1, 2), Block(as_dim(B * 576), 2, 3)]
+    found = [MemoryBlock(as_dim(B * 640), 0, 1), MemoryBlock(as_dim(B * 64), 1, 2), MemoryBlock(as_dim(B * 576), 2, 3)]
     assert dim_text(pack(found).size) == "batch * 704"
 
 
 def test_small_counts_of_a_large_symbol_are_not_rounded_up_each() -> None:
-    found = [Block(as_dim(B * 4), 0, 1), Block(as_dim(B * 8), 1, 2)]
+    found = [MemoryBlock(as_dim(B * 4), 0, 1), MemoryBlock(as_dim(B * 8), 1, 2)]
     assert evaluate(pack(found).size, {"batch": 16000}) == 12 * 16000
 
 
 def test_feature_maps_of_different_sizes_share_memory() -> None:
     sizes = [SIZES[k](64) for k in ("picture", "half", "quarter", "half", "picture")]
-    found = [Block(s, i, i + 1) for i, s in enumerate(sizes)]
+    found = [MemoryBlock(s, i, i + 1) for i, s in enumerate(sizes)]
     packing = pack(found)
     values = {"batch": 1, "h": 64, "w": 64}
     assert evaluate(packing.size, values) <= 1.3 * 64 * 64 * 64 * 1.25
@@ -265,7 +265,7 @@ def test_loops_that_were_not_lowered_are_refused_by_name() -> None:
 
 
 def test_large_blocks_start_at_whole_pages() -> None:
-    large, larger, small = Block(PAGED + 1, 0, 1), Block(PAGED + PAGE + 1, 1, 2), Block(100, 0, 2)
+    large, larger, small = MemoryBlock(PAGED + 1, 0, 1), MemoryBlock(PAGED + PAGE + 1, 1, 2), MemoryBlock(100, 0, 2)
     packing = pack([small, large, larger])
     assert [as_dim(offset) for offset in packing.offsets] == [2 * PAGED + 3 * PAGE, PAGED + 2 * PAGE, 0]
     assert packing.size == 2 * PAGED + 3 * PAGE + 2 * ALIGNMENT

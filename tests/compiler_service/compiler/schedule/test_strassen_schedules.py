@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.schedule.algorithms.strassen.rule import Blocking, strassen_schedule
+from compiler_service.compiler.schedule.algorithms.strassen.rule import StrassenBlocking, strassen_schedule
 from compiler_service.compiler.schedule.algorithms.strassen.step import Strassen
 from compiler_service.compiler.schedule.default import METHODS, default_schedule
 from compiler_service.compiler.schedule.language.apply import apply_schedule
@@ -56,7 +56,7 @@ def product(
     return output, frozenset(new for old, new in placeholders.items() if old.name == "w")
 
 
-def planned(output: Tensor, constants: frozenset[Tensor], target: Target, blocking: Blocking) -> Schedule:
+def planned(output: Tensor, constants: frozenset[Tensor], target: Target, blocking: StrassenBlocking) -> Schedule:
     schedule = strassen_schedule(KernelView.of(output, constants), target, blocking)
     assert schedule is not None
     assert methods_of(schedule) == {"strassen"}
@@ -87,7 +87,7 @@ def test_any_blocking_computes_the_product(
     width = LANES[target]
     shape = (*outer, rows)
     output, constants = product(shape, 2 * width, 2 * vectors * width, turned=bool(rows % 2))
-    blocking = Blocking(pairs, share * width, columns * width, height, wide)
+    blocking = StrassenBlocking(pairs, share * width, columns * width, height, wide)
     schedule = planned(output, constants, TARGETS[target], blocking)
     feeds = random_feeds(output, {})
     got = interpreted(output, feeds, {}, TARGETS[target], schedule, after_passes=after_passes)
@@ -100,7 +100,7 @@ def test_any_blocking_computes_the_product(
 @pytest.mark.parametrize("after_passes", [False, True])
 def test_any_number_of_inputs_is_computed(after_passes: bool, n: int) -> None:
     output, constants = product((symbol("d0") * 16,), 32, 64)
-    schedule = planned(output, constants, AVX512, Blocking(4, 32, 32, 2, 1))
+    schedule = planned(output, constants, AVX512, StrassenBlocking(4, 32, 32, 2, 1))
     feeds = random_feeds(output, {"d0": n})
     got = interpreted(output, feeds, {"d0": n}, AVX512, schedule, after_passes=after_passes)
     (wanted,) = evaluate([output], feeds, {"d0": n})

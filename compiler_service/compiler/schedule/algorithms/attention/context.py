@@ -21,7 +21,7 @@ from shared_ir.machine.target import Target
 F32 = DType.FLOAT32
 
 
-class Blocks(Protocol):
+class BlockSizes(Protocol):
     """Sizes of blocks: the attributes of the step ``attend`` of these names."""
 
     @property
@@ -54,7 +54,7 @@ class Keys:
 
 
 @dataclass(frozen=True)
-class Memory:
+class AttentionMemory:
     """What a task keeps while it goes through the keys.
 
     Attributes:
@@ -94,7 +94,7 @@ class BlockContext:
     """
 
     def __init__(
-        self, attention: Attention, step: Blocks, state: State, arguments: Sequence[Tensor], target: Target
+        self, attention: Attention, step: BlockSizes, state: State, arguments: Sequence[Tensor], target: Target
     ) -> None:
         width = lanes(target, F32)
         self.attention, self.step, self.loops = attention, step, Loops(width, target.masked)
@@ -107,7 +107,7 @@ class BlockContext:
         self.single = isinstance(keys, int) and keys <= step.keys
         self.memory = self._allocations()
 
-    def _allocations(self) -> Memory:
+    def _allocations(self) -> AttentionMemory:
         step, width = self.step, self.loops.width
         key_tile, column_tile = step.scores[1] * width, step.values[1] * self.column_width
         rows = max(_rounded(step.rows, height) for height in (step.scores[0], step.values[0], width))
@@ -116,7 +116,7 @@ class BlockContext:
         def scratch(name: str, *shape: int) -> Buffer:
             return Buffer(name, F32, shape, Scope.SCRATCH)
 
-        return Memory(
+        return AttentionMemory(
             scratch("keys", tiles, self.depth, key_tile),
             scratch("scores", rows, tiles * key_tile),
             scratch("sums", rows, _rounded(self.columns, column_tile)),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.model.analysis import depends, reductions
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder, ReduceOp, Tensor, axis_var, loads
 from shared_ir.dtype import DType
@@ -33,7 +33,7 @@ class Attention:
         safe: whether a row whose sum of powers is NaN has weights of 0.
     """
 
-    mixed: Stage
+    mixed: KernelStage
     outer: tuple[Axis, ...]
     rows: Axis | None
     columns: Axis
@@ -78,7 +78,7 @@ class _Weight:
     safe: bool
 
 
-def _factors(mixed: Stage, total: Stage) -> tuple[_Weight, Load] | None:
+def _factors(mixed: KernelStage, total: KernelStage) -> tuple[_Weight, Load] | None:
     """The two factors of what ``mixed`` adds up: weight and value."""
     for factor, value in _sides(mixed.body):
         weight = _weight(factor, total.tensor)
@@ -104,7 +104,7 @@ def _sides(product: Expr) -> tuple[tuple[Expr, Expr], ...]:
     return (product.lhs, product.rhs), (product.rhs, product.lhs)
 
 
-def _score(powers: Expr, largest: Stage, keys: Axis) -> Expr | None:
+def _score(powers: Expr, largest: KernelStage, keys: Axis) -> Expr | None:
     """``s`` where ``powers`` is ``exp(s - largest of s)``."""
     difference = powers.x if isinstance(powers, Unary) and powers.op is UnaryOp.EXP else None
     if not (isinstance(difference, Binary) and difference.op is BinaryOp.SUB):
@@ -115,7 +115,7 @@ def _score(powers: Expr, largest: Stage, keys: Axis) -> Expr | None:
     return score if score is _placed(largest, largest.body, shift, keys) else None
 
 
-def _assembled(mixed: Stage, scores: Stage, score: Expr, value: Load, safe: bool) -> Attention | None:
+def _assembled(mixed: KernelStage, scores: KernelStage, score: Expr, value: Load, safe: bool) -> Attention | None:
     """The parts by what they are for; None where the first product is not one of a row by a key."""
     reads = dict.fromkeys(ld for ld in loads(score) if ld.tensor is scores.tensor)
     columns, (keys,), (own,) = mixed.compute.axes[-1], _reduced(mixed), _reduced(scores)
@@ -152,13 +152,13 @@ def _is_plain(load: Load) -> bool:
     return isinstance(load.tensor.op, Placeholder)
 
 
-def _placed(stage: Stage, body: Expr, read: Load, reduced: Axis) -> Expr:
+def _placed(stage: KernelStage, body: Expr, read: Load, reduced: Axis) -> Expr:
     """``body`` of ``stage`` where ``read`` reads it, its reduction running along ``reduced``."""
     places = {a.var: i for a, i in zip(stage.compute.axes, read.indices, strict=True)}
     (own,) = _reduced(stage)
     return substitute(body, {**places, axis_var(own.name): reduced.var})
 
 
-def _reduced(stage: Stage) -> tuple[Axis, ...]:
+def _reduced(stage: KernelStage) -> tuple[Axis, ...]:
     assert stage.reduction is not None
     return stage.reduction.axes

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_service.compiler.loop_ir.ir import Block, BufferLoad, Function, Let, Statement, Store
-from compiler_service.compiler.schedule.algorithms.attention.context import F32, BlockContext, Blocks, Keys, Rows
+from compiler_service.compiler.schedule.algorithms.attention.context import F32, BlockContext, BlockSizes, Keys, Rows
 from compiler_service.compiler.schedule.algorithms.attention.match import Attention
 from compiler_service.compiler.schedule.algorithms.attention.products import arrange_keys, mix_values, multiply_keys
 from compiler_service.compiler.schedule.algorithms.attention.softmax import begin, weigh
@@ -21,7 +21,7 @@ from shared_ir.machine.target import Target
 def attention_function(
     name: str,
     attention: Attention,
-    step: Blocks,
+    step: BlockSizes,
     state: State,
     arguments: Sequence[Tensor],
     symbols: Sequence[str],

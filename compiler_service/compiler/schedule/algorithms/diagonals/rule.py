@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from compiler_service.compiler.schedule.algorithms.diagonals.stages import GroupedConvolution
 from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals, grouped_convolution_of
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import (
     ROOT,
     ComputeAt,
@@ -71,7 +71,7 @@ def _applies(kernel: KernelView, conv: GroupedConvolution, target: Target) -> bo
     return ends_in_place(kernel, conv.tensor)
 
 
-def _is_edge(source: Stage, conv: GroupedConvolution) -> bool:
+def _is_edge(source: KernelStage, conv: GroupedConvolution) -> bool:
     """Whether ``source`` is what it reads with a constant around it, where sizes are known: loops are cut so that nothing is asked
     away from the edges, and a copy would take a third of the time of a stride of 2."""
     slides = (
@@ -108,7 +108,12 @@ class _Plan:
     """The steps for one convolution."""
 
     def __init__(
-        self, conv: GroupedConvolution, output: Stage, diagonals: Stage, local: Stage | None, target: Target
+        self,
+        conv: GroupedConvolution,
+        output: KernelStage,
+        diagonals: KernelStage,
+        local: KernelStage | None,
+        target: Target,
     ) -> None:
         self._conv, self._output, self._diagonals, self._local, self._target = conv, output, diagonals, local, target
         self._width = lanes(target, conv.tensor.dtype)

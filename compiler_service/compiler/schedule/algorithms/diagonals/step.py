@@ -14,7 +14,7 @@ from compiler_service.compiler.schedule.algorithms.diagonals.stages import (
 from compiler_service.compiler.schedule.algorithms.matching import factors
 from compiler_service.compiler.schedule.language.algorithm import AlgorithmStep
 from compiler_service.compiler.schedule.language.replacing import replaced_by
-from compiler_service.compiler.schedule.language.state import Stage, State, misfit
+from compiler_service.compiler.schedule.language.state import KernelStage, State, misfit
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import static
 
@@ -30,7 +30,7 @@ class Diagonals(AlgorithmStep):
 
     name: ClassVar[str] = "diagonals"
 
-    def replaced(self, state: State, stage: Stage, weight: Tensor) -> State:
+    def replaced(self, state: State, stage: KernelStage, weight: Tensor) -> State:
         conv = grouped_convolution_of(stage)
         if conv is None or conv.weight.tensor is not weight:
             raise misfit(f"{stage.name} is not a grouped convolution by {weight.name}")
@@ -42,6 +42,6 @@ class Diagonals(AlgorithmStep):
         return Turned(static(weight.shape[1]))
 
 
-def grouped_convolution_of(stage: Stage) -> GroupedConvolution | None:
+def grouped_convolution_of(stage: KernelStage) -> GroupedConvolution | None:
     """``stage`` as a convolution of groups that have as many outputs as channels, or None."""
     return next((c for pair in factors(stage) if (c := match_groups(stage.tensor, *pair)) is not None), None)

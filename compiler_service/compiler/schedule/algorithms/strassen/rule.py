@@ -64,7 +64,7 @@ _LEAST_PAIRS = 8
 
 
 @dataclass(frozen=True)
-class Blocking:
+class StrassenBlocking:
     """A task covers ``pairs`` of rows and ``share`` columns of each product, a chunk ``columns`` of these, several vectors;
     ``height`` x ``vectors`` registers accumulate."""
 
@@ -75,7 +75,7 @@ class Blocking:
     vectors: int
 
 
-def strassen_schedule(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
+def strassen_schedule(kernel: KernelView, target: Target, blocking: StrassenBlocking | None = None) -> Schedule | None:
     """The schedule with ``blocking``, by default what the model chooses; None where the algorithm does not apply or pay."""
     stage = only_reduction(kernel.state)
     if stage is None or (product := product_of(stage)) is None or not _applies(kernel, product, target):
@@ -108,7 +108,7 @@ def _rows_together(extent: Dim) -> int:
 # -- the model
 
 
-def _choose(product: Product, target: Target) -> Blocking | None:
+def _choose(product: Product, target: Target) -> StrassenBlocking | None:
     """The cheapest blocking, if it is clearly cheaper than the plain product."""
     model = _Model(product, target)
     if model.pairs < _LEAST_PAIRS or model.weights > _MOST_WEIGHTS:
@@ -130,7 +130,7 @@ class _Model:
         self._width = lanes(target, DType.FLOAT32)
         self.weights = product.columns * product.depth * _FLOAT
 
-    def candidates(self) -> Iterator[Blocking]:
+    def candidates(self) -> Iterator[StrassenBlocking]:
         for pairs in sorted({-(-self.pairs // tasks) for tasks in range(1, self.pairs // _LEAST_PAIRS + 1)}):
             if self._repeats and self.pairs % pairs:
                 continue
@@ -139,7 +139,7 @@ class _Model:
                 for parts in sorted({1, self._target.cores}):
                     share = self._half // parts
                     if parts == 1 or (self._half % (parts * tile) == 0 and share > tile):
-                        yield Blocking(pairs, share, self._chunk(pairs, share, tile), height, vectors)
+                        yield StrassenBlocking(pairs, share, self._chunk(pairs, share, tile), height, vectors)
 
     def _chunk(self, pairs: int, share: int, tile: int) -> int:
         """Columns whose products stay in a quarter of the second-level cache: all of a task, or whole tiles that divide them."""
@@ -149,7 +149,7 @@ class _Model:
         sizes = (s for s in range(tile, share, tile) if share % s == 0 and self._width < s <= max(tile, most))
         return max(sizes, default=share)
 
-    def cost(self, b: Blocking) -> float:
+    def cost(self, b: StrassenBlocking) -> float:
         parts = self._half // b.share
         whole, rest = divmod(self.pairs, b.pairs)
         total = parts * (whole * self._task(b, b.pairs) + (self._task(b, rest) if rest else 0.0))
@@ -157,7 +157,7 @@ class _Model:
         largest = -(-tasks * parts // self._target.cores) * self._task(b, b.pairs)
         return self._both(self._outer * total, largest, self.weights * PRODUCTS / 4, tasks, parts)
 
-    def _task(self, b: Blocking, pairs: int) -> float:
+    def _task(self, b: StrassenBlocking, pairs: int) -> float:
         width = b.vectors * self._width
         tile = tile_cost(pairs, b.height, b.share, width, self._width)
         read = reading_cycles(pairs * self._steps * _FLOAT, self._target) * -(-b.share // width)
@@ -197,7 +197,9 @@ def _combined(matrix: Matrix) -> float:
 class _Plan:
     """The steps for one product."""
 
-    def __init__(self, kernel: KernelView, product: Product, name: str, target: Target, blocking: Blocking) -> None:
+    def __init__(
+        self, kernel: KernelView, product: Product, name: str, target: Target, blocking: StrassenBlocking
+    ) -> None:
         self._name, self._target, self._blocking = name, target, blocking
         self._weight = product.weight.tensor.name
         before = (Strassen(name, self._weight, product.weight_columns, lanes(target, DType.FLOAT32)),)

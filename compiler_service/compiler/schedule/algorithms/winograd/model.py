@@ -50,7 +50,7 @@ weights than the first-level cache keeps while a row of points after the other r
 
 
 @dataclass(frozen=True)
-class Blocking:
+class WinogradBlocking:
     """F(tile x tile), or F(tile); a task covers ``rows`` x ``columns`` tiles (0 columns: all) and ``channels`` output channels (0:
     all). A tile has one output along an axis that is not filtered.
 
@@ -68,7 +68,7 @@ class Blocking:
     chunk: int = 0
 
 
-def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
+def choose_blocking(conv: Convolution, target: Target) -> WinogradBlocking | None:
     """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
     models = [_Model(conv, target, size) for size in _UNKNOWN[conv.has_rows]]
     model = models[0]
@@ -77,7 +77,7 @@ def choose_blocking(conv: Convolution, target: Target) -> Blocking | None:
     if model.is_static:
         models = models[:1]
 
-    def cost(b: Blocking) -> float:
+    def cost(b: WinogradBlocking) -> float:
         return sum(m.cost(b) / m.direct() for m in models) / len(models)
 
     found = [(cost(b), b) for b in model.candidates()]
@@ -119,7 +119,7 @@ class _Model:
         self._target = target
         self._images = math.prod(d for d in conv.tensor.shape[: len(conv.outer)] if isinstance(d, int))
 
-    def candidates(self) -> Iterator[Blocking]:
+    def candidates(self) -> Iterator[WinogradBlocking]:
         for tile in _TILES[self._axes]:
             if not is_known(tile, self.kernel, self.stride, self._axes):
                 continue
@@ -131,7 +131,7 @@ class _Model:
                 chunk = 0 if columns == across and self.is_static and self._conv.has_rows else columns
                 for channels in self._shares(rows == down and columns == across):
                     for block in self._blocks(rows, columns, channels):
-                        yield Blocking(tile, rows, chunk, channels, *block)
+                        yield WinogradBlocking(tile, rows, chunk, channels, *block)
             yield from self._with_weights(tile, down, across)
 
     def _points(self, tile: int) -> int:
@@ -162,7 +162,7 @@ class _Model:
         found = _register_blocks(rows, columns, extent, self._target, self.width)
         return [b for b in found if divided % (b[2] * self.width) == 0]
 
-    def _with_weights(self, tile: int, down: int, across: int) -> Iterator[Blocking]:
+    def _with_weights(self, tile: int, down: int, across: int) -> Iterator[WinogradBlocking]:
         """Blockings of whole images that fit the registers, beside a transformed weight and the terms of the next one."""
         size = filtering(tile, self.kernel, self.stride).size
         registers = size * down * across + size + 2
@@ -179,9 +179,9 @@ class _Model:
         for channels in self._shares(is_image=True):
             own = channels or self.channels
             if own % self.width == 0 and own > self.width:
-                yield Blocking(tile, down, 0, channels, down, across, 1, _CHUNK)
+                yield WinogradBlocking(tile, down, 0, channels, down, across, 1, _CHUNK)
 
-    def with_fewest_reads(self, b: Blocking) -> Blocking:
+    def with_fewest_reads(self, b: WinogradBlocking) -> WinogradBlocking:
         """``b`` with the register block that is the cheapest when the request for weights ahead, one in each step, counts as a read
         too: of blocks that cost alike, the one of more vectors reads less data (3 to 8 % of a convolution's time)."""
         if b.chunk:
@@ -219,11 +219,11 @@ class _Model:
         total = self._images * self.rows * product * steps
         return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
 
-    def _columns_of(self, b: Blocking) -> int:
+    def _columns_of(self, b: WinogradBlocking) -> int:
         """Tiles of a row of tiles that a task covers."""
         return b.columns or -(-self.columns // self._conv.filterings(b.tile)[1].tile)
 
-    def cost(self, b: Blocking) -> float:
+    def cost(self, b: WinogradBlocking) -> float:
         both = self._conv.filterings(b.tile)
         columns = self._columns_of(b)
         counts, points = (b.rows, columns), self._points(b.tile)
@@ -248,7 +248,7 @@ class _Model:
             tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
         )
 
-    def _product(self, b: Blocking, both: tuple[Filtering, Filtering], channels: int) -> float:
+    def _product(self, b: WinogradBlocking, both: tuple[Filtering, Filtering], channels: int) -> float:
         """Cycles of the products of a task: tiles that hang over the end do without the point at infinity."""
         (down, across), columns = both, self._columns_of(b)
         hangs = [self._hangs(*edge) for edge in ((self.rows, b.rows, down.tile), (self.columns, columns, across.tile))]
@@ -263,7 +263,7 @@ class _Model:
     def _hangs(self, extent: int, tiles: int, tile: int) -> bool:
         return self.is_static and extent % tile != 0 and tiles * tile >= extent
 
-    def _product_of_chunks(self, b: Blocking, f: Filtering) -> float:
+    def _product_of_chunks(self, b: WinogradBlocking, f: Filtering) -> float:
         """Cycles of the products of a task, for each output channel, with the transform of their weights."""
         read = f.size * b.rows - self._hangs(self.rows, b.rows, b.tile)
         products = f.size * b.across * read
@@ -315,7 +315,7 @@ def _register_blocks(
         tiles = (target.vector_registers - vectors - 1) // vectors
         for down in range(1, min(rows, tiles) + 1):
             for across in range(1, min(columns, tiles // down) + 1):
-                b = Blocking(0, rows, columns, 0, down, across, vectors)
+                b = WinogradBlocking(0, rows, columns, 0, down, across, vectors)
                 own = (_block_cost(b, columns, channels, width), -down * across * vectors, (down, across, vectors))
                 best = min(best, own)
         found.append(best)
@@ -323,7 +323,7 @@ def _register_blocks(
     yield from (block for cost, _, block in found if cost <= found[0][0] * _BLOCK_SLACK)
 
 
-def _block_cost(b: Blocking, columns: int, channels: int, width: int, others: int = 0) -> float:
+def _block_cost(b: WinogradBlocking, columns: int, channels: int, width: int, others: int = 0) -> float:
     """Cycles of one reduction step over the tiles of a task, tails included, with ``others`` reads besides data and weights."""
     heights = ((b.rows // b.down, b.down), (1, b.rows % b.down))
     widths = ((columns // b.across, b.across), (1, columns % b.across))

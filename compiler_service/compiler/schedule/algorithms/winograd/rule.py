@@ -17,7 +17,7 @@ from math import prod
 from compiler_service.compiler.schedule.algorithms.winograd.convolution import Convolution
 from compiler_service.compiler.schedule.algorithms.winograd.model import (
     FLOAT,
-    Blocking,
+    WinogradBlocking,
     choose_blocking,
     is_considered,
     vector_width,
@@ -44,7 +44,7 @@ from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
 
-def winograd_schedule(kernel: KernelView, target: Target, blocking: Blocking | None = None) -> Schedule | None:
+def winograd_schedule(kernel: KernelView, target: Target, blocking: WinogradBlocking | None = None) -> Schedule | None:
     """The schedule with ``blocking``, by default what the model chooses; None where filtering does not apply or pay."""
     stage = only_reduction(kernel.state)
     if stage is None or (conv := convolution_of(stage)) is None or not _applies(kernel, conv, target):
@@ -65,7 +65,9 @@ def _applies(kernel: KernelView, conv: Convolution, target: Target) -> bool:
 class _Plan:
     """The steps for one convolution."""
 
-    def __init__(self, kernel: KernelView, conv: Convolution, name: str, target: Target, blocking: Blocking) -> None:
+    def __init__(
+        self, kernel: KernelView, conv: Convolution, name: str, target: Target, blocking: WinogradBlocking
+    ) -> None:
         self._kernel, self._name, self._target, self._blocking = kernel, name, target, blocking
         self._weight = conv.weight.tensor.name
         self._weight_axes = conv.weight_axes

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import ComputeAt, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, reductions
 from compiler_service.compiler.schedule.model.tasks import TaskLoops, arithmetic_cycles, count, task_loops
@@ -39,9 +39,9 @@ class _Blocks:
         weights: name of each constant that is read along the columns, how it is read, and in which stage.
     """
 
-    total: Stage | None
-    part: Stage
-    weights: tuple[tuple[str, Load, Stage], ...]
+    total: KernelStage | None
+    part: KernelStage
+    weights: tuple[tuple[str, Load, KernelStage], ...]
 
     @property
     def blocks(self) -> tuple[Axis, ...]:
@@ -56,7 +56,7 @@ class _Blocks:
         return _summed(self.part)[-1]
 
 
-def _summed(stage: Stage | None) -> tuple[Axis, ...]:
+def _summed(stage: KernelStage | None) -> tuple[Axis, ...]:
     return () if stage is None or stage.reduction is None else stage.reduction.axes
 
 
@@ -90,7 +90,7 @@ def _match(state: State, kernel: KernelView) -> _Blocks | None:
     return _Blocks(total, part, weights)
 
 
-def _adds_blocks(total: Stage, part: Stage) -> bool:
+def _adds_blocks(total: KernelStage, part: KernelStage) -> bool:
     """Whether each element of ``part`` goes into one of ``total``, column by column."""
     reads = [ld.indices for ld in loads(total.body) if ld.tensor is part.tensor]
     *outer, columns = (a.var for a in total.compute.axes)
@@ -101,7 +101,7 @@ def _adds_blocks(total: Stage, part: Stage) -> bool:
 class _Plan:
     """Loops of the output, outermost first: tasks, column tile, row tile, and the register tile."""
 
-    def __init__(self, output: Stage, found: _Blocks, target: Target) -> None:
+    def __init__(self, output: KernelStage, found: _Blocks, target: Target) -> None:
         self._output, self._found, self._target = output, found, target
         self._width = lanes(target, found.part.tensor.dtype)
         *outer, self._columns = output.compute.axes
@@ -159,12 +159,12 @@ class _Plan:
             *inside,
         )
 
-    def _outside(self, stage: Stage) -> list[str]:
+    def _outside(self, stage: KernelStage) -> list[str]:
         """Axes of ``stage`` that a register tile does not cover."""
         rows = len(self._outer) if self._height > 1 else None
         return [a.name for place, a in enumerate(stage.compute.axes[:-1]) if place != rows]
 
-    def _register_loops(self, stage: Stage, outer: Sequence[str]) -> Schedule:
+    def _register_loops(self, stage: KernelStage, outer: Sequence[str]) -> Schedule:
         """The loops of the register tile in ``stage``, inside of ``outer``: the codes of a word, vectors, rows."""
         columns = stage.compute.axes[-1].name
         vectors = [f"{columns}.{self._width}"] if self._vectors > 1 else []

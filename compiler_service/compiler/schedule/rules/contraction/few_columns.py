@@ -11,7 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import (
     CacheRead,
     ComputeAt,
@@ -146,7 +146,7 @@ def _transposed(tensor: Tensor, output: str, tile: str, side: int, width: int) -
     )
 
 
-def _accumulated(stage: Stage, found: _Product, output: str, tile: str, vectors: int, width: int) -> Schedule:
+def _accumulated(stage: KernelStage, found: _Product, output: str, tile: str, vectors: int, width: int) -> Schedule:
     own = [a.name for a in stage.compute.axes]
     assert stage.reduction is not None
     row, few = own[found.rows], tuple(own[i] for i in found.few)

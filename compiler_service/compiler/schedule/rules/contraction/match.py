@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.model.analysis import bound_axes, depends, is_free, steps_along
 from compiler_service.compiler.tensor_expr.tensor import Load, ReduceOp, Tensor, axis_var
 from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Select, Var, walk
@@ -26,7 +26,7 @@ class Contraction:
             stands between them chooses other weights.
     """
 
-    stage: Stage
+    stage: KernelStage
     data: Load
     weight: Load
     columns: str
@@ -35,7 +35,7 @@ class Contraction:
     window: str | None
 
 
-def match_contraction(stage: Stage, constants: frozenset[Tensor] = frozenset()) -> Contraction | None:
+def match_contraction(stage: KernelStage, constants: frozenset[Tensor] = frozenset()) -> Contraction | None:
     """The operands and axes of ``stage`` if it is a sum of products with a columns axis that the data does not depend on.
 
     ``constants``: that the weight may be computed from too, see :func:`_scaled`.
@@ -71,7 +71,7 @@ def _load(expr: Expr) -> Load | None:
     return expr if isinstance(expr, Load) else None
 
 
-def _scaled(expr: Expr, stage: Stage, constants: frozenset[Tensor]) -> Load | None:
+def _scaled(expr: Expr, stage: KernelStage, constants: frozenset[Tensor]) -> Load | None:
     """The weight in ``(weight[.., k, n] - zero_point[.., n]) * scale[.., n]``: of all that is read along the sum the largest."""
     assert stage.reduction is not None
     if any(not isinstance(e, _SCALING) for e in _arithmetic(expr)):
@@ -121,7 +121,7 @@ def multiplies_channels(match: Contraction, width: int) -> bool:
     return 0 < match.groups < width and width % match.groups == 0 and depends(last, match.columns) and not summed
 
 
-def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | None]:
+def _rows(stage: KernelStage, data: Load, weight: Load) -> tuple[str | None, str | None]:
     """(row axis, window axis)"""
     spatial = [a.name for a in stage.compute.axes[:-1]]
     used = [
@@ -132,7 +132,7 @@ def _rows(stage: Stage, data: Load, weight: Load) -> tuple[str | None, str | Non
     return used[-1] if used else None, used[-2] if len(used) > 1 else None
 
 
-def local_data(state: State, reduction: Stage) -> Stage | None:
+def local_data(state: State, reduction: KernelStage) -> KernelStage | None:
     """The computed stage that the reduction reads as data (padding, a prologue), if any; of a sum of unknown length none is kept, since
     all of that would be."""
     match = match_contraction(reduction)
@@ -147,7 +147,9 @@ def local_data(state: State, reduction: Stage) -> Stage | None:
     return source if all(isinstance(a.extent, int) for a in reduction.reduction.axes) else None
 
 
-def transposed_weight(state: State, reduction: Stage, inlined: Stage, constants: frozenset[Tensor]) -> Stage | None:
+def transposed_weight(
+    state: State, reduction: KernelStage, inlined: KernelStage, constants: frozenset[Tensor]
+) -> KernelStage | None:
     """The stage that moves the weight into place, when reading through it (as ``inlined`` does) is not along the columns."""
     before, after = match_contraction(reduction), match_contraction(inlined, constants)
     if before is None or after is None:
@@ -158,7 +160,7 @@ def transposed_weight(state: State, reduction: Stage, inlined: Stage, constants:
     return source
 
 
-def same_axes(state: State, reduction: Stage) -> bool:
+def same_axes(state: State, reduction: KernelStage) -> bool:
     """Whether the output reads the reduction at its own index."""
     output = state.output
     own = tuple(a.var for a in output.compute.axes)

@@ -14,7 +14,7 @@ from copy import copy
 
 from compiler_service.compiler.schedule.language.interior import padded_part
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
-from compiler_service.compiler.schedule.language.state import Stage, State
+from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.schedule.language.steps import (
     CacheRead,
     ComputeAt,
@@ -43,7 +43,12 @@ from compiler_service.compiler.schedule.rules.contraction.packing import (
     packing,
     prefetch_distance,
 )
-from compiler_service.compiler.schedule.rules.contraction.sizes import Blocking, Layout, Operands, Sizes
+from compiler_service.compiler.schedule.rules.contraction.sizes import (
+    ContractionBlocking,
+    ContractionOperands,
+    TileSizes,
+    WeightLayout,
+)
 from compiler_service.compiler.tensor_expr.tensor import Axis, Placeholder, axis_var
 from shared_ir.expr import Expr, substitute
 from shared_ir.expr.dim import as_dim
@@ -118,8 +123,8 @@ class _Plan:
         kernel: KernelView,
         state: State,
         match: Contraction,
-        local: Stage | None,
-        transposed: Stage | None,
+        local: KernelStage | None,
+        transposed: KernelStage | None,
         target: Target,
         before: Schedule,
     ) -> None:
@@ -127,21 +132,21 @@ class _Plan:
         self._transposed = transposed
         self._before = before
         self._output = state.output
-        self._layout = Layout.of(match, state.output, target)
+        self._layout = WeightLayout.of(match, state.output, target)
         self._columns, self._rows, self._window = self._layout.columns, self._layout.rows, self._layout.window
         self._argument, self._rows_of = state.argument(match.weight.tensor), state.argument(match.data.tensor)
         constant = self._argument in kernel.constants
         moved = transposed is not None or (not constant and not _is_contiguous(match))
-        self._sizes = Sizes(match, self._layout, Operands(constant, moved, local is not None), target)
+        self._sizes = TileSizes(match, self._layout, ContractionOperands(constant, moved, local is not None), target)
         self._width = self._sizes.width
         self._blocking = self._sizes.choose()
 
-    def with_blocking(self, blocking: Blocking) -> _Plan:
+    def with_blocking(self, blocking: ContractionBlocking) -> _Plan:
         other = copy(self)
         other._blocking = blocking
         return other
 
-    def neighbours(self) -> Iterator[Blocking]:
+    def neighbours(self) -> Iterator[ContractionBlocking]:
         return self._sizes.neighbours(self._blocking)
 
     # -- loops
@@ -202,7 +207,7 @@ class _Plan:
             steps.append(Split(out, columns, self._width))
         return (*names, *tiles) if self._sizes.finishes_rows(b) else (*tiles, *names), steps
 
-    def _tile_loops(self, stage: Stage) -> tuple[str, ...]:
+    def _tile_loops(self, stage: KernelStage) -> tuple[str, ...]:
         """Loops of the register tile in ``stage`` (the output or the reduction: rows and columns have their own names)."""
         rows, columns = self._names_in(stage)
         wide = (f"{columns}.{self._width}",) if self._is_wide else ()
@@ -213,12 +218,12 @@ class _Plan:
         """Whether the register tile is several vectors wide; a group may have to do without vectors."""
         return self._blocking.tile > self._width > 1
 
-    def _names_in(self, stage: Stage) -> tuple[str | None, str]:
+    def _names_in(self, stage: KernelStage) -> tuple[str | None, str]:
         if stage is self._output:
             return None if self._rows is None else self._rows.name, self._columns.name
         return self._match.rows, self._match.columns
 
-    def _tile_kinds(self, stage: Stage) -> list[Step]:
+    def _tile_kinds(self, stage: KernelStage) -> list[Step]:
         row_name, column_name = self._names_in(stage)
         steps: list[Step] = []
         if row_name is not None and self._blocking.height > 1:
@@ -262,7 +267,7 @@ class _Plan:
             if depends(index, tap.name) and self._meets_padding(padded, axis, index)
         ]
 
-    def _meets_padding(self, padded: Stage, axis: Axis, index: Expr) -> bool:
+    def _meets_padding(self, padded: KernelStage, axis: Axis, index: Expr) -> bool:
         """Whether padding before or after the data along ``axis`` is as long as what a register tile reads of it."""
         part = padded_part(padded, axis.name, Simplifier({}))
         if part is None or not isinstance(axis.extent, int):
@@ -361,7 +366,7 @@ class _Plan:
         few = b.tile * match.weight.dtype.itemsize > sweeps * CACHE_LINE
         return () if few or self._layout.inner or match.groups else tuple(found)
 
-    def _moved_weight(self, stage: Stage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
+    def _moved_weight(self, stage: KernelStage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:
         """The weight of a tile of columns is brought to ``[.., k, n]`` first, in squares that the loop passes transpose."""
         loop = next(n for n in (*tasks, *blocks) if n == f"{self._columns.name}.{self._blocking.tile}")
         *outer, depth, columns = (a.name for a in stage.compute.axes)

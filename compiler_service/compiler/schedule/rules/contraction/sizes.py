@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from compiler_service.compiler.schedule.language.state import Stage
+from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.model.analysis import depends
 from compiler_service.compiler.schedule.model.tiles import chunk, lanes, register_tile, register_tiles, tile_cycles
 from compiler_service.compiler.schedule.rules.contraction.division import Division, Tile, Work, best_division
@@ -30,7 +30,7 @@ _FEWEST_TILES, _MOST_TILES = 4, 8
 
 
 @dataclass(frozen=True)
-class Blocking:
+class ContractionBlocking:
     """Sizes of the loop nest; 0 leaves a loop out, 1 takes the axis as it is.
 
     ``height`` x ``vectors`` registers accumulate; a task covers ``window_chunk`` x ``row_chunk`` x ``column_chunk``.
@@ -45,7 +45,7 @@ class Blocking:
 
 
 @dataclass(frozen=True)
-class Layout:
+class WeightLayout:
     """The axes of the output by what they are for.
 
     Attributes:
@@ -63,7 +63,7 @@ class Layout:
     inner: tuple[Axis, ...]
 
     @classmethod
-    def of(cls, match: Contraction, output: Stage, target: Target) -> Layout:
+    def of(cls, match: Contraction, output: KernelStage, target: Target) -> WeightLayout:
         axes = output.compute.axes
         names = {s.name: o for s, o in zip(match.stage.compute.axes, axes, strict=True)}
         columns = names[match.columns]
@@ -77,7 +77,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Operands:
+class ContractionOperands:
     """How the operands come.
 
     Attributes:
@@ -91,7 +91,7 @@ class Operands:
     copied: bool
 
 
-class Sizes:
+class TileSizes:
     """The analytical model: tiles, chunks and lanes for one matched contraction.
 
     Attributes:
@@ -99,13 +99,13 @@ class Sizes:
         weight_bytes: size of the weights.
     """
 
-    def __init__(self, match: Contraction, layout: Layout, operands: Operands, target: Target) -> None:
+    def __init__(self, match: Contraction, layout: WeightLayout, operands: ContractionOperands, target: Target) -> None:
         self._match, self._layout, self._operands, self._target = match, layout, operands, target
         self.width = lanes(target, match.stage.tensor.dtype)
         if match.groups:  # vectors must not cross groups
             self.width = self._group_width(match.groups)
 
-    def neighbours(self, own: Blocking) -> Iterator[Blocking]:
+    def neighbours(self, own: ContractionBlocking) -> Iterator[ContractionBlocking]:
         """Other register tiles that fit, and halved or doubled chunks of the default."""
         if not self._match.groups:
             rows = 1 if self._layout.rows is None else self._layout.rows.extent
@@ -125,17 +125,17 @@ class Sizes:
                 if other > 0 and other != size:
                     yield replace(own, **{name: other})
 
-    def choose(self) -> Blocking:
+    def choose(self) -> ContractionBlocking:
         work = self._work()
         return self._guessed() if work is None else self._computed(work)
 
-    def _computed(self, work: Work) -> Blocking:
+    def _computed(self, work: Work) -> ContractionBlocking:
         """What the model of the target finds best for sizes that are all known."""
         dtype = self._match.stage.tensor.dtype
         tiles = [Tile(h, v * self.width) for h, v in register_tiles(work.rows, work.columns, self._target, dtype)]
         _, tile, division = best_division(work, tiles, self._target)
         width = min(tile.width, max(2, work.columns)) if work.columns < self.width else tile.width
-        return Blocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
+        return ContractionBlocking(tile.height, tile.width // self.width, width, *self._loops(work, tile, division))
 
     def _loops(self, work: Work, tile: Tile, division: Division) -> tuple[int, int, int]:
         """(window chunk, row chunk, column chunk); the loop that data is copied in stays, even if it turns once."""
@@ -169,7 +169,7 @@ class Sizes:
             lanes=self.width,
         )
 
-    def _guessed(self) -> Blocking:
+    def _guessed(self) -> ContractionBlocking:
         columns: Dim = self._match.groups or self._layout.columns.extent
         rows: Dim = 1 if self._layout.rows is None else self._layout.rows.extent
         height, vectors = register_tile(rows, columns, self._target, self._match.stage.tensor.dtype)
@@ -189,7 +189,7 @@ class Sizes:
             parts *= self._parts(self._layout.columns, column_chunk)
             if parts < wanted and row_chunk == 0 and self._layout.rows is not None:
                 row_chunk = self._smaller(self._layout.rows.extent, height, -(-wanted // parts))
-        return Blocking(height, vectors, tile, window_chunk, row_chunk, column_chunk)
+        return ContractionBlocking(height, vectors, tile, window_chunk, row_chunk, column_chunk)
 
     def _weight_parts(self) -> int:
         """Tasks that the weights are divided among where there may be few rows: as many as there are cores, if that pays."""
@@ -197,7 +197,7 @@ class Sizes:
             return 1
         return 2 * self._target.cores if self.weight_bytes > self._target.l2 // 4 else 1
 
-    def finishes_rows(self, blocking: Blocking) -> bool:
+    def finishes_rows(self, blocking: ContractionBlocking) -> bool:
         """Whether all columns of a row tile come before the next rows: where the output leaves the second-level cache, and the
         weights of a task do not fill it.
 
@@ -214,11 +214,11 @@ class Sizes:
         weights = self.tile_bytes(blocking) * -(-columns // blocking.tile)
         return output > self._target.l2 // 2 and weights <= self._target.l2 // 4
 
-    def keeps_tiles(self, blocking: Blocking) -> bool:
+    def keeps_tiles(self, blocking: ContractionBlocking) -> bool:
         """Whether two tiles of the weights stay in the second-level cache, beside the data."""
         return 2 * self.tile_bytes(blocking) <= _KEPT * self._target.l2
 
-    def tile_bytes(self, blocking: Blocking) -> int:
+    def tile_bytes(self, blocking: ContractionBlocking) -> int:
         """Of the weights of one register tile's columns."""
         columns = self._layout.columns.extent
         return self.weight_bytes // columns * blocking.tile if isinstance(columns, int) else self.weight_bytes
