@@ -109,30 +109,39 @@ class StepInterpreter:
     def run(self, steps: Iterable[Step]) -> None:
         """Raises IngotError INVALID_ARGUMENT (a constraint does not hold), RESOURCE_EXHAUSTED."""
         for step in steps:
-            match step:
-                case Launch():
-                    self.run_launch(step, self.prepared.get(id(step)) or self.resolve(step))
-                case Copy(source=source, target=target):
-                    size = self.value(self.plan.buffers[target].size)
-                    ctypes.memmove(self.address(target), self.address(source), size)
-                case Reserve(buffer=number, keep=keep):
-                    buffer = self.plan.buffers[number]
-                    self.slots.reserve(buffer.index, self.value(buffer.offset) + self.value(buffer.size), keep)
-                case Swap(first=a, second=b):
-                    blocks = self.slots.blocks
-                    blocks[a], blocks[b] = blocks[b], blocks[a]
-                case Define(symbols=names, values=values):
-                    self.assign(dict(zip(names, [self.value(v) for v in values], strict=True)))
-                case Read():
-                    self.assign({step.symbol: self.element(step)})
-                case Check(constraint=constraint):
-                    self.check(constraint)
-                case Branch(condition=condition, then=then, otherwise=otherwise):
-                    self.run(then if self.value(condition) else otherwise)
-                case Repeat():
-                    self.repeat(step)
-                case Call():
-                    run_call(step, self.views(step.inputs), self.views(step.outputs), self.objects)
+            self.step(step)
+
+    def step(self, step: Step) -> None:
+        match step:
+            case Launch():
+                self.run_launch(step, self.prepared.get(id(step)) or self.resolve(step))
+            case Copy() | Reserve() | Swap():
+                self.move(step)
+            case Define(symbols=names, values=values):
+                self.assign(dict(zip(names, [self.value(v) for v in values], strict=True)))
+            case Read():
+                self.assign({step.symbol: self.element(step)})
+            case Check(constraint=constraint):
+                self.check(constraint)
+            case Branch(condition=condition, then=then, otherwise=otherwise):
+                self.run(then if self.value(condition) else otherwise)
+            case Repeat():
+                self.repeat(step)
+            case Call():
+                run_call(step, self.views(step.inputs), self.views(step.outputs), self.objects)
+
+    def move(self, step: Copy | Reserve | Swap) -> None:
+        """Memory changes hands, or bytes their place."""
+        match step:
+            case Copy(source=source, target=target):
+                size = self.value(self.plan.buffers[target].size)
+                ctypes.memmove(self.address(target), self.address(source), size)
+            case Reserve(buffer=number, keep=keep):
+                buffer = self.plan.buffers[number]
+                self.slots.reserve(buffer.index, self.value(buffer.offset) + self.value(buffer.size), keep)
+            case Swap(first=a, second=b):
+                blocks = self.slots.blocks
+                blocks[a], blocks[b] = blocks[b], blocks[a]
 
     def resolve(self, step: Launch) -> Resolved:
         """Sizes and addresses of a launch as they are now."""

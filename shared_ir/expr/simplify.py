@@ -13,9 +13,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -34,17 +33,14 @@ from shared_ir.expr import (
     landings,
     select,
 )
+from shared_ir.expr.polynomials import TEXT, Monomial, Polynomial, expression_of, product_of, split_multiples, sum_of
 
 Interval = tuple[int | None, int | None]
 """Inclusive bounds; ``None`` is unbounded."""
 
-Monomial = tuple[Expr, ...]
-Polynomial = dict[Monomial, int]
 
 _MOST_REMEMBERED = 1 << 17
-_MOST_IN_CHAIN = 64
 
-_TEXT = attrgetter("text")
 _EQUALITIES = (BinaryOp.EQ, BinaryOp.NE)
 _LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
 
@@ -72,7 +68,7 @@ def total(sizes: Iterable[Expr | int]) -> Expr:
             continue
         for monomial, coefficient in simplifier.polynomial(size).items():
             terms[monomial] += coefficient * times
-    return _expression({m: c for m, c in terms.items() if c})
+    return expression_of({m: c for m, c in terms.items() if c})
 
 
 @dataclass
@@ -142,7 +138,7 @@ class Simplifier:
 
     def _normal(self, terms: Polynomial) -> Expr:
         """The expression of ``terms``, which are remembered as its own."""
-        found = _expression(terms)
+        found = expression_of(terms)
         self._polynomials.setdefault(found, terms)
         return found
 
@@ -157,11 +153,11 @@ class Simplifier:
             case Const(value=value):
                 return {(): int(value)} if value else {}
             case Binary(op=BinaryOp.ADD, lhs=lhs, rhs=rhs):
-                return _sum(self._terms(lhs), self._terms(rhs), 1)
+                return sum_of(self._terms(lhs), self._terms(rhs), 1)
             case Binary(op=BinaryOp.SUB, lhs=lhs, rhs=rhs):
-                return _sum(self._terms(lhs), self._terms(rhs), -1)
+                return sum_of(self._terms(lhs), self._terms(rhs), -1)
             case Binary(op=BinaryOp.MUL, lhs=lhs, rhs=rhs):
-                return _product(self._terms(lhs), self._terms(rhs))
+                return product_of(self._terms(lhs), self._terms(rhs))
             case Var():
                 return {(expr,): 1}
         atom = self._simplified(expr)
@@ -182,7 +178,7 @@ class Simplifier:
     def _floor_div(self, lhs: Expr, rhs: Expr) -> Expr:
         if self._may_wrap(lhs) or self._may_wrap(rhs):
             return binary(BinaryOp.FLOOR_DIV, lhs, rhs)
-        whole, rest = _split_multiples(self._terms(lhs), self._terms(rhs))
+        whole, rest = split_multiples(self._terms(lhs), self._terms(rhs))
         if rest is None:
             return self._normal(whole)
         remainder = self._normal(rest)
@@ -192,7 +188,7 @@ class Simplifier:
             quotient = self._reduced_quotient(rest, int(rhs.value))
         else:
             quotient = binary(BinaryOp.FLOOR_DIV, remainder, rhs)
-        return self._normal(_sum(whole, self._atom_terms(quotient), 1))
+        return self._normal(sum_of(whole, self._atom_terms(quotient), 1))
 
     def _reduced_quotient(self, rest: Polynomial, divisor: int) -> Expr:
         """``rest // divisor`` with the common factor of the variable terms taken out."""
@@ -216,7 +212,7 @@ class Simplifier:
     def _floor_mod(self, lhs: Expr, rhs: Expr) -> Expr:
         if self._may_wrap(lhs) or self._may_wrap(rhs):
             return binary(BinaryOp.FLOOR_MOD, lhs, rhs)
-        _, rest = _split_multiples(self._terms(lhs), self._terms(rhs))
+        _, rest = split_multiples(self._terms(lhs), self._terms(rhs))
         if rest is None:
             return Const(0)
         remainder = self._normal(rest)
@@ -238,7 +234,7 @@ class Simplifier:
             return smaller
         if low is not None and low >= 0:
             return larger
-        return binary(op, *sorted((lhs, rhs), key=_TEXT))
+        return binary(op, *sorted((lhs, rhs), key=TEXT))
 
     def _wraps_apart(self, lhs: Expr, rhs: Expr) -> bool:
         """Whether the order of two expressions is not that of their difference."""
@@ -259,7 +255,7 @@ class Simplifier:
         return low is not None and low >= 0 and above is not None and above < 0
 
     def _difference(self, lhs: Expr, rhs: Expr) -> Interval:
-        return self._polynomial_interval(_sum(self._terms(lhs), self._terms(rhs), -1))
+        return self._polynomial_interval(sum_of(self._terms(lhs), self._terms(rhs), -1))
 
     # -- intervals
 
@@ -375,93 +371,3 @@ def _equality(low: int | None, high: int | None) -> bool | None:
     if low == 0 and high == 0:
         return True
     return False if (low is not None and low > 0) or (high is not None and high < 0) else None
-
-
-def _sum(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
-    total = dict(a)
-    for monomial, coefficient in b.items():
-        value = total.get(monomial, 0) + sign * coefficient
-        if value:
-            total[monomial] = value
-        else:
-            total.pop(monomial, None)
-    return total
-
-
-def _product(a: Polynomial, b: Polynomial) -> Polynomial:
-    total: Polynomial = {}
-    for m, c in a.items():
-        for n, d in b.items():
-            key = tuple(sorted(m + n, key=_TEXT)) if m and n else m or n
-            value = total.get(key, 0) + c * d
-            if value:
-                total[key] = value
-            else:
-                total.pop(key, None)
-    return total
-
-
-def _split_multiples(poly: Polynomial, divisor: Polynomial) -> tuple[Polynomial, Polynomial | None]:
-    """``poly = whole * divisor + rest`` taking whole terms only; ``rest`` is None when nothing is left.
-
-    A divisor of several terms is handled when ``poly`` is an integer multiple of it.
-    """
-    if len(divisor) != 1:
-        if divisor and poly and poly.keys() == divisor.keys():
-            ratios = {c / divisor[m] for m, c in poly.items()}
-            if len(ratios) == 1 and (ratio := ratios.pop()).is_integer():
-                return {(): int(ratio)}, None
-        return {}, poly or None
-    ((atoms, factor),) = divisor.items()
-    whole: Polynomial = {}
-    rest: Polynomial = {}
-    for monomial, coefficient in poly.items():
-        left = _remove_atoms(monomial, atoms)
-        if left is None:
-            rest[monomial] = coefficient
-            continue
-        quotient, remainder = divmod(coefficient, factor)
-        if quotient:
-            whole[left] = quotient
-        if remainder:
-            rest[monomial] = remainder
-    return whole, rest or None
-
-
-def _remove_atoms(monomial: Monomial, atoms: Monomial) -> Monomial | None:
-    left = list(monomial)
-    for atom in atoms:
-        if atom not in left:
-            return None
-        left.remove(atom)
-    return tuple(left)
-
-
-def _expression(poly: Polynomial) -> Expr:
-    """Terms in a fixed order: higher degree first, then by text, the constant last. Of many, sums are summed: what a size has to
-    say of its parts would take the square of their number otherwise."""
-    terms = sorted(poly.items(), key=lambda t: (-len(t[0]), [a.text for a in t[0]]))
-    sums = [_chain(terms[i : i + _MOST_IN_CHAIN]) for i in range(0, len(terms), _MOST_IN_CHAIN)] or [Const(0)]
-    while len(sums) > 1:
-        pairs = [binary(BinaryOp.ADD, a, b) for a, b in zip(sums[::2], sums[1::2], strict=False)]
-        sums = pairs + sums[len(sums) & ~1 :]
-    return sums[0]
-
-
-def _chain(terms: Sequence[tuple[Monomial, int]]) -> Expr:
-    total: Expr = Const(0)
-    for monomial, coefficient in terms:
-        term = _term(monomial, abs(coefficient))
-        if total == Const(0):
-            total = term if coefficient > 0 else binary(BinaryOp.SUB, 0, term)
-        else:
-            total = binary(BinaryOp.ADD if coefficient > 0 else BinaryOp.SUB, total, term)
-    return total
-
-
-def _term(monomial: Monomial, coefficient: int) -> Expr:
-    """``x * y * coefficient``"""
-    term: Expr = Const(1)
-    for atom in monomial:
-        term = binary(BinaryOp.MUL, term, atom)
-    return binary(BinaryOp.MUL, term, coefficient)

@@ -157,12 +157,8 @@ class _Reader:
         match data.get("step", "launch"):
             case "launch":
                 return self.launch(data)
-            case "copy":
-                return Copy(data["source"], data["target"])
-            case "reserve":
-                return Reserve(data["buffer"], data["keep"])
-            case "swap":
-                return Swap(data["first"], data["second"])
+            case "copy" | "reserve" | "swap" as kind:
+                return _moved(kind, data)
             case "define":
                 return Define(tuple(data["symbols"]), self.dims(data["values"]))
             case "read":
@@ -188,6 +184,12 @@ class _Reader:
             nodes=tuple(data["nodes"]),
             label=data["label"],
         )
+
+
+def _moved(kind: str, data: dict[str, Any]) -> Copy | Reserve | Swap:
+    if kind == "copy":
+        return Copy(data["source"], data["target"])
+    return Reserve(data["buffer"], data["keep"]) if kind == "reserve" else Swap(data["first"], data["second"])
 
 
 def _call(data: dict[str, Any]) -> Call:

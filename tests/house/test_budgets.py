@@ -8,13 +8,20 @@ from pathlib import Path
 
 from tests.house.test_imports import ROOT, modules
 
-LONGEST_FILE = 500
-LONGEST_FUNCTION = 65
+LONGEST_FILE = 400
+LONGEST_FUNCTION = 60
+LONGER = {
+    "compiler_service/compiler/codegen/emit/expressions.py": 495,
+    "compiler_service/compiler/schedule/lowering/nest.py": 460,
+    "compiler_service/compiler/schedule/rules/contraction/rule.py": 415,
+    "shared_ir/expr/nodes.py": 460,
+}
+"""Files of one class each, which nobody has found a seam in yet. They may not grow, and no other may join them."""
 
 
 def test_files_are_short() -> None:
     lengths = {p.relative_to(ROOT): p.read_text().count("\n") for p in modules()}
-    too_long = {str(p): n for p, n in lengths.items() if n > LONGEST_FILE}
+    too_long = {str(p): n for p, n in lengths.items() if n > LONGER.get(str(p), LONGEST_FILE)}
     assert not too_long
     assert statistics.median(n for n in lengths.values() if n > 5) <= 150
 
@@ -26,7 +33,7 @@ def test_functions_are_short() -> None:
         for node in ast.walk(ast.parse(p.read_text()))
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef))
         and node.end_lineno is not None
-        and node.end_lineno - node.lineno >= LONGEST_FUNCTION
+        and node.end_lineno - node.lineno + 1 > LONGEST_FUNCTION
     }
     assert not too_long
 

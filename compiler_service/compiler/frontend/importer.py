@@ -41,6 +41,12 @@ from compiler_service.compiler.frontend.standard.functions import (
     call_of_standard,
     has_definition,
 )
+from compiler_service.compiler.frontend.standard.refusals import (
+    no_opset,
+    no_tensor,
+    unsupported,
+    unsupported_output,
+)
 from compiler_service.compiler.frontend.standard.schemas import check_form, schema_of, with_defaults
 from compiler_service.compiler.frontend.standard.uses import without_hints
 from compiler_service.compiler.tensor_expr.tensor import Tensor
@@ -167,7 +173,7 @@ class GraphImporter:
             self.call(node, function, frame, builder)
             return
         if not node.opset:
-            raise _no_opset(node)
+            raise no_opset(node)
         schema = schema_of(node)
         if schema is None and not is_adapted(node):
             self._handled(node, frame, builder, known=bool(node.domain))
@@ -248,7 +254,7 @@ class GraphImporter:
         """For a node whose inputs are unknown: the operator is all that can be checked."""
         defined = has_definition(node) and self.has_unknown_inputs(node, frame)
         if node.qualified not in self.context.inference.operators and not defined:
-            raise _unsupported(node)
+            raise unsupported(node)
         self.bind_unknown(node, frame)
 
     def call(self, node: SourceNode, call: FunctionCall, frame: Frame, builder: NodeBuilder) -> None:
@@ -278,7 +284,7 @@ class GraphImporter:
         bindings = [frame.lookup(n) for n in node.inputs]
         for name, binding in zip(node.inputs, bindings, strict=True):
             if isinstance(binding, SequenceBinding) or is_object(binding):
-                raise _no_tensor(node, name)
+                raise no_tensor(node, name)
         while bindings and bindings[-1] is Special.ABSENT:
             bindings.pop()
         return tuple(b if isinstance(b, Value) else None for b in bindings)
@@ -309,7 +315,7 @@ class GraphImporter:
                 values.append(None)
                 continue
             if inferred is None:
-                raise _unsupported_output(node, index)
+                raise unsupported_output(node, index)
             type, elements = inferred
             value = self.context.value(name, type)
             self.context.known.add(value, elements)
@@ -344,59 +350,3 @@ def _values(bindings: Sequence[Binding]) -> tuple[Value, ...]:
 def _value_symbols(values: Sequence[np.ndarray | None]) -> frozenset[str]:
     elements = (e for v in values if v is not None for e in v.reshape(-1).tolist())
     return dim_symbols(e for e in elements if isinstance(e, Expr))
-
-
-def _no_opset(node: SourceNode) -> IngotError:
-    return IngotError(
-        ErrorCode.INVALID_MODEL,
-        "the model imports no opset for the domain of a node",
-        expected=f"an opset_import for domain {node.domain or 'ai.onnx'!r}",
-        received="none",
-        remedy="Export the model again.",
-    )
-
-
-def _unsupported(node: SourceNode) -> IngotError:
-    if node.domain:
-        return IngotError(
-            ErrorCode.UNSUPPORTED_DOMAIN,
-            f"the operator {node.op} of the domain {node.domain} is not part of ONNX",
-            expected="operators of ai.onnx, or functions defined in the model",
-            received=node.qualified,
-            remedy="Export without custom or vendor operators, or put their definition into the model as a function.",
-        )
-    if has_definition(node):
-        return IngotError(
-            ErrorCode.UNSUPPORTED_OPERATOR,
-            f"the standard defines {node.op} by other operators, but not for inputs as these",
-            expected="inputs of declared extents, of element types that the definition takes",
-            received="an extent that only the run knows, or another element type",
-            remedy="Declare the extents of the inputs of the model, or compile it for given shapes.",
-        )
-    return IngotError(
-        ErrorCode.UNSUPPORTED_OPERATOR,
-        f"the operator {node.op} is not supported",
-        remedy="Rewrite this part of the model with supported operators.",
-    )
-
-
-def _no_tensor(node: SourceNode, name: str) -> IngotError:
-    return IngotError(
-        ErrorCode.UNSUPPORTED_DTYPE,
-        f"{node.op} takes tensors of known rank",
-        tensor=name,
-        expected="a tensor",
-        received="a sequence, an optional, or a tensor whose number of axes only the run knows",
-        remedy="Declare the shapes of the tensors in sequences and optionals, with names for extents that are not known.",
-    )
-
-
-def _unsupported_output(node: SourceNode, index: int) -> IngotError:
-    return IngotError(
-        ErrorCode.UNSUPPORTED_ATTRIBUTE,
-        f"output {index} of {node.op} is not supported",
-        tensor=node.outputs[index],
-        expected=f"outputs 0 to {index - 1} alone",
-        received=f"a use of output {index}",
-        remedy="Export the model in inference mode, or without this output.",
-    )

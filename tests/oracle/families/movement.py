@@ -39,6 +39,12 @@ def reshape(b: Builder, op: str) -> None:
             for t in target:
                 t.insert(place, 1)
     known = all(all(t) for t in target)
+    _written_shorter(b, shape, target, known)
+    b.out(b.node(op, x, b.parameter(target), allowzero=None if known else 1))
+
+
+def _written_shorter(b: Builder, shape: Shape, target: list[list[int]], known: bool) -> None:
+    """An extent of the ``target`` becomes -1, those that are copied 0."""
     if target[0] and known and b.draw.flag():
         place = b.draw.integer(0, len(target[0]) - 1)
         for t in target:
@@ -48,8 +54,6 @@ def reshape(b: Builder, op: str) -> None:
             for i, axis in enumerate(shape[: len(t)]):
                 if t[i] == axis.extents[r] and target[0][i] in (0, shape[i].extents[0]) and i < len(target[0]):
                     t[i] = 0 if all(u[i] in (0, shape[i].extents[k]) for k, u in enumerate(target)) else t[i]
-    zero = None if known else 1
-    b.out(b.node(op, x, b.parameter(target), allowzero=zero))
 
 
 @family("Flatten")

@@ -148,10 +148,6 @@ class Expressions:
                 return self._binary(expr)
             case BufferLoad():
                 return self._load(expr)
-            case Broadcast():
-                return self._broadcast(expr)
-            case Ramp():
-                return self._ramp(expr)
             case Unary(op=UnaryOp.EXP, x=Binary(op=BinaryOp.SUB) as x) if x.dtype is DType.FLOAT32:
                 return arithmetic.exponential_of_difference(self.builder, self.emit(x))
             case Unary(op=op, x=x):
@@ -162,6 +158,15 @@ class Expressions:
                 return self.memory.reinterpret(self.emit(x), dtype)
             case Select():
                 return self._select(expr)
+        return self._of_lanes(expr)
+
+    def _of_lanes(self, expr: Expr) -> LlvmValue:
+        """What takes lanes apart or puts them together."""
+        match expr:
+            case Broadcast():
+                return self._broadcast(expr)
+            case Ramp():
+                return self._ramp(expr)
             case Shuffle():
                 return self._shuffle(expr)
             case VectorReduce(op=op, x=x):

@@ -110,25 +110,28 @@ class _Execute:
 
     def _inline(self, steps: Iterable[Step]) -> None:
         for step in steps:
-            match step:
-                case Launch():
-                    self._launch(step)
-                case Copy():
-                    self._copy(step)
-                case Reserve():
-                    self._reserve(step)
-                case Swap():
-                    self._swap(step)
-                case Define(symbols=symbols, values=values):
-                    self._assign(symbols, [self._code.operand(v) for v in values])
-                case Read():
-                    self._assign([step.symbol], [self._element(step)])
-                case Check():
-                    self._check(step)
-                case Branch():
-                    self._branch(step)
-                case Repeat():
-                    self._repeat(step)
+            self._step(step)
+
+    def _step(self, step: Step) -> None:
+        match step:
+            case Launch():
+                self._launch(step)
+            case Copy():
+                self._copy(step)
+            case Reserve():
+                self._reserve(step)
+            case Swap():
+                self._swap(step)
+            case Define(symbols=symbols, values=values):
+                self._assign(symbols, [self._code.operand(v) for v in values])
+            case Read():
+                self._assign([step.symbol], [self._element(step)])
+            case Check():
+                self._check(step)
+            case Branch():
+                self._branch(step)
+            case Repeat():
+                self._repeat(step)
 
     # -- work
 

@@ -10,6 +10,13 @@ from typing import Protocol, TypeAlias
 import onnx
 
 from compiler_service.compiler.frontend.handlers.arms import DynamicTypeError, import_arm, only_arm, take
+from compiler_service.compiler.frontend.handlers.attributes_of_bodies import (
+    axes_of,
+    axis_of,
+    body_of,
+    check_outputs,
+    malformed,
+)
 from compiler_service.compiler.frontend.handlers.body_types import (
     Outside,
     generalised,
@@ -30,7 +37,6 @@ from compiler_service.compiler.frontend.importing.scope import Binding, Frame, N
 from compiler_service.compiler.frontend.requirements.conditions import check_equal
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from shared_ir.dtype import DType
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, maximum
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols
 from shared_ir.graph.ir import Attribute, Graph, Node, Value
@@ -73,13 +79,13 @@ def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Bo
     condition = frame.lookup(node.input(0))
     known = importer.context.known.scalar(condition) if isinstance(condition, Value) else None
     if isinstance(known, bool | int):
-        taken = _graph(node, "then_branch" if known else "else_branch")
-        _check_outputs(node, taken, len(node.outputs))
+        taken = body_of(node, "then_branch" if known else "else_branch")
+        check_outputs(node, taken, len(node.outputs))
         _bind(node, importer.inline(taken, frame, builder), frame)
         return
-    protos = {key: _graph(node, key) for key in ("then_branch", "else_branch")}
+    protos = {key: body_of(node, key) for key in ("then_branch", "else_branch")}
     for proto in protos.values():
-        _check_outputs(node, proto, len(node.outputs))
+        check_outputs(node, proto, len(node.outputs))
     arms = [
         import_arm(partial(importer.body, proto, frame), key == "then_branch", importer.context)
         for key, proto in protos.items()
@@ -94,7 +100,7 @@ def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Bo
     equality = equality_of(condition, builder, importer.context) if _disagree(*results) else None
     if equality is not None:
         chosen = choose(equality, node, builder, importer.context)
-        taken = _graph(node, "then_branch" if chosen else "else_branch")
+        taken = body_of(node, "then_branch" if chosen else "else_branch")
         _bind(node, importer.inline(taken, frame, builder), frame)
         return
     types = [merged(node, i, a, b, importer.context) for i, (a, b) in enumerate(zip(*results, strict=True))]
@@ -118,12 +124,12 @@ def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
     """``Loop``: dims of the state that change from one iteration to the next become symbols, and so does the number of the
     iteration."""
     context = importer.context
-    proto = _graph(node, "body")
+    proto = body_of(node, "body")
     inputs = tuple(frame.lookup(n) for n in node.inputs)
     count = len(inputs) - 2
     if len(proto.input) != count + 2 or len(proto.output) < count + 1:
-        raise _malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
-    _check_outputs(node, proto, len(node.outputs) + 1)
+        raise malformed(node, f"a body with {count + 2} inputs and at least {count + 1} outputs", proto)
+    check_outputs(node, proto, len(node.outputs) + 1)
     nodes = Nodes(node, builder, context)
     objects = ObjectNodes(nodes)
     declared = [declared_type(info.type, info.name) for info in proto.input[2:]]
@@ -275,17 +281,17 @@ def _is_passed_on(value: Value, source: Value, graph: Graph) -> bool:
 def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
     """``Scan``: the body sees its sequences without the axis it scans."""
     context = importer.context
-    proto = _graph(node, "body")
+    proto = body_of(node, "body")
     sequences = int(node.attributes.get("num_scan_inputs", 0))
     inputs = tuple(frame.lookup(n) for n in node.inputs)
     count = len(inputs) - sequences
     if not 1 <= sequences <= len(inputs) or len(proto.input) != len(inputs) or len(proto.output) < count:
-        raise _malformed(node, f"a body with {len(inputs)} inputs and at least {count} outputs", proto)
-    _check_outputs(node, proto, len(node.outputs))
-    in_axes = _axes(node, "scan_input_axes", sequences)
-    out_axes = _axes(node, "scan_output_axes", len(proto.output) - count)
+        raise malformed(node, f"a body with {len(inputs)} inputs and at least {count} outputs", proto)
+    check_outputs(node, proto, len(node.outputs))
+    in_axes = axes_of(node, "scan_input_axes", sequences)
+    out_axes = axes_of(node, "scan_output_axes", len(proto.output) - count)
     whole = [type_of(b) for b in inputs[count:]]
-    axes = [None if t is None else _axis(node, a, t.rank) for t, a in zip(whole, in_axes, strict=True)]
+    axes = [None if t is None else axis_of(node, a, t.rank) for t, a in zip(whole, in_axes, strict=True)]
     slices = [without_axis(t, axis) for t, axis in zip(whole, axes, strict=True)]
     state, graph, outputs = _settled(node, proto, (), inputs[:count], frame, importer, slices)
     nodes = Nodes(node, builder, context)
@@ -298,75 +304,19 @@ def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: 
     types = [outside.type(i, type_of(outputs[i]), before) for i, before in enumerate(state)]
     for index, (output, axis) in enumerate(zip(outputs[count:], out_axes, strict=True), start=count):
         element = stacked(node, index, outside.type(index, type_of(output)))
-        types.append(None if element is None else with_axis(element, _axis(node, axis, element.rank + 1), length))
+        types.append(None if element is None else with_axis(element, axis_of(node, axis, element.rank + 1), length))
     attributes: dict[str, Attribute] = {
         "num_scan_inputs": sequences,
         "scan_input_axes": in_axes,
-        "scan_input_directions": _axes(node, "scan_input_directions", sequences),
+        "scan_input_directions": axes_of(node, "scan_input_directions", sequences),
         "scan_output_axes": out_axes,
-        "scan_output_directions": _axes(node, "scan_output_directions", len(proto.output) - count),
+        "scan_output_directions": axes_of(node, "scan_output_directions", len(proto.output) - count),
         "body": graph,
     }
     _finish(node, inputs, attributes, types, frame, builder, importer)
 
 
-def _axes(node: SourceNode, key: str, count: int) -> tuple[int, ...]:
-    given = node.attributes.get(key)
-    axes = tuple(given) if given else (0,) * count
-    if len(axes) != count:
-        raise IngotError(
-            ErrorCode.INVALID_MODEL,
-            "Scan has an attribute of the wrong length",
-            field=key,
-            expected=f"{count} entries",
-            received=str(len(axes)),
-            remedy="Export the model again.",
-        )
-    return axes
-
-
-def _axis(node: SourceNode, axis: int, rank: int) -> int:
-    if not -rank <= axis < rank:
-        raise IngotError(
-            ErrorCode.INVALID_MODEL,
-            f"{node.op} scans an axis that the tensor does not have",
-            expected=f"{-rank} to {rank - 1}",
-            received=str(axis),
-            remedy="Export the model again.",
-        )
-    return axis % rank
-
-
 # -- common
-
-
-def _graph(node: SourceNode, key: str) -> onnx.GraphProto:
-    proto = node.attributes.get(key)
-    if not isinstance(proto, onnx.GraphProto):
-        raise IngotError(
-            ErrorCode.INVALID_MODEL,
-            f"{node.op} lacks its graph",
-            field=key,
-            expected="a graph",
-            received=type(proto).__name__,
-            remedy="Export the model again.",
-        )
-    return proto
-
-
-def _check_outputs(node: SourceNode, proto: onnx.GraphProto, least: int) -> None:
-    if len(proto.output) < least:
-        raise _malformed(node, f"a graph with at least {least} outputs", proto)
-
-
-def _malformed(node: SourceNode, expected: str, proto: onnx.GraphProto) -> IngotError:
-    return IngotError(
-        ErrorCode.INVALID_MODEL,
-        f"the graph of {node.op} does not fit the node",
-        expected=expected,
-        received=f"{len(proto.input)} inputs, {len(proto.output)} outputs",
-        remedy="Export the model again.",
-    )
 
 
 def _bind(node: SourceNode, results: Sequence[Binding], frame: Frame) -> None:

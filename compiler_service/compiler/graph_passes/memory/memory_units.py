@@ -13,7 +13,8 @@ from dataclasses import dataclass
 
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, ceil_div, lift, maximum
 from shared_ir.expr.dim import Dim, as_dim, bind, dim_symbols
-from shared_ir.expr.simplify import Polynomial, unbounded
+from shared_ir.expr.polynomials import Polynomial
+from shared_ir.expr.simplify import unbounded
 
 STEPS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128)
 """Multiples to which symbols may be rounded up, tried in order: products of strides and the odd pooling by three."""

@@ -97,25 +97,32 @@ def _apply(state: State, step: Step, placeholders: Mapping[str, Tensor]) -> Stat
     match step:
         case Split() | Reorder() | Parallel() | Unroll() | Vectorize() | Guard() | Overlap() | Peel() | Stagger():
             return state.with_stage(_with_loops(state, step))
-        case Inline():
-            return _inline(state, state.stage(step.stage))
-        case ComputeAt():
-            return _compute_at(state, step)
-        case Recompute():
-            return recomputed(state)
-        case CacheWrite():
-            return _cache_write(state, state.stage(step.stage))
-        case SkipPadding():
-            return _skip_padding(state, step)
+        case Inline() | CacheWrite() | Alias() | ComputeAt() | Recompute() | SkipPadding():
+            return _with_stages(state, step)
         case NestStep():
             return state  # what it does, it does when the kernel is lowered
-        case Alias():
-            return _alias(state, state.stage(step.stage))
         case CacheRead() | Pack() | Prefetch() | FetchNext():
             argument = _placeholder(placeholders, step.tensor)
             return _apply_to_argument(state, step, state.transformed.get(argument, argument))
         case AlgorithmStep():
             return step.replaced(state, state.stage(step.stage), _placeholder(placeholders, step.weight))
+
+
+def _with_stages(state: State, step: Inline | CacheWrite | Alias | ComputeAt | Recompute | SkipPadding) -> State:
+    """``state`` with its stages at other places, or other stages."""
+    match step:
+        case Inline():
+            return _inline(state, state.stage(step.stage))
+        case CacheWrite():
+            return _cache_write(state, state.stage(step.stage))
+        case Alias():
+            return _alias(state, state.stage(step.stage))
+        case ComputeAt():
+            return _compute_at(state, step)
+        case Recompute():
+            return recomputed(state)
+        case SkipPadding():
+            return _skip_padding(state, step)
 
 
 def _with_loops(state: State, step: Split | Reorder | Parallel | _Mark) -> KernelStage:

@@ -158,6 +158,11 @@ class Lowering:
     def _is_reduced(self, stage: KernelStage, axis: str) -> bool:
         return stage.reduction is not None and any(a.name == axis for a in stage.reduction.axes)
 
+    def _around_the_sum(self, stage: KernelStage) -> tuple[tuple[StageLoop, ...], tuple[StageLoop, ...]]:
+        """The loops outside of the first one over a reduced axis, and the others."""
+        first = next(i for i, o in enumerate(stage.loops) if self._is_reduced(stage, o.axis))
+        return stage.loops[:first], stage.loops[first:]
+
     def _store_leaf(self, stage: KernelStage, buffer: Buffer, origin: tuple[Expr, ...]) -> Leaf:
         def leaf(ranges: Ranges, local: Locals) -> Statement:
             return self._store(stage, buffer, origin, ranges, self._values.value(stage, ranges, local))
@@ -185,8 +190,7 @@ class Lowering:
         """
         assert stage.reduction is not None
         op, dtype = stage.reduction.op, stage.tensor.dtype
-        split = next(i for i, o in enumerate(stage.loops) if self._is_reduced(stage, o.axis))
-        outer, inner = stage.loops[:split], stage.loops[split:]
+        outer, inner = self._around_the_sum(stage)
         spatial = tuple(o for o in inner if not self._is_reduced(stage, o.axis))
 
         def start(here: Ranges, _: Locals) -> Statement:
@@ -215,8 +219,7 @@ class Lowering:
         """
         assert stage.reduction is not None
         op, dtype = stage.reduction.op, stage.tensor.dtype
-        first = next(i for i, o in enumerate(stage.loops) if self._is_reduced(stage, o.axis))
-        outer, inner = stage.loops[:first], stage.loops[first:]
+        outer, inner = self._around_the_sum(stage)
         axis = next(o.axis for o in inner if o.kind is LoopKind.VECTORIZED)
         own = [o for o in inner if o.axis == axis]
         constant = next(i for i, o in enumerate(own) if o.kind in (LoopKind.UNROLLED, LoopKind.VECTORIZED))

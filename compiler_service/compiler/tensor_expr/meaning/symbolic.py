@@ -145,15 +145,18 @@ class _Symbolic:
                 return _cast(self._scalar(x, own), x.dtype, dtype)
             case Reinterpret(type=dtype, x=x):
                 return _reinterpret(self._scalar(x, own), x.dtype, dtype)
-            case Select(cond=cond, then=then, otherwise=otherwise):
-                try:
-                    chosen = then if self._scalar(cond, own) else otherwise
-                except _Unknown:
-                    if _is_dim(expr, own):
-                        return expr  # a dim that depends on others
-                    raise
-                return self._scalar(chosen, own)
+            case Select():
+                return self._selected(expr, own)
         raise _Unknown
+
+    def _selected(self, expr: Select, own: Mapping[Var, int]) -> Element:
+        try:
+            chosen = expr.then if self._scalar(expr.cond, own) else expr.otherwise
+        except _Unknown:
+            if _is_dim(expr, own):
+                return expr  # a dim that depends on others
+            raise
+        return self._scalar(chosen, own)
 
 
 def _is_dim(expr: Expr, own: Mapping[Var, int]) -> bool:

@@ -270,6 +270,32 @@ def _sum(terms: Iterable[Expr]) -> Expr:
     return fold(lambda a, b: a + b, terms)
 
 
+@dataclass(frozen=True)
+class _Taps:
+    """Elements that a result is averaged over, along an axis whose filter has a width that only the run knows."""
+
+    sampler: Sampler
+    kernel: _Kernel
+    exclude_outside: bool
+    dtype: DType
+
+    def reach(self, plan: SampledAxis) -> Dim:
+        """How many elements there are on either side."""
+        return (Ratio(self.kernel.support) * _spread_of_run(plan)).ceil
+
+    def width(self, plan: SampledAxis) -> Dim:
+        return as_dim(lift(self.reach(plan)) * 2)
+
+    def at(self, plan: SampledAxis, place: Expr, offset: Expr) -> tuple[Expr, Expr]:
+        """Position and weight of the element that is ``offset`` from the first."""
+        coordinate = self.sampler(place, plan)
+        position = coordinate.floor + offset + 1 - self.reach(plan)
+        weight = self.kernel.weight(_distance(coordinate, position, _spread_of_run(plan), self.dtype))
+        if self.exclude_outside:
+            weight = select(logical_and(position >= 0, position < lift(plan.extent)), weight, 0)
+        return position, weight
+
+
 def _averaged(
     x: Tensor,
     plans: Mapping[int, SampledAxis],
@@ -281,35 +307,25 @@ def _averaged(
     """As :func:`_blended`, over as many elements as only the run knows: along all axes in one sum, since what lies between
     one axis and the next would have no known size."""
 
-    def reach(plan: SampledAxis) -> Dim:
-        return (Ratio(kernel.support) * _spread_of_run(plan)).ceil
-
-    def weight_at(plan: SampledAxis, place: Expr, offset: Expr) -> tuple[Expr, Expr]:
-        coordinate = at(place, plan)
-        position = coordinate.floor + offset + 1 - reach(plan)
-        weight = kernel.weight(_distance(coordinate, position, _spread_of_run(plan), x.dtype))
-        if exclude_outside:
-            weight = select(logical_and(position >= 0, position < lift(plan.extent)), weight, 0)
-        return position, weight
+    taps = _Taps(at, kernel, exclude_outside, x.dtype)
 
     def term(*index: Expr) -> Expr:
         source, weights = list(index[: x.rank]), []
         for (axis, plan), offset in zip(plans.items(), index[x.rank :], strict=True):
-            position, weight = weight_at(plan, index[axis], offset)
+            position, weight = taps.at(plan, index[axis], offset)
             source[axis] = plan.inside(position)
             weights.append(weight)
         return x[tuple(source)] * fold(lambda a, b: a * b, weights)
 
     def total(plan: SampledAxis) -> Tensor:
         def weight(i: Expr, k: Expr) -> Expr:
-            return weight_at(plan, i, k)[1]
+            return taps.at(plan, i, k)[1]
 
-        return sum_over(ReduceOp.SUM, [plan.size], [width(plan)], weight, name="weights")
+        return sum_over(ReduceOp.SUM, [plan.size], [taps.width(plan)], weight, name="weights")
 
-    def width(plan: SampledAxis) -> Dim:
-        return as_dim(lift(reach(plan)) * 2)
-
-    blend = sum_over(ReduceOp.SUM, _resized_shape(x, plans), [width(p) for p in plans.values()], term, name="blend")
+    blend = sum_over(
+        ReduceOp.SUM, _resized_shape(x, plans), [taps.width(p) for p in plans.values()], term, name="blend"
+    )
     totals = {axis: total(plan) for axis, plan in plans.items()}
 
     def body(*index: Expr) -> Expr:

@@ -135,14 +135,8 @@ def run_in_memory(
 ) -> list[np.ndarray]:
     """Run the groups one by one, with every buffer where the plan puts it; outputs and arena start as garbage. The plan is proved."""
     Planned.of(planned, plan).verify()
-    memory: dict[tuple[Storage, int], np.ndarray] = {}
+    memory = _garbage(plan, sizes)
     strides = find_strides(planned)
-    for place in plan.buffers.values():
-        if place.storage is Storage.OUTPUT:
-            end, own = evaluate(place.offset + place.size, sizes), memory.get((Storage.OUTPUT, place.index))
-            if own is None or own.size < end:
-                memory[Storage.OUTPUT, place.index] = np.full(end, 0xAB, np.uint8)
-    memory[Storage.ARENA, 0] = np.full(evaluate(plan.arena_size, sizes), 0xAB, np.uint8)
 
     def view(value: Value, place: Placement) -> np.ndarray:
         start, size = evaluate(place.offset, sizes), evaluate(place.size, sizes)
@@ -170,6 +164,18 @@ def run_in_memory(
         for value, array in zip(node.results, found, strict=True):
             view(value, plan.buffers[value])[...] = array
     return [read(v).copy() for v in planned.outputs]
+
+
+def _garbage(plan: MemoryPlan, sizes: dict[str, int]) -> dict[tuple[Storage, int], np.ndarray]:
+    """The arena and the outputs."""
+    memory: dict[tuple[Storage, int], np.ndarray] = {}
+    for place in plan.buffers.values():
+        if place.storage is Storage.OUTPUT:
+            end, own = evaluate(place.offset + place.size, sizes), memory.get((Storage.OUTPUT, place.index))
+            if own is None or own.size < end:
+                memory[Storage.OUTPUT, place.index] = np.full(end, 0xAB, np.uint8)
+    memory[Storage.ARENA, 0] = np.full(evaluate(plan.arena_size, sizes), 0xAB, np.uint8)
+    return memory
 
 
 @pytest.mark.parametrize("in_place", [True, False])
