@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -17,9 +19,19 @@ from tests.compiler_service.compiler.codegen.emulated import EmulatedKernel
 from tests.compiler_service.compiler.codegen.loop_kernels import matmul
 from tests.compiler_service.compiler.codegen.test_emit_operators import TYPES, check_casts, check_operators
 
-FAMILIES = ["aarch64/generic", "armv7/generic", "riscv64/generic", "riscv64/rvv"]
+DEFAULT = "aarch64/generic"
+"""The machine that `make test` emulates; `make test-all` emulates all of them."""
+FAMILIES = [DEFAULT, "armv7/generic", "riscv64/generic", "riscv64/rvv"]
+
+
+def on_all(cases: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """``cases``, which begin with the name of a machine; those of others than the default one are marked."""
+    return [pytest.param(*c, marks=[] if c[0] == DEFAULT else [pytest.mark.machines]) for c in cases]
+
+
 # qemu before 8.0 aborts (decode_save_opc) on the vector conversions between floats and integers
-CASES = [(name, dtype) for name in FAMILIES for dtype in TYPES if name != "riscv64/rvv" or not dtype.is_float]
+PAIRS = [(name, dtype) for name in FAMILIES for dtype in TYPES if name != "riscv64/rvv" or not dtype.is_float]
+CASES = on_all(PAIRS)
 
 
 @pytest.mark.slow
@@ -37,7 +49,7 @@ def test_casts_on_other_machines(name: str, dtype: DType, tmp_path: Path) -> Non
 
 
 @pytest.mark.slow  # the first build for a machine builds its C library
-@pytest.mark.parametrize("name", FAMILIES)
+@pytest.mark.parametrize("name", on_all((name,) for name in FAMILIES))
 def test_matrix_multiplication_on_other_machines(name: str, tmp_path: Path) -> None:
     target = parse_target(name)
     m, k, n = 8, 24, 32
@@ -58,7 +70,7 @@ def test_dot_products_of_bytes_on_arm(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("count", [5, 70])  # by insertion, by a threshold
-@pytest.mark.parametrize(("name", "dtype"), [c for c in CASES if c[1] in (DType.FLOAT32, DType.INT64)])
+@pytest.mark.parametrize(("name", "dtype"), on_all(c for c in PAIRS if c[1] in (DType.FLOAT32, DType.INT64)))
 def test_the_first_of_rows_on_other_machines(name: str, dtype: DType, count: int, tmp_path: Path) -> None:
     x = np.random.default_rng(count).integers(-50, 50, (3, 301)).astype(dtype.numpy)
     given, out = placeholder("x", x.shape, dtype), placeholder("y", (3, count), DType.INT64)
