@@ -128,8 +128,8 @@ class _GroupMaker:
         inputs: dict[Value, None] = {}
         for node, kind in zip(nodes, kinds, strict=True):
             for value, access in zip(node.inputs, kind.accesses, strict=True):
-                if value is None or value in made:
-                    continue
+                if value is None or value in made or _is_number(inlined.get(value)):
+                    continue  # a number that is inside for one reader is for all
                 if value in self.constants and value not in inputs and self._belongs_inside(node, value, access):
                     inlined[value] = self.constants[value]
                 elif not self._repeat(value, arithmetic, inlined, inputs):
@@ -165,12 +165,19 @@ class _GroupMaker:
         for position, operand in enumerate(node.operands):
             array = self.constants.get(operand)
             is_number = position > 0 and array is not None and (operand.dtype is DType.INT64 or array.size == 1)
+            if _is_number(inlined.get(operand)):
+                continue
             if array is not None and (value in self.shapes or is_number):
+                inputs.pop(operand, None)
                 inlined[operand] = array
             elif not self._repeat(operand, nodes, inlined, inputs):
                 inputs[operand] = None
         nodes.append(node)
         return True
+
+
+def _is_number(array: np.ndarray | None) -> bool:
+    return array is not None and array.size == 1
 
 
 def _is_view(node: Node, inputs: Mapping[Value, None], constants: Mapping[Value, np.ndarray]) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import ClassVar
 
@@ -33,7 +33,8 @@ class WidenFloats(Pass):
     Processors convert halves, few calculate with them, and not with the accuracy of a sum in float32. So results keep their
     excess precision, as XLA's do (``xla_allow_excess_precision``): Casts to halves fall away, and with them all that stands between
     two operators that belong together. A half is left where the model shows one, at its inputs and outputs and where bits are
-    looked at, and in tables and caches, of which memory has half as many bytes to give.
+    looked at, and in tables and caches, of which memory has half as many bytes to give. Numbers that are cast to a half and back,
+    with nothing computed in between, are rounded: the model asks for that alone.
     """
 
     name: ClassVar[str] = "widen-floats"
@@ -54,6 +55,18 @@ def _mentions_narrow(node: Node) -> bool:
     return any(v.dtype in HALVES for v in (*node.operands, *node.results))
 
 
+def _made_to_round(graph: Graph) -> Iterator[Value]:
+    """Halves that float32 is cast to, and that are only cast back."""
+    read_otherwise = set(graph.outputs)
+    cast_back: set[Value] = set()
+    for node in graph.nodes:
+        is_back = node.op == "Cast" and node.results[0].dtype is DType.FLOAT32
+        (cast_back if is_back else read_otherwise).update((*node.operands, *free_values(node)))
+    for node in graph.nodes:
+        if node.op == "Cast" and node.operands[0].dtype is DType.FLOAT32 and node.results[0].dtype in HALVES:
+            yield from (v for v in node.results if v in cast_back and v not in read_otherwise)
+
+
 @dataclass
 class _Scope:
     """One graph while its nodes are gone through.
@@ -62,22 +75,26 @@ class _Scope:
         builder: collects the nodes.
         taken: value of the model -> what takes its place: for a half the float32 of the same number, or that it was rounded from.
         halves: value of the model -> the half that it is: itself where it was not computed, else rounded for this graph.
+        rounded: halves that are made for their rounding alone.
     """
 
     builder: Builder
     taken: dict[Value, Value]
     halves: dict[Value, Value]
+    rounded: frozenset[Value]
 
     @classmethod
     def of_model(cls, graph: Graph) -> _Scope:
         builder = Builder(fresh_names(graph), dict(graph.constants), known=known_values(graph))
-        return cls(builder, {}, {v: v for v in (*graph.inputs, *graph.constants) if v.dtype in HALVES})
+        halves = {v: v for v in (*graph.inputs, *graph.constants) if v.dtype in HALVES}
+        return cls(builder, {}, halves, frozenset(_made_to_round(graph)))
 
     def within(self, body: Graph) -> _Scope:
         """The scope of a body of control flow, which reads what was defined so far."""
         constants = {**self.builder.constants, **body.constants}
         builder = Builder(self.builder.fresh, constants, known=known_values(body, self.builder.known))
-        return _Scope(builder, dict(self.taken), self.halves | {v: v for v in body.constants if v.dtype in HALVES})
+        halves = self.halves | {v: v for v in body.constants if v.dtype in HALVES}
+        return _Scope(builder, dict(self.taken), halves, frozenset(_made_to_round(body)))
 
     def name(self, outputs: tuple[Value, ...]) -> None:
         """Give the outputs of the model their names and types again."""
@@ -128,7 +145,9 @@ class _Scope:
     def _cast(self, node: Node) -> None:
         """Between floats of at most 32 bits nothing is left of a Cast."""
         (x,), (result,) = node.operands, node.results
-        if x.dtype is DType.FLOAT32 or x.dtype in HALVES:
+        if result in self.rounded and x not in self.taken:
+            self._keep(node)
+        elif x.dtype is DType.FLOAT32 or x.dtype in HALVES:
             self.taken[result] = self._float(x)
         else:
             self._emit(replace(node, attributes={"to": DType.FLOAT32}), self._float, (self._result(result),))

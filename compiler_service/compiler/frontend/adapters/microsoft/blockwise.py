@@ -140,7 +140,7 @@ def gather_block_quantized(node: SourceNode, operands: Operands) -> Nodes:
     gathered, blocked = (chain.attribute(f"{kind}_axis") % rank for kind in ("gather", "quantize"))
     is_packed = operands.dtype(data) is DType.UINT8
     _check_table(chain, is_packed, gathered == 0 and blocked == rank - 1 > 0)
-    extent = chain.add("Shape", data, start=gathered, end=gathered + 1)
+    extent = chain.add("Squeeze", chain.add("Shape", data, start=gathered, end=gathered + 1))  # indices may be a scalar
     places = chain.add("Cast", indices, to=DType.INT64)
     within = chain.add(
         "And", chain.add("Less", places, extent), chain.add("GreaterOrEqual", places, chain.add("Neg", extent))

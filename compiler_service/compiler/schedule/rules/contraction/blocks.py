@@ -73,7 +73,7 @@ def block_schedule(kernel: KernelView, target: Target) -> Schedule | None:
 def _match(state: State, kernel: KernelView) -> _Blocks | None:
     part, *rest = reductions(state)
     total = rest[0] if rest else None
-    if not same_axes(state, total or part) or not (total is None or _adds_blocks(total, part)):
+    if not part.compute.axes or not same_axes(state, total or part) or not (total is None or _adds_blocks(total, part)):
         return None
     weights = tuple(
         (state.argument(ld.tensor).name, ld, stage)

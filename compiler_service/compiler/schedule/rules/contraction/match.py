@@ -144,15 +144,20 @@ def local_data(state: State, reduction: KernelStage) -> KernelStage | None:
         source = state.stage_of(load.tensor)
     if source is None or source.reduction is not None or reduction.reduction is None:
         return None
-    return source if all(isinstance(a.extent, int) for a in reduction.reduction.axes) else None
+    return source if _is_of_known_length(reduction) else None
+
+
+def _is_of_known_length(stage: KernelStage) -> bool:
+    return stage.reduction is not None and all(isinstance(a.extent, int) for a in stage.reduction.axes)
 
 
 def transposed_weight(
     state: State, reduction: KernelStage, inlined: KernelStage, constants: frozenset[Tensor]
 ) -> KernelStage | None:
-    """The stage that moves the weight into place, when reading through it (as ``inlined`` does) is not along the columns."""
+    """The stage that moves the weight into place, when reading through it (as ``inlined`` does) is not along the columns; of a sum of
+    unknown length none is kept."""
     before, after = match_contraction(reduction), match_contraction(inlined, constants)
-    if before is None or after is None:
+    if before is None or after is None or not _is_of_known_length(reduction):
         return None
     source = state.stage_of(before.weight.tensor)
     if source is None or not is_free(source) or depends(after.weight.indices[-1], after.columns):
