@@ -30,8 +30,16 @@ def matmul(b: Builder, op: str) -> None:
     dtype = drawn_type(b, op, among=("float32", "float64", "float16", "int32", "int64"))
     left, right = _matrices(b)
     x, y = b.either(left, dtype, "tame", low=-2, high=2), b.either(right, dtype, "tame", low=-2, high=2)
+    x, y = (_turned(b, s, dtype) if len(s) > 1 and b.draw.rarely(4) else n for s, n in ((left, x), (right, y)))
     product = b.node(op, x, y)
     b.out(b.node("Add", product, product) if b.draw.rarely() else product)
+
+
+def _turned(b: Builder, shape: Shape, dtype: Any) -> str:
+    """An operand that lies in memory in another order."""
+    order = b.draw.order(len(shape))
+    x = b.input(tuple(shape[axis] for axis in order), dtype, "tame", low=-2, high=2)
+    return b.node("Transpose", x, perm=[order.index(axis) for axis in range(len(shape))])
 
 
 @family("Gemm")
@@ -50,7 +58,7 @@ def gemm(b: Builder, op: str) -> None:
 
 _EQUATIONS = (
     "ij,jk->ik", "ij,kj->ik", "bij,bjk->bik", "i,j->ij", "ij->ji", "ij->", "ii->i", "ij,ij->i", "bhid,bhjd->bhij", "ij,jk",
-    "abc,cd->abd", "ij,jk,kl->il", "...ij,...jk->...ik", "b...->...", "bn,anm,bm->ba", "ii", "ij,i->j",
+    "ab,ca->", "ab,cda->", "abc,cd->abd", "ij,jk,kl->il", "...ij,...jk->...ik", "b...->...", "bn,anm,bm->ba", "ii", "ij,i->j",
 )  # fmt: skip
 
 
@@ -93,12 +101,19 @@ def _zero(b: Builder, kind: Any) -> str:
     return b.constant(np.array(b.draw.integer(0, 9), kind))
 
 
+def _dequantized(b: Builder, y: str, scale: str, zero: str) -> str:
+    """What follows a quantized operator in most models."""
+    return b.node("DequantizeLinear", y, scale, zero) if b.draw.flag() else y
+
+
 @family("QLinearMatMul")
 def quantized_matmul(b: Builder, op: str) -> None:
     kind = b.draw.choose((np.uint8, np.int8))
     left, right = _matrices(b)
     x, y = (b.either(s, kind, "tame", low=-8, high=8) for s in (left, right))
-    b.out(b.node(op, x, _scale(b), _zero(b, kind), y, _scale(b), _zero(b, kind), _scale(b), _zero(b, kind)))
+    out = [_scale(b), _zero(b, kind)]
+    product = b.node(op, x, _scale(b), _zero(b, kind), y, _scale(b), _zero(b, kind), *out)
+    b.out(_dequantized(b, product, *out))
 
 
 @family("QLinearConv")
@@ -109,7 +124,8 @@ def quantized_conv(b: Builder, op: str) -> None:
     names = [x, _scale(b), _zero(b, np.uint8), weight, _scale(b), _zero(b, np.uint8), _scale(b), _zero(b, np.uint8)]
     if b.draw.flag():
         names.append(b.constant(b.draw.numbers().integers(-99, 99, filters).astype(np.int32)))
-    b.out(b.node(op, *names, pads=b.draw.choose((None, [1] * 4)), strides=b.draw.choose((None, [2, 2]))))
+    y = b.node(op, *names, pads=b.draw.choose((None, [1] * 4)), strides=b.draw.choose((None, [2, 2])))
+    b.out(_dequantized(b, y, *names[6:8]))
 
 
 @family("QuantizeLinear", "DequantizeLinear")
