@@ -13,6 +13,7 @@ from ingot.cli.arguments import add_common, add_service, make_endpoint
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.tensors import HELP, describe, read_inputs, save_outputs
 from ingot.endpoint import Array
+from ingot.home import home_directory
 from ingot.model import load
 from ingot.records import TensorInfo
 from shared_ir.expr.dim import dim_text
@@ -94,19 +95,31 @@ def _output_row(own: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def run_profile(arguments: argparse.Namespace, output: Output) -> int:
+    rules = _rules(arguments)
     with _load(arguments, "graph") as model:
         feeds = read_inputs(arguments.input, _inputs(model))
         # those of ways that this run does not take have no time
         launches = tuple(launch for launch in model.profile(feeds, arguments.repeat) if launch.seconds)
     rows = [_measured((launch,)) for launch in launches] if arguments.launches else _by_kernel(launches)
+    rows = [{**row, "rule": rules.get(row["kernel"], "")} for row in rows]
     total = sum(row["seconds"] for row in rows) or 1.0
     output.document({"seconds": total, "launches" if arguments.launches else "kernels": rows})
-    columns = ("kernel", "computes", ">calls", ">ms", ">%", ">GFLOP/s", ">GB/s")
+    columns = ("kernel", "computes", "rule", ">calls", ">ms", ">%", ">GFLOP/s", ">GB/s")
     output.table(columns, [_profile_row(row, total) for row in rows])
     flops, moved = sum(row["flops"] for row in rows), sum(row["bytes"] for row in rows)
     speed = f"{flops / total / 1e9:.1f} GFLOP/s, {moved / total / 1e9:.1f} GB/s"
     output.say(f"{len(launches)} launches, {total * 1e3:.3f} ms (median of {arguments.repeat} runs), {speed}")
     return SUCCESS
+
+
+def _rules(arguments: argparse.Namespace) -> Mapping[str, str]:
+    """For each kernel the rule that its schedule comes from; artifacts of older releases do not say."""
+    from shared_ir.artifact.layout import open_version
+    from shared_ir.artifact.signature import TrustStore
+
+    trust = TrustStore.load(home_directory(arguments.home) / "trust")
+    found: Mapping[str, str] = open_version(arguments.directory, arguments.tag, trust).report.get("rules", {})
+    return found
 
 
 def _by_kernel(launches: tuple[LaunchProfile, ...]) -> list[dict[str, Any]]:
@@ -134,6 +147,7 @@ def _profile_row(row: Mapping[str, Any], total: float) -> tuple[Any, ...]:
     return (
         row["kernel"],
         row["label"],
+        row["rule"],
         row["calls"],
         f"{seconds * 1e3:.3f}",
         f"{100 * seconds / total:.1f}",

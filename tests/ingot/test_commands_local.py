@@ -46,6 +46,7 @@ def test_compile_run_profile_inspect(path: Path, tmp_path: Path, capsys: pytest.
     kernels = ask(capsys, "profile", *run, "--repeat", "2")["kernels"]
     assert all(row["seconds"] > 0 and row["bytes"] > 0 for row in kernels)
     assert any(row["flops"] > 0 for row in kernels)
+    assert {row["rule"] for row in kernels} & {"contraction", "few columns", "window"}
     launches = ask(capsys, "profile", *run, "--launches", "--repeat", "2")["launches"]
     assert sum(row["calls"] for row in kernels) == len(launches)
     (facts,) = ask(capsys, "inspect", "net.ingot")
