@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
 from compiler_service.compiler.codegen.entry.steps import EXECUTE_TYPES, emit_execute
@@ -34,6 +35,9 @@ _TYPES = """\
 %default = type { i64, ptr }
 %module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
 
+MOST_TOGETHER = 256
+"""Symbols, checks or outputs of one function: LLVM takes longer for a function of as many of them as there are, twice over."""
+
 
 def emit_entry(
     plan: Plan, target: Target, kernel_symbols: Sequence[str], compiler_version: str, *, denormals: bool = False
@@ -49,9 +53,9 @@ def emit_entry(
     in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
     execute = emit_execute(plan, len(checks))
     functions = [
-        _resolve(plan, checks),
+        *_resolve(plan, checks),
         _arena_size(plan),
-        _output_shapes(plan),
+        *_output_shapes(plan),
         *(_function(f"i32 @{name}(ptr %frame)", body) for name, body in execute.items()),
     ]
     texts = [*(check.message for check in checks), *(_message(c) for c in in_run)]
@@ -208,23 +212,65 @@ def _symbol_loader(body: Body, plan: Plan, table: str) -> Callable[[str], str]:
     return lambda name: body.element(table, positions[name])
 
 
-def _resolve(plan: Plan, checks: Sequence[_Check]) -> str:
-    body = Body()
-    extents: dict[tuple[int, int], str] = {}
+def _resolve(plan: Plan, checks: Sequence[_Check]) -> list[str]:
+    """Functions, the last of which reads the symbols off the inputs and checks what is required of them."""
+    numbers = range(len(plan.symbols))
+    if len(numbers) + len(checks) <= MOST_TOGETHER:
+        body = Body()
+        _check_all(body, plan, checks, 0, _store_symbols(body, plan, numbers))
+        return [_resolving("resolve", body)]
+    parts: dict[str, Body] = {}
+    for first in numbers[::MOST_TOGETHER]:
+        body = parts[f"resolve_{len(parts)}"] = Body()
+        _store_symbols(body, plan, numbers[first : first + MOST_TOGETHER])
+        body.add("ret i32 -1")
+    for first in range(0, len(checks), MOST_TOGETHER):
+        body = parts[f"resolve_{len(parts)}"] = Body()
+        _check_all(body, plan, checks[first : first + MOST_TOGETHER], first, {})
+    whole = Body()
+    for name in parts:
+        found = whole.value(f"call i32 @{name}(ptr %input_shapes, ptr %symbols, ptr %expected, ptr %received)")
+        done, ended = whole.fresh_label("done"), whole.fresh_label("ended")
+        whole.add(f"br i1 {whole.value(f'icmp eq i32 {found}, -1')}, label %{done}, label %{ended}")
+        whole.label(ended)
+        whole.add(f"ret i32 {found}")
+        whole.label(done)
+    whole.add("ret i32 -1")
+    return [*(_resolving(name, body) for name, body in parts.items()), _resolving("resolve", whole)]
 
-    def extent(input_index: int, axis: int) -> str:
-        key = (input_index, axis)
-        if key not in extents:
-            extents[key] = body.element(body.element("%input_shapes", input_index, "ptr"), axis)
-        return extents[key]
 
-    for i, source in enumerate(plan.symbols):
-        value = extent(source.input, source.axis)
+def _resolving(name: str, body: Body) -> str:
+    return _function(f"i32 @{name}(ptr %input_shapes, ptr %symbols, ptr %expected, ptr %received)", body)
+
+
+Extents: TypeAlias = dict[tuple[int, int], str]
+"""Register of an extent by input and axis."""
+
+
+def _extent(body: Body, known: Extents, place: tuple[int, int]) -> str:
+    if place not in known:
+        known[place] = body.element(body.element("%input_shapes", place[0], "ptr"), place[1])
+    return known[place]
+
+
+def _store_symbols(body: Body, plan: Plan, numbers: Iterable[int]) -> Extents:
+    """The extents that were read."""
+    known: Extents = {}
+    for i in numbers:
+        value = _extent(body, known, (plan.symbols[i].input, plan.symbols[i].axis))
         body.add(f"store i64 {value}, ptr {body.address('%symbols', i)}")
-    by_name = {source.name: extents[source.input, source.axis] for source in plan.symbols}
-    code = DimCode(body, by_name.__getitem__)
-    for index, check in enumerate(checks):
-        received = extent(*check.received) if isinstance(check.received, tuple) else code.operand(check.received)
+    return known
+
+
+def _check_all(body: Body, plan: Plan, checks: Sequence[_Check], first: int, known: Extents) -> None:
+    """Ends with -1, or with the number of the first of ``checks`` that does not hold; they count from ``first``."""
+    load = _symbol_loader(body, plan, "%symbols")
+    places = {source.name: (source.input, source.axis) for source in plan.symbols}
+    code = DimCode(body, lambda name: known[places[name]] if places[name] in known else load(name))
+    for index, check in enumerate(checks, start=first):
+        received = (
+            _extent(body, known, check.received) if isinstance(check.received, tuple) else code.operand(check.received)
+        )
         expected = code.operand(check.expected)
         holds = body.value(f"icmp {'sge' if check.lower else 'eq'} i64 {received}, {expected}")
         body.add(f"br i1 {holds}, label %holds{index}, label %broken{index}")
@@ -234,7 +280,6 @@ def _resolve(plan: Plan, checks: Sequence[_Check]) -> str:
         body.add(f"ret i32 {index}")
         body.label(f"holds{index}")
     body.add("ret i32 -1")
-    return _function("i32 @resolve(ptr %input_shapes, ptr %symbols, ptr %expected, ptr %received)", body)
 
 
 def _arena_size(plan: Plan) -> str:
@@ -247,11 +292,26 @@ def _arena_size(plan: Plan) -> str:
     return _function("i64 @arena_size(ptr %symbols)", body)
 
 
-def _output_shapes(plan: Plan) -> str:
+def _output_shapes(plan: Plan) -> list[str]:
+    """Functions, the last of which writes the shapes of the outputs."""
+    numbers = range(len(plan.outputs))
+    if len(numbers) <= MOST_TOGETHER:
+        return [_shapes_of(plan, "output_shapes", numbers)]
+    chunks = {f"output_shapes_{i}": numbers[i : i + MOST_TOGETHER] for i in numbers[::MOST_TOGETHER]}
+    whole = Body()
+    for name in chunks:
+        whole.add(f"call void @{name}(ptr %symbols, ptr %shapes, i32 %after)")
+    whole.add("ret void")
+    parts = [_shapes_of(plan, name, chunk) for name, chunk in chunks.items()]
+    return [*parts, _function("void @output_shapes(ptr %symbols, ptr %shapes, i32 %after)", whole)]
+
+
+def _shapes_of(plan: Plan, name: str, numbers: Iterable[int]) -> str:
     body = Body()
-    positions = [*(s.name for s in plan.symbols), *plan.run_symbols]
-    code = DimCode(body, lambda name: body.element("%symbols", positions.index(name)))
-    for i, tensor in enumerate(plan.outputs):
+    positions = {symbol: i for i, symbol in enumerate([*(s.name for s in plan.symbols), *plan.run_symbols])}
+    code = DimCode(body, lambda symbol: body.element("%symbols", positions[symbol]))
+    for i in numbers:
+        tensor = plan.outputs[i]
         if not tensor.shape:
             continue
         shape = body.element("%shapes", i, "ptr")
@@ -262,7 +322,7 @@ def _output_shapes(plan: Plan) -> str:
                 extent = body.value(f"select i1 {known}, i64 {extent}, i64 -1")
             body.add(f"store i64 {extent}, ptr {body.address(shape, axis)}")
     body.add("ret void")
-    return _function("void @output_shapes(ptr %symbols, ptr %shapes, i32 %after)", body)
+    return _function(f"void @{name}(ptr %symbols, ptr %shapes, i32 %after)", body)
 
 
 def _function(signature: str, body: Body) -> str:

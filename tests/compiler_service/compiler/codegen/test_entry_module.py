@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
-from compiler_service.compiler.codegen.entry.module import ONNX_DTYPES, emit_entry
+from compiler_service.compiler.codegen.entry.module import MOST_TOGETHER, ONNX_DTYPES, emit_entry
 from runtime_service.loading.loader import load_model
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -181,6 +181,41 @@ def test_empty_and_odd_plans_run() -> None:
         for shape, message in refusals:
             with pytest.raises(IngotError, match=message):
                 loaded.run({name: np.asarray(scalar), "v": np.zeros(shape, np.uint8)})
+
+
+@pytest.mark.parametrize("count", [MOST_TOGETHER // 2, 2 * MOST_TOGETHER + 1])
+def test_many_symbols_checks_and_outputs(count: int) -> None:
+    """As many as one function holds, and so many that they are divided among several."""
+    inputs = tuple(TensorSpec(f"x{i}", DType.UINT8, (symbol(f"n{i}"), symbol(f"n{i - 1}"))) for i in range(1, count))
+    plan = Plan(
+        name="many",
+        inputs=(TensorSpec("x0", DType.UINT8, (symbol("n0"), 0)), *inputs),
+        outputs=tuple(TensorSpec(f"y{i}", DType.UINT8, (0, symbol(f"n{i}") + i)) for i in range(count)),
+        symbols=tuple(SymbolSource(f"n{i}", i, 0) for i in range(count)),
+        constraints=(Constraint(symbol(f"n{count - 1}") % 2, 0, "the last must be even."),),
+        buffers=(),
+        kernels=(),
+        steps=(),
+    )
+    model = build_model(plan=plan, symbols=())
+    artifact = type(model)(plan, model.target, {"entry": model.objects["entry"]}, b"").artifact()
+    sizes = [1 + i % 3 for i in range(count)]
+    sizes[-1] = 4
+
+    def feeds(changed: dict[tuple[int, int], int]) -> dict[str, np.ndarray[Any, Any]]:
+        shapes = [[size, sizes[i - 1] if i else 0] for i, size in enumerate(sizes)]
+        for (number, axis), extent in changed.items():
+            shapes[number][axis] = extent
+        return {f"x{i}": np.zeros(shape, np.uint8) for i, shape in enumerate(shapes)}
+
+    with load_model(artifact, threads=1) as loaded:
+        results = loaded.run(feeds({}))
+        assert [results[f"y{i}"].shape for i in range(count)] == [(0, size + i) for i, size in enumerate(sizes)]
+        for number in (1, count // 2, count - 1):
+            with pytest.raises(IngotError, match=rf"input 'x{number}' axis 1 \(n{number - 1}\); .* received 9"):
+                loaded.run(feeds({(number, 1): 9}))
+        with pytest.raises(IngotError, match="the last must be even; expected 0, received 1"):
+            loaded.run(feeds({(count - 1, 0): 3}))
 
 
 def test_arena_overflow_is_an_error_not_a_crash() -> None:
