@@ -7,11 +7,10 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
-from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir
 from compiler_service.compiler.loop_ir.ir import Function
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import Target, parse_target
+from shared_ir.machine.target import Target
 
 
 @dataclass(frozen=True)
@@ -56,13 +55,3 @@ def backend_of(target: Target) -> Backend:
             received=target.kind,
         )
     return found
-
-
-def resolve_target(text: str) -> Target:
-    """The target that ``text`` names; ``host`` (with options after it, if any) is this machine.
-
-    Raises:
-        IngotError: INVALID_TARGET, naming the word at fault and near matches.
-    """
-    first, _, options = text.strip().partition(" ")
-    return parse_target(f"{host_target()} {options}" if first == "host" else text)

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel
-from compiler_service.compiler.codegen.registry import BACKENDS, backend_of, resolve_target
+from compiler_service.compiler.codegen.registry import BACKENDS, backend_of
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir
 from compiler_service.compiler.loop_ir.ir import Function
@@ -68,12 +68,9 @@ def test_no_loop_becomes_memset_or_memcpy() -> None:
     assert "memset" not in text
 
 
-def test_host_is_resolved_with_options() -> None:
+def test_the_host_is_a_target() -> None:
     host = host_target()
-    assert resolve_target("host") == host
-    assert resolve_target("host -cores=3").cores == 3
-    assert resolve_target("x86-64-v3") == PRESETS["x86-64-v3"][0]
-    assert resolve_target(str(host)) == host
+    assert parse_target(str(host)) == host
     assert host.cores >= 1
     assert host.l1 >= 1024
 
