@@ -42,7 +42,7 @@ class Target:
     """One machine to compile for.
 
     Attributes:
-        kind: the backend, ``llvm``.
+        kind: the code generator, ``llvm``.
         triple: LLVM target triple, ``aarch64-linux-gnu``.
         cpu: LLVM cpu name, ``cortex-a72``.
         features: LLVM feature flags, each with its sign: ``+avx512f``.
