@@ -17,7 +17,7 @@ from compiler_service.jobs.service import Compiler
 from shared_ir.artifact.value import artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import PRESETS, Target, parse_target
+from shared_ir.machine.target import PRESETS, Target, resolve_target
 
 
 @dataclass(frozen=True)
@@ -69,7 +69,7 @@ class PipelineCompiler:
         return compiler_version()
 
     def resolve_target(self, text: str) -> Target:
-        return host_target() if text.strip() == "host" else parse_target(text)
+        return resolve_target(text, host_target)
 
     def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         try:

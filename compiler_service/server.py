@@ -18,7 +18,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import start_http_server
 
-from compiler_service.api.interceptors import CountingInterceptor, TokenInterceptor
+from compiler_service.api.interceptors import CountingInterceptor
 from compiler_service.api.servicer import CompilerServicer
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
@@ -29,6 +29,8 @@ from compiler_service.worker.app import CeleryQueue, make_app
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
+from shared_ir.service_kit.bearer import TokenInterceptor
+from shared_ir.service_kit.tls import TlsFiles
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
@@ -100,7 +102,7 @@ def _bind(server: grpc.Server, settings: Settings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
     try:
         if settings.tls_certificate:
-            return server.add_secure_port(address, _credentials(settings))
+            return server.add_secure_port(address, _tls(settings).grpc_credentials())
         return server.add_insecure_port(address)
     except RuntimeError as error:
         message = f"cannot listen on {address}"
@@ -108,14 +110,9 @@ def _bind(server: grpc.Server, settings: Settings) -> int:
         raise IngotError(ErrorCode.UNAVAILABLE, message, remedy=remedy) from error
 
 
-def _credentials(settings: Settings) -> grpc.ServerCredentials:
-    try:
-        pair = (Path(settings.tls_key).read_bytes(), Path(settings.tls_certificate).read_bytes())
-        client = Path(settings.tls_client_ca).read_bytes() if settings.tls_client_ca else None
-    except OSError as error:
-        message = f"cannot read a TLS file: {error.strerror}"
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=str(error.filename)) from error
-    return grpc.ssl_server_credentials([pair], client, require_client_auth=client is not None)
+def _tls(settings: Settings) -> TlsFiles:
+    authority = Path(settings.tls_client_ca) if settings.tls_client_ca else None
+    return TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), authority)
 
 
 def serve(

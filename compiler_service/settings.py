@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
+from shared_ir.service_kit.settings import read_fields, require_at_least, require_pair
 
 PREFIX = "INGOT_"
 
@@ -69,13 +69,16 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Raises IngotError INVALID_ARGUMENT naming the variable that is malformed."""
-        given: dict[str, Any] = {}
-        for own in fields(cls):
-            name = PREFIX + own.name.upper()
-            if name in environment:
-                given[own.name] = _parse(name, environment[name], type(own.default))
-        return cls(**given)
+        """Raises IngotError INVALID_ARGUMENT naming the variable that is malformed or out of range."""
+        settings = cls(**read_fields(cls, environment, variable))
+        settings._check()
+        return settings
+
+    def _check(self) -> None:
+        require_pair(self, "tls_certificate", "tls_key", variable)
+        require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
+        require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
+        require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)
 
     @property
     def store(self) -> str:
@@ -110,15 +113,6 @@ class Settings:
         return self.job_threads or max(1, usable_cores() // self.workers)
 
 
-def _parse(name: str, text: str, kind: type) -> Any:
-    parse: Callable[[str], Any] = Path if issubclass(kind, Path) else kind
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "a setting is malformed",
-            field=name,
-            expected=kind.__name__,
-            received=text[:100],
-        ) from error
+def variable(field_name: str) -> str:
+    """The environment variable of a field of :class:`Settings`."""
+    return PREFIX + field_name.upper()

@@ -12,7 +12,7 @@ from ingot.home import home_directory
 from shared_ir.artifact.value import Artifact as CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
-from shared_ir.machine.target import Target
+from shared_ir.machine.target import Target, resolve_target
 
 Model = str | Path | bytes
 """A path, or the bytes of an ONNX model."""
@@ -86,7 +86,7 @@ def compile(
         from compiler_service.compiler.progress import silent
 
     given = {"opt_level": opt_level, "shapes": {k: tuple(v) for k, v in (shapes or {}).items()}, **options}
-    chosen, compile_options = resolve_target(target), CompileOptions.from_dict(given)
+    chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)
     measured = pipeline.tune_model(source, chosen, compile_options, report, known)
@@ -97,16 +97,16 @@ def compile(
     return Artifact.of(pipeline.compile_model(source, chosen, compile_options, report, measured, workers))
 
 
-def resolve_target(text: str) -> Target:
+def chosen_target(text: str) -> Target:
     """The target that ``text`` names, as :func:`compile` takes it.
 
     Raises:
         IngotError: INVALID_TARGET; UNAVAILABLE when the compiler is not installed.
     """
     with compiler():
-        from compiler_service.compiler.codegen.registry import resolve_target as resolve
+        from compiler_service.compiler.codegen.toolchain.host import host_target
 
-    return resolve(text)
+    return resolve_target(text, host_target)
 
 
 def model_source(model: Any, external_data: Mapping[str, bytes | Path] | None = None) -> Any:

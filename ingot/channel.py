@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 
-from ingot.messages import error_from_pb
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import attached_error
 
-ERROR_METADATA = "ingot-error-bin"
 MAX_MESSAGE = 256 * 1024 * 1024
 """Largest gRPC message in bytes, as the runtime service sends them by default."""
 
@@ -74,12 +71,9 @@ def stream(address: str, responses: Iterator[_T]) -> Iterator[_T]:
 
 def decode_error(address: str, error: Any) -> IngotError:
     """The error that the service attached, or the nearest one for the status."""
-    for name, value in error.trailing_metadata() or ():
-        if name == ERROR_METADATA:
-            is_json = value.startswith(b"{")  # the runtime service's form; no ErrorDetail starts with this byte
-            return (
-                IngotError.from_dict(json.loads(value)) if is_json else error_from_pb(pb.ErrorDetail.FromString(value))
-            )
+    attached = attached_error(error.trailing_metadata())
+    if attached is not None:
+        return attached
     status, details = error.code(), str(error.details() or "")
     if status is grpc.StatusCode.UNAVAILABLE:
         return IngotError(

@@ -23,22 +23,7 @@ from ingot.records import (
 )
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-
-
-def error_from_pb(detail: pb.ErrorDetail) -> IngotError:
-    """A code that this release does not know becomes INTERNAL or INVALID_ARGUMENT, by who is to blame."""
-    known = {code.value for code in ErrorCode}
-    unknown = ErrorCode.INVALID_ARGUMENT if detail.blame == pb.BLAME_USER else ErrorCode.INTERNAL
-    return IngotError(
-        ErrorCode(detail.code) if detail.code in known else unknown,
-        detail.message,
-        node=detail.node,
-        tensor=detail.tensor,
-        field=detail.field,
-        expected=detail.expected,
-        received=detail.received,
-        remedy=detail.remedy,
-    )
+from shared_ir.service_kit.status import error_from_pb
 
 
 def job_from_pb(job: pb.Job) -> Job:

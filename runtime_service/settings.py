@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -11,6 +10,7 @@ from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.settings import out_of_range, read_fields, require_at_least, require_pair
 
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
@@ -90,26 +90,17 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Raises IngotError INVALID_ARGUMENT naming the variable: its value is not of the right kind."""
-        values = {}
-        for spec in dataclasses.fields(cls):
-            name = variable(spec.name)
-            if name in environment:
-                values[spec.name] = _parse(name, environment[name], spec.default)
-        settings = cls(**values)
+        settings = cls(**read_fields(cls, environment, variable))
         settings._check()
         return settings
 
     def _check(self) -> None:
         if self.model_control not in ("configured", "explicit"):
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
-        if bool(self.tls_certificate) != bool(self.tls_key):
-            raise _invalid("tls_key", "tls_certificate and tls_key together", "one of them")
-        for name in ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"):
-            if getattr(self, name) < 1:
-                raise _invalid(name, "a number >= 1", str(getattr(self, name)))
-        for name in ("max_batch_size", "max_queue_delay_microseconds", "cores", "drain_delay", "drain_timeout"):
-            if getattr(self, name) < 0:
-                raise _invalid(name, "a number >= 0", str(getattr(self, name)))
+        require_pair(self, "tls_certificate", "tls_key", variable)
+        require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
+        counts = ("max_batch_size", "max_queue_delay_microseconds", "cores", "drain_delay", "drain_timeout")
+        require_at_least(self, 0, counts, variable)
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
 
@@ -137,20 +128,6 @@ def variable(field_name: str) -> str:
     return ("INGOT_" if field_name in SHARED else PREFIX) + field_name.upper()
 
 
-def _parse(name: str, text: str, default: Any) -> Any:
-    try:
-        return type(default)(text)
-    except ValueError as error:
-        kind = {int: "an integer", float: "a number"}.get(type(default), "a path")
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "a setting has the wrong kind of value",
-            field=name,
-            expected=kind,
-            received=text,
-        ) from error
-
-
 def _models_file(path: Path) -> dict[str, ModelSettings]:
     try:
         data = json.loads(path.read_text())
@@ -171,10 +148,4 @@ def _model(name: str, fields: dict[str, Any]) -> ModelSettings:
 
 
 def _invalid(field_name: str, expected: str, received: str) -> IngotError:
-    return IngotError(
-        ErrorCode.INVALID_ARGUMENT,
-        "a setting is out of range",
-        field=variable(field_name),
-        expected=expected,
-        received=received,
-    )
+    return out_of_range(variable(field_name), expected, received)

@@ -57,6 +57,11 @@ class DType(enum.StrEnum):
         return _BITS[self]
 
     @property
+    def arithmetic(self) -> DType:
+        """The type that values of this one are computed in, and rounded from: float32 for narrower floats, else the type itself."""
+        return DType.FLOAT32 if self.is_float and self.bits < 32 else self
+
+    @property
     def limits(self) -> tuple[int, int]:
         """The least and the largest of an integer type."""
         return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.is_signed else (0, (1 << self.bits) - 1)

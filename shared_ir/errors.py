@@ -1,7 +1,7 @@
 """Typed errors: what was wrong, where, and what to do about it.
 
 Blame is decidable from the code alone: a *user* error is mended by changing the request or the model,
-a *service* error by the operator of the platform. Protocol status codes live at the rim (``api/status.py``).
+a *service* error by the operator of the platform. Protocol status codes live at the rim (``service_kit/status.py``).
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from compiler_service.api.status import error_to_pb
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.service import Submission
@@ -15,6 +14,7 @@ from shared_ir.artifact.repository import Version
 from shared_ir.artifact.value import ABI_VERSION, Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import error_to_pb
 
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 

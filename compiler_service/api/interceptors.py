@@ -1,8 +1,7 @@
-"""Around every call: who may call, and how calls are counted."""
+"""Around every call: how calls are counted."""
 
 from __future__ import annotations
 
-import hmac
 import time
 from collections.abc import Callable
 from typing import Any
@@ -10,31 +9,7 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-_OPEN_SERVICES = ("/grpc.health.v1.Health/",)
-
-
-class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Refuses calls without the bearer token; health checks need none."""
-
-    def __init__(self, token: str) -> None:
-        self._expected = f"Bearer {token}".encode()
-
-    def intercept_service(
-        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
-    ) -> Any:
-        handler = continuation(handler_call_details)
-        if handler is None or handler_call_details.method.startswith(_OPEN_SERVICES):
-            return handler
-        given = dict(handler_call_details.invocation_metadata or ()).get("authorization", "")
-        if hmac.compare_digest(str(given).encode(), self._expected):
-            return handler
-        return _with_behaviour(handler, _refuse)
-
-
-def _refuse(request: Any, context: grpc.ServicerContext) -> None:
-    context.abort(
-        grpc.StatusCode.UNAUTHENTICATED, "Send the service's token: metadata `authorization: Bearer <token>`."
-    )
+from shared_ir.service_kit.handler import with_behaviour
 
 
 class CountingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
@@ -70,20 +45,9 @@ class CountingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
             finally:
                 self._record(method, context, started)
 
-        return _with_behaviour(handler, stream if handler.response_streaming else unary)
+        return with_behaviour(handler, stream if handler.response_streaming else unary)
 
     def _record(self, method: str, context: Any, started: float) -> None:
         code = context.code() or grpc.StatusCode.OK
         self._calls.labels(method, code.name).inc()
         self._seconds.labels(method).observe(time.monotonic() - started)
-
-
-def _with_behaviour(handler: Any, behaviour: Callable[..., Any]) -> Any:
-    """``handler`` with another function in it, its serialisers kept."""
-    kind = {
-        (False, False): grpc.unary_unary_rpc_method_handler,
-        (False, True): grpc.unary_stream_rpc_method_handler,
-        (True, False): grpc.stream_unary_rpc_method_handler,
-        (True, True): grpc.stream_stream_rpc_method_handler,
-    }[handler.request_streaming, handler.response_streaming]
-    return kind(behaviour, handler.request_deserializer, handler.response_serializer)

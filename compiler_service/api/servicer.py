@@ -14,7 +14,6 @@ import grpc
 from redis.exceptions import RedisError
 
 from compiler_service.api import converters
-from compiler_service.api.status import abort
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event
 from compiler_service.settings import Settings
@@ -25,6 +24,7 @@ from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from shared_ir.service_kit.status import abort, internal
 
 CHUNK = 1024 * 1024
 """Bytes of one chunk of a download."""
@@ -70,10 +70,7 @@ def _abort(context: grpc.ServicerContext, error: Exception) -> None:
         remedy = "Try again in a moment; published models are not affected."
         abort(context, IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy))
     logger.exception("a call failed", exc_info=error)
-    message = f"the service failed: {type(error).__name__}"
-    abort(
-        context, IngotError(ErrorCode.INTERNAL, message, remedy="Tell the operator; the log of the service says more.")
-    )
+    abort(context, internal(error))
 
 
 class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]

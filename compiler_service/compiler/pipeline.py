@@ -8,11 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from compiler_service.compiler.codegen.emit.kernel import emit_kernel, scratch_size
 from compiler_service.compiler.codegen.entry.module import emit_entry
-from compiler_service.compiler.codegen.registry import backend_of
 from compiler_service.compiler.codegen.toolchain.bundle import link_bundle
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
+from compiler_service.compiler.codegen.toolchain.machine import assembly, require_llvm
 from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.compiler.frontend.importing.inference import Inference
@@ -115,7 +116,8 @@ def compile_as_asked(
 ) -> Artifact:
     """The whole compiler at the level of ``options``; see :func:`compile_model`."""
     workers = usable_cores() if workers is None else workers
-    log, backend = Log.from_environment(progress), backend_of(target)
+    log = Log.from_environment(progress)
+    require_llvm(target)
 
     with log.stage("import"):
         variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
@@ -135,12 +137,12 @@ def compile_as_asked(
         for kernel in kernels:
             item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, options.methods), log)
             with log.part("emit"):
-                text = backend.emit(item.function, target, kernel.name)
+                text = emit_kernel(item.function, target, kernel.name)
             show_kernel(log, item, text, target)
             pending[kernel.name] = compiler.submit(kernel.name, text)
             built.append(item)
             report(len(built), kernel.definition.label)
-        scratch = [backend.scratch_size(b.function) for b in built]
+        scratch = [scratch_size(b.function) for b in built]
         program = build_program(variants, numbers, built, scratch, name, proves=log.verifies)
         symbols = [k.name for k in kernels]
         entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=options.denormals)
@@ -366,7 +368,7 @@ def show_kernel(log: Log, item: BuiltKernel, text: str, target: Target) -> None:
     if log.wants(5):
         log.show(5, f"{name}.llvm", text)
     if log.wants(6):
-        log.show(6, f"{name}.assembly", backend_of(target).assembly(text, target))
+        log.show(6, f"{name}.assembly", assembly(text, target))
 
 
 __all__ = ["CompileOptions", "ModelSource", "check_model", "compile_model", "tune_model", "verify_artifact"]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import Artifact, model_source, resolve_target, save_artifacts
+from ingot.artifact import Artifact, chosen_target, model_source, save_artifacts
 from ingot.artifact import compile as compile_here
 from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options
 from ingot.cli.output import SUCCESS, Output, size_text
@@ -188,7 +188,7 @@ def _write_program(directory: Path, name: str, triple: str, cpu: str, data: byte
 
 
 def _refuse_equal(targets: Sequence[str]) -> None:
-    if len({resolve_target(target) for target in targets}) < len(targets):
+    if len({chosen_target(target) for target in targets}) < len(targets):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "two of the targets are the same",

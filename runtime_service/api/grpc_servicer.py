@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
-from typing import Any, NoReturn, TypeVar
+from typing import Any, TypeVar
 
 import grpc
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
 from runtime_service.api.grpc_codec import decode, encode
-from runtime_service.api.status import grpc_metadata, grpc_status, internal
 from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
+from shared_ir.service_kit.status import abort, internal
 
 _LOG = logging.getLogger(__name__)
 Context = grpc.ServicerContext
@@ -106,16 +106,10 @@ def _answer(context: Context, call: Callable[[], T]) -> T:
     try:
         return call()
     except IngotError as error:
-        _abort(context, error)
+        abort(context, error)
     except Exception as error:
         _LOG.exception("a call failed")
-        _abort(context, internal(error))
-
-
-def _abort(context: Context, error: IngotError) -> NoReturn:
-    context.set_trailing_metadata(grpc_metadata(error))
-    context.abort(grpc_status(error), str(error))
-    raise AssertionError("abort returned")
+        abort(context, internal(error))
 
 
 def _load_policy(parameters: dict[str, Any]) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hmac
 import logging
 import re
 from collections.abc import Callable, Mapping
@@ -14,9 +13,10 @@ from prometheus_client.exposition import choose_encoder
 
 from runtime_service.api import documents, rest_codec
 from runtime_service.api.http_message import HttpRequest, HttpResponse, parse_json
-from runtime_service.api.status import RETRY_SECONDS, http_headers, http_status, internal
 from runtime_service.dataplane import DataPlane
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.bearer import HEADER, Bearer, refused
+from shared_ir.service_kit.status import RETRY_SECONDS, http_headers, http_status, internal
 
 _LOG = logging.getLogger(__name__)
 Handler = Callable[[HttpRequest, str, str], HttpResponse]
@@ -32,7 +32,7 @@ class RestApplication:
     def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, token: str = "") -> None:
         self._dataplane = dataplane
         self._registry = registry
-        self._authorization = f"Bearer {token}".encode() if token else b""
+        self._bearer = Bearer(token) if token else None
         self._routes: tuple[tuple[re.Pattern[str], Mapping[str, Handler]], ...] = (
             (re.compile(_MODEL + "/infer"), {"POST": self._infer}),
             (re.compile("/v2/health/live"), {"GET": self._live}),
@@ -59,12 +59,9 @@ class RestApplication:
             return HttpResponse.error(HTTPStatus.INTERNAL_SERVER_ERROR, str(internal(error)))
 
     def _route(self, request: HttpRequest) -> HttpResponse:
-        if self._authorization and not request.path.startswith(_OPEN_PATHS):
-            given = request.headers.get("authorization", "").encode(errors="replace")
-            if not hmac.compare_digest(given, self._authorization):
-                challenge = {"WWW-Authenticate": "Bearer"}
-                message = "send the header `Authorization: Bearer <token>`"
-                return HttpResponse.error(HTTPStatus.UNAUTHORIZED, message, challenge)
+        bearer = None if request.path.startswith(_OPEN_PATHS) else self._bearer
+        if bearer is not None and not bearer.accepts(request.headers.get(HEADER)):
+            return HttpResponse.error(HTTPStatus.UNAUTHORIZED, str(refused()), {"WWW-Authenticate": "Bearer"})
         for pattern, handlers in self._routes:
             if (match := pattern.fullmatch(request.path)) is None:
                 continue

@@ -5,6 +5,7 @@ Text form, in the manner of compiler command lines::
     llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a72 -mattr=+neon -l2=1048576 -cores=4
     raspberry-pi/4b                     a preset
     raspberry-pi/4b -cores=2            a preset with changes
+    host -cores=2                       the machine that compiles, with changes
 
 ``str(target)`` is canonical: it omits what follows from triple, cpu and features, and parses back to an equal value.
 """
@@ -13,7 +14,7 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, fields, replace
 from functools import cached_property
 
@@ -41,7 +42,7 @@ class Target:
     """One machine to compile for.
 
     Attributes:
-        kind: the backend, ``llvm``.
+        kind: the code generator, ``llvm``.
         triple: LLVM target triple, ``aarch64-linux-gnu``.
         cpu: LLVM cpu name, ``cortex-a72``.
         features: LLVM feature flags, each with its sign: ``+avx512f``.
@@ -257,8 +258,20 @@ _NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 _NUMBERS = {option: name for name, option in _OPTIONS.items()}
 
 
+def resolve_target(text: str, host: Callable[[], Target]) -> Target:
+    """As :func:`parse_target`; ``host``, with options after it if any, is the machine that ``host`` tells of.
+
+    Raises:
+        IngotError: INVALID_TARGET, naming the word at fault and near matches.
+    """
+    words = text.split()
+    if words[:1] != ["host"]:
+        return parse_target(text)
+    return _with_options(host(), _parse_options(text, words[1:]), text)
+
+
 def parse_target(text: str) -> Target:
-    """The target that ``text`` names (see the module docstring). ``host`` is for the code generator to resolve.
+    """The target that ``text`` names (see the module docstring), the same on every machine: ``host`` is none of them.
 
     Raises:
         IngotError: INVALID_TARGET; the message names the word at fault and, for names, near matches.

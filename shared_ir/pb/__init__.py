@@ -1,1 +1,1 @@
-"""Generated protobuf stubs (``make proto``). Imported only at the rim: ``api`` packages and the client."""
+"""Generated protobuf stubs (``make proto``). Imported only at the rim: ``api`` packages, ``service_kit``, the client."""

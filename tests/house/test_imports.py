@@ -97,7 +97,14 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
     "celery": ("compiler_service.worker",),
     "grpc": ("compiler_service.api", "compiler_service.server", "runtime_service.api", "shared_ir", "ingot"),
     "onnx": (f"{C}.frontend", "ingot"),
-    "google.protobuf": ("shared_ir.pb", "compiler_service.api", f"{C}.frontend", "runtime_service.api", "ingot"),
+    "google.protobuf": (
+        "shared_ir.pb",
+        "shared_ir.service_kit",
+        "compiler_service.api",
+        f"{C}.frontend",
+        "runtime_service.api",
+        "ingot",
+    ),
     "redis": (
         "compiler_service.jobs",
         "compiler_service.wiring",

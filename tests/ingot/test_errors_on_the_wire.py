@@ -8,14 +8,12 @@ from typing import Any
 import grpc
 import pytest
 
-from compiler_service.api.status import ERROR_METADATA as COMPILER_METADATA
-from compiler_service.api.status import error_to_pb
-from ingot.channel import ERROR_METADATA, decode_error
-from ingot.messages import error_from_pb, options_from_pb, options_to_pb, state_to_pb
+from ingot.channel import decode_error
+from ingot.messages import options_from_pb, options_to_pb, state_to_pb
 from ingot.records import LogLine, TargetJob, to_json
-from runtime_service.api.status import grpc_metadata
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import ERROR_METADATA
 
 FULL = IngotError(ErrorCode.TYPE_MISMATCH, "no", "n", "t", "f", "e", "r", "mend it")
 
@@ -34,19 +32,16 @@ class Failure:
         return self._answer[2]
 
 
-@pytest.mark.parametrize("code", list(ErrorCode))
-def test_both_services_errors_arrive_whole(code: ErrorCode) -> None:
-    error = IngotError(code, "no", "n", "t", "f", "e", "r", "mend it")
-    compiler = ((COMPILER_METADATA, error_to_pb(error).SerializeToString()),)
-    for metadata in (compiler, grpc_metadata(error)):
-        found = decode_error("here", Failure(grpc.StatusCode.UNKNOWN, metadata))
-        assert found.to_dict() == error.to_dict()
-    assert COMPILER_METADATA == ERROR_METADATA
+def test_the_json_of_older_runtime_services_is_read() -> None:
+    metadata = ((ERROR_METADATA, json.dumps(FULL.to_dict()).encode()),)
+    found = decode_error("here", Failure(grpc.StatusCode.UNKNOWN, metadata))
+    assert found.to_dict() == FULL.to_dict()
 
 
-def test_codes_of_a_newer_service_keep_their_blame() -> None:
-    for blame, code in ((pb.BLAME_USER, ErrorCode.INVALID_ARGUMENT), (pb.BLAME_SERVICE, ErrorCode.INTERNAL)):
-        assert error_from_pb(pb.ErrorDetail(code="BRAND_NEW", blame=blame, message="m")).code is code
+@pytest.mark.parametrize("value", [b"{", b"[1]", b"\xff\xff", b"", "text"])
+def test_a_detail_that_cannot_be_read_leaves_the_status(value: bytes | str) -> None:
+    found = decode_error("here", Failure(grpc.StatusCode.NOT_FOUND, ((ERROR_METADATA, value),)))
+    assert found.code is ErrorCode.NOT_FOUND
 
 
 @pytest.mark.parametrize(

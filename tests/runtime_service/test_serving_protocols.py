@@ -19,11 +19,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.utils import InferenceServerException
 
+from ingot import channel
 from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as error_pb
 from tests.runtime_service.toy_models import (
     ToySource,
     fixed_model,
@@ -287,6 +290,17 @@ def test_client_mistakes_are_invalid_argument(stub: Any, what: str) -> None:
         stub.ModelInfer(bad_requests()[what])
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
     assert len(caught.value.details()) > 20
+
+
+@pytest.mark.parametrize("name", ["nowhere", "é" * 20_000])
+def test_errors_arrive_whole_or_shortened(stub: Any, name: str) -> None:
+    with pytest.raises(IngotError) as caught:
+        channel.call("here", lambda: stub.ModelInfer(pb.ModelInferRequest(model_name=name)))
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    cause: Any = caught.value.__cause__
+    assert cause.code() is grpc.StatusCode.NOT_FOUND
+    detail = dict(cause.trailing_metadata())["ingot-error-bin"]
+    assert error_pb.ErrorDetail.FromString(detail).code == "NOT_FOUND"
 
 
 def test_what_is_not_implemented_says_so(stub: Any) -> None:

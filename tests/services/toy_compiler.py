@@ -27,7 +27,7 @@ from compiler_service.stages.process import Progress, SourceFiles, main
 from shared_ir.artifact.value import Artifact, artifact_key
 from shared_ir.digest import sha256_hex, source_digest
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import PRESETS, Target, parse_target
+from shared_ir.machine.target import PRESETS, Target, resolve_target
 from tests.services.artifacts import toy_artifact
 
 VERSION = "toy-1"
@@ -45,7 +45,7 @@ class ToyCompiler:
     opsets = (7, 23)
 
     def resolve_target(self, text: str) -> Target:
-        return parse_target("x86-64-v3" if text == "host" else text)
+        return resolve_target(text, lambda: PRESETS["x86-64-v3"][0])
 
     def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
         for name in options:

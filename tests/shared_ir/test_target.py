@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import PRESETS, Target, parse_target, target_from_dict, target_to_dict
+from shared_ir.machine.target import PRESETS, Target, parse_target, resolve_target, target_from_dict, target_to_dict
 
 
 def test_parses_a_command_line() -> None:
@@ -21,6 +21,23 @@ def test_presets_have_a_canonical_text_that_parses_back(name: str) -> None:
     assert str(parse_target(str(target))) == str(target)
     assert description
     assert target_from_dict(target_to_dict(target)) == target
+
+
+@pytest.mark.parametrize("text", ["host", " host ", "host -cores=3", "host\t-l3=0  -cores=1"])
+def test_the_host_takes_changes(text: str) -> None:
+    host = PRESETS["amd/zen4"][0]
+    assert resolve_target(text, lambda: host) == parse_target(text.replace("host", "amd/zen4"))
+
+
+def test_the_host_is_asked_only_where_it_is_named() -> None:
+    def away() -> Target:
+        raise AssertionError
+
+    assert resolve_target("raspberry-pi/4b -cores=2", away) == parse_target("raspberry-pi/4b -cores=2")
+    for text in ("", "hosts", "host -nonsense=1", "host cores=1", "host -cores=0"):
+        with pytest.raises(IngotError) as caught:
+            resolve_target(text, lambda: PRESETS["amd/zen4"][0])
+        assert caught.value.code is ErrorCode.INVALID_TARGET
 
 
 def test_a_preset_takes_changes() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -24,6 +24,7 @@ from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.importing.attributes import read_attributes
 from compiler_service.compiler.frontend.importing.constants import constant_array, graph_attributes
 from compiler_service.compiler.frontend.importing.context import Context
+from compiler_service.compiler.frontend.importing.handler import Handler
 from compiler_service.compiler.frontend.importing.inference import tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode, domain_name
 from compiler_service.compiler.frontend.importing.objects import declared_type, is_object
@@ -56,7 +57,7 @@ from shared_ir.expr.dim import bind, dim_symbols
 from shared_ir.graph.ir import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
-HANDLERS: Mapping[str, Callable[[SourceNode, Frame, NodeBuilder, GraphImporter], None]] = MappingProxyType(
+HANDLERS: Mapping[str, Handler] = MappingProxyType(
     {
         **control_flow.HANDLERS,
         **data_dependent.HANDLERS,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -31,11 +32,11 @@ ScheduleSource = Callable[["Kernel"], Schedule | None]
 
 
 @dataclass(frozen=True)
-class Kernel:
+class Kernel(ABC):
     """One native function, shared by every launch whose definition prints equal.
 
     Attributes:
-        key: text that tells kernels apart: the tensor expressions and which arguments are constant.
+        key: text that tells kernels apart: the definition and which arguments are constant.
         definition: the first definition with this key.
         constant: for each argument, whether its elements are known at compile time and may be packed.
     """
@@ -45,39 +46,44 @@ class Kernel:
     definition: KernelDefinition
     constant: tuple[bool, ...]
 
+    @property
+    def constants(self) -> frozenset[Tensor]:
+        """The arguments whose elements are known at compile time."""
+        arguments = zip(self.definition.arguments, self.constant, strict=True)
+        return frozenset(a for a, c in arguments if c)
+
+    @abstractmethod
     def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
         """The schedule of the rules; ``methods`` that round more than plain sums may be used."""
-        if isinstance(self.definition, AlgorithmDefinition):
-            return ChosenSchedule("algorithm", ())
+
+    @abstractmethod
+    def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
+        """The schedule of one rule; None where it does not apply."""
+
+    @abstractmethod
+    def lower(self, schedule: Schedule, target: Target) -> Function:
+        """The loop program before the loop passes."""
+
+    @abstractmethod
+    def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
+        """What is done to each argument at compile time."""
+
+
+class ScheduledKernel(Kernel):
+    """A kernel of tensor expressions; its schedule says how they are computed."""
+
+    def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
         try:
-            return chosen_schedule(self.definition.output, self._constants, target, methods)
+            return chosen_schedule(self.definition.output, self.constants, target, methods)
         except IngotError as error:
             raise error.located(node=", ".join(self.definition.nodes)) from error
 
     def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
-        """The schedule of one rule; None where it does not apply."""
-        if isinstance(self.definition, AlgorithmDefinition):
-            return None
-        found = row.rule(KernelView.of(self.definition.output, self._constants), target)
+        found = row.rule(KernelView.of(self.definition.output, self.constants), target)
         return None if found is None else ChosenSchedule(row.name, found)
 
-    @property
-    def _constants(self) -> frozenset[Tensor]:
-        arguments = zip(self.definition.arguments, self.constant, strict=True)
-        return frozenset(a for a, c in arguments if c)
-
     def lower(self, schedule: Schedule, target: Target) -> Function:
-        """The loop program before the loop passes."""
         definition = self.definition
-        if isinstance(definition, AlgorithmDefinition):
-            return algorithm_function(
-                definition.algorithm,
-                self.name,
-                definition.arguments,
-                definition.output,
-                len(definition.parameters),
-                definition.attributes,
-            )
         symbols = [f"d{i}" for i in range(len(definition.parameters))]
         try:
             return lower(self.name, definition.output, definition.arguments, symbols, schedule, target)
@@ -85,11 +91,36 @@ class Kernel:
             raise error.located(node=", ".join(definition.nodes)) from error
 
     def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
-        """What is done to each argument at compile time."""
-        if isinstance(self.definition, AlgorithmDefinition):
-            return tuple(Preparation() for _ in self.definition.arguments)
         names = stage_names(self.definition.output)
         return tuple(preparation_of(schedule, names[a], a) for a in self.definition.arguments)
+
+
+@dataclass(frozen=True)
+class AlgorithmKernel(Kernel):
+    """A kernel that a loop function defines; there is nothing to schedule."""
+
+    definition: AlgorithmDefinition
+
+    def chosen_schedule(self, target: Target, methods: Collection[str] = ()) -> ChosenSchedule:
+        return ChosenSchedule("algorithm", ())
+
+    def schedule_by(self, row: RuleRow, target: Target) -> ChosenSchedule | None:
+        return None
+
+    def lower(self, schedule: Schedule, target: Target) -> Function:
+        own = self.definition
+        parameters = len(own.parameters)
+        return algorithm_function(own.algorithm, self.name, own.arguments, own.output, parameters, own.attributes)
+
+    def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
+        return tuple(Preparation() for _ in self.definition.arguments)
+
+
+def kernel_of(name: str, key: str, definition: KernelDefinition, constant: tuple[bool, ...]) -> Kernel:
+    """The kernel that answers for a definition of its kind."""
+    if isinstance(definition, AlgorithmDefinition):
+        return AlgorithmKernel(name, key, definition, constant)
+    return ScheduledKernel(name, key, definition, constant)
 
 
 class ScheduleFaultWarning(RuntimeWarning):
@@ -128,7 +159,7 @@ def distinct_kernels(
         key = f"{definition.text}\nconstant: {constant}"
         if key not in kernels:
             order[key] = len(kernels)
-            kernels[key] = Kernel(f"k{len(kernels)}_{_slug(definition.label)}", key, definition, constant)
+            kernels[key] = kernel_of(f"k{len(kernels)}_{_slug(definition.label)}", key, definition, constant)
         numbers.append(order[key])
     return tuple(kernels.values()), tuple(numbers)
 

@@ -20,6 +20,7 @@ from compiler_service.compiler.loop_ir.interpret import run as run_loops
 from compiler_service.compiler.tensor_expr import registry
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
+from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
@@ -32,9 +33,6 @@ from shared_ir.types import TensorType
 
 Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 Environment: TypeAlias = dict[Value, Array]
-
-MOST_KNOWN_INTEGERS = 4096
-MOST_KNOWN_FLOATS = 64
 
 
 def run_graph(graph: Graph, feeds: Mapping[str, Array], symbols: Mapping[str, int] | None = None) -> list[Array]:
@@ -256,12 +254,8 @@ class _Interpreter:
 
 def _operand(value: Value, array: Array) -> Tensor:
     """A placeholder of the shape that the operand has in this run, with its elements where they may decide a shape."""
-    most = MOST_KNOWN_INTEGERS if array.dtype.kind in "iub" else MOST_KNOWN_FLOATS
-    elements = None
-    if array.size <= most and value.dtype is not DType.STRING:
-        elements = np.empty(array.shape, dtype=object)
-        elements.reshape(-1)[:] = array.reshape(-1).tolist()
-    return placeholder(value.name, array.shape, value.dtype, elements)
+    is_known = value.dtype is not DType.STRING and may_be_known(value.dtype, array.size)
+    return placeholder(value.name, array.shape, value.dtype, as_objects(array) if is_known else None)
 
 
 def _present(array: Array | None) -> Array:

@@ -92,14 +92,9 @@ def _broadcast_index(index: Expr, own: Dim, full: Dim) -> Expr:
     return stretched_index(index, own) if is_stretched(own, full) else index
 
 
-def arithmetic_dtype(dtype: DType) -> DType:
-    """What scalar arithmetic on ``dtype`` is done in: float32 for narrower floats, else the type itself."""
-    return DType.FLOAT32 if dtype.is_float and dtype.bits < 32 else dtype
-
-
 def widen(x: Expr) -> Expr:
     """``x`` in the width that arithmetic is done in."""
-    return cast(x, arithmetic_dtype(x.dtype))
+    return cast(x, x.dtype.arithmetic)
 
 
 def converted(x: Tensor, dtype: DType) -> Tensor:
@@ -124,7 +119,7 @@ def elementwise(
 
     def body(*index: Expr) -> Expr:
         result = function(*(widen(broadcast_load(t, index, shape)) for t in tensors))
-        kept = first if result.dtype is arithmetic_dtype(first) else result.dtype
+        kept = first if result.dtype is first.arithmetic else result.dtype
         return cast(result, dtype or kept)
 
     return compute(shape, body, name=name, assumes=broadcast_pairs(shape, *(t.shape for t in tensors)))

@@ -137,12 +137,13 @@ def _check(op: str, outputs: Sequence[Tensor]) -> None:
             raise mismatch(f"the output of {op} has a negative extent", "at least 0", f"[{dims_text(y.shape)}]")
 
 
-_SMALL = 64
+_MOST_KNOWN_OF_MATRIX = 64
+"""Shapes are vectors; of more axes only what is as small as they are is worth its evaluation."""
 
 
 def _with_value(y: Tensor) -> Tensor:
     size = product(y.shape)
-    if not isinstance(size, int) or (y.rank > 1 and size > _SMALL):
+    if not isinstance(size, int) or (y.rank > 1 and size > _MOST_KNOWN_OF_MATRIX):
         return y
     value = evaluate_symbolic(y)
     return y if value is None else replace(y, value=value)

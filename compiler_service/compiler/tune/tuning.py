@@ -77,8 +77,7 @@ def _flops(definition: KernelDefinition) -> int:
 
 
 def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:
-    constants = frozenset(a for a, c in zip(kernel.definition.arguments, kernel.constant, strict=True) if c)
-    found = candidate_schedules(kernel.definition.output, constants, target, methods)
+    found = candidate_schedules(kernel.definition.output, kernel.constants, target, methods)
     candidates = found[:trials]
     if len(candidates) < 2:
         return None

@@ -105,6 +105,15 @@ def test_watching_shows_progress_and_logs_and_ends(client: Client) -> None:
     assert [event.sequence for event in rest] == [event.sequence for event in events[len(events) // 2 + 1 :]]
 
 
+def test_the_host_takes_changes(client: Client) -> None:
+    model = client.upload(b'{"name": "planned"}')
+    request = pb.CompileRequest(
+        name="planned", source=pb.ModelSource(model_sha256=model), targets=["host -cores=1", "host"]
+    )
+    found = client.stub.Compile(request, timeout=20).job
+    assert [target.target for target in found.targets] == ["host -cores=1", "host"]
+
+
 def test_two_submits_of_the_same_compile_once(client: Client, running: Installation) -> None:
     model = {"name": "single", "seconds": 1.5}
     first, second = client.compile(model, name="single-a"), client.compile(model, name="single-b")

@@ -22,13 +22,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
 
-from compiler_service.api.status import STATUS
 from compiler_service.jobs.records import JobStage
 from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import Settings
 from compiler_service.wiring import make_parts
+from ingot.channel import authorization, call
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import attached_error
 from tests.services.installation import Client, Installation, installation, wait_until
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
@@ -169,6 +170,26 @@ def test_the_token_is_needed_but_for_health(settings: Settings) -> None:
     running.stop(1)
 
 
+def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
+    running = start(replace(settings, token="s3cret"))
+    address = f"127.0.0.1:{running.port}"
+    for token, id, status, expected in (
+        ("s3cret", "job-x", grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND),
+        ("s3cret", "é" * 20_000, grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND),
+        ("", "job-x", grpc.StatusCode.UNAUTHENTICATED, ErrorCode.INVALID_ARGUMENT),
+    ):
+        stub, metadata = Client(address).stub, authorization(token)
+        with pytest.raises(IngotError) as caught:
+            call(
+                address,
+                lambda stub=stub, id=id, metadata=metadata: stub.GetJob(pb.GetJobRequest(id=id), metadata=metadata),
+            )
+        assert caught.value.code is expected
+        assert caught.value.__cause__.code() is status  # type: ignore[union-attr]
+        assert attached_error(caught.value.__cause__.trailing_metadata()) is not None  # type: ignore[union-attr]
+    running.stop(1)
+
+
 def test_tls(settings: Settings, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     running = start(replace(settings, tls_certificate=str(certificate), tls_key=str(key)))
@@ -254,17 +275,6 @@ def test_stopping_ends_streams_and_lets_calls_finish(settings: Settings) -> None
     assert time.monotonic() - started < 8
     with pytest.raises(grpc.RpcError):
         Client(address).stub.ListModels(pb.ListModelsRequest(), timeout=2)
-
-
-def test_every_error_code_has_a_status() -> None:
-    assert set(STATUS) == set(ErrorCode)
-    for code in ErrorCode:
-        service = STATUS[code] in (
-            grpc.StatusCode.INTERNAL,
-            grpc.StatusCode.UNAVAILABLE,
-            grpc.StatusCode.RESOURCE_EXHAUSTED,
-        )
-        assert service == (IngotError(code, "x").blame == "service")
 
 
 def test_settings_name_the_malformed_variable() -> None:

@@ -26,15 +26,12 @@ REGISTER: Mapping[DType, str] = {
     DType.UINT16: "i16",
     DType.UINT32: "i32",
     DType.UINT64: "i64",
-    DType.FLOAT16: "float",
-    DType.BFLOAT16: "float",
-    DType.FLOAT32: "float",
     DType.FLOAT64: "double",
-    **{t: "float" for t in DType if t.is_float and t.bits < 16},
+    **{t: "float" for t in DType if t.arithmetic is DType.FLOAT32},
     **{t: "i8" for t in DType if t.is_integer and t.bits < 8},
 }
-NARROW_FLOATS = frozenset(t for t in DType if t.is_float and t.bits < 32)
-"""Floats that registers hold as ``float``."""
+NARROW_FLOATS = frozenset(t for t in DType if t.arithmetic is not t)
+"""Floats that registers hold as the ``float`` that they are computed in."""
 SUB_BYTE_INTEGERS = frozenset(t for t in DType if t.is_integer and t.bits < 8)
 STACK: Mapping[DType, str] = {**REGISTER, DType.BOOL: "i8"}
 """In stack buffers, which become registers, narrow floats are kept as ``float``."""

@@ -10,6 +10,8 @@ import llvmlite.binding as llvm
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
+KIND = "llvm"
+"""Of the targets that code is generated for: the first word of their text form."""
 _ABI = {"riscv64": "lp64d"}
 _QUICK_PASSES = ("sroa", "simplify_cfg", "instruction_combine", "dead_store_elimination", "simplify_cfg")
 _LONGEST_FULL = 4000
@@ -21,6 +23,18 @@ class Effort(enum.StrEnum):
 
     QUICK = "quick"  # a third of the time; code is a few per cent slower where a kernel is short
     FULL = "full"
+
+
+def require_llvm(target: Target) -> None:
+    """Raises IngotError INVALID_TARGET: ``target`` is of another kind than the one that there is a code generator for."""
+    if target.kind != KIND:
+        raise IngotError(
+            ErrorCode.INVALID_TARGET,
+            f"there is no code generator for targets of kind {target.kind!r}",
+            field="target",
+            expected=KIND,
+            received=target.kind,
+        )
 
 
 @cache

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
 
 import onnx
 
@@ -31,6 +30,7 @@ from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
 from compiler_service.compiler.frontend.handlers.ranks import conformed, started, unread, widened
 from compiler_service.compiler.frontend.handlers.unrolling import never_runs, unrolled
 from compiler_service.compiler.frontend.importing.context import Context
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer, Types
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import declared_type
 from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, Special
@@ -42,34 +42,10 @@ from shared_ir.expr.dim import Dim, as_dim, dim_symbols
 from shared_ir.graph.ir import Attribute, Graph, Node, Value
 from shared_ir.types import TensorType
 
-Types: TypeAlias = "Sequence[TensorType | None]"
-"""``None`` is a type that is not known, because a node before could not be imported."""
-
-
-class BodyImporter(Protocol):
-    """The part of the importer that control flow needs."""
-
-    @property
-    def context(self) -> Context: ...
-
-    def body(
-        self, proto: onnx.GraphProto, frame: Frame, types: Types = (), number: Expr | None = None
-    ) -> tuple[Graph, tuple[Binding, ...]]: ...
-
-    def inline(
-        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
-    ) -> tuple[Binding, ...]: ...
-
-    def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
-
-
-Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, BodyImporter], None]
-
-
 # -- If
 
 
-def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
+def import_if(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """``If``; where the condition is known only the branch taken is imported, in place of the node.
 
     A branch that cannot run for these shapes is left out, and the run checks that the condition never asks for it. Where the
@@ -120,7 +96,7 @@ def _disagree(then: Sequence[Binding], otherwise: Sequence[Binding]) -> bool:
 # -- Loop
 
 
-def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
+def import_loop(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """``Loop``: dims of the state that change from one iteration to the next become symbols, and so does the number of the
     iteration."""
     context = importer.context
@@ -166,7 +142,7 @@ def _unroll(
     inputs: Sequence[Binding],
     frame: Frame,
     builder: NodeBuilder,
-    importer: BodyImporter,
+    importer: Importer,
 ) -> bool:
     """The iterations of a loop in place of the node, where that can be."""
     own = NodeBuilder()
@@ -190,7 +166,7 @@ def _settled(
     head: Sequence[TensorType],
     initial: Sequence[Binding],
     frame: Frame,
-    importer: BodyImporter,
+    importer: Importer,
     tail: Types = (),
     number: Expr | None = None,
     *,
@@ -278,7 +254,7 @@ def _is_passed_on(value: Value, source: Value, graph: Graph) -> bool:
 # -- Scan
 
 
-def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: BodyImporter) -> None:
+def import_scan(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """``Scan``: the body sees its sequences without the axis it scans."""
     context = importer.context
     proto = body_of(node, "body")
@@ -332,7 +308,7 @@ def _finish(
     types: Types,
     frame: Frame,
     builder: NodeBuilder,
-    importer: BodyImporter,
+    importer: Importer,
 ) -> None:
     """Append the node and bind its outputs; all are unknown when anything of it is."""
     if Special.UNKNOWN in inputs or any(t is None for t in types):

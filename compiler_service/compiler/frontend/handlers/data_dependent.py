@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder, Special
 from compiler_service.compiler.frontend.requirements.defining import Nodes
@@ -24,7 +24,7 @@ Expansion: TypeAlias = Callable[[Nodes, Sequence[Value | None]], Sequence[Value 
 def expanded(expansion: Expansion) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node."""
 
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -144,7 +144,7 @@ def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     return [nodes.node("Cast", value, to=dtype, name=nodes.source.outputs[0])]
 
 
-def _range_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def _range_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     known = importer.context.known
     bindings = [frame.lookup(n) for n in node.inputs]
     if all(isinstance(b, Value) and known.get(b) is not None for b in bindings):
@@ -198,7 +198,7 @@ def slice_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     return [x]
 
 
-def _slice_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def _slice_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """The plain operator, unless it would read axes, steps, or bounds of a walk backwards that only the run knows."""
     known = importer.context.known
     bindings = [frame.lookup(n) for n in node.inputs]

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.defining import Nodes
@@ -27,7 +27,7 @@ _WEIGHTS: Mapping[str, int] = MappingProxyType(
 _OPEN: Mapping[str, str] = MappingProxyType({"Conv": "ingot.OpenConv", "ConvTranspose": "ingot.OpenConvTranspose"})
 
 
-def convolution(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def convolution(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """The plain operator, unless its weights are of unknown size."""
     name = node.input(_WEIGHTS[node.op])
     weights, sizes = frame.lookup(name), node.attributes.get("kernel_shape")
@@ -65,7 +65,7 @@ def _scatter_depth(node: SourceNode, operands: Sequence[Value]) -> int | None:
 _DEPTHS: Mapping[str, Depth] = MappingProxyType({"GatherND": _gather_depth, "ScatterND": _scatter_depth})
 
 
-def positions(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def positions(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """The plain operator over positions of known depth."""
     operands = [b for b in map(frame.lookup, node.inputs) if isinstance(b, Value)]
     if len(operands) == len(node.inputs) > 1 and operands[1].shape and not isinstance(operands[1].shape[-1], int):

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from compiler_service.compiler.frontend.handlers.data_dependent import expanded
-from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
@@ -110,7 +110,7 @@ def _lows(nodes: Nodes, widths: Value, known: Elements, label: str) -> list[Dim]
 _pad = expanded(pad)
 
 
-def _handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def _handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """The plain operator where its widths are known."""
     known = importer.context.known
     x, pads = (frame.lookup(node.input(i)) for i in (0, 1))

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TypeAlias
 
-from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.defining import Nodes
@@ -72,7 +72,7 @@ Expansion: TypeAlias = Callable[[_Draws, Sequence[Value | None]], Results]
 
 
 def _drawn(expansion: Expansion) -> Handler:
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -150,7 +150,7 @@ def dropout(draws: _Draws, operands: Sequence[Value | None]) -> Results:
     return [draws.cast(kept, x.dtype), nodes.node("Not", drawn)]
 
 
-def _dropout(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def _dropout(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """The plain operator, unless the run may train."""
     training = frame.lookup(node.input(2))
     if not isinstance(training, Value) or importer.context.known.scalar(training) is False:

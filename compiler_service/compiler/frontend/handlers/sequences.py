@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import onnx
 
 from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
-from compiler_service.compiler.frontend.importing.context import Context
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import HandleType, handle_type, is_object, join
 from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder, SequenceBinding, Special
@@ -26,27 +26,6 @@ from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Value
 from shared_ir.types import Kind, TensorType
 
-
-class InliningImporter(Protocol):
-    """The part of the importer that sequences need."""
-
-    @property
-    def context(self) -> Context: ...
-
-    def inline(
-        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
-    ) -> tuple[Binding, ...]: ...
-
-    def operator(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
-
-    def by_definition(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
-
-    def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
-
-    def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
-
-
-Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, InliningImporter], None]
 _Result: TypeAlias = "Binding | tuple[Binding, ...]"
 _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
 
@@ -54,7 +33,7 @@ _Resolver: TypeAlias = Callable[[Nodes, tuple[Binding, ...]], _Result]
 def _resolved(resolver: _Resolver) -> Handler:
     """The handler that binds the outputs of a node to what ``resolver`` says."""
 
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: InliningImporter) -> None:
+    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -246,7 +225,7 @@ def _split_sizes(nodes: Nodes, extent: Dim, given: Value | None) -> list[int] | 
     return [min(each, extent - start) for start in range(0, extent, each)]
 
 
-def sequence_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: InliningImporter) -> None:
+def sequence_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """The body once for every element, where their number is known, else the loop that the standard defines; inputs that are
     tensors are the same each time."""
     nodes = Nodes(node, builder, importer.context)
@@ -268,7 +247,7 @@ def sequence_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer:
         frame.bindings[name] = SequenceBinding(parts, declared)
 
 
-def identity(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: InliningImporter) -> None:
+def identity(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     given = frame.lookup(node.inputs[0])
     if isinstance(given, SequenceBinding) or is_object(given):
         frame.bindings[node.outputs[0]] = given

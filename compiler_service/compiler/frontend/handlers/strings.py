@@ -7,7 +7,7 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from compiler_service.compiler.frontend.handlers.objects import ObjectNodes
-from compiler_service.compiler.frontend.importing.handler import Handler, OperatorImporter
+from compiler_service.compiler.frontend.importing.handler import Handler, Importer
 from compiler_service.compiler.frontend.importing.inference import infer_outputs, tensor_type
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.objects import handle_type
@@ -26,7 +26,7 @@ Expansion: TypeAlias = Callable[[Nodes, tuple[Value, ...]], Results]
 def _called(expansion: Expansion, count: int, element: DType = DType.STRING) -> Handler:
     """The handler that puts the nodes of ``expansion`` in place of a node with ``count`` inputs of type ``element``."""
 
-    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+    def handle(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
         if importer.has_unknown_inputs(node, frame):
             importer.bind_unknown(node, frame)
             return
@@ -108,7 +108,7 @@ def regex_full_match(nodes: Nodes, operands: tuple[Value, ...]) -> Results:
     return [ObjectNodes(nodes).one("regex_full_match", (x,), TensorType(DType.BOOL, x.shape), **given)]
 
 
-def _cast(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def _cast(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """``Cast`` and ``CastLike`` where one side is strings."""
     unknown = importer.has_unknown_inputs(node, frame)
     operands = () if unknown else importer.operands(node, frame)
@@ -131,7 +131,7 @@ def _cast(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Operat
     frame.bindings[node.outputs[0]] = ObjectNodes(nodes).one(function, (x,), TensorType(to, x.shape), **given)
 
 
-def _zip_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: OperatorImporter) -> None:
+def _zip_map(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:
     """Rows of numbers as maps from class labels."""
     if importer.has_unknown_inputs(node, frame):
         importer.bind_unknown(node, frame)

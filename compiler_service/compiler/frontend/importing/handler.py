@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol, TypeAlias
+
+import onnx
 
 from compiler_service.compiler.frontend.importing.context import Context
 from compiler_service.compiler.frontend.importing.node import SourceNode
-from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
-from shared_ir.graph.ir import Value
+from compiler_service.compiler.frontend.importing.scope import Binding, Frame, NodeBuilder
+from shared_ir.expr import Expr
+from shared_ir.graph.ir import Graph, Value
+from shared_ir.types import TensorType
+
+Types: TypeAlias = "Sequence[TensorType | None]"
+"""``None`` is a type that is not known, because a node before could not be imported."""
 
 
-class OperatorImporter(Protocol):
-    """The part of the importer that handlers need."""
+class Importer(Protocol):
+    """What handlers may ask of the importer: that of graphs, which is built from them."""
 
     @property
     def context(self) -> Context: ...
@@ -21,9 +28,19 @@ class OperatorImporter(Protocol):
 
     def operator(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
 
+    def by_definition(self, node: SourceNode, frame: Frame, builder: NodeBuilder) -> None: ...
+
     def has_unknown_inputs(self, node: SourceNode, frame: Frame) -> bool: ...
 
     def bind_unknown(self, node: SourceNode, frame: Frame) -> None: ...
 
+    def body(
+        self, proto: onnx.GraphProto, frame: Frame, types: Types = (), number: Expr | None = None
+    ) -> tuple[Graph, tuple[Binding, ...]]: ...
 
-Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, OperatorImporter], None]
+    def inline(
+        self, proto: onnx.GraphProto, frame: Frame, builder: NodeBuilder, inputs: tuple[Binding, ...] = ()
+    ) -> tuple[Binding, ...]: ...
+
+
+Handler: TypeAlias = Callable[[SourceNode, Frame, NodeBuilder, Importer], None]

@@ -10,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
+from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -21,8 +22,6 @@ from shared_ir.types import TensorType
 Infer: TypeAlias = Callable[[str, tuple[Tensor | None, ...], Mapping[str, Attribute]], tuple[Tensor | None, ...]]
 """``compiler_service.compiler.tensor_expr.registry.infer``: every output an operator can have, with ``value`` where it is known."""
 
-_KNOWN_FLOATS = 16
-"""Scales of Resize and limits of Range are this short; longer float constants are weights."""
 _INT64 = 1 << 63
 
 
@@ -47,12 +46,8 @@ class KnownValues:
     _elements: MutableMapping[Value, np.ndarray] = field(default_factory=dict)
 
     def add_constant(self, value: Value, array: np.ndarray) -> None:
-        most = _KNOWN_FLOATS if value.dtype.is_float else self.limits.known_elements
-        if array.size <= most and value.dtype.value in _PLAIN:
-            objects = np.empty(array.shape, dtype=object)
-            if array.size:
-                objects.reshape(-1)[:] = array.reshape(-1).tolist()
-            self._elements[value] = objects
+        if may_be_known(value.dtype, array.size, self.limits.known_elements) and value.dtype.value in _PLAIN:
+            self._elements[value] = as_objects(array)
 
     def add(self, value: Value, elements: np.ndarray | None) -> None:
         """Keep ``elements`` unless they are too many or have grown too long to be worth following."""

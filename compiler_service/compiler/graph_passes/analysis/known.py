@@ -6,20 +6,13 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.analysis.values import (
-    MOST_KNOWN_ELEMENTS,
-    as_objects,
-    define_node,
-    known_tensor,
-)
+from compiler_service.compiler.graph_passes.analysis.values import define_node, known_tensor
+from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from shared_ir.dtype import HALVES, DType
 from shared_ir.errors import IngotError
 from shared_ir.graph.ir import GROUP_OP, Graph, Node, Value
 
 FOLLOWED = frozenset({DType.INT64, DType.INT32, DType.BOOL, DType.FLOAT32, DType.FLOAT64, *HALVES})
-
-MOST_KNOWN_FLOATS = 16
-"""Scales of Resize and limits of Range are this short; longer floats are weights."""
 
 
 def known_values(graph: Graph, outer: Mapping[Value, np.ndarray] | None = None) -> dict[Value, np.ndarray]:
@@ -69,7 +62,7 @@ def _small(value: Value) -> bool:
         if not isinstance(dim, int):
             return False
         size *= dim
-    return size <= (MOST_KNOWN_FLOATS if value.dtype.is_float else MOST_KNOWN_ELEMENTS)
+    return may_be_known(value.dtype, size)
 
 
 def _evaluate(node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray]:

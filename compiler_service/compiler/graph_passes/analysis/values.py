@@ -8,6 +8,7 @@ import numpy as np
 
 from compiler_service.compiler.tensor_expr import registry
 from compiler_service.compiler.tensor_expr.meaning.evaluate import LeftToTarget, evaluate
+from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
@@ -18,9 +19,6 @@ from shared_ir.graph.ir import Attribute, Node, Value
 
 Known = Mapping[Value, np.ndarray]
 """Elements known at compile time: constants, and object arrays of numbers and Expr."""
-
-MOST_KNOWN_ELEMENTS = 1024
-"""Larger arrays are weights: no operator needs their elements to tell its output shape."""
 
 
 def define(
@@ -41,18 +39,11 @@ def define_node(node: Node, known: Known) -> tuple[Tensor | None, ...]:
 
 def operand(value: Value, elements: np.ndarray | None) -> Tensor:
     """A placeholder for ``value``, with its elements where they are few and known."""
-    if elements is not None and elements.size > MOST_KNOWN_ELEMENTS:
+    if elements is not None and not may_be_known(value.dtype, elements.size):
         elements = None
     if elements is not None and elements.dtype != object:
         elements = as_objects(elements)
     return placeholder(value.name, value.shape, value.dtype, elements)
-
-
-def as_objects(array: np.ndarray) -> np.ndarray:
-    """The same elements as Python numbers in an object array."""
-    objects = np.empty(array.shape, dtype=object)
-    objects.ravel()[:] = array.ravel().tolist() if array.size else []
-    return objects
 
 
 def dims_of(elements: np.ndarray) -> tuple[Dim, ...] | None:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler_service.compiler.graph_passes.analysis.values import as_objects, define
+from compiler_service.compiler.graph_passes.analysis.values import define
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -90,9 +90,7 @@ class Builder:
 
     def _elements(self, value: Value) -> Array | None:
         array = self.constants.get(value)
-        if array is None:
-            return self.known.get(value)
-        return as_objects(array) if array.size <= 64 else array
+        return self.known.get(value) if array is None else array
 
     def reshape(self, x: Value, shape: Sequence[Dim], *, name: str = "", output: str = "") -> Value:
         return self.node(

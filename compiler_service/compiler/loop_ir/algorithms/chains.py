@@ -15,7 +15,7 @@ from compiler_service.compiler.loop_ir.algorithms.compact import (
     with_cell,
 )
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, If, Statement, Store
-from compiler_service.compiler.tensor_expr.broadcast import arithmetic_dtype, widen
+from compiler_service.compiler.tensor_expr.broadcast import widen
 from shared_ir.expr import Expr, Var, cast, lift
 from shared_ir.expr.dim import Dim, as_dim, product
 
@@ -37,7 +37,7 @@ def cumulate(x: Buffer, out: Buffer, task: Var, chain: LoopChain) -> tuple[Dim, 
     """One task per place before the axis. Narrow floats are joined as float32 and rounded where they are written."""
     before, after = out.shape[: chain.axis], out.shape[chain.axis + 1 :]
     own = unravel(task, before)
-    if after and arithmetic_dtype(x.dtype) is x.dtype:
+    if after and x.dtype.arithmetic is x.dtype:
         return product(before), _planes(x, out, own, chain)
     return product(before), nest("place", after, lambda place: _line(x, out, own, place, chain))
 
@@ -54,7 +54,7 @@ def _line(x: Buffer, out: Buffer, own: Index, place: Index, chain: LoopChain) ->
 
         return loop("i", extent, step)
 
-    return with_cell("total", lift(int(chain.is_product), arithmetic_dtype(x.dtype)), follow)
+    return with_cell("total", lift(int(chain.is_product), x.dtype.arithmetic), follow)
 
 
 def _planes(x: Buffer, out: Buffer, own: Index, chain: LoopChain) -> Statement:

@@ -187,8 +187,7 @@ class _Threshold:
 
     @property
     def dtype(self) -> DType:
-        narrow = self.x.dtype.is_float and self.x.dtype.bits < DType.FLOAT32.bits
-        return DType.FLOAT32 if narrow else self.x.dtype
+        return self.x.dtype.arithmetic
 
     def element(self, i: Expr) -> Expr:
         return cast(load(self.x, *self.row, i), self.dtype)

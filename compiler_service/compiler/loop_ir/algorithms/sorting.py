@@ -31,8 +31,7 @@ _MOST_LEVELS = 40
 
 def precedes(a: Expr, b: Expr, largest: bool) -> Expr:
     """Whether ``a`` must come before ``b``; NaN counts as the largest number."""
-    if a.dtype.is_float and a.dtype.bits < 32:
-        a, b = cast(a, DType.FLOAT32), cast(b, DType.FLOAT32)
+    a, b = cast(a, a.dtype.arithmetic), cast(b, b.dtype.arithmetic)
     before = a > b if largest else a < b
     if not a.dtype.is_float:
         return before

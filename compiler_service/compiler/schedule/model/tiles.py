@@ -22,9 +22,8 @@ FMA_LATENCY = 4
 
 
 def lanes(target: Target, dtype: DType) -> int:
-    """Elements of one SIMD register; at least 1. Storage-only floats compute as float32."""
-    bits = 32 if dtype.is_float and dtype.bits < 32 else max(8, dtype.bits)
-    return max(1, target.vector_bits // bits)
+    """Elements of one SIMD register, in the type that they are computed in; at least 1."""
+    return max(1, target.vector_bits // max(8, dtype.arithmetic.bits))
 
 
 def register_tile(

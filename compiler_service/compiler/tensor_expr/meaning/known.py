@@ -5,12 +5,31 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
 from compiler_service.compiler.tensor_expr.ratio import ratio_of
 from compiler_service.compiler.tensor_expr.refusal import unknown_value
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Scalar, cast, equal, lift, select
 from shared_ir.expr.dim import Dim, as_dim
+
+MOST_KNOWN_ELEMENTS = 1024
+"""Of one value, that are followed through arithmetic on shapes: larger arrays are weights, which tell no shape of an output."""
+MOST_KNOWN_FLOATS = 16
+"""Scales of Resize and limits of Range are this short; longer floats are weights."""
+
+
+def may_be_known(dtype: DType, size: int, most: int = MOST_KNOWN_ELEMENTS) -> bool:
+    """Whether the elements of a value of so many are followed; ``most`` of them where they are no floats."""
+    return size <= (MOST_KNOWN_FLOATS if dtype.is_float else most)
+
+
+def as_objects(array: np.ndarray) -> np.ndarray:
+    """The same elements as Python numbers in an object array."""
+    objects = np.empty(array.shape, dtype=object)
+    objects.reshape(-1)[:] = array.reshape(-1).tolist()
+    return objects
 
 
 def known_elements(x: Tensor, name: str) -> tuple[Any, ...]:

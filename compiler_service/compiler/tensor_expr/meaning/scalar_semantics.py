@@ -40,9 +40,9 @@ def cast(array: Array, dtype: DType) -> Array:
         if _is_float(array.dtype):
             if dtype.is_integer:
                 return _saturated(array, DType.INT32 if dtype.bits < 8 else dtype).astype(target)
-            if array.dtype == np.float64 and dtype.bits < 32 and dtype.is_float:
+            if array.dtype == np.float64 and dtype.arithmetic is not dtype:
                 array = _rounded_to_odd(array)
-        elif array.dtype.kind in "iu" and array.dtype.itemsize > 2 and dtype.is_float and dtype.bits < 32:
+        elif array.dtype.kind in "iu" and array.dtype.itemsize > 2 and dtype.arithmetic is not dtype:
             array = array.astype(np.float32)  # as kernels do: rounded twice
         return array.astype(target)
 

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 
+from compiler_service.compiler.tensor_expr.meaning.known import MOST_KNOWN_ELEMENTS
 from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import (
     BINARY,
     DIVISIONS,
@@ -44,7 +45,6 @@ from shared_ir.expr import (
 from shared_ir.expr.dim import as_dim
 from shared_ir.expr.simplify import unbounded
 
-MAX_ELEMENTS = 4096
 _MAX_STEPS = 1 << 18
 
 Element: TypeAlias = "int | float | bool | Expr"
@@ -65,10 +65,10 @@ def evaluate_symbolic(tensor: Tensor) -> np.ndarray | None:
     """The elements of a small tensor whose inputs have a ``value``, as an object array.
 
     None when they are not known before the run: an input without value, a comparison of dims that holds for some sizes
-    only, float arithmetic on dims that rounds, or more than :data:`MAX_ELEMENTS` elements.
+    only, float arithmetic on dims that rounds, or more than :data:`MOST_KNOWN_ELEMENTS` elements.
     """
     shape = [d for d in tensor.shape if isinstance(d, int)]
-    if len(shape) != tensor.rank or math.prod(shape) > MAX_ELEMENTS:
+    if len(shape) != tensor.rank or math.prod(shape) > MOST_KNOWN_ELEMENTS:
         return None
     result = np.empty(shape, object)
     if result.size == 0:  # NOTE: ndindex would list the other axes, however long

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from compiler_service.compiler.tensor_expr.axes import normal_axis, replaced
-from compiler_service.compiler.tensor_expr.broadcast import Pairs, arithmetic_dtype, must_equal, widen
+from compiler_service.compiler.tensor_expr.broadcast import Pairs, must_equal, widen
 from compiler_service.compiler.tensor_expr.extents import fitting, is_stretched, stretched_index
 from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import largest_finite
 from compiler_service.compiler.tensor_expr.operator import Operator
@@ -138,7 +138,7 @@ def dequantize_linear(
     """``(x - zero_point) * scale``"""
     axis = 0 if _is_single(scale) or x.rank == 1 else normal_axis(axis, x.rank)  # a vector has no other
     kind = output_dtype or scale.dtype
-    wide = arithmetic_dtype(kind)
+    wide = kind.arithmetic
     exact = DType.INT32 if x.dtype.is_integer else wide
     pairs = _fitting((scale, zero_point), x, axis, block_size)
 
@@ -167,7 +167,7 @@ def quantize_linear(
     if not kind.is_integer and kind not in _FLOAT8 and kind is not DType.FLOAT4E2M1:
         raise unsupported_dtype("the output of QuantizeLinear", kind, "integers of at most 16 bits, float8 or float4")
     axis = 0 if _is_single(scale) or x.rank == 1 else normal_axis(axis, x.rank)  # a vector has no other
-    wide = arithmetic_dtype(precision or scale.dtype)
+    wide = (precision or scale.dtype).arithmetic
     pairs = _fitting((scale, zero_point), x, axis, block_size)
 
     def body(*index: Expr) -> Expr:

@@ -48,7 +48,7 @@ def range_(start: Tensor, limit: Tensor, delta: Tensor) -> Tensor:
         length = as_dim(maximum(ceil_div(distance, abs(step)), 0))
 
     def body(i: Expr) -> Expr:
-        wide = DType.INT64 if start.dtype.is_integer else start.dtype if start.dtype.bits >= 32 else DType.FLOAT32
+        wide = DType.INT64 if start.dtype.is_integer else start.dtype.arithmetic
         return cast(lift(first, wide) + cast(i, wide) * step, start.dtype)
 
     return compute((length,), body, name="range")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import reduce as fold
 
-from compiler_service.compiler.tensor_expr.broadcast import arithmetic_dtype, converted, must_equal, widen
+from compiler_service.compiler.tensor_expr.broadcast import converted, must_equal, widen
 from compiler_service.compiler.tensor_expr.layout import Layout
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims
 from compiler_service.compiler.tensor_expr.operator import Operator
@@ -190,7 +190,7 @@ def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tenso
     if axes not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (axes, axes + 1):
         expected = "[n, 2, 3] and 4 sizes, or [n, 3, 4] and 5"
         raise mismatch("AffineGrid takes a matrix per image", expected, f"[{dims_text(theta.shape)}] and {axes + 2}")
-    x = converted(theta, arithmetic_dtype(theta.dtype))
+    x = converted(theta, theta.dtype.arithmetic)
 
     def coordinate(i: Expr, extent: Dim) -> Expr:
         count = cast(lift(extent), x.dtype)

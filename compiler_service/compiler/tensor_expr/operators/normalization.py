@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from compiler_service.compiler.tensor_expr.axes import normal_axes, normal_axis, replaced
 from compiler_service.compiler.tensor_expr.broadcast import (
-    arithmetic_dtype,
     converted,
     elementwise,
     must_equal,
@@ -67,7 +66,7 @@ def log_softmax(x: Tensor, *, axis: int = -1) -> Tensor:
 
 def _wide(x: Tensor) -> Tensor:
     """``x`` in the width that arithmetic on it is done in."""
-    return converted(x, arithmetic_dtype(x.dtype))
+    return converted(x, x.dtype.arithmetic)
 
 
 def hardmax(x: Tensor, *, axis: int = -1) -> Tensor:
@@ -132,7 +131,7 @@ def _batch_normalized(
 
     def body(*index: Expr) -> Expr:
         c = index[channel]
-        centred = widen(x[index]) - cast(mean[c], arithmetic_dtype(x.dtype))
+        centred = widen(x[index]) - cast(mean[c], x.dtype.arithmetic)
         scaled = centred * cast(factor[c], centred.dtype) + cast(bias[c], centred.dtype)
         return cast(scaled, x.dtype)
 

@@ -10,7 +10,7 @@ from functools import reduce as fold
 from typing import TypeAlias, TypeVar
 
 from compiler_service.compiler.tensor_expr.axes import normal_axes, replaced
-from compiler_service.compiler.tensor_expr.broadcast import arithmetic_dtype, converted, must_equal
+from compiler_service.compiler.tensor_expr.broadcast import converted, must_equal
 from compiler_service.compiler.tensor_expr.extents import inhabited
 from compiler_service.compiler.tensor_expr.layout import Layout
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims, known_elements
@@ -101,7 +101,7 @@ def resize(
             kernel = _Kernel(_cubic(cubic_coeff_a), 2)
         case _:
             raise unsupported_attribute("mode", "nearest, linear or cubic", mode)
-    result = converted(x, arithmetic_dtype(x.dtype) if x.dtype.is_float else DType.FLOAT32)
+    result = converted(x, x.dtype.arithmetic if x.dtype.is_float else DType.FLOAT32)
     averaged: dict[int, SampledAxis] = {}
     for axis, plan in plans.items():
         spread = _spread(plan) if antialias else Fraction(1)

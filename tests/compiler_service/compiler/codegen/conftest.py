@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from compiler_service.compiler.codegen.registry import resolve_target
+from compiler_service.compiler.codegen.toolchain.host import host_target
 from shared_ir.machine.target import Target
 
 
 @pytest.fixture(scope="session")
 def host() -> Target:
-    return resolve_target("host")
+    return host_target()

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel
-from compiler_service.compiler.codegen.registry import BACKENDS, backend_of, resolve_target
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir
+from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir, require_llvm
 from compiler_service.compiler.loop_ir.ir import Function
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -68,28 +67,19 @@ def test_no_loop_becomes_memset_or_memcpy() -> None:
     assert "memset" not in text
 
 
-def test_host_is_resolved_with_options() -> None:
+def test_the_host_is_a_target() -> None:
     host = host_target()
-    assert resolve_target("host") == host
-    assert resolve_target("host -cores=3").cores == 3
-    assert resolve_target("x86-64-v3") == PRESETS["x86-64-v3"][0]
-    assert resolve_target(str(host)) == host
+    assert parse_target(str(host)) == host
     assert host.cores >= 1
     assert host.l1 >= 1024
 
 
-def test_backends_are_keyed_by_kind() -> None:
-    target = parse_target("aarch64/generic")
-    backend = BACKENDS["target.build.llvm"]
-    assert backend_of(target) is backend
-    function = elementwise({"x": DType.FLOAT32}, {"y": lambda x: Binary(BinaryOp.ADD, x, x)}, 4)
-    text = backend.emit(function, target, "kernel")
-    assert backend.compile(text, target)[:4] == b"\x7fELF"
-    assert "fadd" in backend.assembly(text, target)
-    assert backend.scratch_size(function) == 0
+def test_targets_of_another_kind_are_refused() -> None:
     with pytest.raises(IngotError) as caught:
-        backend_of(Target("cuda", "nvptx64", "sm_90"))
-    assert caught.value.code is ErrorCode.INVALID_TARGET
+        require_llvm(Target("cuda", "nvptx64", "sm_90"))
+    assert (caught.value.code, caught.value.received) == (ErrorCode.INVALID_TARGET, "cuda")
+    for name in PRESETS:
+        require_llvm(parse_target(name))
 
 
 def test_invalid_ir_is_a_compiler_fault() -> None:

@@ -1,0 +1,154 @@
+"""Errors on the wire, of both services: status codes by kind of error, and the whole error beside them.
+
+Over gRPC a failed call carries an ``ErrorDetail``, serialised, in the trailing metadata entry ``ingot-error-bin``.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from http import HTTPStatus
+from typing import Any, NoReturn
+
+import grpc
+from google.protobuf.message import DecodeError
+
+from shared_ir.errors import Blame, ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+
+ERROR_METADATA = "ingot-error-bin"
+RETRY_SECONDS = 1
+"""What clients are told to wait after RESOURCE_EXHAUSTED and UNAVAILABLE."""
+MAX_TEXT_BYTES = 1000
+"""Of the status text in UTF-8; gRPC writes bytes that are not ASCII in three."""
+MAX_DETAIL_BYTES = 3000
+"""Of the serialised detail, which becomes a third longer on its way. Both together stay below the 8 KiB of metadata that clients
+accept; a call with more fails with an error about metadata instead."""
+
+_INVALID = (grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.BAD_REQUEST)
+_PRECONDITION = (grpc.StatusCode.FAILED_PRECONDITION, HTTPStatus.CONFLICT)
+_INTERNAL = (grpc.StatusCode.INTERNAL, HTTPStatus.INTERNAL_SERVER_ERROR)
+
+STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
+    ErrorCode.INVALID_MODEL: _INVALID,
+    ErrorCode.UNSUPPORTED_OPSET: _INVALID,
+    ErrorCode.UNSUPPORTED_OPERATOR: _INVALID,
+    ErrorCode.UNSUPPORTED_DOMAIN: _INVALID,
+    ErrorCode.UNSUPPORTED_ATTRIBUTE: _INVALID,
+    ErrorCode.UNSUPPORTED_DTYPE: _INVALID,
+    ErrorCode.TYPE_MISMATCH: _INVALID,
+    ErrorCode.EXTERNAL_DATA: _INVALID,
+    ErrorCode.LIMIT_EXCEEDED: (grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
+    ErrorCode.INVALID_ARGUMENT: _INVALID,
+    ErrorCode.INVALID_TARGET: _INVALID,
+    ErrorCode.NOT_FOUND: (grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND),
+    ErrorCode.ALREADY_EXISTS: (grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT),
+    ErrorCode.CHECKSUM_MISMATCH: (grpc.StatusCode.DATA_LOSS, HTTPStatus.BAD_REQUEST),
+    ErrorCode.CANCELLED: (grpc.StatusCode.CANCELLED, HTTPStatus.REQUEST_TIMEOUT),
+    ErrorCode.DEADLINE_EXCEEDED: (grpc.StatusCode.DEADLINE_EXCEEDED, HTTPStatus.GATEWAY_TIMEOUT),
+    ErrorCode.ARTIFACT_CORRUPT: (grpc.StatusCode.DATA_LOSS, HTTPStatus.CONFLICT),
+    ErrorCode.ARTIFACT_UNTRUSTED: _PRECONDITION,  # not PERMISSION_DENIED: it is not the caller who is not trusted
+    ErrorCode.ARTIFACT_INCOMPATIBLE: _PRECONDITION,
+    ErrorCode.NUMERIC_MISMATCH: _INTERNAL,
+    ErrorCode.RESOURCE_EXHAUSTED: (grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.TOO_MANY_REQUESTS),
+    ErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
+    ErrorCode.RESOURCE_LIMIT: _PRECONDITION,  # not RESOURCE_EXHAUSTED: the same call would use as much again
+    ErrorCode.COMPILER_FAULT: _INTERNAL,
+    ErrorCode.INTERNAL: _INTERNAL,
+}
+_RETRY = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
+_BLAME = {Blame.USER: pb.BLAME_USER, Blame.SERVICE: pb.BLAME_SERVICE}
+_TEXTS = ("message", "node", "tensor", "field", "expected", "received", "remedy")
+
+
+def error_to_pb(error: IngotError) -> pb.ErrorDetail:
+    texts = {name: _clean(getattr(error, name)) for name in _TEXTS}
+    return pb.ErrorDetail(code=error.code.value, blame=_BLAME[error.blame], **texts)
+
+
+def error_from_pb(detail: pb.ErrorDetail) -> IngotError:
+    texts = {name: getattr(detail, name) for name in _TEXTS}
+    return IngotError(_known_code(detail.code, users=detail.blame == pb.BLAME_USER), **texts)
+
+
+def abort(context: grpc.ServicerContext, error: IngotError, status: grpc.StatusCode | None = None) -> NoReturn:
+    """End the call with ``error``; its own kind gives the status where none is named. Always raises."""
+    context.set_trailing_metadata(grpc_metadata(error))
+    context.abort(status or grpc_status(error), _shortened(_clean(str(error)), MAX_TEXT_BYTES))
+    raise AssertionError("abort returned")
+
+
+def attached_error(metadata: Iterable[tuple[str, Any]] | None) -> IngotError | None:
+    """The error in the trailing metadata of a call; None where none can be read.
+
+    Older runtime services wrote JSON; no ErrorDetail starts as that does.
+    """
+    value = dict(metadata or ()).get(ERROR_METADATA, b"")
+    if not isinstance(value, bytes) or not value:
+        return None
+    try:
+        return (
+            _from_json(json.loads(value)) if value.startswith(b"{") else error_from_pb(pb.ErrorDetail.FromString(value))
+        )
+    except (DecodeError, ValueError):
+        return None
+
+
+def grpc_status(error: IngotError) -> grpc.StatusCode:
+    return STATUS[error.code][0]
+
+
+def http_status(error: IngotError) -> HTTPStatus:
+    return STATUS[error.code][1]
+
+
+def grpc_metadata(error: IngotError) -> tuple[tuple[str, str | bytes], ...]:
+    """Trailing metadata: the error, and the pause that gRPC's own retries observe (proposal A6)."""
+    detail = (ERROR_METADATA, _fitting(error_to_pb(error)))
+    return (detail, ("grpc-retry-pushback-ms", str(RETRY_SECONDS * 1000))) if error.code in _RETRY else (detail,)
+
+
+def http_headers(error: IngotError) -> dict[str, str]:
+    return {"Retry-After": str(RETRY_SECONDS)} if error.code in _RETRY else {}
+
+
+def internal(error: Exception) -> IngotError:
+    """What a client is told of a bug of ours: its kind, and that the log has the rest."""
+    return IngotError(
+        ErrorCode.INTERNAL,
+        f"the service failed with {type(error).__name__}",
+        remedy="Tell the operator; the log of the service says more.",
+    )
+
+
+def _known_code(code: str, users: bool) -> ErrorCode:
+    """A code that this release does not know becomes INTERNAL or INVALID_ARGUMENT, by who is to blame."""
+    try:
+        return ErrorCode(code)
+    except ValueError:
+        return ErrorCode.INVALID_ARGUMENT if users else ErrorCode.INTERNAL
+
+
+def _from_json(data: Mapping[str, Any]) -> IngotError:
+    texts = {name: str(data.get(name, "")) for name in _TEXTS}
+    return IngotError(_known_code(str(data.get("code", "")), users=data.get("blame") == Blame.USER.value), **texts)
+
+
+def _fitting(detail: pb.ErrorDetail) -> bytes:
+    """Serialised; while that is too long, its longest text is cut to half."""
+    while len(serialised := detail.SerializeToString()) > MAX_DETAIL_BYTES:
+        longest = max(_TEXTS, key=lambda name: len(getattr(detail, name).encode()))
+        text = getattr(detail, longest)
+        setattr(detail, longest, _shortened(text, len(text.encode()) // 2))
+    return bytes(serialised)
+
+
+def _clean(text: str) -> str:
+    """With ``?`` for halves of a surrogate pair, as names of files may hold them, which UTF-8 has no bytes for."""
+    return text.encode(errors="replace").decode()
+
+
+def _shortened(text: str, limit: int) -> str:
+    """Text of at most ``limit`` bytes in UTF-8; three dots stand for its end."""
+    data = text.encode()
+    return text if len(data) <= limit else data[: limit - 3].decode(errors="ignore") + "..."
