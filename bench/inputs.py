@@ -79,7 +79,7 @@ class ModelFiles(argparse.Action):
             raise argparse.ArgumentError(self, str(error)) from error
 
 
-def add_models(parser: argparse.ArgumentParser, **settings: Any) -> None:
+def add_models(parser: argparse._ActionsContainer, **settings: Any) -> None:
     """The option ``--models``, whose value is a list of files."""
     parser.add_argument(
         "--models", type=Path, nargs="+", action=ModelFiles, help="ONNX files, and folders of them", **settings

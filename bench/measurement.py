@@ -18,6 +18,8 @@ from bench.timing import Slice, Timing, summarize
 OURS = "ingot"
 PEERS = ("onnxruntime", "openvino")
 ENGINES = (OURS, *PEERS)
+OPENVINO_DEFAULT = "openvino-default"
+"""OpenVINO that is told no precision: what its users get. It is timed beside the others and is no peer, since its answers differ."""
 REFERENCE = "reference"
 """The model in double precision; it runs once and is not timed."""
 _REFERENCES = (REFERENCE, *PEERS, OURS)

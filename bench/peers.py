@@ -1,13 +1,15 @@
 """Ingot, ONNX Runtime and OpenVINO side by side: ``python -m bench.peers --models DIR_OR_FILES``.
 
-Every engine has a process of its own and computes in float32. They take turns (ingot, onnxruntime, openvino, ingot, ...) on the
+Every engine has a process of its own and computes in float32, but for ``openvino-default``, which takes the precision it likes.
+They take turns (ingot, onnxruntime, openvino, ingot, ...) on the
 same seeded inputs; a process whose turn it is not is stopped. Latency is the median over rounds of the median of a round's
 runs. Shapes and values that a model leaves open follow the rules of :mod:`bench.inputs`; every engine is told the
 shapes when it compiles, unless ``--dynamic``. The last line is::
 
     geomean: X.XXx ort, Y.YYx openvino, Z.ZZx best-of-peers; worst: MODEL W.WWx
 
-with the peer's latency over ours. Outputs are compared with those of the model in double precision, computed by the reference
+with the peer's latency over ours; files of one architecture (:mod:`bench.architectures`) count once. Outputs
+are compared with those of the model in double precision, computed by the reference
 implementation of the ``onnx`` package (with ONNX Runtime's where it cannot, and with ``--no-reference``). Engines that fail on
 a model, or whose answer differs, are left out of its ratios and named before. The exit status is 1 when Ingot fails on a model
 or its answer differs.
@@ -25,11 +27,12 @@ from rich.console import Console
 from bench.accuracy import TOLERANCE
 from bench.inputs import add_models, parse_shape
 from bench.machine import Machine, describe_machine
-from bench.measurement import ENGINES, Say, Settings, measure_model
+from bench.measurement import ENGINES, OPENVINO_DEFAULT, Say, Settings, measure_model
 from bench.report import Report, screen_table
 from shared_ir.storage.files import write_atomically
 
 _BUSY = 0.3
+_KNOWN = (*ENGINES, OPENVINO_DEFAULT)
 
 T = TypeVar("T")
 
@@ -95,7 +98,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--rounds", type=int, default=9, metavar="R", help="turns of every engine (default 9)")
     parser.add_argument("--slice", type=float, default=0.25, metavar="SECONDS", help="length of a turn (default 0.25)")
     parser.add_argument(
-        "--engines", type=_argument(_engines), default=ENGINES, metavar="A,B", help=f"of {', '.join(ENGINES)}"
+        "--engines", type=_argument(_engines), default=ENGINES, metavar="A,B", help=f"of {', '.join(_KNOWN)}"
     )
     parser.add_argument("--dynamic", action="store_true", help="compile for symbolic shapes where the model has them")
     parser.add_argument(
@@ -131,9 +134,9 @@ def _value(text: str) -> tuple[str, float]:
 
 def _engines(text: str) -> tuple[str, ...]:
     names = tuple(text.split(","))
-    unknown = [n for n in names if n not in ENGINES]
+    unknown = [n for n in names if n not in _KNOWN]
     if unknown:
-        raise ValueError(f"there is no engine {unknown[0]!r}; there are {', '.join(ENGINES)}")
+        raise ValueError(f"there is no engine {unknown[0]!r}; there are {', '.join(_KNOWN)}")
     return names
 
 

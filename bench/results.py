@@ -2,32 +2,38 @@
 
 Runs :mod:`bench.peers` over all models at every thread count, then :mod:`bench.roofline` over the models where Ingot's
 lead is smallest and those named by ``--roofline``. Everything measured is kept as JSON beside the page. The machine should
-be idle: the page says what its load was.
+be idle: the page says what its load was. ``python -m bench.results --recount PAGE`` measures nothing: it writes the headline and the
+closing lines of a page anew, out of the JSON beside it.
 """
 
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 
 from rich.console import Console
 
+from bench.headline import headline, threads_text
 from bench.inputs import add_models, parse_shape
 from bench.machine import Machine, describe_machine
-from bench.measurement import Settings
+from bench.measurement import ENGINES, OPENVINO_DEFAULT, Settings
 from bench.peaks import Peaks
 from bench.peers import compare_models
 from bench.report import HEADER, Report, markdown_table, rows
 from bench.roofline import HEADER as ROOFLINE_HEADER
 from bench.roofline import Roofline, draw, measure_rooflines, peaks_line
 from bench.roofline import rows as roofline_rows
+from bench.stored import read_reports
 from shared_ir.storage.files import write_atomically
 
 _PAGE = Path(__file__).parent / "RESULTS.md"
 _ALWAYS = ("resnet50", "bert_base_seq128")
 _CLOSEST = 3
 _KERNELS = 12
+_MACHINE = "## Machine"
+_CLOSING = re.compile(r"^`geomean: .*`$", re.MULTILINE)
 
 _HOW = """\
 Latency of one inference in ms: the median over rounds of the median of each round, with half the distance between the rounds'
@@ -41,6 +47,23 @@ Winograd's method and `strassen` those that multiply by Strassen's: both round m
 
 def main(arguments: Sequence[str] | None = None) -> int:
     options = _parser().parse_args(arguments)
+    if options.recount is not None:
+        recount(options.recount)
+        return 0
+    return measure(options)
+
+
+def recount(path: Path) -> None:
+    """A page and the JSON beside it, with what is stored there counted as it is counted now."""
+    folder, text = path.parent / "results", path.read_text()
+    reports = read_reports(folder)
+    write_atomically(path, recounted(text, reports).encode())
+    for report in reports:
+        write_atomically(folder / f"peers-{report.threads}.json", report.to_json().encode())
+
+
+def measure(options: argparse.Namespace) -> int:
+    """Everything anew, as JSON, plots and the page."""
     console = Console(stderr=True, highlight=False)
     models, shapes = options.models, dict(options.shape)
     machine = describe_machine()
@@ -52,7 +75,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     reports = []
     for threads in options.threads:
-        settings = Settings(threads=threads, rounds=options.rounds, slice_seconds=options.slice, shapes=shapes)
+        settings = Settings(
+            (*ENGINES, OPENVINO_DEFAULT), threads, options.rounds, slice_seconds=options.slice, shapes=shapes
+        )
         report = compare_models(models, settings, machine, say)
         write_atomically(folder / f"peers-{threads}.json", report.to_json().encode())
         reports.append(report)
@@ -82,7 +107,7 @@ def replace_plots(folder: Path, rooflines: Sequence[Roofline], peaks: Peaks) -> 
 
 def page(machine: Machine, reports: Sequence[Report], peaks: Peaks, rooflines: Sequence[Roofline]) -> str:
     """The whole of RESULTS.md."""
-    lines = ["# Results", "", "Written by `python -m bench.results`; do not edit.", "", "## Machine", ""]
+    lines = [*_opening(reports), _MACHINE, ""]
     lines += [f"- {line}" for line in machine.lines()]
     lines += ["", "## Against ONNX Runtime and OpenVINO", "", _HOW, ""]
     for report in reports:
@@ -102,8 +127,20 @@ def page(machine: Machine, reports: Sequence[Report], peaks: Peaks, rooflines: S
     return "\n".join(lines).rstrip() + "\n"
 
 
+def recounted(text: str, reports: Sequence[Report]) -> str:
+    """A page whose headline and closing lines are what ``reports``, of which it was written, come to."""
+    _, machine, rest = text.partition(f"{_MACHINE}\n")
+    lines = iter([f"`{report.closing_line()}`" for report in reports])
+    body = _CLOSING.sub(lambda _: next(lines), machine + rest)
+    return "\n".join(_opening(reports)) + "\n" + body
+
+
+def _opening(reports: Sequence[Report]) -> list[str]:
+    return ["# Results", "", "Written by `python -m bench.results`; do not edit.", "", *headline(reports), ""]
+
+
 def _comparison(report: Report) -> list[str]:
-    lines = [f"### {report.threads} thread{'s' * (report.threads != 1)}, {report.rounds} rounds", ""]
+    lines = [f"### {threads_text(report)}, {report.rounds} rounds", ""]
     lines += [markdown_table(HEADER, rows(report)), f"`{report.closing_line()}`", ""]
     failures = report.failures()
     return lines + [f"- {line}" for line in failures] + [""] * bool(failures)
@@ -113,7 +150,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m bench.results", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    add_models(parser, required=True)
+    what = parser.add_mutually_exclusive_group(required=True)
+    add_models(what)
+    what.add_argument("--recount", type=Path, metavar="PAGE", help="measure nothing; count again what is stored")
     parser.add_argument("--threads", type=int, nargs="+", default=[1, 2], help="thread counts (default 1 2)")
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--slice", type=float, default=0.25, metavar="SECONDS", help="length of a turn")

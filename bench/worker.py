@@ -58,6 +58,10 @@ def make_engine(name: str) -> Engine:
             from bench.engines.openvino_engine import OpenVinoEngine
 
             return OpenVinoEngine()
+        case "openvino-default":
+            from bench.engines.openvino_engine import OpenVinoEngine
+
+            return OpenVinoEngine(precision=None)
         case "reference":
             from bench.engines.reference_engine import ReferenceEngine
 

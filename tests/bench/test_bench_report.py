@@ -5,11 +5,15 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
+from pathlib import Path
 
 from bench.accuracy import Accuracy
+from bench.headline import headline
 from bench.machine import Machine
 from bench.measurement import EngineResult, ModelResult
 from bench.report import HEADER, Report, markdown_table, rows
+from bench.stored import read_reports
 from bench.timing import Slice, summarize
 
 MACHINE = Machine("cpu", ("fma",), 2, (1, 2, 3), 4, "unknown", True, "Linux", 0.0, {"ingot": "1"})
@@ -95,3 +99,45 @@ def test_tables_have_a_cell_per_column() -> None:
     lines = markdown_table(HEADER, cells).splitlines()
     assert len({line.count("|") for line in lines}) == 1
     assert lines[1].startswith("| --- | ---: |")
+
+
+def test_files_of_one_architecture_count_once() -> None:
+    line = report(
+        model("a", ingot=1.0, onnxruntime=2.0, openvino=2.0),
+        *(model(f"silero_vad_{n}", ingot=1.0, onnxruntime=8.0, openvino=8.0) for n in range(6)),
+    ).closing_line()
+    assert line == "geomean: 4.00x ort, 4.00x openvino, 4.00x best-of-peers; worst: a 2.00x"
+
+
+def test_a_default_that_rounds_more_is_neither_a_peer_nor_a_failure() -> None:
+    rounded = ran("openvino-default", 0.1, Accuracy(0.5, 0.1, "y"))
+    odd = model("a", ingot=1.0, onnxruntime=2.0)
+    found = report(replace(odd, engines=odd.engines | {"openvino-default": rounded}))
+    assert found.failures() == ()
+    assert found.closing_line() == "geomean: 2.00x ort, n/a openvino, 2.00x best-of-peers; worst: a 2.00x"
+    assert "0.10x over 1 architectures, its answers off by up to 1e-01 of the largest element" in headline([found])[-1]
+
+
+def test_the_headline_says_where_how_many_and_beside_what() -> None:
+    models = (
+        model("zoo_a", ingot=1.0, onnxruntime=2.0, openvino=3.0),
+        model("zoo_b", ingot=1.0, onnxruntime=2.0, openvino=3.0),
+        model("silero_vad", ingot=1.0, onnxruntime=16.0, openvino=24.0),
+        model("silero_vad_half", ingot=1.0, onnxruntime=16.0, openvino=24.0),
+    )
+    lines = headline([report(*models)])
+    assert lines[0].startswith("On cpu, float32 everywhere, 3 architectures in 4 files, each architecture counted once")
+    assert (
+        lines[3]
+        == "- 1 thread: 4.00x ONNX Runtime, 6.00x OpenVINO, 4.00x the faster of the two; the 2 of the zoo alone 2.00x"
+    )
+    assert "what it chooses by default, that was not measured" in lines[4]
+    brain = Report(replace(MACHINE, flags=("avx512_bf16",)), 1, 3, False, models)
+    assert "its users get bfloat16 by default" in headline([brain])[-1]
+
+
+def test_what_is_stored_is_read_as_it_was(tmp_path: Path) -> None:
+    odd = ran("openvino", 3.0, Accuracy(math.inf, math.inf, "y"))
+    found = report(model("a", ingot=1.0, onnxruntime=2.0, openvino=odd), model("b", ingot="no", onnxruntime=1.0))
+    (tmp_path / "peers-1.json").write_text(found.to_json())
+    assert read_reports(tmp_path) == (found,)

@@ -12,8 +12,9 @@ from tests.bench.test_bench_report import MACHINE, model, report
 
 pytest.importorskip("matplotlib", reason="plots need the extra `bench`")
 
-from bench.results import closest, page, replace_plots
+from bench.results import closest, page, recounted, replace_plots
 from bench.roofline import Roofline
+from bench.stored import read_reports
 
 
 def test_the_page_holds_machine_ratios_failures_and_kernels() -> None:
@@ -39,3 +40,14 @@ def test_plots_of_earlier_runs_go(tmp_path: Path) -> None:
         (tmp_path / name).write_bytes(b"")
     replace_plots(tmp_path, [Roofline("new", bounds([launch("matmul", 2e-5, 1000000, 30000)], PEAKS))], PEAKS)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["peers-1.json", "roofline-new.png"]
+
+
+BENCH = Path(__file__).parents[2] / "bench"
+
+
+@pytest.mark.parametrize("folder", [BENCH, BENCH / "xeon", BENCH / "zen5"], ids=("zen4", "xeon", "zen5"))
+def test_headlines_are_what_the_stored_results_come_to(folder: Path) -> None:
+    text, reports = (folder / "RESULTS.md").read_text(), read_reports(folder / "results")
+    assert text == recounted(text, reports), "run: python -m bench.results --recount PAGE"
+    for found in reports:
+        assert (folder / "results" / f"peers-{found.threads}.json").read_text() == found.to_json()
