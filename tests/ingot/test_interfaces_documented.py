@@ -1,8 +1,7 @@
-"""``docs/api.md`` and the README name every command, method and page that there is, and no page that there is not."""
+"""``docs/api.md`` names every command and method that there is."""
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 from ingot.cli.main import make_parser
@@ -21,10 +20,3 @@ def test_every_command_and_method_is_in_the_interface_page() -> None:
     for kind in (Client, Endpoint):
         methods = [name for name, item in vars(kind).items() if callable(item) and not name.startswith("_")]
         assert [name for name in methods if f"{name}(" not in page] == []
-
-
-def test_links_lead_somewhere() -> None:
-    pages = [ROOT / "README.md", ROOT / "docs" / "api.md", ROOT / "docs" / "operating.md"]
-    links = [(page, link) for page in pages for link in re.findall(r"\]\(([^)#:]+)\)", page.read_text())]
-    assert links
-    assert [(page.name, link) for page, link in links if not (page.parent / link).exists()] == []
