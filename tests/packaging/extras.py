@@ -11,7 +11,7 @@ from typing import Any
 from tests.house.test_imports import ROOT, modules, name_of, within
 
 BASE = ""
-LOADER = ("arrays", "cpu", "executors", "interface", "library", "loader", "model")
+LOADER = ("arrays", "executors", "loading")
 """The part of the runtime service that `ingot.load` uses."""
 OWNER: dict[str, str] = {
     "shared_ir": BASE,

@@ -71,6 +71,14 @@ def test_what_is_imported_is_declared() -> None:
     assert not faults
 
 
+def test_what_has_an_owner_exists() -> None:
+    assert [name for name in OWNER if not (ROOT / name.replace(".", "/")).exists() and name not in module_names()] == []
+
+
+def module_names() -> set[str]:
+    return {name_of(path) for path in sources()}
+
+
 def test_modules_of_a_larger_extra_are_imported_behind_a_guard() -> None:
     """A module can be imported with its extra alone; what needs a larger one says so where it is asked for."""
     faults = []
