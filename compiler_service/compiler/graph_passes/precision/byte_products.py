@@ -27,12 +27,13 @@ from shared_ir.expr.dim import Dim
 from shared_ir.expr.operations import DOT4_OF
 from shared_ir.graph.ir import Attribute, Node, Value
 
-_HALF = 128
-_LEAST, _LARGEST = DType.INT8.limits
-MOST_STEPS = 255
-"""Most that an 8-bit integer and its zero point differ by."""
+_SIGNED_TO_UNSIGNED = 128
+"""What is added to signed bytes to make them unsigned."""
+_LEAST_INT8, _LARGEST_INT8 = DType.INT8.limits
+MOST_BYTE_DIFFERENCE = 255
+"""Largest difference between an 8-bit integer and its zero point."""
 EXACT_FLOAT32 = 1 << 24
-"""Below it float32 holds every integer."""
+"""float32 holds every integer below this one."""
 _INTEGER_OPS = {"Conv": "ConvInteger", "MatMul": "MatMulInteger"}
 
 
@@ -79,44 +80,49 @@ def byte_product(
     attributes = dict(attributes)
     if op == "Conv":
         x = _padded(site, x, zero, attributes)
-    total = site.node(_INTEGER_OPS[op], (x, site.constant(moved.within, "weight")), attributes)
-    if moved.by.any():
+    total = site.node(_INTEGER_OPS[op], (x, site.constant(moved.int8, "weight")), attributes)
+    if moved.offset.any():
         sums = _sums_of_data(site, op, x, weight.shape[2:], attributes)
-        total = site.node("Add", (total, site.node("Mul", (sums, site.constant(moved.by, "moved_by")))))
+        total = site.node("Add", (total, site.node("Mul", (sums, site.constant(moved.offset, "offset")))))
     return _less_zero(site, total, zero, _sums(op, weight))
 
 
 @dataclass(frozen=True)
 class _MovedWeights:
-    """int8 weights ``within`` that are ``by`` less than others, int32, by as much for all weights of an output."""
+    """Weights that fit int8 once a number of each output is subtracted from all weights of it.
 
-    within: np.ndarray
-    by: np.ndarray
+    Attributes:
+        int8: what is left; with ``offset`` added, the weights.
+        offset: int32, of the shape that the product broadcasts: one number for each output, 0 where its weights fit as they are.
+    """
+
+    int8: np.ndarray
+    offset: np.ndarray
 
 
 def _moved_weights(op: str, weight: np.ndarray) -> _MovedWeights | None:
-    """As little as makes them signed bytes; ``by`` is ready to be broadcast to the product. None where nothing does, or where the
-    sums of the data may be more than a float32 counts."""
+    """``weight`` with the smallest offsets that make it fit int8. None where no offset does, or where the sum of the data, which the
+    offsets are multiplied with, may be too large for a float32 to be exact."""
     if weight.size == 0:
         return None
     summed = (0,) if op == "MatMul" else tuple(range(1, weight.ndim))
     wide = weight.astype(np.int64)
-    by = np.maximum(wide.max(summed, keepdims=True) - _LARGEST, 0) + np.minimum(
-        wide.min(summed, keepdims=True) - _LEAST, 0
+    offset = np.maximum(wide.max(summed, keepdims=True) - _LARGEST_INT8, 0) + np.minimum(
+        wide.min(summed, keepdims=True) - _LEAST_INT8, 0
     )
-    within = wide - by
-    if within.min() < _LEAST or within.max() > _LARGEST:
+    fitting = wide - offset
+    if fitting.min() < _LEAST_INT8 or fitting.max() > _LARGEST_INT8:
         return None
-    terms = weight.size // by.size
-    if by.any() and terms * MOST_STEPS >= EXACT_FLOAT32:
+    terms = weight.size // offset.size
+    if offset.any() and terms * MOST_BYTE_DIFFERENCE >= EXACT_FLOAT32:
         return None
     shape = (-1,) if op == "MatMul" else (-1, *(1,) * (weight.ndim - 2))
-    return _MovedWeights(within.astype(np.int8), by.astype(np.int32).reshape(shape))
+    return _MovedWeights(fitting.astype(np.int8), offset.astype(np.int32).reshape(shape))
 
 
 def _sums_of_data(site: Site, op: str, x: Value, window: tuple[int, ...], attributes: Mapping[str, Attribute]) -> Value:
-    """Of all that an output sums, int32: ``[.., m, 1]``, or ``[n, 1, ..]`` of windows of ``x``, which is padded already. Windows
-    are summed in floats, which hold them."""
+    """The sum of all data that an output reads, int32: ``[.., m, 1]`` for MatMul, ``[n, 1, ..]`` for the windows of ``x``, which is padded
+    already. Windows are summed in float32, which is exact for them."""
     own = site.node("ingot.SumBytes", (x,), {"axis": -1 if op == "MatMul" else 1})
     if {*window, *_integers_of(attributes.get("strides"))} <= {1}:
         return own
@@ -130,7 +136,7 @@ def _moved(site: Site, data: Bytes, kind: DType) -> tuple[Value, Value]:
     zero = _zero_point(site, data.zero)
     if data.value.dtype is kind:
         return data.value, zero
-    half = _HALF if kind is DType.UINT8 else -_HALF
+    half = _SIGNED_TO_UNSIGNED if kind is DType.UINT8 else -_SIGNED_TO_UNSIGNED
     bits = site.node("Cast", (data.value,), {"to": kind})
     moved = site.node("BitwiseXor", (bits, site.constant(np.array(half, kind.numpy))))
     known = site.array(zero)
@@ -165,7 +171,7 @@ def _integers_of(attribute: Attribute | None) -> list[int]:
 
 
 def _sums(op: str, weight: np.ndarray) -> np.ndarray:
-    """Of the weights of each output, int32, ready to be broadcast to the product."""
+    """The sum of the weights of each output, int32, of the shape that the product broadcasts."""
     wide = weight.astype(np.int64)
     if op == "MatMul":
         return np.asarray(wide.sum(axis=0), np.int32)

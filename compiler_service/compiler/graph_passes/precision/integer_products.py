@@ -14,7 +14,7 @@ import numpy as np
 
 from compiler_service.compiler.graph_passes.precision.byte_products import (
     EXACT_FLOAT32,
-    MOST_STEPS,
+    MOST_BYTE_DIFFERENCE,
     Bytes,
     byte_product,
     is_byte_product,
@@ -81,10 +81,10 @@ class IntegerProduct:
             axes = tuple(a for a in range(centred.ndim) if a != self.columns % centred.ndim)
             if op == "MatMul":
                 axes = (centred.ndim - 2,) if centred.ndim > 1 else (0,)
-            largest = int(np.abs(centred.astype(np.int64)).sum(axis=axes).max(initial=0)) * MOST_STEPS
+            largest = int(np.abs(centred.astype(np.int64)).sum(axis=axes).max(initial=0)) * MOST_BYTE_DIFFERENCE
         else:
             depth = self.data.shape[-1] if op == "MatMul" else math.inf
-            largest = depth * MOST_STEPS * MOST_STEPS if isinstance(depth, int) else EXACT_FLOAT32
+            largest = depth * MOST_BYTE_DIFFERENCE * MOST_BYTE_DIFFERENCE if isinstance(depth, int) else EXACT_FLOAT32
         return DType.FLOAT64 if largest >= EXACT_FLOAT32 else DType.FLOAT32
 
 

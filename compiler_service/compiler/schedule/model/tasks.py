@@ -17,18 +17,23 @@ from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Scalar, Select, 
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
-TASK_CYCLES = 10000
-"""Less work than this (3 microseconds) is not worth a task of its own. NOTE: it is little more than what a launch costs, since data
+LEAST_CYCLES_OF_TASK = 10000
+"""Work of fewer cycles (3 microseconds) is not worth a task of its own. NOTE: it is little more than what a launch costs, since data
 that several cores have written is read faster by the same cores."""
 TASKS_PER_CORE = 4
-SHARED_BYTES = 1 << 18
-"""Of data that several cores are taken to have made."""
-_UNKNOWN = 32
-"""A symbolic extent is taken for this."""
-_BYTES_PER_CYCLE = 32
-_OPERATION = 0.5
-_DIVISION = 4.0
-_FUNCTION = 12.0
+"""Number of tasks for each core, where there is work for so many: cores that are late leave some to others."""
+LEAST_SHARED_BYTES = 1 << 18
+"""Smallest size in bytes of data that several cores are taken to have made."""
+_EXTENT_IF_UNKNOWN = 32
+"""What an extent is taken for when it is only known at run time."""
+_L2_BYTES_PER_CYCLE = 32
+"""Bytes that are moved in order, out of the second-level cache, in a cycle."""
+_OPERATION_CYCLES = 0.5
+"""Cycles of an addition, a multiplication, or another operation that is one instruction."""
+_DIVISION_CYCLES = 4.0
+"""Cycles of a division or a root."""
+_FUNCTION_CYCLES = 12.0
+"""Cycles of a function that is a polynomial, such as Exp."""
 _CHEAP = frozenset(
     {UnaryOp.NEG, UnaryOp.ABS, UnaryOp.NOT, UnaryOp.BIT_NOT, UnaryOp.FLOOR, UnaryOp.CEIL, UnaryOp.ROUND, UnaryOp.TRUNC}
 )
@@ -43,7 +48,7 @@ def body_cycles(body: Expr, lanes: int) -> float:
 
 def memory_cycles(moved: int) -> float:
     """Cycles of moving so many bytes in order, out of the second-level cache."""
-    return moved / _BYTES_PER_CYCLE
+    return moved / _L2_BYTES_PER_CYCLE
 
 
 def exchange_cycles(size: float, target: Target) -> float:
@@ -55,7 +60,7 @@ def exchange_cycles(size: float, target: Target) -> float:
 def alone_cycles(read: float, written: float, elements: int, target: Target) -> float:
     """Cycles in which one core alone would receive the bytes ``read`` and the lines of those ``written`` for each of ``elements``.
     What is little was made by one core too."""
-    return exchange_cycles(read + written, target) if read * elements >= SHARED_BYTES else 0.0
+    return exchange_cycles(read + written, target) if read * elements >= LEAST_SHARED_BYTES else 0.0
 
 
 def arithmetic_cycles(body: Expr, lanes: int, along: Var | None = None) -> float:
@@ -88,16 +93,16 @@ def _cycles(node: Expr) -> float:
         case Const() | Var() | Cast() | Load():
             return 0.0
         case Unary(op=op):
-            return _OPERATION if op in _CHEAP else _DIVISION if op in _ROOTS else _FUNCTION
+            return _OPERATION_CYCLES if op in _CHEAP else _DIVISION_CYCLES if op in _ROOTS else _FUNCTION_CYCLES
         case Binary(op=BinaryOp.POW | BinaryOp.ATAN2):
-            return 2 * _FUNCTION
+            return 2 * _FUNCTION_CYCLES
         case Binary(op=BinaryOp.DIV):
-            return _DIVISION
+            return _DIVISION_CYCLES
         case Binary(op=BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD, rhs=Const(value=value)) if _is_power_of_two(value):
-            return _OPERATION
+            return _OPERATION_CYCLES
         case Binary(op=BinaryOp.FLOOR_DIV | BinaryOp.FLOOR_MOD):
-            return _DIVISION
-    return _OPERATION
+            return _DIVISION_CYCLES
+    return _OPERATION_CYCLES
 
 
 def _is_power_of_two(value: Scalar) -> bool:
@@ -106,12 +111,12 @@ def _is_power_of_two(value: Scalar) -> bool:
 
 def count(extent: Dim) -> int:
     """``extent``, or a guess."""
-    return extent if isinstance(extent, int) else _UNKNOWN
+    return extent if isinstance(extent, int) else _EXTENT_IF_UNKNOWN
 
 
 def stage_cycles(stage: KernelStage, lanes: int) -> float:
     """Cycles of all of ``stage``, whose unknown extents count as small."""
-    total = body_cycles(stage.body, lanes) + stage.tensor.dtype.itemsize / _BYTES_PER_CYCLE / 2
+    total = body_cycles(stage.body, lanes) + stage.tensor.dtype.itemsize / _L2_BYTES_PER_CYCLE / 2
     for axis in stage.compute.all_axes:
         total *= count(axis.extent)
     return total
@@ -145,7 +150,7 @@ class TaskLoops:
 
 def wanted_tasks(cycles: float, target: Target, per_core: int = TASKS_PER_CORE) -> int:
     """How many tasks so many cycles are worth; as many for every core where there is more than one each."""
-    wanted = min(int(cycles // TASK_CYCLES), per_core * target.cores)
+    wanted = min(int(cycles // LEAST_CYCLES_OF_TASK), per_core * target.cores)
     return wanted - wanted % target.cores if wanted > target.cores else wanted
 
 
@@ -183,7 +188,7 @@ def task_loops(
 def _tile(extent: Dim, cycles: float, wanted: int) -> int:
     """Steps of an axis in one task; 0 when the tasks are large enough already."""
     if not isinstance(extent, int):
-        return max(1, round(TASK_CYCLES / max(cycles, 1e-3)))
+        return max(1, round(LEAST_CYCLES_OF_TASK / max(cycles, 1e-3)))
     if wanted <= 1 or extent == 1:
         return 0 if wanted <= 1 else 1
     return -(-extent // min(wanted, extent))

@@ -12,12 +12,12 @@ from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
 CACHE_LINE = 64
-"""Bytes that one request brings."""
-SIDES = (16, 8, 4)
-"""Of squares that are transposed in registers, the best first."""
-MOST_UNROLLED = 160
-"""Multiply-adds of one unrolled tile of a window."""
-FMA_LATENCY = 4
+"""Bytes of a cache line."""
+SQUARE_SIDES = (16, 8, 4)
+"""Sides, in elements, of squares that are transposed in registers, the best first."""
+MOST_UNROLLED_FMAS = 160
+"""Largest number of multiply-adds of one unrolled tile of a window."""
+FMA_LATENCY_CYCLES = 4
 """Cycles of a fused multiply-add on the cores of the last decade; two can start each cycle."""
 
 
@@ -74,7 +74,7 @@ def tile_cycles(height: int, vectors: int, others: int = 0) -> float:
     """Cycles of one reduction step of a register tile, which reads memory ``others`` times for other reasons."""
     multiply = height * vectors / 2
     load = (height + vectors + others) / 2
-    latency = FMA_LATENCY if height * vectors < 2 * FMA_LATENCY else 0
+    latency = FMA_LATENCY_CYCLES if height * vectors < 2 * FMA_LATENCY_CYCLES else 0
     return max(multiply, load, latency)
 
 

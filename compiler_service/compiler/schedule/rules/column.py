@@ -21,13 +21,13 @@ from compiler_service.compiler.schedule.model.analysis import (
     one_per_row,
     reductions,
 )
-from compiler_service.compiler.schedule.model.tasks import TASK_CYCLES, count, stage_cycles
+from compiler_service.compiler.schedule.model.tasks import LEAST_CYCLES_OF_TASK, count, stage_cycles
 from compiler_service.compiler.schedule.model.tiles import lanes, vector_loops
 from compiler_service.compiler.tensor_expr.tensor import Axis
 from shared_ir.machine.target import Target
 
-_VECTORS = (8, 4)
-"""Vectors of a block: enough of them side by side that no sum waits for its last addition, and whole cache lines."""
+_VECTORS_OF_BLOCK = (8, 4)
+"""Vectors of a block, the best first: enough of them side by side that no sum waits for its last addition, and whole cache lines."""
 
 
 def column_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -68,7 +68,7 @@ def _loops(state: State, target: Target) -> Schedule:
         if stage is not output:
             place += [ComputeAt(stage.name, output.name, block), *_inside(stage, width)]
     total = sum(stage_cycles(s, width) for s in state.stages.values())
-    parallel = (Parallel(output.name, (*outer, block)),) if total >= 2 * TASK_CYCLES else ()
+    parallel = (Parallel(output.name, (*outer, block)),) if total >= 2 * LEAST_CYCLES_OF_TASK else ()
     return (*vectors, Reorder(output.name, (*outer, block, *free, *inner)), *parallel, *place)
 
 
@@ -76,7 +76,7 @@ def _vectors(state: State, target: Target) -> int:
     """Vectors of a block: the most whose columns stay in the second cache level."""
     column = max(math.prod(count(a.extent) for a in _reduced(s)) for s in reductions(state))
     size = target.vector_bits // 8
-    return next((v for v in _VECTORS if v * size * column <= target.l2 // 2), _VECTORS[-1])
+    return next((v for v in _VECTORS_OF_BLOCK if v * size * column <= target.l2 // 2), _VECTORS_OF_BLOCK[-1])
 
 
 def _inside(stage: KernelStage, width: int) -> Schedule:

@@ -14,17 +14,19 @@ from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Overlap, Parallel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.model.analysis import KernelView, inlined, is_free, lane_axis, reductions
 from compiler_service.compiler.schedule.model.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
-from compiler_service.compiler.schedule.model.tiles import SIDES, lanes, vector_loops
+from compiler_service.compiler.schedule.model.tiles import SQUARE_SIDES, lanes, vector_loops
 from compiler_service.compiler.tensor_expr.tensor import Axis
 from shared_ir.expr import Binary, BinaryOp, Const, walk
 from shared_ir.machine.target import Target
 
-_UNROLL = 4
+_VECTORS_PER_STEP = 4
+"""Vectors of one step along the last axis."""
 _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD)
-_SHORT = 8
-"""A last axis of at most so many elements is unrolled rather than vectorised."""
-_BLOCK = 1024
-"""Elements of an axis that is cut into tasks stay multiples of this."""
+"""Operations on integers that vectors do one lane after the other."""
+_MOST_UNROLLED_ELEMENTS = 8
+"""Largest extent of a last axis that is unrolled rather than vectorised."""
+_ELEMENTS_OF_BLOCK = 1024
+"""Where an axis is cut into tasks, each but the last has a multiple of so many elements."""
 
 
 def elementwise_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -45,7 +47,7 @@ def output_loops(stage: KernelStage, target: Target) -> Schedule:
     cycles += alone_cycles(size, size, math.prod(count(a.extent) for a in axes), target)
     if width > 1 and len(axes) > 1:
         last, before = axes[-1], axes[-2]
-        if isinstance(last.extent, int) and last.extent <= _SHORT and count(before.extent) >= width:
+        if isinstance(last.extent, int) and last.extent <= _MOST_UNROLLED_ELEMENTS and count(before.extent) >= width:
             return _short(stage, width, cycles, target)
         across = lane_axis(stage)
         if across not in (None, last.name):
@@ -59,7 +61,7 @@ def output_loops(stage: KernelStage, target: Target) -> Schedule:
 def _rows(stage: KernelStage, width: int, cycles: float, target: Target) -> Schedule:
     """Vectors along the last axis."""
     *outer, last = stage.compute.axes
-    unroll = 1 if _divides_by_sizes(stage) else _UNROLL
+    unroll = 1 if _divides_by_sizes(stage) else _VECTORS_PER_STEP
     vectors, inner = vector_loops(stage, last.name, width, unroll, last.extent)
     if not outer:
         return _blocks(stage, last, vectors, inner, cycles, target)
@@ -79,10 +81,10 @@ def _blocks(
 ) -> Schedule:
     """A single axis, cut into tasks."""
     extent = last.extent
-    blocks = -(-extent // _BLOCK) if isinstance(extent, int) else extent
-    tasks = task_loops(stage.name, [Axis(last.name, blocks)], cycles * _BLOCK, target)
+    blocks = -(-extent // _ELEMENTS_OF_BLOCK) if isinstance(extent, int) else extent
+    tasks = task_loops(stage.name, [Axis(last.name, blocks)], cycles * _ELEMENTS_OF_BLOCK, target)
     sizes = [s.factor for s in tasks.steps if isinstance(s, Split)]
-    size = _BLOCK * (sizes[0] if sizes else 1)
+    size = _ELEMENTS_OF_BLOCK * (sizes[0] if sizes else 1)
     if not tasks.parallel or (isinstance(extent, int) and size >= extent):
         return vectors
     name = f"{last.name}.{size}"
@@ -95,8 +97,12 @@ def _short(stage: KernelStage, width: int, cycles: float, target: Target) -> Sch
     *outer, row, last = stage.compute.axes
     steps: Schedule
     if isinstance(last.extent, int) and 2 * last.extent == width and lane_axis(stage) in (None, last.name):
-        rest = (f"{row.name}.{_UNROLL}", row.name, last.name)
-        steps = (Split(stage.name, row.name, _UNROLL), Unroll(stage.name, row.name), Vectorize(stage.name, last.name))
+        rest = (f"{row.name}.{_VECTORS_PER_STEP}", row.name, last.name)
+        steps = (
+            Split(stage.name, row.name, _VECTORS_PER_STEP),
+            Unroll(stage.name, row.name),
+            Vectorize(stage.name, last.name),
+        )
     else:
         unrolled = (Unroll(stage.name, last.name),) if last.extent != 1 else ()
         rest = (f"{row.name}.{width}", last.name, row.name)
@@ -113,7 +119,7 @@ def _side(stage: KernelStage, rows: Axis, last: Axis, width: int) -> int | None:
     """Elements of a side of squares: of a register, or of a part of one where a pure move has less to do."""
     shorter = min(count(rows.extent), count(last.extent))
     if is_free(stage) and isinstance(rows.extent, int) and isinstance(last.extent, int):
-        return next((side for side in SIDES if side <= min(width, shorter)), None)
+        return next((side for side in SQUARE_SIDES if side <= min(width, shorter)), None)
     return width if shorter >= width else None
 
 

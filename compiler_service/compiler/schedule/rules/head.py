@@ -23,7 +23,7 @@ from compiler_service.compiler.schedule.rules.row import along_row, free_loops, 
 from compiler_service.compiler.tensor_expr.tensor import loads
 from shared_ir.machine.target import Target
 
-_SIDE_BY_SIDE = 8
+_VECTORS_SIDE_BY_SIDE = 8
 """Vectors that go down their columns together, so that no sum waits for its last addition."""
 
 
@@ -78,7 +78,7 @@ def _down(stage: KernelStage, target: Target) -> Schedule:
     assert stage.reduction is not None
     *rows, column = stage.compute.axes
     width = lanes(target, stage.tensor.dtype)
-    vectors, (*outer, last) = vector_loops(stage, column.name, width, _SIDE_BY_SIDE, column.extent)
+    vectors, (*outer, last) = vector_loops(stage, column.name, width, _VECTORS_SIDE_BY_SIDE, column.extent)
     blocks, side_by_side = (outer[:1], outer[1:]) if len(outer) > 1 else ([], outer)
     reduced = (a.name for a in stage.reduction.axes)
     return (*vectors, Reorder(stage.name, (*(a.name for a in rows), *blocks, *reduced, *side_by_side, last)))

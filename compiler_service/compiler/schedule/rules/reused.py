@@ -37,15 +37,17 @@ from shared_ir.expr import Expr, substitute
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
-_GATHER = 1.5
-"""Cycles of an element that is not read in a row, as a Zen 4 takes them."""
-_WORTH = 0.75
-"""Of the cycles that a part takes where it is read: as many, computed once, are not worth its buffer."""
-_UNROLL = 4
-_MOST_BYTES = 1 << 16
-"""Of a part that is kept: it stays in the second cache level."""
-_ON_STACK = 1 << 12
-"""Bytes of a part that a thread's stack holds; there may be a dozen of them."""
+_GATHER_CYCLES = 1.5
+"""Cycles to load one element that does not lie beside the one before it, on a Zen 4."""
+_MOST_PART_OF_CYCLES = 0.75
+"""A part is kept only if computing it once takes less than this part of the cycles of computing it wherever it is read: its buffer has
+a price too."""
+_VECTORS_PER_STEP = 4
+"""Vectors of one step along the last axis."""
+_MOST_BYTES_OF_PART = 1 << 16
+"""Largest size in bytes of a part that is kept, so that it stays in the second-level cache."""
+_MOST_BYTES_ON_STACK = 1 << 12
+"""Largest size in bytes of a part that lies on the stack of its thread; there may be a dozen of them."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +84,7 @@ def _loops(state: State, parts: list[_Part], target: Target) -> Schedule:
     *outer, last = output.compute.axes
     outer = sorted(outer, key=lambda a: -sum(a.name in p.bound for p in parts))
     width = lanes(target, output.tensor.dtype)
-    vectors, inner = vector_loops(output, last.name, width, _UNROLL, last.extent)
+    vectors, inner = vector_loops(output, last.name, width, _VECTORS_PER_STEP, last.extent)
     places = math.prod(count(a.extent) for a in outer)
     cycles = sum(stage_cycles(s, lanes(target, s.tensor.dtype)) for s in state.stages.values()) / max(1, places)
     tasks = task_loops(output.name, outer, cycles, target)
@@ -92,7 +94,9 @@ def _loops(state: State, parts: list[_Part], target: Target) -> Schedule:
         steps.append(Parallel(output.name, tasks.parallel))
     for part in parts:
         home = _home(part, tasks.parallel, tasks.serial)
-        steps += [ComputeAt(part.stage.name, output.name, home, "stack" if _size(part) <= _ON_STACK else "scratch")]
+        steps += [
+            ComputeAt(part.stage.name, output.name, home, "stack" if _size(part) <= _MOST_BYTES_ON_STACK else "scratch")
+        ]
         steps += _inside(part, target)
     return tuple(steps)
 
@@ -109,7 +113,7 @@ def _inside(part: _Part, target: Target) -> Schedule:
     stage, along = part.stage, part.vector
     if along is None:
         return ()
-    vectors, inner = vector_loops(stage, along.name, lanes(target, stage.tensor.dtype), _UNROLL, along.extent)
+    vectors, inner = vector_loops(stage, along.name, lanes(target, stage.tensor.dtype), _VECTORS_PER_STEP, along.extent)
     others = (a.name for a in stage.compute.axes if a is not along)
     return (*vectors, Reorder(stage.name, (*others, *inner)))
 
@@ -144,7 +148,7 @@ def _is_worth(state: State, stage: KernelStage, target: Target) -> bool:
     anew = max(_cycles(_seen(stage, site), last, width) for site in sites)
     again = max(_reading(site, last) for site in sites)
     tasks = 1 if part.bound else TASKS_PER_CORE * target.cores
-    return tasks * elements * once + uses * again < _WORTH * uses * anew
+    return tasks * elements * once + uses * again < _MOST_PART_OF_CYCLES * uses * anew
 
 
 def _seen(stage: KernelStage, site: Load) -> Expr:
@@ -161,10 +165,10 @@ def _cycles(body: Expr, along: Axis | None, width: int) -> float:
 def _reading(load: Load, along: Axis | None) -> float:
     """Cycles of an element of ``load`` in vectors along an axis."""
     if along is None:
-        return _GATHER
+        return _GATHER_CYCLES
     moving = [i for i in load.indices if depends(i, along.name)]
     in_order = not moving or (moving == [load.indices[-1]] and steps_along(moving[0], along.name))
-    return memory_cycles(load.dtype.itemsize) if in_order else _GATHER
+    return memory_cycles(load.dtype.itemsize) if in_order else _GATHER_CYCLES
 
 
 def _part(state: State, stage: KernelStage) -> _Part:
@@ -191,7 +195,7 @@ def _pin(state: State, stage: KernelStage, position: int) -> str | None:
 
 def _fits(part: _Part) -> bool:
     """Whether what is kept has a size, and a small one."""
-    return all(isinstance(e, int) for e in part.extents) and _size(part) <= _MOST_BYTES
+    return all(isinstance(e, int) for e in part.extents) and _size(part) <= _MOST_BYTES_OF_PART
 
 
 def _size(part: _Part) -> int:

@@ -44,20 +44,22 @@ from compiler_service.compiler.tensor_expr.tensor import Axis, Placeholder, load
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
-_UNROLL = 8
-_LEAST_ROWS, _MOST_ROWS = 4, 8
+_VECTORS_PER_STEP = 8
+"""Vectors of one step along a row that does not fit the registers."""
+_LEAST_ROWS_TOGETHER, _MOST_ROWS_TOGETHER = 4, 8
+"""Smallest and largest number of rows that go through the stages together."""
 _VECTORS_TOGETHER = 32
-"""Rows go together until they have so many vectors."""
-_CACHE_SHARE = 0.5
-"""Of the first-level cache, for the rows that go together."""
-_SHARE_OF_TURNS = 0.95
-"""Of it, for all rows that are at hand while some take turns."""
-_MOST_TURNS = 512
-"""Rows that take turns in one loop, whose ends are slower than the rest."""
-_MOST_SIDE_BY_SIDE = 4
-"""Of them in each turn: more hide no more of what ends a row."""
-_IN_REGISTERS = 16
-"""Vectors of a row that is written out in full."""
+"""Number of vectors, over all rows that go together, from which on no further row is added."""
+_L1_SHARE_OF_ROWS_TOGETHER = 0.5
+"""Largest part of the first-level cache that rows that go together may fill."""
+_L1_SHARE_OF_TURNS = 0.95
+"""Largest part of the first-level cache that may be filled by all rows in flight while rows take turns."""
+_MOST_ROWS_PER_LOOP_OF_TURNS = 512
+"""Largest number of rows that take turns in one loop. More are cut in several loops; the ends of each are slower than its middle."""
+_MOST_ROWS_PER_TURN = 4
+"""Largest number of rows that one turn takes side by side: more of them hide no more of the time in which the end of a row waits."""
+_VECTORS_OF_UNROLLED_ROW = 16
+"""Largest number of vectors of a row that is unrolled completely."""
 
 
 def row_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -108,7 +110,7 @@ def _together(state: State, output: KernelStage, tasks: TaskLoops, target: Targe
     extent = next(factors, extent_of(output.compute.axes, axis))
     size = most
     if isinstance(extent, int):
-        size = next((r for r in range(most, min(most, _LEAST_ROWS) - 1, -1) if extent % r == 0), most)
+        size = next((r for r in range(most, min(most, _LEAST_ROWS_TOGETHER) - 1, -1) if extent % r == 0), most)
         if extent <= size:
             return (), ""
     return (Split(output.name, axis, size),), f"{axis}.{size}"
@@ -124,8 +126,8 @@ def _rows_of_a_turn(state: State, target: Target) -> int:
     behind = lags(state, stages)
     turns = len({behind[s.name] for s in stages if sweeps(s, stages)})
     own, shared = _rows_read(state.output, bound_axes(state, state.output))
-    room = int(_SHARE_OF_TURNS * target.l1 / row) - shared
-    return max(0, min(room // (own * turns + 1), _MOST_SIDE_BY_SIDE))
+    room = int(_L1_SHARE_OF_TURNS * target.l1 / row) - shared
+    return max(0, min(room // (own * turns + 1), _MOST_ROWS_PER_TURN))
 
 
 def _rows_read(output: KernelStage, bound: Sequence[str]) -> tuple[int, int]:
@@ -153,12 +155,12 @@ def _staggered(output: KernelStage, tasks: TaskLoops) -> tuple[tuple[Split, ...]
         return (), ""
     axis = tasks.serial[-1]
     factor = next((s.factor for s in tasks.steps if isinstance(s, Split) and s.axis == axis), 0)
-    if 0 < factor <= _MOST_TURNS:
+    if 0 < factor <= _MOST_ROWS_PER_LOOP_OF_TURNS:
         return (), f"{axis}.{factor}"
     extent = factor or extent_of(output.compute.axes, axis)
-    size = _MOST_TURNS
+    size = _MOST_ROWS_PER_LOOP_OF_TURNS
     if isinstance(extent, int):
-        parts = max(1, -(-extent // _MOST_TURNS))  # an axis may be empty
+        parts = max(1, -(-extent // _MOST_ROWS_PER_LOOP_OF_TURNS))  # an axis may be empty
         size = min(-(-extent // parts), -(-extent // 2))
     return ((Split(output.name, axis, size),), f"{axis}.{size}") if size > 1 else ((), "")
 
@@ -179,7 +181,7 @@ def _alone(state: State, aliased: frozenset[str], target: Target) -> frozenset[s
     found: set[str] = set()
     for stage in state.stages.values():
         length = stage.compute.axes[-1].extent if stage.compute.axes else 1
-        most = min(_IN_REGISTERS, target.vector_registers // 2) * lanes(target, stage.tensor.dtype)
+        most = min(_VECTORS_OF_UNROLLED_ROW, target.vector_registers // 2) * lanes(target, stage.tensor.dtype)
         held = stage.name in aliased and isinstance(length, int) and length <= most
         if held or any((s := state.stage_of(ld.tensor)) is not None and s.name in found for ld in loads(stage.body)):
             found.add(stage.name)
@@ -196,8 +198,8 @@ def _most_rows(state: State, target: Target) -> int:
         dtype = state.stage(name).tensor.dtype
         longest = max(longest, 2 * length * dtype.itemsize)
         vectors = max(vectors, -(-length // lanes(target, dtype)))
-    wanted = min(max(_LEAST_ROWS, _VECTORS_TOGETHER // vectors), _MOST_ROWS)
-    return min(wanted, int(_CACHE_SHARE * target.l1 / longest))
+    wanted = min(max(_LEAST_ROWS_TOGETHER, _VECTORS_TOGETHER // vectors), _MOST_ROWS_TOGETHER)
+    return min(wanted, int(_L1_SHARE_OF_ROWS_TOGETHER * target.l1 / longest))
 
 
 def row_tasks(state: State, rows: list[Axis], target: Target, turns: bool = False) -> TaskLoops:
@@ -247,9 +249,9 @@ def _unrolled(extent: Dim, width: int, staggers: bool) -> int:
     """Vectors of a step along a row; one where rows take turns, which have one each in a step."""
     if staggers:
         return 1
-    if isinstance(extent, int) and extent <= _IN_REGISTERS * width:
+    if isinstance(extent, int) and extent <= _VECTORS_OF_UNROLLED_ROW * width:
         return max(1, extent // width)
-    return _UNROLL
+    return _VECTORS_PER_STEP
 
 
 def _sweep(state: State, stage: KernelStage, target: Target) -> tuple[str, str] | None:

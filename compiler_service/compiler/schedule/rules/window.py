@@ -49,15 +49,17 @@ from compiler_service.compiler.schedule.model.tasks import (
     memory_cycles,
     task_loops,
 )
-from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY, MOST_UNROLLED, lanes
+from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY_CYCLES, MOST_UNROLLED_FMAS, lanes
 from compiler_service.compiler.schedule.rules.contraction.packing import packed_order
 from compiler_service.compiler.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.machine.target import Target
 
-_MOST_PIXELS = 14
-_UNKNOWN_VECTORS = 8
-"""Of a tile of one pixel, where it is not known how many there are."""
+_MOST_PIXELS_OF_TILE = 14
+"""Largest number of pixels of a row in a register tile."""
+_VECTORS_OF_UNKNOWN_CHANNELS = 8
+"""Most vectors of a register tile when the number of channels is only known at run time, and no axis of pixels is left to tile."""
 _LARGEST_UNROLLED_WINDOW = 16
+"""Largest extent of a window, along the row, whose steps are unrolled."""
 
 
 def window_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -136,12 +138,12 @@ class _Plan:
         vectors = most if not isinstance(extent, int) else max(1, min(most, -(-extent // self._width)))
         if self._row is None:
             if not isinstance(extent, int):
-                return _Tile(1, min(_UNKNOWN_VECTORS, vectors))
+                return _Tile(1, min(_VECTORS_OF_UNKNOWN_CHANNELS, vectors))
             return _Tile(1, _evenly(-(-extent // self._width), registers * 3 // 4))
         best = (float("inf"), 0, _Tile(1, 1))
         for wide in range(1, min(2, vectors) + 1):
-            for pixels in range(1, min(most // wide, _MOST_PIXELS, count(self._row.extent)) + 1):
-                if pixels * wide * self._taps <= MOST_UNROLLED or pixels == 1:
+            for pixels in range(1, min(most // wide, _MOST_PIXELS_OF_TILE, count(self._row.extent)) + 1):
+                if pixels * wide * self._taps <= MOST_UNROLLED_FMAS or pixels == 1:
                     best = min(best, (self._cost(pixels, wide), pixels * wide, _Tile(pixels, wide)), key=_ranked)
         return best[2]
 
@@ -174,7 +176,7 @@ class _Plan:
         arithmetic = pixels * self._taps * vectors / 2
         columns = (pixels - 1) * self._stride + self._taps
         load = (columns + self._taps) * vectors / 2
-        return max(arithmetic, load, float(FMA_LATENCY * self._taps)) + 2
+        return max(arithmetic, load, float(FMA_LATENCY_CYCLES * self._taps)) + 2
 
     @cached_property
     def _stride(self) -> int:

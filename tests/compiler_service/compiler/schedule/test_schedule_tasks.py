@@ -13,8 +13,8 @@ from compiler_service.compiler.schedule.language.state import LoopKind
 from compiler_service.compiler.schedule.language.steps import Pack, Parallel
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.schedule.model.tasks import (
-    SHARED_BYTES,
-    TASK_CYCLES,
+    LEAST_CYCLES_OF_TASK,
+    LEAST_SHARED_BYTES,
     alone_cycles,
     arithmetic_cycles,
     body_cycles,
@@ -35,13 +35,13 @@ n = symbol("n")
     ("extents", "cycles", "parallel", "serial"),
     [
         ((10, 10), 1.0, (), ("a", "b")),
-        ((8, 10), TASK_CYCLES, ("a",), ("b",)),
-        ((2, 100), TASK_CYCLES, ("a", "b.25"), ("b",)),
-        ((100,), TASK_CYCLES / 10, ("a.13",), ("a",)),
-        ((3, 100), TASK_CYCLES / 100, ("a.2",), ("a", "b")),
-        ((n, 10), 1.0, (f"a.{TASK_CYCLES // 10}",), ("a", "b")),
-        ((n, 8), TASK_CYCLES, ("a", "b"), ()),
-        ((4, n), TASK_CYCLES / 600, ("a.2",), ("a", "b")),
+        ((8, 10), LEAST_CYCLES_OF_TASK, ("a",), ("b",)),
+        ((2, 100), LEAST_CYCLES_OF_TASK, ("a", "b.25"), ("b",)),
+        ((100,), LEAST_CYCLES_OF_TASK / 10, ("a.13",), ("a",)),
+        ((3, 100), LEAST_CYCLES_OF_TASK / 100, ("a.2",), ("a", "b")),
+        ((n, 10), 1.0, (f"a.{LEAST_CYCLES_OF_TASK // 10}",), ("a", "b")),
+        ((n, 8), LEAST_CYCLES_OF_TASK, ("a", "b"), ()),
+        ((4, n), LEAST_CYCLES_OF_TASK / 600, ("a.2",), ("a", "b")),
     ],
 )
 def test_task_loops(
@@ -65,7 +65,7 @@ def test_functions_cost_more_than_sums_and_indices_nothing() -> None:
 def test_much_data_that_other_cores_made_is_worth_a_launch_sooner() -> None:
     alone, two = replace(AVX512, cores=1), replace(AVX512, cores=2)
     slow = replace(two, memory_bytes=4)
-    many, few = SHARED_BYTES // 4, SHARED_BYTES // 4 - 1
+    many, few = LEAST_SHARED_BYTES // 4, LEAST_SHARED_BYTES // 4 - 1
     assert alone_cycles(4, 4, many, alone) == 0
     assert alone_cycles(4, 4, few, two) == 0
     assert 0 < alone_cycles(4, 4, many, two) < alone_cycles(4, 4, many, slow)

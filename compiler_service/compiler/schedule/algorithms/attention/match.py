@@ -11,8 +11,8 @@ from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder
 from shared_ir.dtype import DType
 from shared_ir.expr import Binary, BinaryOp, Expr, Select, Unary, UnaryOp, equal, select, substitute
 
-_LARGEST = (ReduceOp.MAX_NUMBER, ReduceOp.MAX)
-"""Of a softmax, and of one that is spelled out."""
+_MAXIMA = (ReduceOp.MAX_NUMBER, ReduceOp.MAX)
+"""Reductions that find the largest score: of a softmax, and of one that an exporter wrote out."""
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ def match_attention(state: State) -> Attention | None:
     """The attention that ``state``, with everything inlined but reductions and the output, computes, or None."""
     found = reductions(state)
     operators = [s.reduction.op for s in found if s.reduction is not None]
-    if operators not in [[ReduceOp.SUM, largest, ReduceOp.SUM, ReduceOp.SUM] for largest in _LARGEST]:
+    if operators not in [[ReduceOp.SUM, largest, ReduceOp.SUM, ReduceOp.SUM] for largest in _MAXIMA]:
         return None
     scores, largest, total, mixed = found
     if any(s.tensor.dtype is not DType.FLOAT32 for s in found) or any(len(_reduced(s)) != 1 for s in found):

@@ -9,7 +9,7 @@ from compiler_service.compiler.schedule.algorithms.attention.match import Attent
 from compiler_service.compiler.schedule.algorithms.attention.step import Attend
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
-from compiler_service.compiler.schedule.model.tasks import TASK_CYCLES
+from compiler_service.compiler.schedule.model.tasks import LEAST_CYCLES_OF_TASK
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile
 from compiler_service.compiler.schedule.rules.contraction.match import same_axes
 from compiler_service.compiler.tensor_expr.tensor import Axis
@@ -19,23 +19,27 @@ from shared_ir.machine.target import Target
 
 _F32 = DType.FLOAT32
 _BYTES = _F32.itemsize
-_KEYS_IN_L1 = 1.0
-"""Part of the first cache level that the values of a block of keys may fill: larger blocks take up and put down fewer sums, smaller
-ones leave room for scores (32 KiB of a Zen 4, 64 columns: 128 keys are 2 % faster than 80)."""
-_MOST_KEYS = 128
-"""More would not make it cheaper to take up and put down the sums so far."""
-_FEWEST_KEYS = 32
-_MOST_ROWS = 640
-_UNKNOWN_ROWS = 96
-_ROWS_TO_BEGIN = 4
-"""Rows whose products take as long as it takes to arrange a block of keys."""
-_UNKNOWN = 32
+_L1_SHARE_OF_KEYS = 1.0
+"""Largest part of the first-level cache that the values of a block of keys may fill: larger blocks take up and put down fewer sums,
+smaller ones leave room for scores."""
+_MOST_KEYS_OF_BLOCK = 128
+"""Largest number of keys of a block: with more, the sums so far are taken up and put down no more cheaply."""
+_FEWEST_KEYS_OF_BLOCK = 32
+"""Smallest number of keys of a block."""
+_MOST_ROWS_OF_BLOCK = 640
+"""Largest number of rows of a block."""
+_MOST_ROWS_OF_BLOCK_IF_UNKNOWN = 96
+"""Largest number of rows of a block when the number of queries is only known at run time."""
+_ROWS_WORTH_OF_BLOCK = 4
+"""Number of rows whose products take as long as arranging a block of keys."""
+_EXTENT_IF_UNKNOWN = 32
+"""What an extent is taken for when it is only known at run time."""
 _TILES = ((6, 4), (8, 3), (12, 2), (14, 2), (4, 4), (7, 2), (4, 2))
 """Register tiles (rows, vectors) that a tuner may try."""
-_POWER_CYCLES = 16.0
-"""Cycles of a vector of scores between the products."""
-_BLOCKS_PER_CORE = 4
-"""Blocks of rows of one head that are considered, for each core."""
+_SOFTMAX_CYCLES_PER_VECTOR = 16.0
+"""Cycles of a vector of scores between the two products."""
+_MOST_BLOCKS_PER_CORE = 4
+"""Largest number of blocks of rows of one head, for each core, that is considered."""
 
 
 def attention_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -85,8 +89,8 @@ def _step(attention: Attention, target: Target) -> Attend:
 def _keys(attention: Attention, target: Target, width: int) -> int:
     """Keys of a block: values of all of them fit the first cache level; blocks are of like size."""
     line = _extent(attention.columns) * _BYTES
-    most = int(target.l1 * _KEYS_IN_L1) // max(1, line) // width * width
-    most = max(_FEWEST_KEYS, min(_MOST_KEYS, most))
+    most = int(target.l1 * _L1_SHARE_OF_KEYS) // max(1, line) // width * width
+    most = max(_FEWEST_KEYS_OF_BLOCK, min(_MOST_KEYS_OF_BLOCK, most))
     total = attention.keys.extent
     if not isinstance(total, int):
         return most
@@ -97,19 +101,22 @@ def _keys(attention: Attention, target: Target, width: int) -> int:
 def _rows(attention: Attention, rows: Dim, keys: int, height: int, target: Target) -> int:
     """Rows of a block, as many as the second cache level takes beside the keys, and so that all cores have work."""
     per_row = (keys + _extent(attention.columns) + _extent(attention.depth)) * _BYTES
-    most = max(height, min(_MOST_ROWS, target.l2 // 2 // per_row) // height * height)
+    most = max(height, min(_MOST_ROWS_OF_BLOCK, target.l2 // 2 // per_row) // height * height)
     heads = 1
     for axis in attention.outer:
         heads *= _extent(axis)
     if not isinstance(rows, int):
-        return min(most, _UNKNOWN_ROWS // height * height or height)
+        return min(most, _MOST_ROWS_OF_BLOCK_IF_UNKNOWN // height * height or height)
     fewest = -(-rows // most)
 
     def sizes() -> Iterator[tuple[float, int]]:
-        for blocks in range(fewest, max(fewest, _BLOCKS_PER_CORE * target.cores) + 1):
+        for blocks in range(fewest, max(fewest, _MOST_BLOCKS_PER_CORE * target.cores) + 1):
             size = -(-rows // blocks // height) * height
             units = heads * -(-rows // size)
-            yield -(-units // target.cores) * (size + _ROWS_TO_BEGIN) + units * _ROWS_TO_BEGIN / target.cores, size
+            yield (
+                -(-units // target.cores) * (size + _ROWS_WORTH_OF_BLOCK) + units * _ROWS_WORTH_OF_BLOCK / target.cores,
+                size,
+            )
 
     return min(sizes())[1]
 
@@ -119,9 +126,9 @@ def _units(attention: Attention, rows: Dim, size: int, target: Target) -> int:
     width = lanes(target, _F32)
     block_rows = min(size, rows) if isinstance(rows, int) else size
     depth = _extent(attention.columns) + _extent(attention.depth)
-    cycles = block_rows * _extent(attention.keys) / width * (depth / 2 + _POWER_CYCLES)
-    return max(1, int(TASK_CYCLES / max(cycles, 1.0)))
+    cycles = block_rows * _extent(attention.keys) / width * (depth / 2 + _SOFTMAX_CYCLES_PER_VECTOR)
+    return max(1, int(LEAST_CYCLES_OF_TASK / max(cycles, 1.0)))
 
 
 def _extent(axis: Axis) -> int:
-    return axis.extent if isinstance(axis.extent, int) else _UNKNOWN
+    return axis.extent if isinstance(axis.extent, int) else _EXTENT_IF_UNKNOWN

@@ -32,14 +32,16 @@ from compiler_service.compiler.schedule.model.analysis import (
     slope,
 )
 from compiler_service.compiler.schedule.model.tasks import count, wanted_tasks
-from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY, MOST_UNROLLED, lanes, vector_loops
+from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY_CYCLES, MOST_UNROLLED_FMAS, lanes, vector_loops
 from compiler_service.compiler.schedule.rules.contraction.packing import packing, prefetch_distance
 from compiler_service.compiler.tensor_expr.tensor import Axis, Load, Placeholder
 from shared_ir.expr import Const, Select
 from shared_ir.machine.target import Target
 
 _LARGEST_UNROLLED_WINDOW = 7
-_PART_OF_L2 = 16
+"""Largest extent of a window, along the row, whose steps are unrolled."""
+_L2_PARTS_PER_TASK = 16
+"""The data of a task takes at most the second-level cache divided by this."""
 _TILES_OF_UNKNOWN_ROW = 8
 """Tiles of a task along a row whose length only the run knows."""
 
@@ -149,13 +151,13 @@ class _Plan:
         group = self._conv.group
         kept = pixels * group + min(pixels, group) + 2
         unrolled = pixels * group * self._unrolled_taps
-        return pixels == 1 or (kept <= self._target.vector_registers and unrolled <= MOST_UNROLLED)
+        return pixels == 1 or (kept <= self._target.vector_registers and unrolled <= MOST_UNROLLED_FMAS)
 
     def _cycles(self, pixels: int) -> float:
         """Cycles of the taps along a row for a tile: two multiply-adds or loads each."""
         taps, group = self._unrolled_taps, self._conv.group
         columns = (pixels - 1) * min(self._stride, taps) + taps
-        latency = FMA_LATENCY * taps
+        latency = FMA_LATENCY_CYCLES * taps
         return max(pixels * group * taps / 2, (group * taps + columns) / 2, latency) + 1
 
     @property
@@ -203,7 +205,7 @@ class _Plan:
     def _most_lines(self, tiles: int) -> int:
         """Lines of a window whose data takes a small part of the second-level cache."""
         line = count(self._axes.row.extent) * tiles * self._width * self._conv.tensor.dtype.itemsize
-        return max(1, self._target.l2 // _PART_OF_L2 // (line * self._stride**2))
+        return max(1, self._target.l2 // _L2_PARTS_PER_TASK // (line * self._stride**2))
 
     # -- loops
 

@@ -26,13 +26,14 @@ from compiler_service.compiler.tensor_expr.tensor import Placeholder
 from shared_ir.expr.dim import static
 from shared_ir.machine.target import Target
 
-_PARTS = 2
-"""Steps side by side: neighbouring lanes are added up by two shuffles of whole vectors. For more of them it takes too long."""
-_OPERANDS = 4
-"""Registers for broadcast data: they are asked for ahead of the products."""
-_GAIN = 0.93
-"""Part of the time of whole vectors that it must not take more than."""
-_EPILOGUE = 1.5
+_STEPS_PER_VECTOR = 2
+"""Steps of the sum that a vector holds side by side: the lanes of two are added up by two shuffles of whole vectors, those of more
+take too long."""
+_OPERAND_REGISTERS = 4
+"""Registers for data that is broadcast: it is loaded ahead of the products."""
+_MOST_PART_OF_PLAIN_TIME = 0.93
+"""Folding is taken only if the model promises less than this part of the time of vectors that hold one step."""
+_EPILOGUE_CYCLES = 1.5
 """Cycles to add up the lanes of an accumulator and to write what is left of it."""
 
 
@@ -52,7 +53,7 @@ def folded_schedule(kernel: KernelView, target: Target) -> Schedule | None:
     if tile is None:
         return None
     name = stage.name
-    before: Schedule = (Fold(name, product.weight.tensor.name, _PARTS, product.weight_columns),)
+    before: Schedule = (Fold(name, product.weight.tensor.name, _STEPS_PER_VECTOR, product.weight_columns),)
     before = (*before, *inlined(kernel.after(before), frozenset({f"{name}.folded"})))
     return (*before, *_loops(kernel.after(before), f"{name}.folded", product, tile, target))
 
@@ -73,18 +74,18 @@ def _choose(product: Product, target: Target) -> _Tile | None:
     rows, columns, depth = product.tensor.shape[-2], product.columns, product.depth
     width = lanes(target, product.tensor.dtype)
     assert isinstance(rows, int)
-    if columns <= width or columns % width == 0 or columns * _PARTS % width or depth % _PARTS:
+    if columns <= width or columns % width == 0 or columns * _STEPS_PER_VECTOR % width or depth % _STEPS_PER_VECTOR:
         return None
     height, vectors = register_tile(rows, columns, target, product.tensor.dtype)
     whole = depth * tile_cost(rows, height, columns, vectors * width, width)
-    vectors = columns * _PARTS // width
-    most = min(rows, (target.vector_registers - _OPERANDS - vectors) // vectors)
+    vectors = columns * _STEPS_PER_VECTOR // width
+    most = min(rows, (target.vector_registers - _OPERAND_REGISTERS - vectors) // vectors)
     found = []
     for height in range(1, most + 1):
-        steps = tile_cost(rows, height, columns * _PARTS, vectors * width, width) * depth / _PARTS
-        found.append((steps + rows * vectors * _EPILOGUE, -height, _Tile(height, vectors)))
+        steps = tile_cost(rows, height, columns * _STEPS_PER_VECTOR, vectors * width, width) * depth / _STEPS_PER_VECTOR
+        found.append((steps + rows * vectors * _EPILOGUE_CYCLES, -height, _Tile(height, vectors)))
     cost, _, tile = min(found, default=(math.inf, 0, None), key=lambda entry: entry[:2])
-    return tile if cost < _GAIN * whole else None
+    return tile if cost < _MOST_PART_OF_PLAIN_TIME * whole else None
 
 
 def _loops(state: State, folded: str, product: Product, tile: _Tile, target: Target) -> Schedule:
@@ -93,7 +94,9 @@ def _loops(state: State, folded: str, product: Product, tile: _Tile, target: Tar
     *outer, row, column = out.compute.axes
     own, q = state.stage(folded).compute.axes[-2:]
     assert isinstance(row.extent, int)
-    cycles = math.prod(static(d) for d in product.tensor.shape[:-1]) * tile.vectors * product.depth / _PARTS / 2
+    cycles = (
+        math.prod(static(d) for d in product.tensor.shape[:-1]) * tile.vectors * product.depth / _STEPS_PER_VECTOR / 2
+    )
     wanted = -(-max(1, wanted_tasks(cycles, target)) // math.prod(static(a.extent) for a in outer))
     size = -(-row.extent // wanted // tile.height) * tile.height
     steps: list[Step] = []

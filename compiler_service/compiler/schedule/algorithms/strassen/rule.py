@@ -35,9 +35,13 @@ from compiler_service.compiler.schedule.model.analysis import (
     only_reduction,
 )
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile, register_tiles, tile_cost
-from compiler_service.compiler.schedule.rules.contraction.division import TASK_CYCLES, WEIGHT_BYTES, reading_cycles
+from compiler_service.compiler.schedule.rules.contraction.division import (
+    CYCLES_TO_BEGIN_TASK,
+    WEIGHT_BYTES_PER_CYCLE,
+    reading_cycles,
+)
 from compiler_service.compiler.schedule.rules.contraction.packing import (
-    L2_BYTES,
+    L2_BYTES_PER_CYCLE,
     near_distance,
     packing,
     prefetch_distance,
@@ -47,20 +51,21 @@ from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, as_dim, divisor
 from shared_ir.machine.target import Target
 
-_FLOAT = 4
+_BYTES_OF_ELEMENT = 4
 """Bytes of an element."""
-_GAIN = 0.97
-"""It must promise to take less than this part of the plain product's time: rounding errors and weights are larger."""
-_MOST_WEIGHTS = 1 << 26
-"""Bytes of a matrix of weights, which becomes 1.75 times as large."""
-_STORE = 1.0
-"""Cycles to write a vector, in which two are read and two are added up."""
-_SUMS_BYTES = 64.0
-"""Bytes of the sums that come back from the second-level cache in a cycle, once for all columns of a task."""
-_TILE = 2.0
-"""Cycles of an accumulator, to clear it and to write it."""
-_LEAST_PAIRS = 8
-"""Of rows: fewer do not hide the arrival of the weights."""
+_MOST_PART_OF_PLAIN_TIME = 0.97
+"""The method is taken only if the model promises less than this part of the plain product's time: its rounding errors and its weights
+are larger."""
+_MOST_WEIGHT_BYTES = 1 << 26
+"""Largest size in bytes of a matrix of weights, which becomes 1.75 times as large."""
+_STORE_CYCLES = 1.0
+"""Cycles to write a vector; in one cycle two are read or two are added up."""
+_SUM_BYTES_PER_CYCLE = 64.0
+"""Bytes of the sums that the second-level cache gives in a cycle, once for all columns of a task."""
+_ACCUMULATOR_CYCLES = 2.0
+"""Cycles to clear an accumulator and to write it."""
+_FEWEST_PAIRS_OF_ROWS = 8
+"""Smallest number of pairs of rows: with fewer, products take less time than their weights take to arrive."""
 
 
 @dataclass(frozen=True)
@@ -111,10 +116,10 @@ def _rows_together(extent: Dim) -> int:
 def _choose(product: Product, target: Target) -> StrassenBlocking | None:
     """The cheapest blocking, if it is clearly cheaper than the plain product."""
     model = _Model(product, target)
-    if model.pairs < _LEAST_PAIRS or model.weights > _MOST_WEIGHTS:
+    if model.pairs < _FEWEST_PAIRS_OF_ROWS or model.weights > _MOST_WEIGHT_BYTES:
         return None
     cost, best = min(((model.cost(b), b) for b in model.candidates()), key=lambda pair: pair[0])
-    return best if cost < _GAIN * model.plain() else None
+    return best if cost < _MOST_PART_OF_PLAIN_TIME * model.plain() else None
 
 
 class _Model:
@@ -128,10 +133,10 @@ class _Model:
         self.pairs, self._half, self._steps = -(-rows // 2), product.columns // 2, product.depth // 2
         self._repeats = not isinstance(extent, int)
         self._width = lanes(target, DType.FLOAT32)
-        self.weights = product.columns * product.depth * _FLOAT
+        self.weights = product.columns * product.depth * _BYTES_OF_ELEMENT
 
     def candidates(self) -> Iterator[StrassenBlocking]:
-        for pairs in sorted({-(-self.pairs // tasks) for tasks in range(1, self.pairs // _LEAST_PAIRS + 1)}):
+        for pairs in sorted({-(-self.pairs // tasks) for tasks in range(1, self.pairs // _FEWEST_PAIRS_OF_ROWS + 1)}):
             if self._repeats and self.pairs % pairs:
                 continue
             for height, vectors in register_tiles(pairs, self._half, self._target, DType.FLOAT32):
@@ -143,7 +148,7 @@ class _Model:
 
     def _chunk(self, pairs: int, share: int, tile: int) -> int:
         """Columns whose products stay in a quarter of the second-level cache: all of a task, or whole tiles that divide them."""
-        most = self._target.l2 // 4 // (PRODUCTS * pairs * _FLOAT)
+        most = self._target.l2 // 4 // (PRODUCTS * pairs * _BYTES_OF_ELEMENT)
         if share <= most:
             return share
         sizes = (s for s in range(tile, share, tile) if share % s == 0 and self._width < s <= max(tile, most))
@@ -160,35 +165,39 @@ class _Model:
     def _task(self, b: StrassenBlocking, pairs: int) -> float:
         width = b.vectors * self._width
         tile = tile_cost(pairs, b.height, b.share, width, self._width)
-        read = reading_cycles(pairs * self._steps * _FLOAT, self._target) * -(-b.share // width)
+        read = reading_cycles(pairs * self._steps * _BYTES_OF_ELEMENT, self._target) * -(-b.share // width)
         vectors_in, vectors_out = pairs * self._steps / self._width, pairs * b.share / self._width
-        read += pairs * self._steps * _FLOAT / _SUMS_BYTES
-        products = PRODUCTS * (tile * self._steps + vectors_out * _TILE + read)
-        kept = PRODUCTS * pairs * (self._steps + b.columns) * _FLOAT
-        products += kept / L2_BYTES if kept > self._target.l2 // 2 else 0.0
-        return products + vectors_in * _combined(X_MATRIX) + vectors_out * _combined(Y_MATRIX) + TASK_CYCLES
+        read += pairs * self._steps * _BYTES_OF_ELEMENT / _SUM_BYTES_PER_CYCLE
+        products = PRODUCTS * (tile * self._steps + vectors_out * _ACCUMULATOR_CYCLES + read)
+        kept = PRODUCTS * pairs * (self._steps + b.columns) * _BYTES_OF_ELEMENT
+        products += kept / L2_BYTES_PER_CYCLE if kept > self._target.l2 // 2 else 0.0
+        return products + vectors_in * _combined(X_MATRIX) + vectors_out * _combined(Y_MATRIX) + CYCLES_TO_BEGIN_TASK
 
     def plain(self) -> float:
         columns, steps = 2 * self._half, 2 * self._steps
         height, vectors = register_tile(self._rows, columns, self._target, DType.FLOAT32)
         width = vectors * self._width
         tile = tile_cost(self._rows, height, columns, width, self._width)
-        data = self._rows * steps * _FLOAT  # by blocks that the second-level cache keeps
+        data = self._rows * steps * _BYTES_OF_ELEMENT  # by blocks that the second-level cache keeps
         kept = min(data, self._target.l2 // 2)
         read = data / kept * reading_cycles(kept, self._target) * -(-columns // width)
-        total = self._outer * (steps * tile + self._rows * columns / self._width * _TILE + read)
+        total = self._outer * (steps * tile + self._rows * columns / self._width * _ACCUMULATOR_CYCLES + read)
         parts = self._target.cores
         return self._both(total, total / parts, self.weights, self._outer, parts)
 
     def _both(self, total: float, largest: float, weights: float, times: int, parts: int) -> float:
         """Cycles of one thread that does all work, and those of all cores while the busiest has a part of it, and of the weights."""
-        cores, arrival, again = self._target.cores, weights / self._target.memory_bytes, weights * times / WEIGHT_BYTES
+        cores, arrival, again = (
+            self._target.cores,
+            weights / self._target.memory_bytes,
+            weights * times / WEIGHT_BYTES_PER_CYCLE,
+        )
         return max(total, arrival) + again + cores * max(largest, arrival / parts) + again
 
 
 def _combined(matrix: Matrix) -> float:
     """Cycles to form the sums of ``matrix`` of vectors: loads, additions or stores, whichever take longest."""
-    return max(len(matrix[0]) / 2, additions(matrix) / 2, _STORE * len(matrix))
+    return max(len(matrix[0]) / 2, additions(matrix) / 2, _STORE_CYCLES * len(matrix))
 
 
 # -- the schedule
@@ -284,8 +293,8 @@ class _Plan:
                 open_end = columns
         inner = open_end // tile if digits else 0
         order = (*digits, (0, 1, 0), (1, tile, inner), (2, 1, 0), (1, 1, tile))
-        size = PRODUCTS * self._half * self._steps * _FLOAT
+        size = PRODUCTS * self._half * self._steps * _BYTES_OF_ELEMENT
         distance = prefetch_distance(size, self._target)
         ahead = Prefetch(stage, "k", self._weight, (("t", b.pairs, b.height),)) if b.pairs > b.height else None
-        near = near_distance(tile * self._steps * _FLOAT, self._target)
+        near = near_distance(tile * self._steps * _BYTES_OF_ELEMENT, self._target)
         return packing(self._weight, order, distance, ahead if distance else None, near)

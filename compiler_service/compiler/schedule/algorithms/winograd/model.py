@@ -10,7 +10,7 @@ from compiler_service.compiler.schedule.algorithms.combination import Matrix, ad
 from compiler_service.compiler.schedule.algorithms.winograd.convolution import Convolution
 from compiler_service.compiler.schedule.algorithms.winograd.filtering import Filtering, filtering, is_known
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile, tile_cost, tile_cycles
-from compiler_service.compiler.schedule.rules.contraction.packing import L2_BYTES, arrival_rate
+from compiler_service.compiler.schedule.rules.contraction.packing import L2_BYTES_PER_CYCLE, arrival_rate
 from shared_ir.dtype import DType
 from shared_ir.machine.target import Target
 
@@ -241,7 +241,7 @@ class _Model:
         shares = (-(-d // (n * f.tile)) for d, n, f in zip((self.rows, self.columns), counts, both, strict=True))
         tasks = math.prod(shares) * parts * self._images
         kept = points * (read * depth + tiles * (self.width if b.chunk else channels)) * FLOAT
-        spilled = kept / L2_BYTES if kept > self._target.l2 else 0.0
+        spilled = kept / L2_BYTES_PER_CYCLE if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
         size = self.window * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
         return self._both(

@@ -22,12 +22,12 @@ from compiler_service.compiler.tensor_expr.tensor import Axis, Load, loads
 from shared_ir.expr.dim import as_dim
 from shared_ir.machine.target import Target
 
-_VECTORS = 8
-"""At most side by side: enough sums that none waits for its last addition."""
-_WORKING = 3
-"""Registers for a code and the masks that make it."""
-_UNKNOWN_VECTORS = 3
-"""Side by side where only the run knows how many rows there are: it may be one."""
+_MOST_SUMS_ALONG_ONE_SIDE = 8
+"""Largest number of rows, and of vectors, of a register tile: enough sums that none waits for its last addition."""
+_WORKING_REGISTERS = 3
+"""Registers for a code and for the masks that turn it into a number."""
+_VECTORS_OF_UNKNOWN_ROWS = 3
+"""Largest number of vectors of a register tile when the number of rows is only known at run time: it may be one."""
 
 
 @dataclass(frozen=True)
@@ -112,12 +112,12 @@ class _Plan:
     def _register_tile(self) -> tuple[int, int]:
         """(vectors, rows) whose sums stay in registers while those of a block are added up, beside words and elements of rows."""
         rows, wide = 1 if self._rows is None else self._rows.extent, -(-count(self._columns.extent) // self._width)
-        room = self._target.vector_registers - _WORKING
+        room = self._target.vector_registers - _WORKING_REGISTERS
         if not isinstance(rows, int):
-            vectors = min(_UNKNOWN_VECTORS, max(1, room // 6), wide)
+            vectors = min(_VECTORS_OF_UNKNOWN_ROWS, max(1, room // 6), wide)
             return vectors, max(1, (room - vectors) // (vectors + 1))
-        height = max(1, min(rows, _VECTORS))
-        most = max(1, min(_VECTORS, (room - height) // (height + 1), wide))
+        height = max(1, min(rows, _MOST_SUMS_ALONG_ONE_SIDE))
+        most = max(1, min(_MOST_SUMS_ALONG_ONE_SIDE, (room - height) // (height + 1), wide))
         fitting = (v for v in range(most, most // 2, -1) if wide % v == 0)
         return next(fitting, most), height
 

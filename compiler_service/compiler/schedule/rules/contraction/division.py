@@ -11,23 +11,23 @@ from compiler_service.compiler.schedule.model.tiles import tile_cycles
 from compiler_service.compiler.schedule.rules.contraction.packing import arrival_rate
 from shared_ir.machine.target import Target
 
-WEIGHT_BYTES, _L2_DATA_BYTES, _FAR_DATA_BYTES = 64.0, 512.0, 96.0
-"""Bytes of weights, and of data from the second cache level and from behind it, that delay products by a cycle though they
+WEIGHT_BYTES_PER_CYCLE, _L2_DATA_BYTES_PER_CYCLE, _FAR_DATA_BYTES_PER_CYCLE = 64.0, 512.0, 96.0
+"""Bytes of weights, of data from the second-level cache, and of data from behind it, that delay products by one cycle even though they
 arrive in time."""
-_TILE_BYTES = 44.0
-"""Bytes of a tile of weights that come from the second cache level in a cycle: a tile of few rows waits for them."""
-_COPY_BYTES = 16.0
-"""Bytes of an operand that are copied in a cycle to scratch."""
-_LOADS = 0.08
-"""Cycles lost to each load of a register tile's step, beyond what :func:`tile_cost` counts."""
-TASK_CYCLES = 150.0
-"""To begin a task: its indices and the first, unpredicted branches of its loops."""
-_FORK_CYCLES = 8000.0
-"""To hand out tasks and wait for the last: the pool's two messages between caches, and data that another core wrote."""
-_FLOAT = 4
-"""Bytes of a result."""
-_TASKS_PER_CORE = 12
-"""More are not considered, unless the data of fewer does not fit the cache."""
+_L2_TILE_BYTES_PER_CYCLE = 44.0
+"""Bytes of a tile of weights that the second-level cache gives in a cycle. A register tile of few rows waits for them."""
+_COPIED_BYTES_PER_CYCLE = 16.0
+"""Bytes of an operand that are copied to scratch memory in a cycle."""
+_CYCLES_LOST_PER_LOAD = 0.08
+"""Cycles lost to each load in a step of a register tile, beyond what :func:`tile_cost` counts."""
+CYCLES_TO_BEGIN_TASK = 150.0
+"""Cycles to begin a task: its indices, and the first branches of its loops, which are mispredicted."""
+_CYCLES_TO_FORK_AND_JOIN = 8000.0
+"""Cycles to hand out tasks and to wait for the last: two messages of the pool between caches, and data that another core wrote."""
+_BYTES_OF_RESULT = 4
+"""Bytes of one result."""
+_MOST_TASKS_PER_CORE = 12
+"""Largest number of tasks for each core that is considered, unless the data of so few tasks does not fit the cache."""
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ def best_division(work: Work, tiles: Iterable[Tile], target: Target) -> tuple[fl
 def _divisions(work: Work, tile: Tile, target: Target) -> Iterator[Division]:
     """Lines of the window stay in half of the second-level cache; rows are divided within lines."""
     budget = target.l2 // 2
-    most = _TASKS_PER_CORE * target.cores
+    most = _MOST_TASKS_PER_CORE * target.cores
     lines = max(1, min(work.window, budget // max(1, work.line_bytes)))
     columns = list(_sizes(work.columns, tile.width, 1, most))
     for window in _sizes(work.window, 1, -(-work.window // lines), most):
@@ -141,35 +141,35 @@ class _Model:
             columns = division.columns * -(-beside // work.outer)
             largest = total / self._cores * columns / work.columns
         shared = self._exchanged() if division.columns < work.columns else 0.0
-        return total + self._cores * (max(total / self._cores, min(total, largest)) + _FORK_CYCLES + shared)
+        return total + self._cores * (max(total / self._cores, min(total, largest)) + _CYCLES_TO_FORK_AND_JOIN + shared)
 
     def _exchanged(self) -> float:
         """Cycles in which each core receives what others wrote, where columns are divided: it reads all data, of which it made its
         share, and the next kernel finds its part of the results on all cores. Rows of an image stay where they are made."""
         work = self._work
         data = work.outer * (work.rows * work.row_bytes if work.window == 1 else work.window * work.line_bytes)
-        results = work.outer * work.window * work.rows * work.columns * _FLOAT / self._cores
+        results = work.outer * work.window * work.rows * work.columns * _BYTES_OF_RESULT / self._cores
         return exchange_cycles(data + results, self._target)
 
     def _task(self, tile: Tile, window: int, rows: int, columns: int) -> float:
         work = self._work
         vectors = tile.width / work.lanes
-        loads = 1 + _LOADS * (tile.height + vectors) / (tile.height * vectors)
+        loads = 1 + _CYCLES_LOST_PER_LOAD * (tile.height + vectors) / (tile.height * vectors)
         products = window * self._products(tile, rows, columns) * work.steps * loads
         arriving = size = columns * work.weight_bytes
         if tile.width * work.weight_bytes > self._target.l2 // 2:  # gone before the next rows
             arriving *= window * -(-rows // tile.height)
-        weights = max(0.0, arriving / self._again - products) + arriving / WEIGHT_BYTES
+        weights = max(0.0, arriving / self._again - products) + arriving / WEIGHT_BYTES_PER_CYCLE
         data = window * (rows * work.row_bytes if work.window == 1 else work.line_bytes * rows / work.rows)
-        copies = data / _COPY_BYTES if work.copied else 0.0
-        copies += size / _COPY_BYTES if work.moved else 0.0
+        copies = data / _COPIED_BYTES_PER_CYCLE if work.copied else 0.0
+        copies += size / _COPIED_BYTES_PER_CYCLE if work.moved else 0.0
         sweeps = reading_cycles(data, self._target) * -(-columns // tile.width)
-        return products + weights + copies + sweeps + TASK_CYCLES
+        return products + weights + copies + sweeps + CYCLES_TO_BEGIN_TASK
 
     def _products(self, tile: Tile, rows: int, columns: int) -> float:
         """Cycles of one step over ``rows`` x ``columns``, whose weights come from the second cache level where it keeps a tile."""
         size = tile.width * self._work.weight_bytes
-        line = self._target.vector_bits / 8 / _TILE_BYTES if size > self._target.l1 // 2 else 0.0
+        line = self._target.vector_bits / 8 / _L2_TILE_BYTES_PER_CYCLE if size > self._target.l1 // 2 else 0.0
         return sum(
             n * m * _overlapped(tile_cycles(h, vectors), vectors * line)
             for n, h in _pieces(rows, tile.height)
@@ -182,7 +182,7 @@ def reading_cycles(data: float, target: Target) -> float:
     """Cycles that reading ``data`` bytes once more for the next tile of weights costs."""
     if data <= target.l1 // 2:
         return 0.0
-    return data / (_L2_DATA_BYTES if data <= target.l2 // 2 else _FAR_DATA_BYTES)
+    return data / (_L2_DATA_BYTES_PER_CYCLE if data <= target.l2 // 2 else _FAR_DATA_BYTES_PER_CYCLE)
 
 
 def _overlapped(products: float, arrival: float) -> float:

@@ -24,14 +24,14 @@ from compiler_service.compiler.schedule.language.steps import (
 )
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, only_reduction
 from compiler_service.compiler.schedule.model.tasks import arithmetic_cycles, body_cycles, memory_cycles, task_loops
-from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY, SIDES, lanes
+from compiler_service.compiler.schedule.model.tiles import FMA_LATENCY_CYCLES, SQUARE_SIDES, lanes
 from compiler_service.compiler.schedule.rules.contraction.match import Contraction, match_contraction, same_axes
 from compiler_service.compiler.tensor_expr.tensor import Axis, Placeholder, Tensor
 from shared_ir.expr.dim import product
 from shared_ir.machine.target import Target
 
-_CACHE_SHARE = 0.5
-"""Of the first-level cache, for a transposed tile."""
+_L1_SHARE_OF_TILE = 0.5
+"""Largest part of the first-level cache that a transposed tile of the data may fill."""
 
 
 def few_columns_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -84,9 +84,9 @@ def _match(state: State, kernel: KernelView, target: Target) -> _Product | None:
         return None
     if data.indices[-2:] != (axes[rows].var, reduced[0].var) or data.tensor.dtype is not stage.tensor.dtype:
         return None
-    side = next((s for s in SIDES if s <= width and depth % s == 0), None)
+    side = next((s for s in SQUARE_SIDES if s <= width and depth % s == 0), None)
     size = depth * width * stage.tensor.dtype.itemsize
-    if side is None or not 1 < columns <= width // 2 or extent < width or size > _CACHE_SHARE * target.l1:
+    if side is None or not 1 < columns <= width // 2 or extent < width or size > _L1_SHARE_OF_TILE * target.l1:
         return None
     return _Product(match, rows, few, extent, columns, depth, side)
 
@@ -117,8 +117,8 @@ def _steps(state: State, found: _Product, target: Target) -> Schedule:
 
 def _vectors(width: int, found: _Product, target: Target) -> int:
     """Vectors of rows in a tile: enough sums side by side that none waits for its last addition."""
-    wanted = -(-2 * FMA_LATENCY // found.columns)
-    room = int(_CACHE_SHARE * target.l1) // (found.depth * width * found.match.stage.tensor.dtype.itemsize)
+    wanted = -(-2 * FMA_LATENCY_CYCLES // found.columns)
+    room = int(_L1_SHARE_OF_TILE * target.l1) // (found.depth * width * found.match.stage.tensor.dtype.itemsize)
     return max(1, min(wanted, found.extent // width, room))
 
 

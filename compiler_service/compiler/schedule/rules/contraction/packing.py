@@ -9,12 +9,13 @@ from compiler_service.compiler.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
 from shared_ir.machine.target import Target
 
-L2_BYTES = 32.0
-"""Bytes that one core receives in a cycle from its second cache level."""
-_PREFETCH = 8192
-"""Bytes ahead. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to compute with than to fetch."""
-_NEAR = 1024
-"""Bytes ahead that the second cache level is asked for; from 512 to 2048 all are alike."""
+L2_BYTES_PER_CYCLE = 32.0
+"""Bytes that the second-level cache gives one core in a cycle."""
+_PREFETCH_BYTES_AHEAD = 8192
+"""How many bytes ahead weights are asked for. Hardware prefetchers stop at the end of a page of 4 KiB; two pages take longer to
+compute with than to fetch."""
+_NEAR_PREFETCH_BYTES_AHEAD = 1024
+"""How many bytes ahead the second-level cache is asked for weights; all distances from 512 to 2048 are alike."""
 
 
 def prefetch_distance(size: int, target: Target) -> int:
@@ -22,7 +23,7 @@ def prefetch_distance(size: int, target: Target) -> int:
 
     Weights of a layer have left the caches by the time of the next inference; only small ones arrive soon enough anyway.
     """
-    return _PREFETCH if size > 2 * target.l1 else 0
+    return _PREFETCH_BYTES_AHEAD if size > 2 * target.l1 else 0
 
 
 def near_distance(tile: int, target: Target) -> int:
@@ -31,7 +32,7 @@ def near_distance(tile: int, target: Target) -> int:
     What the second level keeps arrives late on some cores if only loads ask for it (a Xeon: 3 to 7 % of a product's time). One
     request a vector is one a line where a vector fills it; elsewhere most would be in vain.
     """
-    return _NEAR if tile > target.l1 // 2 and target.vector_bits == 8 * CACHE_LINE else 0
+    return _NEAR_PREFETCH_BYTES_AHEAD if tile > target.l1 // 2 and target.vector_bits == 8 * CACHE_LINE else 0
 
 
 def packing(
@@ -45,7 +46,7 @@ def packing(
 def arrival_rate(size: int, target: Target) -> float:
     """Bytes that one core receives in a cycle when it reads ``size`` bytes of weights again."""
     if size <= target.l2 // 2:
-        return L2_BYTES
+        return L2_BYTES_PER_CYCLE
     return float(target.memory_bytes * (2 if size <= target.l3 else 1))
 
 

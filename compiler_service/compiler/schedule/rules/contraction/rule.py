@@ -27,7 +27,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Vectorize,
 )
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, reductions
-from compiler_service.compiler.schedule.model.tiles import CACHE_LINE, SIDES, lanes, vector_loops
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE, SQUARE_SIDES, lanes, vector_loops
 from compiler_service.compiler.schedule.rules.contraction.match import (
     Contraction,
     columns_index,
@@ -55,12 +55,13 @@ from shared_ir.expr.dim import as_dim
 from shared_ir.expr.simplify import Simplifier
 from shared_ir.machine.target import Target
 
-_UNROLLED_REDUCTION = 4
-"""A reduction axis of at most this extent is unrolled."""
-_PADDED = 0.05
-"""Of a padded axis; a smaller part is not worth a question in each turn of a loop."""
-_UNROLLED_COLUMNS = 8
-"""So many columns of a group are accumulated side by side where no vector fits them."""
+_MOST_UNROLLED_STEPS = 4
+"""Largest extent of a reduction axis that is unrolled."""
+_LEAST_PADDED_SHARE = 0.05
+"""Smallest share of an axis that must be padding for the loops over the window to ask whether a tile stands in padding alone: for
+less, asking in each turn of a loop costs more than it saves."""
+_MOST_SCALAR_COLUMNS = 8
+"""Largest number of columns of a group that are accumulated side by side, one scalar each, where no vector fits them."""
 
 
 def contraction_schedule(kernel: KernelView, target: Target, before: Schedule = ()) -> Schedule | None:
@@ -232,7 +233,7 @@ class _Plan:
             steps.append(Unroll(stage.name, f"{column_name}.{self._width}"))
         if self._width > 1:
             steps.append(Vectorize(stage.name, column_name))
-        elif self._blocking.tile <= _UNROLLED_COLUMNS:
+        elif self._blocking.tile <= _MOST_SCALAR_COLUMNS:
             steps.append(Unroll(stage.name, column_name))
         return steps
 
@@ -248,7 +249,7 @@ class _Plan:
         steps.append(Reorder(stage.name, (*outer, *reduced, *tile)))
         steps += self._tile_kinds(stage)
         last = stage.reduction.axes[-1]
-        if isinstance(last.extent, int) and 1 < last.extent <= _UNROLLED_REDUCTION:
+        if isinstance(last.extent, int) and 1 < last.extent <= _MOST_UNROLLED_STEPS:
             steps.append(Unroll(stage.name, last.name))
         return steps
 
@@ -276,7 +277,7 @@ class _Plan:
         if not (isinstance(low, int) and isinstance(high, int)):
             return False
         padding = axis.extent - (high - low)
-        return max(low, axis.extent - high) > self._reach(index) and padding >= _PADDED * axis.extent
+        return max(low, axis.extent - high) > self._reach(index) and padding >= _LEAST_PADDED_SHARE * axis.extent
 
     def _reach(self, index: Expr) -> float:
         """From the first to the last row of a register tile along what ``index`` counts."""
@@ -402,7 +403,7 @@ class _Plan:
         if self._width > 1:
             steps.append(Vectorize(f"{name}.local", column))
         depth, last = weight.tensor.shape[-1], f"{name}_{others[-1]}"
-        side = next((s for s in SIDES if isinstance(depth, int) and s <= self._width and depth % s == 0), 0)
+        side = next((s for s in SQUARE_SIDES if isinstance(depth, int) and s <= self._width and depth % s == 0), 0)
         if side and self._is_wide and own != weight.tensor.rank - 1:
             order = (*(f"{name}_{i}" for i in others[:-1]), f"{last}.{side}", f"{column}.{self._width}", last, column)
             copy = f"{name}.local"

@@ -17,16 +17,22 @@ from shared_ir.expr.dim import Dim
 from shared_ir.expr.simplify import simplify
 from shared_ir.machine.target import Target
 
-_KEPT = 1.6
-"""Part of the second-level cache that two tiles of weights may fill: the older one makes room while the newer arrives."""
-_ROW_CHUNK = 4
+_L2_SHARE_OF_TWO_TILES = 1.6
+"""Size of two tiles of weights, in second-level caches, up to which both are taken to stay there: it may be more than one, since the
+older tile makes room while the newer arrives."""
+_MOST_LINES_OF_TASK = 4
+"""Largest number of lines of a window that a task covers, unless their number is known and a larger one divides it."""
 _TILES = ((6, 4), (4, 6), (8, 3), (7, 3), (12, 2), (14, 2), (8, 2), (7, 4), (28, 1), (14, 1), (4, 2), (4, 4))
 """Register tiles (rows, vectors) that a tuner may try."""
-_WINDOW_CHUNK_TILES = 4
-_UNKNOWN_ROWS, _UNKNOWN_DEPTH = 64, 1024
-_MOST_GROUP_VECTORS = 4
-_FEWEST_TILES, _MOST_TILES = 4, 8
-"""Row tiles of a task when the number of rows is not known: weights are read once for all of them."""
+_TILES_OF_UNKNOWN_LINE = 4
+"""Register tiles along a line that a task covers when the length of the line is only known at run time."""
+_ROWS_IF_UNKNOWN, _DEPTH_IF_UNKNOWN = 64, 1024
+"""What the number of rows, and of steps of the sum, is taken for when it is only known at run time."""
+_MOST_VECTORS_OF_GROUP_TILE = 4
+"""Largest width in vectors of the register tile of a group."""
+_FEWEST_ROW_TILES, _MOST_ROW_TILES = 4, 8
+"""Smallest and largest number of row tiles of a task when the number of rows is only known at run time: weights are read once for all
+of them."""
 
 
 @dataclass(frozen=True)
@@ -216,7 +222,7 @@ class TileSizes:
 
     def keeps_tiles(self, blocking: ContractionBlocking) -> bool:
         """Whether two tiles of the weights stay in the second-level cache, beside the data."""
-        return 2 * self.tile_bytes(blocking) <= _KEPT * self._target.l2
+        return 2 * self.tile_bytes(blocking) <= _L2_SHARE_OF_TWO_TILES * self._target.l2
 
     def tile_bytes(self, blocking: ContractionBlocking) -> int:
         """Of the weights of one register tile's columns."""
@@ -237,11 +243,11 @@ class TileSizes:
     def _group_tile(self, group: int, rows: Dim) -> tuple[int, int, int]:
         """(rows, vectors, columns) of the register tile: whole tiles make up a group."""
         best: tuple[float, int, tuple[int, int, int]] = (math.inf, 0, (1, 1, group))
-        total = rows if isinstance(rows, int) else _UNKNOWN_ROWS
+        total = rows if isinstance(rows, int) else _ROWS_IF_UNKNOWN
         for tile in (t for t in range(2, group + 1) if group % t == 0):
             vectors = -(-tile // self.width)
             most = (self._target.vector_registers - vectors - 1) // vectors
-            if vectors > _MOST_GROUP_VECTORS or (tile % self.width and tile != group):
+            if vectors > _MOST_VECTORS_OF_GROUP_TILE or (tile % self.width and tile != group):
                 continue
             for height in range(1, max(1, min(most, total)) + 1):
                 steps = group // tile * (total // height * tile_cycles(height, vectors))
@@ -273,21 +279,21 @@ class TileSizes:
         if window is not None:
             return self._window_chunks(rows, window, height, depth, budget)
         if not isinstance(rows.extent, int):
-            return 0, height * max(_FEWEST_TILES, min(_MOST_TILES, budget // max(1, depth * height)))
+            return 0, height * max(_FEWEST_ROW_TILES, min(_MOST_ROW_TILES, budget // max(1, depth * height)))
         if rows.extent * depth <= budget:
             return 0, 0
         pieces = -(-rows.extent // max(height, budget // max(1, depth)))
         return 0, self._smaller(rows.extent, height, pieces)
 
     def _window_chunks(self, rows: Axis, window: Axis, height: int, depth: int, budget: int) -> tuple[int, int]:
-        width, row_chunk = (rows.extent, 0) if isinstance(rows.extent, int) else (height * _WINDOW_CHUNK_TILES,) * 2
+        width, row_chunk = (rows.extent, 0) if isinstance(rows.extent, int) else (height * _TILES_OF_UNKNOWN_LINE,) * 2
         line = width * depth * self._stride(rows)
         lines = max(1, budget // max(1, line * self._stride(window)))
         if not isinstance(window.extent, int):
-            return min(lines, _ROW_CHUNK), row_chunk
+            return min(lines, _MOST_LINES_OF_TASK), row_chunk
         most = min(lines, window.extent)
         chunk_size = next(c for c in range(most, 0, -1) if window.extent % c == 0 or c == 1)
-        return (most if chunk_size * 2 < most and chunk_size < _ROW_CHUNK else chunk_size), row_chunk
+        return (most if chunk_size * 2 < most and chunk_size < _MOST_LINES_OF_TASK else chunk_size), row_chunk
 
     def _row_bytes(self) -> int:
         """Bytes of data for one row: what the reduction covers of it, but for the window."""
@@ -297,7 +303,7 @@ class TileSizes:
         depth = 1
         for index, extent in zip(data.indices, data.tensor.shape, strict=True):
             if any(depends(index, a.name) for a in reduction.axes) and not any(depends(index, n) for n in placed):
-                depth *= extent if isinstance(extent, int) else _UNKNOWN_DEPTH
+                depth *= extent if isinstance(extent, int) else _DEPTH_IF_UNKNOWN
         return depth * data.dtype.itemsize
 
     def _stride(self, axis: Axis) -> int:
