@@ -32,7 +32,7 @@ from tests.compiler_service.compiler.schedule.kernels import (
     random_feeds,
 )
 
-NAMES = [name for name, _ in METHODS]
+NAMES = [row.name for row in METHODS]
 F32 = DType.FLOAT32
 LANES = {"avx512": 16, "avx2": 8, "neon": 4}
 

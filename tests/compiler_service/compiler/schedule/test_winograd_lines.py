@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from compiler_service.compiler.schedule.algorithms.winograd.rule import Blocking
+from compiler_service.compiler.schedule.algorithms.winograd.model import WinogradBlocking
 from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.records import from_json, to_json
@@ -68,8 +68,8 @@ def convolved(
 
 def lines(
     tile: int, columns: int, across: int, vectors: int = 1, rows: int = 1, down: int = 1, channels: int = 0
-) -> Blocking:
-    return Blocking(tile, rows, columns, channels, down, across, vectors)
+) -> WinogradBlocking:
+    return WinogradBlocking(tile, rows, columns, channels, down, across, vectors)
 
 
 CASES = {

@@ -18,7 +18,8 @@ from compiler_service.compiler.loop_ir.ir import (
     substatements,
     walk_statements,
 )
-from compiler_service.compiler.schedule.algorithms.winograd.rule import Blocking, winograd_schedule
+from compiler_service.compiler.schedule.algorithms.winograd.model import WinogradBlocking
+from compiler_service.compiler.schedule.algorithms.winograd.rule import winograd_schedule
 from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
@@ -56,7 +57,7 @@ def kernel(output: Tensor) -> tuple[Tensor, frozenset[Tensor]]:
     return output, frozenset(new for old, new in placeholders.items() if old.name == "w")
 
 
-def schedule_of(output: Tensor, constants: frozenset[Tensor], target: str, blocking: Blocking) -> Schedule:
+def schedule_of(output: Tensor, constants: frozenset[Tensor], target: str, blocking: WinogradBlocking) -> Schedule:
     plan = winograd_schedule(KernelView.of(output, constants), TARGETS[target], blocking)
     assert plan is not None
     return plan
@@ -82,23 +83,26 @@ def computed_natively(output: Tensor, constants: frozenset[Tensor]) -> tuple[dic
 
 
 CASES = {
-    "rows": ((8, 4, 16, 32), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
-    "ragged": ((7, 9, 5, 20), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
-    "channels": ((4, 5, 4, 40), Blocking(tile=2, rows=2, columns=0, channels=32, down=2, across=2, vectors=1)),
-    "columns": ((5, 9, 4, 17), Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2)),
-    "tile2": ((5, 3, 17, 17), Blocking(tile=2, rows=2, columns=0, channels=0, down=2, across=1, vectors=2)),
-    "weights": ((7, 6, 32, 48), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16)),
+    "rows": ((8, 4, 16, 32), WinogradBlocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "ragged": ((7, 9, 5, 20), WinogradBlocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "channels": ((4, 5, 4, 40), WinogradBlocking(tile=2, rows=2, columns=0, channels=32, down=2, across=2, vectors=1)),
+    "columns": ((5, 9, 4, 17), WinogradBlocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2)),
+    "tile2": ((5, 3, 17, 17), WinogradBlocking(tile=2, rows=2, columns=0, channels=0, down=2, across=1, vectors=2)),
+    "weights": (
+        (7, 6, 32, 48),
+        WinogradBlocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
+    ),
     "weights, parts": (
         (3, 8, 16, 64),
-        Blocking(4, rows=1, columns=0, channels=32, down=1, across=2, vectors=1, chunk=16),
+        WinogradBlocking(4, rows=1, columns=0, channels=32, down=1, across=2, vectors=1, chunk=16),
     ),
     "weights, one tile": (
         (4, 3, 48, 32),
-        Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1, chunk=16),
+        WinogradBlocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1, chunk=16),
     ),
     "weights, tile2": (
         (4, 3, 16, 32),
-        Blocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
+        WinogradBlocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
     ),
 }
 
@@ -113,14 +117,22 @@ def test_filtering_computes_the_convolution(target: str, case: str) -> None:
 
 
 GROUPED = {
-    "all in a task": ((7, 6, 48, 48, 3), Blocking(4, rows=1, columns=0, channels=0, down=1, across=2, vectors=1), 48),
-    "parts": ((5, 9, 96, 64, 2), Blocking(4, rows=2, columns=0, channels=32, down=2, across=1, vectors=2), 48),
+    "all in a task": (
+        (7, 6, 48, 48, 3),
+        WinogradBlocking(4, rows=1, columns=0, channels=0, down=1, across=2, vectors=1),
+        48,
+    ),
+    "parts": ((5, 9, 96, 64, 2), WinogradBlocking(4, rows=2, columns=0, channels=32, down=2, across=1, vectors=2), 48),
     "narrower than two vectors": (
         (6, 6, 72, 72, 3),
-        Blocking(2, rows=3, columns=0, channels=24, down=1, across=3, vectors=3),
+        WinogradBlocking(2, rows=3, columns=0, channels=24, down=1, across=3, vectors=3),
         24,
     ),
-    "columns": ((6, 9, 32, 64, 2), Blocking(2, rows=1, columns=2, channels=32, down=1, across=2, vectors=1), 16),
+    "columns": (
+        (6, 9, 32, 64, 2),
+        WinogradBlocking(2, rows=1, columns=2, channels=32, down=1, across=2, vectors=1),
+        16,
+    ),
 }
 
 
@@ -158,11 +170,11 @@ def test_the_model_chooses_for_groups(case: tuple[int, int, int], target: Target
 
 
 STRIDED = {
-    "rows": ((16, 8, 4, 32), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2), 1),
-    "ragged": ((13, 15, 20, 20), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 1),
-    "tile2": ((10, 7, 17, 40), Blocking(2, rows=3, columns=0, channels=32, down=3, across=2, vectors=1), 1),
-    "columns": ((9, 18, 4, 17), Blocking(2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2), 1),
-    "groups": ((12, 12, 48, 48), Blocking(2, rows=3, columns=0, channels=24, down=1, across=3, vectors=3), 2),
+    "rows": ((16, 8, 4, 32), WinogradBlocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2), 1),
+    "ragged": ((13, 15, 20, 20), WinogradBlocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 1),
+    "tile2": ((10, 7, 17, 40), WinogradBlocking(2, rows=3, columns=0, channels=32, down=3, across=2, vectors=1), 1),
+    "columns": ((9, 18, 4, 17), WinogradBlocking(2, rows=2, columns=2, channels=0, down=1, across=2, vectors=2), 1),
+    "groups": ((12, 12, 48, 48), WinogradBlocking(2, rows=3, columns=0, channels=24, down=1, across=3, vectors=3), 2),
 }
 
 
@@ -178,11 +190,20 @@ def test_filtering_with_a_stride(target: str, case: str) -> None:
 
 
 WIDE = {
-    "5x5": ((6, 7, 4, 17, 5, 1), Blocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
-    "2x2": ((7, 9, 4, 20, 2, 1), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
-    "4x4, stride 2": ((9, 12, 4, 32, 4, 2), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
-    "7x7, stride 2": ((9, 7, 4, 20, 7, 2), Blocking(2, rows=2, columns=0, channels=0, down=1, across=2, vectors=1)),
-    "5x5, stride 2": ((9, 12, 4, 32, 5, 2), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "5x5": ((6, 7, 4, 17, 5, 1), WinogradBlocking(2, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "2x2": ((7, 9, 4, 20, 2, 1), WinogradBlocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "4x4, stride 2": (
+        (9, 12, 4, 32, 4, 2),
+        WinogradBlocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2),
+    ),
+    "7x7, stride 2": (
+        (9, 7, 4, 20, 7, 2),
+        WinogradBlocking(2, rows=2, columns=0, channels=0, down=1, across=2, vectors=1),
+    ),
+    "5x5, stride 2": (
+        (9, 12, 4, 32, 5, 2),
+        WinogradBlocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2),
+    ),
 }
 
 
@@ -200,7 +221,7 @@ def test_filtering_of_wider_windows(target: str, case: str) -> None:
 @pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 8, "w": 15}, {"h": 17, "w": 26}])
 def test_filtering_with_a_stride_of_any_size(size: dict[str, int]) -> None:
     output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 2, 1))
-    blocking = Blocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
+    blocking = WinogradBlocking(tile=2, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
     schedule = schedule_of(output, constants, "avx512", blocking)
     assert_computes(output, schedule, AVX512, size)
 
@@ -222,9 +243,9 @@ def volume(depth: int, h: int, w: int, c: int, oc: int, stride: int, taps: int =
 
 
 VOLUMES = {
-    "rows": ((3, 8, 4, 16, 32, 1), Blocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
-    "ragged": ((2, 7, 9, 32, 20, 1), Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
-    "stride": ((3, 9, 6, 16, 40, 2), Blocking(2, rows=3, columns=0, channels=0, down=1, across=3, vectors=1)),
+    "rows": ((3, 8, 4, 16, 32, 1), WinogradBlocking(4, rows=1, columns=0, channels=0, down=1, across=1, vectors=2)),
+    "ragged": ((2, 7, 9, 32, 20, 1), WinogradBlocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1)),
+    "stride": ((3, 9, 6, 16, 40, 2), WinogradBlocking(2, rows=3, columns=0, channels=0, down=1, across=3, vectors=1)),
 }
 
 
@@ -249,12 +270,12 @@ def test_no_vector_has_channels_of_two_planes(channels: int, filtered: bool) -> 
 def test_kernels_do_not_transform_the_weights_of_planes() -> None:
     output, constants = kernel(volume(2, 7, 7, 32, 32, 1))
     with pytest.raises(IngotError, match="whole chunks"):
-        schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
+        schedule_of(output, constants, "avx512", WinogradBlocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
 
 
 def test_a_step_of_another_stride_does_not_fit() -> None:
     output, constants = kernel(convolution(1, 16, 16, 32, 32, 3, 2, 1))
-    blocking = Blocking(2, rows=2, columns=0, channels=0, down=1, across=2, vectors=1)
+    blocking = WinogradBlocking(2, rows=2, columns=0, channels=0, down=1, across=2, vectors=1)
     first, *rest = schedule_of(output, constants, "avx512", blocking)
     assert isinstance(first, Winograd)
     with pytest.raises(IngotError, match="stride 1"):
@@ -264,21 +285,33 @@ def test_a_step_of_another_stride_does_not_fit() -> None:
 def test_kernels_do_not_transform_the_weights_of_groups() -> None:
     output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1, 2))
     with pytest.raises(IngotError, match="whole chunks"):
-        schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
+        schedule_of(output, constants, "avx512", WinogradBlocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
 
 
 HANGING = {
-    "both": ((7, 6, 5, 20), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 11 * 11),
+    "both": (
+        (7, 6, 5, 20),
+        WinogradBlocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1),
+        11 * 11,
+    ),
     "rows of a task": (
         (5, 7, 4, 16),
-        Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=2, vectors=1),
+        WinogradBlocking(tile=4, rows=1, columns=0, channels=0, down=1, across=2, vectors=1),
         132,
     ),
-    "one tile": ((3, 2, 4, 16), Blocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1), 25),
-    "none": ((8, 8, 4, 16), Blocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1), 12 * 12),
+    "one tile": (
+        (3, 2, 4, 16),
+        WinogradBlocking(tile=4, rows=1, columns=0, channels=0, down=1, across=1, vectors=1),
+        25,
+    ),
+    "none": (
+        (8, 8, 4, 16),
+        WinogradBlocking(tile=4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1),
+        12 * 12,
+    ),
     "weights": (
         (7, 7, 32, 32),
-        Blocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
+        WinogradBlocking(4, rows=2, columns=0, channels=0, down=2, across=2, vectors=1, chunk=16),
         11 * 12,
     ),
 }
@@ -318,7 +351,7 @@ def test_filtering_of_a_batch(case: str, channels: int) -> None:
 @pytest.mark.parametrize("target", ["avx512", pytest.param("neon", marks=pytest.mark.slow)])
 def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
     output, constants = kernel(convolution(1, symbol("h"), symbol("w"), 4, 20, 3, 1, 1))
-    blocking = Blocking(tile=4, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
+    blocking = WinogradBlocking(tile=4, rows=2, columns=2, channels=0, down=1, across=2, vectors=1)
     schedule = schedule_of(output, constants, target, blocking)
     assert_computes(output, schedule, TARGETS[target], size)
 
@@ -430,7 +463,7 @@ def test_few_tiles_transform_the_weights_on_the_way(
 
 def test_weights_that_the_kernel_transforms_keep_their_size() -> None:
     output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1))
-    schedule = schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
+    schedule = schedule_of(output, constants, "avx512", WinogradBlocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
     (weight,) = constants
     prepared = preparation_of(schedule, stage_names(output)[weight], weight)
     assert prepared.transform is None
@@ -441,7 +474,7 @@ def test_weights_that_the_kernel_transforms_keep_their_size() -> None:
 def test_the_next_chunk_of_weights_is_asked_for_line_by_line() -> None:
     """Each step of a row of points asks for a part of what the same step of the next chunk reads."""
     output, constants = kernel(convolution(1, 7, 7, 64, 64, 3, 1, 1))
-    schedule = schedule_of(output, constants, "avx512", Blocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
+    schedule = schedule_of(output, constants, "avx512", WinogradBlocking(4, 2, 0, 0, 2, 2, 1, chunk=16))
     function = lower("kernel", output, arguments_of(output), [], schedule, AVX512)
     asked = list(prefetched_by(function))
     tile = [at for at in asked if at[:2] == (1, 20)]  # of output channels 16 to 31, channel 20
