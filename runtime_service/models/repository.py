@@ -17,7 +17,7 @@ LoadModels = Callable[[OpenedArtifact, int, int], tuple[LoadedModel, ...]]
 
 @dataclass(frozen=True)
 class StoreSource:
-    """Implements :class:`runtime_service.models.source.ModelSource`.
+    """Implements :class:`runtime_service.models.source.VersionSource`.
 
     Blobs of remote stores are kept in the store's content-addressed cache; signatures and digests are checked by
     :meth:`ArtifactRepository.open_version` each time a version is opened, before anything is mapped.

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import ast
+import re
 from functools import cache
-from pathlib import Path
 
-import pytest
-
-from tests.house.test_imports import OURS, ROOT
+from tests.house.test_imports import OURS, ROOT, modules
 
 BESIDE = ("tests", "bench", "scripts", "examples", "proto", "deploy")
 FILES = sorted(path for folder in BESIDE for path in (ROOT / folder).rglob("*.py"))
@@ -35,11 +33,37 @@ def defined(module: str) -> frozenset[str] | None:
     return None if "__getattr__" in names or "_pb2" in module else frozenset(names | inside)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(ROOT)))
-def test_imported_names_exist(path: Path) -> None:
+def test_imported_names_exist() -> None:
     missing = []
-    for node in ast.walk(ast.parse(path.read_text())):
-        if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in (*OURS, "tests", "bench"):
-            names = defined(str(node.module))
-            missing += [f"{node.module}.{a.name}" for a in node.names if names is not None and a.name not in names]
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ImportFrom) and (node.module or "").partition(".")[0] in (*OURS, "tests", "bench"):
+                names = defined(str(node.module))
+                absent = [a.name for a in node.names if names is not None and a.name not in names]
+                missing += [f"{path.relative_to(ROOT)}: {node.module}.{name}" for name in absent]
     assert not missing
+
+
+REFERENCE = re.compile(r":(?:mod|func|class|data|meth|attr):`~?([\w.]+)`")
+
+
+def test_names_that_docstrings_refer_to_exist() -> None:
+    """Those that are written out from the package on."""
+    missing = [
+        f"{path.relative_to(ROOT)}: {name}"
+        for path in [*modules(), *FILES]
+        for name in REFERENCE.findall(path.read_text())
+        if name.partition(".")[0] in (*OURS, "bench") and not exists(name)
+    ]
+    assert not missing
+
+
+def exists(name: str) -> bool:
+    """Whether ``name`` is a module, or something that the longest module in it has."""
+    parts = name.split(".")
+    for size in range(len(parts), 0, -1):
+        path = ROOT.joinpath(*parts[:size])
+        if path.is_dir() or path.with_suffix(".py").exists():
+            names = defined(".".join(parts[:size]))
+            return names is None or set(parts[size:]) <= names
+    return False

@@ -138,9 +138,9 @@ class Loops:
         result: tuple[Buffer, Expr],
     ) -> Statement:
         """``result`` (an element of a buffer): what ``element(lanes, ...)`` accumulates over ``extent`` elements, combined."""
-        count = _ACCUMULATORS
+        count = _ACCUMULATORS_OF_ROW
         if isinstance(extent, int):
-            count = next(c for c in (_ACCUMULATORS, 2, 1) if c <= max(1, extent // self.width))
+            count = next(c for c in (_ACCUMULATORS_OF_ROW, 2, 1) if c <= max(1, extent // self.width))
         lanes = Buffer("lanes", DType.FLOAT32, (count * self.width,), Scope.STACK)
         start = lift(identity, DType.FLOAT32)
         buffer, at = result
@@ -165,5 +165,5 @@ class Loops:
         return Allocate(lanes, body)
 
 
-_ACCUMULATORS = 4
-"""Vectors in which the lanes of a row accumulate apart."""
+_ACCUMULATORS_OF_ROW = 4
+"""Number of vectors in which the lanes of a row accumulate side by side."""

@@ -16,10 +16,12 @@ from shared_ir.expr.dim import Dim
 from shared_ir.expr.simplify import Simplifier
 from shared_ir.machine.target import Target
 
-_SETS, _WAYS = 64, 4
-"""How many sets the first-level cache has, and how many lines of a set are there for certain."""
-_MOST_APART = 3
-_SHORT = 1 << 31
+_SETS_OF_L1, _LINES_OF_SET = 64, 4
+"""Number of sets of the first-level cache, and of lines that a set has for certain."""
+_MOST_LINES_BETWEEN_PLANES = 3
+"""Largest number of cache lines that are left between planes so that they lie in different sets."""
+_FIRST_BEYOND_INT32 = 1 << 31
+"""The first integer that int32 does not hold."""
 
 
 class Room:
@@ -37,7 +39,7 @@ class Room:
         if stage.tensor.dtype is not DType.INT64 or stage.reduction is not None:
             return stage.tensor.dtype
         low, high = self._simplify.interval(stage.body)
-        fits = low is not None and high is not None and low >= -_SHORT and high < _SHORT
+        fits = low is not None and high is not None and low >= -_FIRST_BEYOND_INT32 and high < _FIRST_BEYOND_INT32
         return DType.INT32 if fits else DType.INT64
 
     def _apart(self, stage: KernelStage, extents: tuple[int, ...]) -> tuple[int, ...]:
@@ -56,9 +58,9 @@ class Room:
                 if axis.name in unrolled:
                     lines = [own + i * stride for own in lines for i in range(extent)]
                 stride *= extent
-            return max(Counter(own % _SETS for own in lines).values())
+            return max(Counter(own % _SETS_OF_L1 for own in lines).values())
 
-        more = min(range(_MOST_APART + 1), key=lambda more: max(crowded(more), _WAYS))
+        more = min(range(_MOST_LINES_BETWEEN_PLANES + 1), key=lambda more: max(crowded(more), _LINES_OF_SET))
         return (*outer, last + more * line)
 
     def _room(self, stage: KernelStage, axis: str, extent: Dim) -> int:

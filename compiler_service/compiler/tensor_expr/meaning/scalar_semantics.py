@@ -1,7 +1,7 @@
 """The numpy meaning of every scalar operator: what the evaluator and the loop-IR interpreter compute.
 
 Floats keep their own width. Integers wrap. Where C leaves an answer undefined, this is ours: a division or modulo by
-zero gives 0 (operators of a model are checked before, see ``graph_passes/check_operands.py``), a shift by the width or more
+zero gives 0 (operators of a model are checked before, see ``frontend/requirements/operand_checks.py``), a shift by the width or more
 (or by a negative count) gives 0, an integer to a negative power is truncated like ``1 / x``, a float beyond the range of an
 integer becomes the end of that range, and NaN 0.
 """

@@ -36,10 +36,12 @@ from shared_ir.expr import BinaryOp, Cast, Const, Expr, Select, Var, binary, cas
 from shared_ir.expr.dim import Dim
 from shared_ir.expr.operations import DOT4_OF
 
-WORD = 4
-"""Bytes of a word."""
-_BITS = 8
-_BYTE = 0xFF
+BYTES_OF_WORD = 4
+"""Bytes of a word: a dot product multiplies so many at once."""
+_BITS_OF_BYTE = 8
+"""Bits of a byte."""
+_BYTE_MASK = 0xFF
+"""The lowest byte of a word."""
 
 
 @dataclass(frozen=True)
@@ -131,18 +133,18 @@ def dot_stages(product: ByteProduct, data_body: Expr | None) -> DotStages:
 def _holds_words(tensor: Tensor, place: int) -> bool:
     """Whether the bytes of an argument at ``place`` lie together, as whole words."""
     extent = tensor.shape[place]
-    whole = place == tensor.rank - 1 and isinstance(extent, int) and extent % WORD == 0
+    whole = place == tensor.rank - 1 and isinstance(extent, int) and extent % BYTES_OF_WORD == 0
     return whole and (tensor.strides is None or _word_strides(tensor) is not None)
 
 
 def _word_strides(tensor: Tensor) -> Strides | None:
-    """Of the words of an argument with strides; None where it has none, or they are no whole words."""
+    """Strides of an argument, counted in words; None where it has none, or they are no whole words."""
     if tensor.strides is None:
         return None
     *outer, last = tensor.strides
-    if last != 1 or any(not isinstance(s, int) or s % WORD for s in outer):
+    if last != 1 or any(not isinstance(s, int) or s % BYTES_OF_WORD for s in outer):
         return None
-    return (*(s // WORD for s in outer if isinstance(s, int)), 1)
+    return (*(s // BYTES_OF_WORD for s in outer if isinstance(s, int)), 1)
 
 
 def _axes(source: Tensor) -> list[Var]:
@@ -181,7 +183,9 @@ def _in_place(expr: Expr, byte: Var, words_of: Callable[[Tensor, int], Tensor]) 
     """``expr``, a byte at the place ``byte``, as the word at that place among words; None where it is not read as it lies."""
     match expr:
         case Const(value=value, type=DType.UINT8 | DType.INT8):
-            return Const(int.from_bytes(bytes([int(value) & _BYTE] * WORD), "little", signed=True), DType.INT32)
+            return Const(
+                int.from_bytes(bytes([int(value) & _BYTE_MASK] * BYTES_OF_WORD), "little", signed=True), DType.INT32
+            )
         case Select(cond=cond, then=then, otherwise=otherwise) if byte not in variables(cond):
             one, other = (_in_place(e, byte, words_of) for e in (then, otherwise))
             return None if one is None or other is None else select(cond, one, other)
@@ -195,17 +199,17 @@ def _in_place(expr: Expr, byte: Var, words_of: Callable[[Tensor, int], Tensor]) 
 def _put_together(expr: Expr, byte: Var, extent: Dim) -> Expr:
     """The word of ``expr``, a byte at the place ``byte`` below ``extent``, at that place among words."""
     parts = []
-    for i in range(WORD):
-        at = byte * WORD + i
-        one = binary(BinaryOp.AND, cast(substitute(expr, {byte: at}), DType.INT32), lift(_BYTE, DType.INT32))
-        if not (isinstance(extent, int) and extent % WORD == 0):
+    for i in range(BYTES_OF_WORD):
+        at = byte * BYTES_OF_WORD + i
+        one = binary(BinaryOp.AND, cast(substitute(expr, {byte: at}), DType.INT32), lift(_BYTE_MASK, DType.INT32))
+        if not (isinstance(extent, int) and extent % BYTES_OF_WORD == 0):
             one = select(at < extent, one, lift(0, DType.INT32))
-        parts.append(binary(BinaryOp.SHL, one, lift(_BITS * i, DType.INT32)) if i else one)
+        parts.append(binary(BinaryOp.SHL, one, lift(_BITS_OF_BYTE * i, DType.INT32)) if i else one)
     return fold(lambda a, b: binary(BinaryOp.OR, a, b), parts)
 
 
 def _word_count(extent: Dim) -> Dim:
-    return -(-extent // WORD) if isinstance(extent, int) else extent
+    return -(-extent // BYTES_OF_WORD) if isinstance(extent, int) else extent
 
 
 @dataclass(frozen=True)
@@ -218,10 +222,10 @@ class Words(Transform):
         return tuple(_word_count(d) if i == self.axis else d for i, d in enumerate(shape))
 
     def itemsize(self, itemsize: int) -> int:
-        return itemsize * WORD
+        return itemsize * BYTES_OF_WORD
 
     def apply(self, array: np.ndarray) -> np.ndarray:
         last = np.moveaxis(array, self.axis, -1)
-        rest = -last.shape[-1] % WORD
+        rest = -last.shape[-1] % BYTES_OF_WORD
         filled = np.ascontiguousarray(np.pad(last, [(0, 0)] * (last.ndim - 1) + [(0, rest)]))
         return np.ascontiguousarray(np.moveaxis(filled.view("<i4"), -1, self.axis))

@@ -133,7 +133,7 @@ def _balanced(terms: Sequence[Expr]) -> Expr:
 
 
 def turned_shape(shape: Sequence[Dim], group: int) -> tuple[Dim, ...]:
-    """Of the turned form of weights ``[oc, ic, k..]``."""
+    """Shape of the turned form of weights ``[oc, ic, k..]``."""
     return (group, shape[0], *shape[2:])
 
 

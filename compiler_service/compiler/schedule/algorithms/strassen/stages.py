@@ -27,6 +27,7 @@ from shared_ir.expr import Expr, ceil_div, lift, minimum
 from shared_ir.expr.dim import Dim, as_dim
 
 PRODUCTS = 7
+"""Number of products in place of eight."""
 
 
 def _matrix(*rows: tuple[int, ...]) -> Matrix:
@@ -34,16 +35,16 @@ def _matrix(*rows: tuple[int, ...]) -> Matrix:
 
 
 X_MATRIX = _matrix((1, 0, 0, 1), (0, 0, 1, 1), (1, 0, 0, 0), (0, 0, 0, 1), (1, 1, 0, 0), (-1, 0, 1, 0), (0, 1, 0, -1))
-"""Of each product, over the quarters (0, 0), (0, 1), (1, 0), (1, 1) of the data."""
+"""For each product, the signs of the quarters (0, 0), (0, 1), (1, 0), (1, 1) of the data that are its first factor."""
 W_MATRIX = _matrix((1, 0, 0, 1), (1, 0, 0, 0), (0, 1, 0, -1), (-1, 0, 1, 0), (0, 0, 0, 1), (1, 1, 0, 0), (0, 0, 1, 1))
-"""Of each product, over the quarters of the weights."""
+"""For each product, the signs of the quarters of the weights that are its second factor."""
 Y_MATRIX = _matrix((1, 0, 0, 1, -1, 0, 1), (0, 0, 1, 0, 1, 0, 0), (0, 1, 0, 1, 0, 0, 0), (1, -1, 1, 0, 0, 1, 0))
-"""Of each quarter of the result, over the products."""
+"""For each quarter of the result, the signs of the products that it is the sum of."""
 
-_UNIT = 2.0**-24
+_UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one rounding to float32."""
 _SAMPLES = 16
-"""Rows and columns to measure errors on."""
+"""Number of rows, and of columns, that errors are measured on."""
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,7 @@ def error_bound(depth: int) -> float:
     data, weight, result = (np.abs(np.array(m, np.float64)) for m in (X_MATRIX, W_MATRIX, Y_MATRIX))
     growth = np.einsum("op,p,pw->ow", result, data.sum(axis=1), weight).max()
     steps = 2 + depth // 2 + 3
-    return float(growth * steps * _UNIT / (1 - steps * _UNIT))
+    return float(growth * steps * _UNIT_ROUNDOFF / (1 - steps * _UNIT_ROUNDOFF))
 
 
 def measured_error(depth: int) -> float:

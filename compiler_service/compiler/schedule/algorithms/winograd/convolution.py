@@ -83,7 +83,7 @@ class Convolution:
 
     @property
     def planes(self) -> int:
-        """Of the data, that an output sums."""
+        """Number of planes of the data that an output sums."""
         return _product(self.taps)
 
     def place(self, channel: Expr) -> tuple[dict[Var, Expr], Expr]:

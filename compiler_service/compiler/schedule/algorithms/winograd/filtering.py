@@ -33,11 +33,12 @@ import numpy as np
 from compiler_service.compiler.schedule.algorithms.combination import Matrix
 
 _POINTS = (*map(Fraction, (0, 1, -1)), Fraction(1, 2), Fraction(-2), Fraction(2), Fraction(-1, 2))
+"""Points at which polynomials are evaluated, in the order in which they are taken."""
 _MOST_POINTS = {1: 7, 2: 5}
-"""For each number of axes that are filtered, points that may be used."""
+"""Largest number of points that may be used, by the number of axes that are filtered."""
 _SAMPLES = 16
-"""Tiles and output channels to measure errors on."""
-_UNIT = 2.0**-24
+"""Number of tiles, and of output channels, that errors are measured on."""
+_UNIT_ROUNDOFF = 2.0**-24
 """Largest relative error of one rounding to float32."""
 
 
@@ -141,7 +142,7 @@ def _polynomial(roots: Sequence[Fraction]) -> tuple[Fraction, ...]:
 
 
 PLAIN = filtering(1, 1)
-"""Of an axis along which nothing is filtered: each element is a tile of its own."""
+"""The filtering of an axis along which nothing is filtered: each element is a tile of its own."""
 
 
 # -- rounding errors
@@ -166,7 +167,7 @@ def error_bound(
     output, weight, data = (np.abs(np.array(m, np.float64)) for m in (f.output, f.weight, f.data))
     growth = np.einsum("ip,pa,p->ia", output, weight, data.sum(axis=1)).max() ** axes
     steps = axes * (f.size + f.size) + channels + (axes * f.kernel if transforms_weights else 2)
-    return float(growth * steps * _UNIT / (1 - steps * _UNIT))
+    return float(growth * steps * _UNIT_ROUNDOFF / (1 - steps * _UNIT_ROUNDOFF))
 
 
 def measured_error(

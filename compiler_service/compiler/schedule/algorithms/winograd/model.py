@@ -14,37 +14,37 @@ from compiler_service.compiler.schedule.rules.contraction.packing import L2_BYTE
 from shared_ir.dtype import DType
 from shared_ir.machine.target import Target
 
-FLOAT = 4
+BYTES_OF_ELEMENT = 4
 """Bytes of an element."""
-_KERNELS = {1: range(2, 64), 2: range(2, 8)}
-"""For each number of axes that are filtered, extents of windows that filtering is considered for."""
-_TILES = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
-"""Outputs of a tile along each of them."""
-_COLUMNS_OF_LINES = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
-"""Tiles of a row of tiles that a task may cover where a window extends along one axis: rows may be of any length, and one task's
-need not be all of them."""
-_CORES_OF_MEMORY = 2
-"""So many cores that read at once have all that the memory gives."""
-_BLOCK_SLACK = 1.1
-"""Register blocks may take so much longer than the cheapest: fewer sweeps over the tiles hide more of the weights' arrival."""
-_ALIKE = 1.05
-"""Blockings cost alike when one takes at most so many times as long as the other."""
-_FEWEST_COLUMNS = 7
-"""A task covers at least so many tiles of a row of tiles, or all of them."""
-_MOST_ROWS = 8
-"""Rows of tiles of one task where a window extends along one axis."""
-_ROWS = (1, 2, 4)
-"""Rows of tiles of one task where the run defines how many there are."""
-_UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
-"""What extents that the run defines are taken for, where there are rows of them, and of a line."""
-_GAIN, _GAIN_OF_STRIDES = 0.9, 0.86
-"""A blocking must promise to take less than this part of the direct method's time: rounding errors are larger. With a stride
-transforms are a larger part: of two measured layers that promised less, one gained nothing, the other 24 % alone and nothing
-within its model."""
-_MOST_WEIGHTS = 1 << 24
-"""Bytes of transformed weights of a convolution with a stride, 2.8 (F(2x2)) or 9 times (F(4x4)) the original: memory brings them
-beside what other cores ask for (26 MB of a 7x7 layer: 6 % slower than the direct method, where the model promised a gain)."""
-_CHUNK = 16
+_WINDOW_EXTENTS = {1: range(2, 64), 2: range(2, 8)}
+"""Extents of windows that filtering is considered for, by the number of axes that are filtered."""
+_OUTPUTS_OF_TILE = {1: (6, 5, 4, 3, 2), 2: (4, 2)}
+"""Outputs of a tile along each axis that is filtered, the most first, by the number of such axes."""
+_TILES_OF_LINE_PER_TASK = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32, 48, 64)
+"""Tiles of a row of tiles that a task may cover where a window extends along one axis: rows may be of any length, and a task need
+not cover all of one."""
+_CORES_THAT_FILL_MEMORY = 2
+"""Number of cores that, reading at once, get all that the memory gives."""
+_MOST_TIME_OF_REGISTER_BLOCK = 1.1
+"""Register blocks are considered up to this multiple of the time of the cheapest: fewer sweeps over the tiles hide more of the
+weights' arrival."""
+_MOST_TIME_OF_EQUALS = 1.05
+"""Blockings cost alike when one takes at most this multiple of the time of the other."""
+_FEWEST_TILES_OF_ROW = 7
+"""Smallest number of tiles of a row of tiles that a task covers, if there are so many."""
+_MOST_ROWS_OF_TILES = 8
+"""Largest number of rows of tiles of one task where a window extends along one axis."""
+_ROWS_OF_TILES_IF_UNKNOWN = (1, 2, 4)
+"""Numbers of rows of tiles of one task that are considered when the number of rows is only known at run time."""
+_EXTENTS_IF_UNKNOWN = {True: (20, 48, 112), False: (64, 512, 4096)}
+"""What an extent is taken for, one after the other, when it is only known at run time: of images (True) and of lines (False)."""
+_MOST_PART_OF_DIRECT_TIME, _MOST_PART_OF_DIRECT_TIME_WITH_STRIDE = 0.9, 0.86
+"""The method is taken only if the model promises less than this part of the direct method's time: its rounding errors are larger. With
+a stride, transforms are a larger part of the work, and the model is less sure."""
+_MOST_WEIGHT_BYTES_WITH_STRIDE = 1 << 24
+"""Largest size in bytes of the transformed weights of a convolution with a stride, which are 2.8 (F(2x2)) or 9 times (F(4x4)) as large as
+the original: memory brings them beside what other cores ask for."""
+_CHANNELS_OF_CHUNK = 16
 """Channels that are summed at a time where the kernel transforms the weights: a line of the transformed data, and no more
 weights than the first-level cache keeps while a row of points after the other reads them."""
 
@@ -70,7 +70,7 @@ class WinogradBlocking:
 
 def choose_blocking(conv: Convolution, target: Target) -> WinogradBlocking | None:
     """The cheapest blocking, or None where the direct method is about as fast; sizes that the run defines count equally."""
-    models = [_Model(conv, target, size) for size in _UNKNOWN[conv.has_rows]]
+    models = [_Model(conv, target, size) for size in _EXTENTS_IF_UNKNOWN[conv.has_rows]]
     model = models[0]
     if model.group < model.width or model.depth < model.width:
         return None
@@ -82,12 +82,12 @@ def choose_blocking(conv: Convolution, target: Target) -> WinogradBlocking | Non
 
     found = [(cost(b), b) for b in model.candidates()]
     least, best = min(found, key=lambda pair: pair[0], default=(math.inf, None))
-    most = _GAIN if conv.stride == 1 else _GAIN_OF_STRIDES
+    most = _MOST_PART_OF_DIRECT_TIME if conv.stride == 1 else _MOST_PART_OF_DIRECT_TIME_WITH_STRIDE
     return model.with_fewest_reads(best) if best is not None and least < most else None
 
 
 def is_considered(conv: Convolution) -> bool:
-    return conv.kernel in _KERNELS[sum(conv.filtered)]
+    return conv.kernel in _WINDOW_EXTENTS[sum(conv.filtered)]
 
 
 def vector_width(conv: Convolution, target: Target) -> int:
@@ -120,10 +120,10 @@ class _Model:
         self._images = math.prod(d for d in conv.tensor.shape[: len(conv.outer)] if isinstance(d, int))
 
     def candidates(self) -> Iterator[WinogradBlocking]:
-        for tile in _TILES[self._axes]:
+        for tile in _OUTPUTS_OF_TILE[self._axes]:
             if not is_known(tile, self.kernel, self.stride, self._axes):
                 continue
-            if self.stride > 1 and self._weights(tile) > _MOST_WEIGHTS:
+            if self.stride > 1 and self._weights(tile) > _MOST_WEIGHT_BYTES_WITH_STRIDE:
                 continue
             both = self._conv.filterings(tile)
             down, across = (-(-n // f.tile) for n, f in zip((self.rows, self.columns), both, strict=True))
@@ -139,12 +139,12 @@ class _Model:
         return math.prod(f.size for f in self._conv.filterings(tile))
 
     def _parts(self, tile: int) -> int:
-        """Of the window."""
+        """Number of parts that the window is cut into."""
         return max(f.parts for f in self._conv.filterings(tile))
 
     def _weights(self, tile: int) -> int:
         """Bytes of the transformed weights."""
-        return self._points(tile) * self._parts(tile) * self.depth * self.channels * FLOAT
+        return self._points(tile) * self._parts(tile) * self.depth * self.channels * BYTES_OF_ELEMENT
 
     def _shares(self, is_image: bool) -> list[int]:
         """Output channels of a task, 0 for all: those of whole groups, or where a task covers an image one share for each core."""
@@ -172,14 +172,14 @@ class _Model:
             or self.has_planes
             or self._axes < 2
             or self.stride > 1
-            or self.depth % _CHUNK
+            or self.depth % _CHANNELS_OF_CHUNK
             or registers > self._target.vector_registers
         ):
             return
         for channels in self._shares(is_image=True):
             own = channels or self.channels
             if own % self.width == 0 and own > self.width:
-                yield WinogradBlocking(tile, down, 0, channels, down, across, 1, _CHUNK)
+                yield WinogradBlocking(tile, down, 0, channels, down, across, 1, _CHANNELS_OF_CHUNK)
 
     def with_fewest_reads(self, b: WinogradBlocking) -> WinogradBlocking:
         """``b`` with the register block that is the cheapest when the request for weights ahead, one in each step, counts as a read
@@ -189,24 +189,30 @@ class _Model:
         columns, channels = self._columns_of(b), b.channels or self.channels
         blocks = self._blocks(b.rows, columns, b.channels)
         found = [replace(b, down=down, across=across, vectors=vectors) for down, across, vectors in blocks]
-        most = self.cost(b) * _ALIKE
+        most = self.cost(b) * _MOST_TIME_OF_EQUALS
         alike = [other for other in found if self.cost(other) <= most]
         return min(alike, key=lambda b: _block_cost(b, columns, channels, self.width, 1))
 
     def _task_tiles(self, down: int, across: int) -> Iterator[tuple[int, int]]:
         """(rows, columns) of tiles that a task may cover."""
         if not self.is_static and self._axes == 2:
-            yield from ((rows, columns) for rows in _ROWS for columns in (4, 7, 8, 14))
+            yield from ((rows, columns) for rows in _ROWS_OF_TILES_IF_UNKNOWN for columns in (4, 7, 8, 14))
             return
         if self._axes < 2:
             phases = self._conv.dilation > 1
-            rows = (down,) if phases else range(1, min(down, _MOST_ROWS) + 1) if self.is_static else _ROWS
-            wide = [c for c in _COLUMNS_OF_LINES if (phases or c >= _FEWEST_COLUMNS) and c < across]
+            rows = (
+                (down,)
+                if phases
+                else range(1, min(down, _MOST_ROWS_OF_TILES) + 1)
+                if self.is_static
+                else _ROWS_OF_TILES_IF_UNKNOWN
+            )
+            wide = [c for c in _TILES_OF_LINE_PER_TASK if (phases or c >= _FEWEST_TILES_OF_ROW) and c < across]
             yield from ((r, c) for c in wide for r in rows)
             if phases or not self.is_static:
                 return
         for columns in range(1, across + 1):
-            if across % columns == 0 and (columns == across or columns >= _FEWEST_COLUMNS):
+            if across % columns == 0 and (columns == across or columns >= _FEWEST_TILES_OF_ROW):
                 yield from ((rows, columns) for rows in range(1, down + 1))
 
     def direct(self) -> float:
@@ -215,7 +221,7 @@ class _Model:
         product = tile_cost(self.columns, height, self.group, vectors * width, width) * (self.channels // self.group)
         steps = self.window * self.depth
         sweeps = self.rows * -(-self.columns // height)
-        size = steps * self.channels * FLOAT
+        size = steps * self.channels * BYTES_OF_ELEMENT
         total = self._images * self.rows * product * steps
         return self._both(total, 0.0, _Weights(size, self._target.cores, self._images, sweeps))
 
@@ -240,10 +246,10 @@ class _Model:
         parts = self.channels // channels
         shares = (-(-d // (n * f.tile)) for d, n, f in zip((self.rows, self.columns), counts, both, strict=True))
         tasks = math.prod(shares) * parts * self._images
-        kept = points * (read * depth + tiles * (self.width if b.chunk else channels)) * FLOAT
+        kept = points * (read * depth + tiles * (self.width if b.chunk else channels)) * BYTES_OF_ELEMENT
         spilled = kept / L2_BYTES_PER_CYCLE if kept > self._target.l2 else 0.0
         sweeps = -(-b.rows // b.down) * -(-columns // b.across)
-        size = self.window * self.depth * self.channels * FLOAT if b.chunk else self._weights(b.tile)
+        size = self.window * self.depth * self.channels * BYTES_OF_ELEMENT if b.chunk else self._weights(b.tile)
         return self._both(
             tasks * product, tasks * (forth + back + spilled), _Weights(size, parts, tasks // parts, sweeps)
         )
@@ -288,7 +294,7 @@ class _Model:
         size, target = weights.size, self._target
         again = arrival_rate(size, target)
         own = max(share, 1 / weights.parts)
-        once = size / target.memory_bytes * max(own, 1 / min(cores, _CORES_OF_MEMORY))
+        once = size / target.memory_bytes * max(own, 1 / min(cores, _CORES_THAT_FILL_MEMORY))
         return once + size * max(0.0, weights.times * share - own) / again
 
 
@@ -320,7 +326,7 @@ def _register_blocks(
                 best = min(best, own)
         found.append(best)
     found.sort()
-    yield from (block for cost, _, block in found if cost <= found[0][0] * _BLOCK_SLACK)
+    yield from (block for cost, _, block in found if cost <= found[0][0] * _MOST_TIME_OF_REGISTER_BLOCK)
 
 
 def _block_cost(b: WinogradBlocking, columns: int, channels: int, width: int, others: int = 0) -> float:

@@ -16,7 +16,7 @@ from math import prod
 
 from compiler_service.compiler.schedule.algorithms.winograd.convolution import Convolution
 from compiler_service.compiler.schedule.algorithms.winograd.model import (
-    FLOAT,
+    BYTES_OF_ELEMENT,
     WinogradBlocking,
     choose_blocking,
     is_considered,
@@ -87,7 +87,7 @@ class _Plan:
         taps = conv.window if blocking.chunk else self._parts * prod(self._points.values())
         channels = conv.tensor.shape[-1]
         assert isinstance(channels, int)
-        self._prefetch = prefetch_distance(taps * channels * conv.depth * FLOAT, target)
+        self._prefetch = prefetch_distance(taps * channels * conv.depth * BYTES_OF_ELEMENT, target)
         width = conv.image[1]
         self._columns = width if isinstance(width, int) else 0
 
@@ -116,7 +116,7 @@ class _Plan:
         return f"{self._state.output.compute.axes[-1].name}.{self._width}"
 
     def _image_axes(self) -> list[tuple[str, int, int, Dim]]:
-        """Of the output's rows, where it has any, and columns: name, outputs of a tile, tiles of a task (0: all), extent."""
+        """(name, outputs of a tile, tiles of a task (0: all), extent) of the output's rows, where it has any, and of its columns."""
         b, axes = self._blocking, self._state.output.compute.axes[:-1]
         found = [(axes[-1].name, self._tile[1], b.columns, self._conv.image[1])]
         if self._conv.has_rows:
@@ -276,7 +276,7 @@ class _Plan:
         swept = b.rows > b.down or columns > b.across
         sweeps = (("th", b.rows, b.down), ("tw", columns, b.across))
         ahead = Prefetch(stage, "c", self._weight, sweeps) if self._prefetch and swept else None
-        near = near_distance(tile * self._parts * self._depth * FLOAT, self._target)
+        near = near_distance(tile * self._parts * self._depth * BYTES_OF_ELEMENT, self._target)
         return packing(self._weight, order, self._prefetch, ahead, near)
 
     def _product_of_chunks(self) -> Schedule:

@@ -123,7 +123,7 @@ def _vectors(width: int, found: _Product, target: Target) -> int:
 
 
 def _cycles(state: State, found: _Product, size: int, width: int) -> float:
-    """Of a tile of ``size`` rows."""
+    """Cycles of a tile of ``size`` rows."""
     moved = memory_cycles(found.match.data.tensor.dtype.itemsize) * found.depth
     summed = arithmetic_cycles(found.match.stage.body, width) * found.depth
     return size * (moved + (summed + body_cycles(state.output.body, width)) * found.columns)

@@ -225,7 +225,7 @@ class TileSizes:
         return 2 * self.tile_bytes(blocking) <= _L2_SHARE_OF_TWO_TILES * self._target.l2
 
     def tile_bytes(self, blocking: ContractionBlocking) -> int:
-        """Of the weights of one register tile's columns."""
+        """Bytes of the weights of one register tile's columns."""
         columns = self._layout.columns.extent
         return self.weight_bytes // columns * blocking.tile if isinstance(columns, int) else self.weight_bytes
 
