@@ -104,3 +104,9 @@ def test_the_map_is_two_pages() -> None:
     for title in ("One upload", "One inference request"):
         part = MAP.read_text().split(f"## {title}\n")[1].split("\n## ")[0]
         assert len(re.findall(r"^\d+\. ", part, re.MULTILINE)) == 10
+
+
+def test_every_page_of_design_is_listed() -> None:
+    folder = ROOT / "docs" / "design"
+    listed = set(LINK.findall((folder / "README.md").read_text()))
+    assert {p.name for p in folder.glob("*.md")} - listed == {"README.md"}
