@@ -38,8 +38,8 @@ _READ_TYPES = {DType.BOOL: "i8", DType.INT32: "i32", DType.INT64: "i64"}
 
 
 MOST_STEPS = 256
-"""Of one function. Time and memory of LLVM grow with the square of a function's length: long plans are functions that call each
-other."""
+"""Largest number of steps of one function. Time and memory of LLVM grow with the square of a function's length: long plans are
+functions that call each other."""
 
 
 def emit_execute(plan: Plan, first_check: int) -> dict[str, Body]:

@@ -109,7 +109,7 @@ def runtime_objects(target: Target, sources: Sequence[str] = RUNTIME_SOURCES, *,
 
 @cache
 def _sources_digest() -> str:
-    """Of every C file and of the version of the C compiler."""
+    """Digest of every C file and of the version of the C compiler."""
     digest = hashlib.sha256(importlib.metadata.version("ziglang").encode())
     for path in sorted(NATIVE.glob("*.[ch]")):
         digest.update(path.name.encode() + b"\0" + path.read_bytes())

@@ -22,7 +22,7 @@ def internal(node: SourceNode, op: str, inputs: Sequence[str], output: str, **at
 
 
 MOST_OPERANDS = 32
-"""Of one elementwise operator: the expression of an element, and the code for it, grow with them."""
+"""Largest number of operands of one elementwise operator: the expression of an element, and the code for it, grow with them."""
 
 
 def variadic(node: SourceNode, operands: Operands) -> Nodes:

@@ -18,7 +18,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
 MOST_ELEMENTS = 1 << 14
-"""Of all defaults of a model together: more are the weights of a network."""
+"""Largest number of elements of all defaults of a model together: more are the weights of a network."""
 _FIRST_IR_VERSION = 4
 
 

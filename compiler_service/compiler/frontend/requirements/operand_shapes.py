@@ -83,7 +83,8 @@ def _embedded(shapes: _Shapes) -> Pairs:
 
 
 def _turned(shapes: _Shapes) -> Pairs:
-    """Of ``x`` [b, n, s, h] or [b, s, d] with tables [positions, h / 2] and positions [b, s], or with tables [b, s, h / 2]."""
+    """Extents that must be equal of ``x`` [b, n, s, h] or [b, s, d] with tables [positions, h / 2] and positions [b, s], or with
+    tables [b, s, h / 2]."""
     x, cosines, sines, positions = shapes[:4]
     if x is None or len(x) < 3:
         return []
@@ -93,7 +94,7 @@ def _turned(shapes: _Shapes) -> Pairs:
 
 
 def _classified(shapes: _Shapes) -> Pairs:
-    """Of scores [n, c, ...] with labels [n, ...] and weights [c]."""
+    """Extents that must be equal of scores [n, c, ...] with labels [n, ...] and weights [c]."""
     scores, labels, weights = shapes[:3]
     if scores is None or len(scores) < 2:
         return []

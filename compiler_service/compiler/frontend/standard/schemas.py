@@ -95,7 +95,7 @@ def check_form(node: SourceNode, schema: Schema) -> None:
 
 
 def _check_variadic(node: SourceNode, schema: Schema) -> None:
-    """Of inputs of one kind, as many as there are, none may be absent."""
+    """Where an operator takes any number of inputs of one kind, none of them may be absent."""
     if not schema.inputs:
         return
     last, rest = schema.inputs[-1], node.inputs[len(schema.inputs) - 1 :]

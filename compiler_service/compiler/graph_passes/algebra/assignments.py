@@ -28,9 +28,9 @@ from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import Node, Value
 
 _MOST_PARTS = 64
-"""Of a concatenation that is looked through: a long chain of them would take the square of its length."""
+"""Largest number of operands of a concatenation that is looked through: a long chain of them would take the square of its length."""
 _MOST_PLACES = 1 << 24
-"""Whose indices are looked at."""
+"""Largest number of elements assigned to whose indices are looked at."""
 
 
 def _places_of(columns: Sequence[np.ndarray], extents: Sequence[int]) -> tuple[range, ...] | None:

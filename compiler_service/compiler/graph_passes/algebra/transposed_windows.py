@@ -47,7 +47,7 @@ class WindowPhase:
 
     @property
     def pads(self) -> tuple[int, ...]:
-        """Of the data, as ONNX writes them."""
+        """Padding of the data, in the order of ONNX."""
         return (*(line.before for line in self.lines), *(line.after for line in self.lines))
 
     @property

@@ -94,7 +94,7 @@ def is_float(value: Value) -> bool:
 
 
 FEW_ROWS = 8
-"""Of a product that waits for its weights rather than for its sums."""
+"""Largest number of rows of a product that waits for its weights rather than for its sums."""
 
 
 def has_few_rows(product: Node, most: int) -> bool:

@@ -39,7 +39,7 @@ _LEAST_SHARE = 32
 """More than so many, or than this share of a row, are found by a threshold: an insertion moves all that are kept, and the shorter the
 row the larger the part of it that enters."""
 _KEY_BITS = 64
-"""Of the integers that stand for values while the threshold is sought."""
+"""Bits of the integers that stand for values while the threshold is sought."""
 
 
 def best_of_rows(x: Buffer, out: Buffer, task: Var, largest: bool) -> tuple[Dim, Statement]:

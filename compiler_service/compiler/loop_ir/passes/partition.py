@@ -49,8 +49,8 @@ _MOST_STORES = 1500
 """A loop is not cut when the pieces would hold more statements than this after unrolling."""
 _MOST_PIECES = 10
 _MOST_TRIED = 300
-"""Of the pieces that every bound in turn makes of those before, empty ones included: three to the power of the bounds, where the
-simplifier cannot tell that a piece of symbolic bounds is empty."""
+"""Largest number of pieces that are tried as every bound in turn cuts those before, empty ones included: three to the power of the
+bounds, where the simplifier cannot tell that a piece of symbolic bounds is empty."""
 _UNROLLED_EDGE = 2
 """An edge of so few iterations is written out, so that its conditions can be decided."""
 

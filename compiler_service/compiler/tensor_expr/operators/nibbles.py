@@ -10,7 +10,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, lift, reinterpret
 
 CODES = 8
-"""Of 4 bits in a word."""
+"""Number of codes of 4 bits in a word."""
 _BITS = 4
 _STEPS = 1 << _BITS
 _MANTISSA = 23
