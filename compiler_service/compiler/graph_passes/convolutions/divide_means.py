@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import text_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, reduced_axes
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -32,6 +33,8 @@ class DivideMeans(Pass):
 
     name: ClassVar[str] = "divide-means"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
     cores: int = 2
     least_bytes: int = 1 << 18

@@ -12,6 +12,7 @@ from compiler_service.compiler.graph_passes.algebra.movement import MOVEMENT_RUL
 from compiler_service.compiler.graph_passes.algebra.transposed_windows import Transposed
 from compiler_service.compiler.graph_passes.layout.rules import CHANNELS_LAST
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute, text_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from shared_ir.dtype import DType
@@ -39,6 +40,8 @@ class SeparateTaps(Pass):
 
     name: ClassVar[str] = "separate-taps"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
     lanes: int = 16
     filled: float = 0.75

@@ -21,6 +21,7 @@ from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known
 from compiler_service.compiler.graph_passes.fusion.grouping import VIEWS, Grouping, GroupLimits, paths_of
 from compiler_service.compiler.graph_passes.fusion.repeated_moves import repeated_moves
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.operands import moves_nothing, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -59,6 +60,8 @@ class Fuse(Pass):
 
     name: ClassVar[str] = "fuse"
     level: ClassVar[int] = 0
+    needs: ClassVar[Facts] = frozenset({Fact.OPERATORS_EXPANDED, Fact.LOOPS_LOWERED, Fact.SHAPES_FOLDED})
+    gives: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
     merge: bool = True
     most_nodes: int = 32

@@ -17,6 +17,7 @@ from compiler_service.compiler.graph_passes.analysis.sizes import HINT, elements
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
 from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, BatchStage, part_of, stage_of
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
@@ -80,6 +81,10 @@ class TileBatch(Pass):
 
     name: ClassVar[str] = "tile-batch"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    forbids: ClassVar[Facts] = frozenset(
+        {Fact.OUTPUTS_APART, Fact.PARTS_PLACED, Fact.CONCATENATIONS_SPLIT, Fact.ROWS_PADDED}
+    )
 
     costs: Costs = Costs()
     least_share: float = 0.05

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.expr.dim import sum_of
@@ -24,6 +25,9 @@ class SplitConcatenations(Pass):
 
     name: ClassVar[str] = "split-concatenations"
     level: ClassVar[int] = 0
+    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.PARTS_PLACED})
+    gives: ClassVar[Facts] = frozenset({Fact.CONCATENATIONS_SPLIT})
+    forbids: ClassVar[Facts] = frozenset({Fact.ROWS_PADDED})
 
     most: int = 32
 

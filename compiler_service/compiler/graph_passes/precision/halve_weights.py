@@ -8,6 +8,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -35,6 +36,9 @@ class HalveWeights(Pass):
 
     name: ClassVar[str] = "halve-weights"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED, Fact.CONSTANTS_FOLDED})
+    gives: ClassVar[Facts] = frozenset({Fact.WEIGHTS_HALVED})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
     dtypes: tuple[DType, ...] = HALVES
     most_rows: int = FEW_ROWS

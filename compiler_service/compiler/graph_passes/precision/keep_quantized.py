@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -31,6 +32,8 @@ class KeepQuantized(Pass):
 
     name: ClassVar[str] = "keep-quantized"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.BYTES_MULTIPLIED})
+    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_DEQUANTIZED, Fact.GROUPED})
 
     most_rows: int = FEW_ROWS
     least_elements: int = 1 << 16

@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.precision.byte_products import dequantized_product_rules
 from compiler_service.compiler.graph_passes.precision.integer_products import integer_product_rules
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
 from shared_ir.dtype import DType
@@ -19,6 +20,9 @@ class MultiplyBytes(Pass):
 
     name: ClassVar[str] = "multiply-bytes"
     level: ClassVar[int] = 2
+    needs: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED})
+    gives: ClassVar[Facts] = frozenset({Fact.BYTES_MULTIPLIED})
+    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_DEQUANTIZED, Fact.CHANNELS_LAST, Fact.GROUPED})
 
     data: DType = DType.UINT8
 
