@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from shared_ir.dtype import DType
@@ -45,7 +46,7 @@ class FactorTransforms(Pass):
     needs: ClassVar[Facts] = frozenset({Fact.SHAPES_FOLDED})
     forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
-    shortest: int = 48
+    shortest: int = field(default=48, metadata=at_least(2))
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("ingot.Fourier", _turned), rule("ingot.Fourier", self._factored)))

@@ -13,6 +13,8 @@ from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
 from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
+from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph, Module
 
@@ -34,6 +36,13 @@ class Pass(ABC):
     needs: ClassVar[Facts] = frozenset()
     gives: ClassVar[Facts] = frozenset()
     forbids: ClassVar[Facts] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_limits(self, self.name)
+
+    def __str__(self) -> str:
+        """As :func:`~compiler_service.compiler.graph_passes.pipeline_text.parse_pipeline` reads it."""
+        return f"{self.name}{print_options(self)}"
 
     @abstractmethod
     def run(self, graph: Graph) -> Graph:
@@ -93,6 +102,9 @@ class Pipeline:
             for fact in sorted(item.forbids & given.keys()):
                 raise _misplaced(item, "must not find", fact, given[fact], "before")
             given.update((f, item) for f in item.given() - given.keys())
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.passes))
 
     def run(self, module: Module, context: PassContext) -> Module:
         """``module`` after every enabled pass.
