@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import hypothesis.strategies as st
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
 from compiler_service.compiler.graph_passes.fusion.fuse import SETTLED
 from compiler_service.compiler.graph_passes.memory.plan_memory import plan_memory
-from compiler_service.compiler.graph_passes.pipelines import PASSES, default_pipeline
-from compiler_service.compiler.graph_passes.rewriting.facts import Fact
+from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass, PassContext, Pipeline
 from compiler_service.compiler.reference.interpret import run_graph
 from shared_ir.graph.ir import GROUP_OP, Graph
 from shared_ir.graph.text import large_constants, parse_graph, print_graph
+from tests.compiler_service.compiler.graph_passes.orders import legal_orders
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds
 from tests.compiler_service.compiler.graph_passes.random_graphs import SIZES, graphs
 from tests.compiler_service.compiler.graph_passes.test_pass_memory import run_in_memory
@@ -42,24 +41,6 @@ def test_optimised_equals_unoptimised(level: int, before: Graph) -> None:
     plan = plan_memory(after)
     for found, expected in zip(run_in_memory(after, plan, inputs, SIZES), wanted, strict=True):
         _close(found, expected)
-
-
-@st.composite
-def legal_orders(draw: st.DrawFn) -> tuple[Pass, ...]:
-    """Every pass at least once, some again, in a random order that what they declare admits."""
-    again = draw(st.lists(st.sampled_from(sorted(PASSES)), max_size=6))
-    left: list[Pass] = [PASSES[name]() for name in (*PASSES, *again)]
-    order: list[Pass] = []
-    given: frozenset[Fact] = frozenset()
-    while left:
-        coming = frozenset().union(*(p.given() for p in left)) - given
-        barred = frozenset().union(*(p.forbids for p in left))
-        free = [p for p in left if not p.needs & coming and not (p.given() - given) & barred]
-        item = draw(st.sampled_from(free))
-        left.remove(item)
-        order.append(item)
-        given |= item.given()
-    return tuple(order)
 
 
 @pytest.mark.slow
