@@ -33,7 +33,9 @@ _NAME = re.compile(r"[^\W\d]\w*")
 _CALLED = re.compile(r"([^\W\d]\w*(?:\.\w+)?)\s*\(")
 _SIGN = re.compile(r"//|<=|>=|==|!=|(?:and|or)\b|[-+*/%<>]")
 _NUMBER = re.compile(r"-?(?:\d+(?:\.\d*)?(?:e[-+]?\d+)?|(?:inf|nan)\b)")
+_SHORT_NUMBER = re.compile(r"-?\d{1,18}(?!\d)")
 _TYPE_BEHIND = re.compile(r"(bf|[fiu])(\d+)|:([a-z]\w*)")
+_WHOLE = re.compile(r"-?\d{1,20}")
 _SPACE = re.compile(r"\s*")
 
 _SIGNS = {sign: op for op, (sign, _) in INFIX.items()}
@@ -87,7 +89,7 @@ class LineParser:
         return found[0]
 
     def integer(self) -> int:
-        found = self.match(re.compile(r"-?\d+"))
+        found = self.match(_SHORT_NUMBER)
         if found is None:
             raise self.error("a whole number")
         return int(found[0])
@@ -171,9 +173,11 @@ class LineParser:
             dtype, self.position = _TYPES[named], behind.end()
         if dtype.is_float:
             return Const(float(text), dtype)
-        if not text.lstrip("-").isdigit():
+        whole = int(text) if _WHOLE.fullmatch(text) else None
+        least, most = dtype.limits if dtype.is_integer else (0, 1)
+        if whole is None or not least <= whole <= most:
             raise self.error(f"a whole number of {dtype}")
-        return Const(int(text), dtype)
+        return Const(whole, dtype)
 
     # -- accesses
 
@@ -205,7 +209,7 @@ class LineParser:
             return base
         if self.accept("+"):
             return Ramp(base, Const(1), self.integer())
-        if not isinstance(base, Const):
+        if not isinstance(base, Const) or base.type is not DType.INT64:
             raise self.error("'+' and a number of lanes")
         return Ramp(base, Const(1), self.integer() - int(base.value))
 

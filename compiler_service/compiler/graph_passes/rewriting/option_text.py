@@ -20,7 +20,7 @@ from shared_ir.errors import ErrorCode, IngotError
 
 _WORD = re.compile(r"[\w.+-]+")
 _NAME = re.compile(r"[^\W\d][\w-]*")
-_STRING = re.compile(r'"(?:[^"\\]|\\.)*"')
+_QUOTED_OR_WORD = re.compile(r'"(?:[^"\\]|\\.)*"|[\w.+-]+')
 _SPACE = re.compile(r"\s*")
 _INTEGER = re.compile(r"-?\d+")
 
@@ -155,10 +155,8 @@ class OptionReader:
 
     def word(self, kind: Any, where: str) -> Any:
         """A truth value, a number, an element type or a name."""
-        if kind is str and (text := self.match(_STRING)) is not None:
-            return str(json.loads(text))
         start = self.position
-        text = self.match(_WORD)
+        text = self.match(_QUOTED_OR_WORD if kind is str else _WORD)
         if text is not None and kind in _READ:
             try:
                 return _READ[kind](text)
@@ -174,13 +172,17 @@ def _integer(text: str) -> int:
     return int(text)
 
 
+def _string(text: str) -> str:
+    return str(json.loads(text)) if text.startswith('"') else text
+
+
 def _truth(text: str) -> bool:
     if text not in ("true", "false"):
         raise ValueError(text)
     return text == "true"
 
 
-_READ: Mapping[Any, Any] = {bool: _truth, int: _integer, float: float, DType: DType, str: str}
+_READ: Mapping[Any, Any] = {bool: _truth, int: _integer, float: float, DType: DType, str: _string}
 _CALLED: Mapping[Any, str] = {
     bool: "truth value",
     int: "whole number",
@@ -193,5 +195,5 @@ _ADMITTED: Mapping[Any, str] = {
     int: "digits",
     float: "a number, as 8 or 0.5",
     DType: ", ".join(DType),
-    str: "a name",
+    str: "a name, or a JSON string",
 }

@@ -81,6 +81,8 @@ def test_options_of_every_kind() -> None:
         ("multiply-bytes{data=none}", "multiply-bytes.data is no element type"),
         ("multiply-bytes{data=float32}", "multiply-bytes.data is out of its limits"),
         ("simplify-algebra{dots=float32}", "simplify-algebra.dots is out of its limits; .* expected uint8, int8, none"),
+        ('fold-constants{keeps=("a\\c")}', "fold-constants.keeps is no name"),
+        ("fuse{most_nodes=" + "9" * 5000 + "}", "fuse.most_nodes is no whole number"),
         ("fold-constants{keeps=(a b)}", "a list of passes is malformed"),
         ("split-concatenations{most=1}", "split-concatenations.most is out of its limits; .* expected at least 2"),
         ("pad-rows{way=0}", "pad-rows.way is out of its limits"),

@@ -249,7 +249,11 @@ HEAD = "function f(x: float32[n], out y: float32[n]; n: int64)\nfor task t in 0.
         (HEAD + "    y[t] = 1.0q8", "expected end of line"),
         (HEAD + "    y[t] = 1.0f7", "expected an element type"),
         (HEAD + "    y[t] = 1.5i32", "expected a whole number of int32"),
+        (HEAD + "    y[t] = float32(300u8)", "expected a whole number of uint8"),
+        (HEAD + "    y[t + " + "9" * 5000 + "] = x[t]", "expected a whole number of int64"),
+        (HEAD + "    y[t:+" + "9" * 5000 + "] = x[t]", "expected a whole number"),
         (HEAD + "    y[t] = select(0 < t < n, x[t], 0.0)", "brackets that say which comparison comes first"),
+        (HEAD + "    y[inf:4] = x[t]", "expected '\\+' and a number of lanes"),
         (HEAD + "    y[t:n] = x[t]", "expected '\\+' and a number of lanes"),
         (HEAD + "    let t = n\n    y[t] = x[t]", "the name 't' is bound already"),
         (HEAD + "    stack x: float32[4]\n    y[t] = x[t]", "the name 'x' is bound already"),
@@ -267,3 +271,50 @@ def test_mistakes_are_said_with_their_place(text: str, message: str) -> None:
     with pytest.raises(IngotError, match=message) as caught:
         parse_function(text)
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+PIECES = [
+    "",
+    " ",
+    "\n",
+    "    ",
+    "(",
+    ")",
+    "[",
+    "]",
+    ":",
+    ":+",
+    ", ",
+    "-",
+    "0",
+    "1e999",
+    "inf",
+    "x",
+    "mask=",
+    "scope:",
+    "\x00",
+    "²",
+]
+
+
+@settings(max_examples=300, deadline=None)
+@given(
+    program=st.sampled_from([guarded_scale, register_tiled_matmul, padded_copy]),
+    flat=st.booleans(),
+    edits=st.lists(
+        st.tuples(st.integers(0, 1 << 16), st.integers(0, 6), st.sampled_from(PIECES)), min_size=1, max_size=4
+    ),
+)
+def test_damaged_text_is_refused_or_read_as_it_prints(
+    program: Callable[[], Function], flat: bool, edits: list[tuple[int, int, str]]
+) -> None:
+    text = print_function(stages(program())[-1][1] if flat else program())
+    for place, length, piece in edits:
+        at = place % (len(text) + 1)
+        text = text[:at] + piece + text[at + length :]
+    try:
+        found = parse_function(text)
+        verify(found)
+    except IngotError:
+        return
+    assert_reads_back(found)
