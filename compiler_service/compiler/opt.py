@@ -1,8 +1,12 @@
-"""``python -m compiler_service.compiler.opt -p fold-constants,fuse --print-between FILE``: run graph passes on a graph text file.
+"""``python -m compiler_service.compiler.opt -p fold-constants,fuse --print-between FILE``: run passes on a text file.
 
-``FILE`` holds a module or a graph as :mod:`shared_ir.graph.text` prints it (``-`` reads standard input); the result goes to
-standard output. A pass takes options in braces: ``-p 'fold-shapes,fuse{prologues=true,most_nodes=8}'``. Without ``-p`` the default
-pipeline of the optimisation level runs.
+``FILE`` (``-`` reads standard input) holds a module or a graph as :mod:`shared_ir.graph.text` prints it, or a loop function as
+:mod:`compiler_service.compiler.loop_ir.text` does; the result goes to standard output. ``-p`` names passes of graphs, which take
+options in braces, ``-p 'fold-shapes,fuse{prologues=true,most_nodes=8}'``, or passes of loops, which have none.
+
+Without ``-p`` a graph goes through the default pipeline of the optimisation level, for no target or for ``--target NAME`` as
+``ingot targets`` lists them, and a loop function through all passes of loops. ``--print-pipeline`` prints what would run, in the
+form that ``-p`` reads.
 """
 
 from __future__ import annotations
@@ -10,44 +14,84 @@ from __future__ import annotations
 import argparse
 import re
 import sys
+import time
+import zipfile
 from collections.abc import Mapping, Sequence
-from dataclasses import fields
 from pathlib import Path
 
 import numpy as np
 
+from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.graph_passes.pipeline_text import parse_pipeline
 from compiler_service.compiler.graph_passes.pipelines import PASSES, default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import PrintBetween, Time, Verify
-from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, Pass, PassContext, Pipeline
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Instrument, PassContext, Pipeline
+from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.loop_ir.parse import parse_function
+from compiler_service.compiler.loop_ir.passes import LOOP_PASSES, LoopPass
+from compiler_service.compiler.loop_ir.text import print_function
+from compiler_service.compiler.loop_ir.verify import verify
+from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Module
 from shared_ir.graph.text import parse_graph, parse_module, print_graph, print_module
+from shared_ir.machine.target import resolve_target
 
-_PASS = re.compile(r"\s*([\w-]+)\s*(?:\{([^}]*)\})?\s*(?:,|$)")
 _LARGE_CONSTANT = re.compile(r"const\s+%\S+:\s*(\w+)\[([\d,\s]*)\]\s*=\s*(sha256:[0-9a-f]{64})")
+_MODULE = re.compile(r"(\s|#.*\n)*module\b")
+_FUNCTION = re.compile(r"(\s|#.*\n)*function\b")
+_MOST_INVENTED_BYTES = 1 << 32
+_HIGHEST_LEVEL = 3
+_FLATTENING = frozenset({"vectorize", "flatten", "unroll"})
+"""Passes of loops behind which a function is flat, all three."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Exit status: 0 done, 1 the graph or a pass is at fault, 2 wrong usage."""
+    """Exit status: 0 done, 1 the text or a pass is at fault, 2 wrong usage."""
     options = _parser().parse_args(arguments)
     try:
-        sys.stdout.write(_run(options))
+        text = _read(options.file)
+        is_loops = _is_loops(options, text)
     except IngotError as error:
-        sys.stderr.write(f"{error}\n")
-        return 1
+        return _failed(error, 1)
+    try:
+        passes = _loop_passes(options) if is_loops else _pipeline(options)
+    except IngotError as error:
+        return _failed(error, 2)
+    if options.print_pipeline:
+        sys.stdout.write(f"{passes if isinstance(passes, Pipeline) else ','.join(passes)}\n")
+        return 0
+    try:
+        printed = (
+            _run_graph(options, text, passes) if isinstance(passes, Pipeline) else _run_loops(options, text, passes)
+        )
+        sys.stdout.write(printed)
+    except IngotError as error:
+        return _failed(error, 1)
     return 0
+
+
+def _failed(error: IngotError, status: int) -> int:
+    sys.stderr.write(f"{error}\n")
+    return status
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="python -m compiler_service.compiler.opt", description="Run graph passes on a text file."
+        prog="python -m compiler_service.compiler.opt",
+        description="Run passes on the text of a graph or of a loop function.",
     )
-    parser.add_argument("file", help="graph text; - for standard input")
-    parser.add_argument("-p", "--passes", help=f"comma-separated: {', '.join(PASSES)}")
-    parser.add_argument("-O", "--opt-level", type=int, default=3, choices=range(4), help="default: 3")
+    parser.add_argument("file", nargs="?", help="graph or loop IR text; - for standard input")
     parser.add_argument(
-        "--print-between", action="store_true", help="print the graph after every pass, to standard error"
+        "-p", "--passes", help=f"of graphs: {', '.join(PASSES)}; of loops: {', '.join(name for name, _ in LOOP_PASSES)}"
+    )
+    parser.add_argument("-O", "--opt-level", type=int, choices=range(_HIGHEST_LEVEL + 1), help="default: 3")
+    parser.add_argument("--target", help="whose default pipeline runs; default: one core without special instructions")
+    parser.add_argument("--no-winograd", action="store_true", help="the pipeline of a compilation with this option")
+    parser.add_argument("--print-pipeline", action="store_true", help="print the passes that would run, and stop")
+    parser.add_argument(
+        "--print-between", action="store_true", help="print the text after every pass, to standard error"
     )
     parser.add_argument("--time", action="store_true", help="print seconds per pass, to standard error")
     parser.add_argument("--constants", type=Path, help=".npz file: digest -> array, for constants that are not printed")
@@ -55,28 +99,117 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _run(options: argparse.Namespace) -> str:
-    text = sys.stdin.read() if options.file == "-" else _read(Path(options.file))
+# -- which passes
+
+
+def _is_loops(options: argparse.Namespace, text: str) -> bool:
+    """Whether the passes are those of loops: the text says so, or, where there is none, the first pass."""
+    if options.file is not None:
+        return _FUNCTION.match(text) is not None
+    first = (options.passes or "").partition(",")[0].strip()
+    return first in dict(LOOP_PASSES)
+
+
+def _pipeline(options: argparse.Namespace) -> Pipeline:
+    """The passes of a graph that are asked for."""
+    if options.file is None and not options.print_pipeline:
+        raise _usage("there is nothing to run passes on", "FILE, or --print-pipeline", "neither")
+    if options.passes is not None:
+        _refuse(options, ("opt_level", "target", "no_winograd"), "with -p, which says itself what runs")
+        return parse_pipeline(options.passes)
+    level = _HIGHEST_LEVEL if options.opt_level is None else options.opt_level
+    target = None if options.target is None else resolve_target(options.target, host_target)
+    filters = target is not None and level == _HIGHEST_LEVEL and not options.no_winograd
+    return default_pipeline(level, target, filters=filters)
+
+
+def _loop_passes(options: argparse.Namespace) -> tuple[str, ...]:
+    """The names of passes of loops that are asked for."""
+    known = tuple(name for name, _ in LOOP_PASSES)
+    graph_options = ("opt_level", "target", "no_winograd", "constants", "invent_constants")
+    _refuse(options, graph_options, "with passes of loops, which depend on no target and have no level")
+    if options.passes is None:
+        return known
+    names = tuple(name.strip() for name in options.passes.split(","))
+    for name in names:
+        if name not in known:
+            raise _usage("there is no such pass of loops", ", ".join(known), name or "nothing")
+    return names
+
+
+def _refuse(options: argparse.Namespace, names: Sequence[str], why: str) -> None:
+    for name in names:
+        value = getattr(options, name)
+        if value is not None and value is not False:
+            flag = f"--{name.replace('_', '-')}"
+            raise _usage(f"{flag} says nothing {why}", f"no {flag}", str(value))
+
+
+def _usage(message: str, expected: str, received: str) -> IngotError:
+    return IngotError(ErrorCode.INVALID_ARGUMENT, message, field="passes", expected=expected, received=received)
+
+
+# -- running them
+
+
+def _run_graph(options: argparse.Namespace, text: str, pipeline: Pipeline) -> str:
     constants = _constants(options, text)
-    is_module = re.match(r"(\s|#.*\n)*module\b", text) is not None
+    is_module = _MODULE.match(text) is not None
     module = parse_module(text, constants) if is_module else Module(parse_graph(text, constants))
-    pipeline = default_pipeline(options.opt_level) if options.passes is None else Pipeline(parse_passes(options.passes))
     timer = Time()
     instruments: list[Instrument] = [Verify(), timer]
     if options.print_between:
         instruments.append(PrintBetween(sys.stderr.write))
-    level = options.opt_level if options.passes is None else 3
-    result = pipeline.run(module, PassContext(level, instruments=tuple(instruments)))
-    if options.time:
-        sys.stderr.write("".join(f"{seconds * 1e3:8.1f} ms  {name}\n" for name, seconds in timer.seconds))
+    result = pipeline.run(module, PassContext(_HIGHEST_LEVEL, instruments=tuple(instruments)))
+    _show_times(options, timer)
     return print_module(result) if is_module else print_graph(result.graph)
 
 
-def _read(path: Path) -> str:
+def _run_loops(options: argparse.Namespace, text: str, names: tuple[str, ...]) -> str:
+    timer = Time()
+    function = parse_function(text)
+    verify(function)
+    passes, done = dict(LOOP_PASSES), set[str]()
+    for index, name in enumerate(names, start=1):
+        start = time.perf_counter()
+        changed = _loop_pass(name, passes[name], function)
+        timer.seconds.append((name, time.perf_counter() - start))
+        done.add(name)
+        verify(changed, flat=done >= _FLATTENING)
+        if options.print_between:
+            what = "" if changed is not function else ": nothing changed"
+            text = f"{print_function(changed)}\n" if changed is not function else ""
+            sys.stderr.write(f"# {index:02} {name}{what}\n{text}")
+        function = changed
+    _show_times(options, timer)
+    return f"{print_function(function)}\n"
+
+
+def _show_times(options: argparse.Namespace, timer: Time) -> None:
+    if options.time:
+        sys.stderr.write("".join(f"{seconds * 1e3:8.1f} ms  {name}\n" for name, seconds in timer.seconds))
+
+
+def _loop_pass(name: str, loop_pass: LoopPass, function: Function) -> Function:
     try:
-        return path.read_text()
+        return loop_pass(function)
+    except IngotError:
+        raise
+    except Exception as error:
+        raise IngotError(
+            ErrorCode.COMPILER_FAULT, f"pass {name!r} failed: {type(error).__name__}: {error}", field=name
+        ) from error
+
+
+def _read(file: str | None) -> str:
+    if file is None:
+        return ""
+    try:
+        return sys.stdin.read() if file == "-" else Path(file).read_text()
     except OSError as error:
-        raise IngotError(ErrorCode.NOT_FOUND, f"cannot read {path}: {error.strerror}", field="FILE") from error
+        raise IngotError(ErrorCode.NOT_FOUND, f"cannot read {file}: {error.strerror}", field="FILE") from error
+    except UnicodeDecodeError as error:
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, f"{file} is no text: {error}", field="FILE") from error
 
 
 def _constants(options: argparse.Namespace, text: str) -> Mapping[str, np.ndarray]:
@@ -84,67 +217,35 @@ def _constants(options: argparse.Namespace, text: str) -> Mapping[str, np.ndarra
     if options.invent_constants:
         constants.update(invent_constants(text))
     if options.constants is not None:
-        with np.load(options.constants, allow_pickle=False) as archive:
-            constants.update((name, archive[name]) for name in archive.files)
+        try:
+            with np.load(options.constants, allow_pickle=False) as archive:
+                constants.update((name, archive[name]) for name in archive.files)
+        except (OSError, EOFError, ValueError, AttributeError, zipfile.BadZipFile) as error:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"cannot read constants from {options.constants}: {error}",
+                field="--constants",
+                expected="an .npz file as numpy.savez writes it",
+                received=str(options.constants),
+            ) from error
     return constants
 
 
 def invent_constants(text: str) -> dict[str, np.ndarray]:
     """Arrays of the right type for every digest in ``text``: 1, 2, 3, ... modulo 97, so that none looks uniform."""
     found = {}
-    for dtype, dims, digest in _LARGE_CONSTANT.findall(text):
+    for name, dims, digest in _LARGE_CONSTANT.findall(text):
         shape = tuple(int(d) for d in dims.split(",") if d.strip())
-        count = int(np.prod(shape, dtype=np.int64))
-        found[digest] = (np.arange(1, count + 1) % 97).astype(DType(dtype).numpy).reshape(shape)
-    return found
-
-
-def parse_passes(text: str) -> tuple[Pass, ...]:
-    """``fold-shapes,fuse{prologues=true}`` as passes.
-
-    Raises:
-        IngotError: INVALID_ARGUMENT for an unknown pass or option.
-    """
-    passes = []
-    position = 0
-    while position < len(text):
-        found = _PASS.match(text, position)
-        if found is None:
-            raise _bad(
-                "a list of passes is malformed", "name or name{option=value}, separated by commas", text[position:]
+        if name not in set(DType) or DType(name) is DType.STRING:
+            continue
+        dtype = storage_dtype(DType(name))
+        count = int(np.prod(shape, dtype=np.float64))
+        if count * dtype.itemsize > _MOST_INVENTED_BYTES:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, "a constant is too large to be made up", received=f"{name}[{dims}]"
             )
-        passes.append(_pass(found[1], found[2] or ""))
-        position = found.end()
-    return tuple(passes)
-
-
-def _pass(name: str, options: str) -> Pass:
-    if name not in PASSES:
-        raise _bad("there is no such pass", ", ".join(PASSES), name)
-    kind = PASSES[name]
-    known = {f.name: f.default for f in fields(kind)}
-    values: dict[str, int | float | bool] = {}
-    for item in filter(None, (o.strip() for o in options.split(","))):
-        key, _, value = item.partition("=")
-        if key not in known:
-            raise _bad(f"pass {name} has no such option", ", ".join(known) or "none", key)
-        values[key] = _value(value, known[key], f"{name}.{key}")
-    return kind(**values)
-
-
-def _value(text: str, default: object, where: str) -> int | float | bool:
-    if isinstance(default, bool):
-        if text not in ("true", "false"):
-            raise _bad(f"{where} is no truth value", "true or false", text)
-        return text == "true"
-    try:
-        return float(text) if isinstance(default, float) else int(text)
-    except ValueError as error:
-        raise _bad(f"{where} is no number", "a number", text) from error
-
-
-def _bad(message: str, expected: str, received: str) -> IngotError:
-    return IngotError(ErrorCode.INVALID_ARGUMENT, message, field="passes", expected=expected, received=received)
+        found[digest] = (np.arange(1, count + 1) % 97).astype(dtype).reshape(shape)
+    return found
 
 
 if __name__ == "__main__":

@@ -20,10 +20,9 @@ Grammar::
 A function runs ``body`` for every ``task`` of a given range within [0, tasks); tasks are independent of each other.
 ``buffers`` are its arguments in order, ``symbols`` its int64 parameters in order; shapes may mention symbols.
 
-Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loops of constant extent. The passes then
-run in this order: ``skip`` and ``partition`` (conditions), ``vectorize`` (to Ramp / Broadcast), ``flatten`` (to one row-major
-index per access), ``simplify``, ``unroll`` (replicate), ``shuffle`` (strided accesses). Code generation takes flat functions
-without UNROLLED or VECTORIZED loops.
+Lowering yields multi-dimensional indices and ``VECTORIZED`` / ``UNROLLED`` loops of constant extent; the passes
+(:mod:`compiler_service.compiler.loop_ir.passes`) bring them to what code generation takes: one row-major index per access, and
+no UNROLLED or VECTORIZED loops.
 
 In an expression with vector operands, scalar operands must have been broadcast: every operator works on equal lane
 counts. Two exceptions: the condition of a Select may be scalar between vectors, and the indices of one access may mix

@@ -12,8 +12,11 @@
 
 Literals carry their type (``1`` int64, ``1.0`` float32, ``1i32``, ``1.0f64``); ``base:+lanes`` is a stride-1 vector
 index, ``ramp(base, stride, lanes)``, ``splat(x, lanes)`` and ``reduce.sum(x)`` are the other vector forms. A buffer with gaps is
-declared with its strides, ``x: float32[n, 32] by [64, 1]``. Every binder has a name of its own: where two share one, later ones
-get ``_1``, ``_2``, ...
+declared with its strides, ``x: float32[n, 32] by [64, 1]``, one that is fetched ahead with the distance in bytes,
+``w: float32[k, 64] prefetch 1024``. Every binder has a name of its own: where two share one, later ones get ``_1``, ``_2``, ...
+
+A ``let``, a ``stack`` and a ``scratch`` last as long as the block that they stand in; one that ends before its block stands in a
+``scope:`` of its own. :mod:`compiler_service.compiler.loop_ir.parse` reads it all back.
 """
 
 from __future__ import annotations
@@ -45,13 +48,16 @@ from shared_ir.dtype import DType
 from shared_ir.expr import COMPARISONS, INFIX, Binary, Cast, Const, Expr, Reinterpret, Select, Unary, Var, lift
 from shared_ir.expr.dim import Dim
 
-_SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
+SHORT_KINDS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
+"""How the kind of a type is written behind a literal: ``1.0f64``."""
 _NOT_IN_NAMES = re.compile(r"\W")
 _INDENT = "    "
+_RESERVED = frozenset({"inf", "nan", "true", "false", "and", "or"})
+"""Words that would be read as something else than a name."""
 
 
 def print_function(function: Function) -> str:
-    """The whole function; equal programs print equal texts."""
+    """The whole function; equal programs print equal texts, which :func:`parse_function` reads back."""
     return "\n".join(_Printer().function(function))
 
 
@@ -69,13 +75,13 @@ def expression_text(expr: Expr) -> str:
 class _Printer:
     """Names given so far, and the expressions in their terms."""
 
-    taken: set[str] = field(default_factory=lambda: {"inf", "nan", "true", "false"})
+    taken: set[str] = field(default_factory=lambda: set(_RESERVED))
     variables: dict[str, str] = field(default_factory=dict)
     buffers: dict[Buffer, str] = field(default_factory=dict)
 
     def fresh(self, wanted: str) -> str:
-        base = _NOT_IN_NAMES.sub("_", wanted) or "_"
-        name = base
+        base = _NOT_IN_NAMES.sub("_", wanted)
+        name = base = f"_{base}" if not base or base[0].isdigit() else base
         count = 0
         while name in self.taken:
             count += 1
@@ -97,9 +103,11 @@ class _Printer:
 
     def statement(self, statement: Statement) -> Iterator[str]:
         match statement:
-            case Block(statements=statements):
-                for inner in statements:
-                    yield from self.statement(inner)
+            case Block():
+                *first, last = _flat(statement) or (statement,)
+                for inner in first:
+                    yield from self.closed(inner)
+                yield from () if last is statement else self.statement(last)
             case For(var=var, extent=extent, kind=kind, body=body):
                 limit = self.expr(extent)
                 suffix = "" if kind is ForKind.SERIAL else f" {kind}"
@@ -125,6 +133,14 @@ class _Printer:
             case _:
                 raise TypeError(f"no text for {type(statement).__name__}")
 
+    def closed(self, statement: Statement) -> Iterator[str]:
+        """A statement that others follow, which are no part of it."""
+        if isinstance(statement, Let | Allocate):
+            yield "scope:"
+            yield from self.indented(statement)
+        else:
+            yield from self.statement(statement)
+
     def branch(self, statement: If) -> Iterator[str]:
         yield f"if {self.expr(statement.cond)}:"
         yield from self.indented(statement.then)
@@ -148,7 +164,8 @@ class _Printer:
         if buffer not in self.buffers:
             self.buffers[buffer] = self.fresh(buffer.name)
         strides = "" if buffer.strides is None else f" by [{', '.join(map(self.dim, buffer.strides))}]"
-        return f"{self.buffers[buffer]}: {buffer.dtype}[{', '.join(map(self.dim, buffer.shape))}]{strides}"
+        ahead = f" prefetch {buffer.prefetch}" if buffer.prefetch else ""
+        return f"{self.buffers[buffer]}: {buffer.dtype}[{', '.join(map(self.dim, buffer.shape))}]{strides}{ahead}"
 
     # -- expressions
 
@@ -192,6 +209,14 @@ class _Printer:
             yield str(list(expr.order))
 
 
+def _flat(block: Block) -> tuple[Statement, ...]:
+    """The statements of ``block`` and of the blocks in it."""
+    found: list[Statement] = []
+    for statement in block.statements:
+        found.extend(_flat(statement) if isinstance(statement, Block) else (statement,))
+    return tuple(found)
+
+
 def _call_name(expr: Expr) -> str:
     match expr:
         case Binary(op=op) | Unary(op=op):
@@ -221,4 +246,4 @@ def _literal(const: Const) -> str:
     if dtype in (DType.INT64, DType.FLOAT32):
         return value
     kind = dtype.value.rstrip("0123456789")
-    return value + (f"{_SHORT[kind]}{dtype.bits}" if kind in _SHORT and value[-1].isdigit() else f":{dtype}")
+    return value + (f"{SHORT_KINDS[kind]}{dtype.bits}" if kind in SHORT_KINDS and value[-1].isdigit() else f":{dtype}")

@@ -9,11 +9,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from compiler_service.compiler.graph_passes.algebra.simplify_algebra import SimplifyAlgebra
-from compiler_service.compiler.graph_passes.fusion.fuse import Fuse
-from compiler_service.compiler.opt import main, parse_passes
-from shared_ir.errors import IngotError
+from compiler_service.compiler.graph_passes.pipelines import default_pipeline
+from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
+from compiler_service.compiler.loop_ir.passes import run as run_passes
+from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
+from compiler_service.compiler.loop_ir.text import print_function
+from compiler_service.compiler.opt import main
+from compiler_service.compiler.options import CompileOptions
 from shared_ir.graph.text import array_digest, parse_graph, parse_module
+from shared_ir.machine.target import parse_target
+from tests.compiler_service.compiler.loop_ir.loop_programs import guarded_scale
 
 TEXT = """
 # two negations
@@ -58,24 +63,120 @@ def test_a_module_stays_a_module(file: Path, capsys: pytest.CaptureFixture[str])
     assert parse_module(capsys.readouterr().out).opset == 17
 
 
-def test_options_of_passes() -> None:
-    found = parse_passes("simplify-algebra{approximate=false}, fuse{prologues=true,most_nodes=8}")
-    assert found == (SimplifyAlgebra(approximate=False), Fuse(prologues=True, most_nodes=8))
+@pytest.mark.parametrize(
+    "usage",
+    [
+        ["-p", "tile-batch{costs=1}"],
+        ["-p", "separate-taps,choose-layout,fuse"],
+        ["-p", "fold"],
+        ["-p", "fuse", "--target", "host"],
+        ["-p", "fuse", "-O", "3"],
+        ["--target", "raspberry-pi/99"],
+    ],
+    ids=" ".join,
+)
+def test_wrong_usage_is_said_in_one_sentence(usage: list[str], file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*usage, str(file)]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "Disable the pass" not in said
+
+
+def test_the_pipeline_of_a_target_is_printed_and_runs_when_given_back(
+    file: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for options in (["--target", "amd/zen4"], ["-O", "1", "--target", "raspberry-pi/5"], []):
+        assert main([*options, "--print-pipeline"]) == 0
+        printed = capsys.readouterr().out.strip()
+        assert main([*options, str(file)]) == 0
+        wanted = capsys.readouterr().out
+        assert main(["-p", printed, str(file)]) == 0
+        assert capsys.readouterr().out == wanted
+
+
+def test_the_pipeline_of_a_target_is_the_one_that_compiles_for_it(capsys: pytest.CaptureFixture[str]) -> None:
+    target = parse_target("amd/zen4")
+    for flags, options in (([], CompileOptions()), (["--no-winograd"], CompileOptions(winograd=False))):
+        assert main(["--target", "amd/zen4", *flags, "--print-pipeline"]) == 0
+        wanted = default_pipeline(3, target, filters="winograd" in options.methods)
+        assert capsys.readouterr().out.strip() == str(wanted)
+
+
+def test_there_must_be_something_to_run_on(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-p", "fuse"]) == 2
+    assert "FILE" in capsys.readouterr().err
+
+
+# -- loop IR
+
+
+@pytest.fixture
+def loops(tmp_path: Path) -> Path:
+    path = tmp_path / "loops.txt"
+    path.write_text(f"# lowered\n{print_function(guarded_scale())}\n")
+    return path
+
+
+def test_all_passes_of_loops(loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([str(loops)]) == 0
+    assert capsys.readouterr().out == print_function(run_passes(guarded_scale())) + "\n"
+
+
+def test_named_passes_of_loops(loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["-p", "skip, vectorize", "--print-between", "--time", str(loops)]) == 0
+    found = capsys.readouterr()
+    assert found.out == print_function(vectorize(guarded_scale())) + "\n"
+    assert "# 01 skip: nothing changed\n# 02 vectorize\nfunction scale" in found.err
+    assert "ms  vectorize" in found.err
+
+
+def test_the_passes_of_loops_are_printed(loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--print-pipeline", str(loops)]) == 0
+    printed = capsys.readouterr().out.strip()
+    assert printed.split(",") == [name for name, _ in LOOP_PASSES]
+    assert main(["-p", printed, "--print-pipeline"]) == 0
+    assert capsys.readouterr().out.strip() == printed
+
+
+@pytest.mark.parametrize("usage", [["-p", "fuse"], ["-p", "skip{x=1}"], ["-p", ""], ["--target", "host"], ["-O", "1"]])
+def test_wrong_usage_for_loops(usage: list[str], loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*usage, str(loops)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("fold", "there is no such pass"),
-        ("fuse{speed=9}", "pass fuse has no such option"),
-        ("fuse{most_nodes=many}", "fuse.most_nodes is no number"),
-        ("fuse{merge=yes}", "fuse.merge is no truth value"),
-        ("fuse}", "a list of passes is malformed"),
-    ],
+    "text", ["function f(", "function f(out y: float32[4])\nfor task t in 0..4:\n    y[t + 0.5] = 1.0"]
 )
-def test_wrong_passes_are_refused(text: str, message: str) -> None:
-    with pytest.raises(IngotError, match=message):
-        parse_passes(text)
+def test_loops_that_do_not_parse_or_are_malformed(text: str, loops: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    loops.write_text(text)
+    assert main([str(loops)]) == 1
+    assert "line" in capsys.readouterr().err
+
+
+# -- files
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"PK\x03\x04", b"no archive"])
+def test_constants_that_cannot_be_read(
+    content: bytes, file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "weights.npz").write_bytes(content)
+    assert main(["--constants", str(tmp_path / "weights.npz"), str(file)]) == 1
+    assert "weights.npz" in capsys.readouterr().err
+    file.write_bytes(b"\xff\xfe\x00")
+    assert main([str(file)]) == 1
+    assert "graph.txt is no text" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("dtype", "status"),
+    [("bfloat16[64, 2]", 0), ("float8e4m3fn[100]", 0), ("float33[4]", 1), ("float32[99999999999, 99999]", 1)],
+)
+def test_made_up_constants_of_any_type(dtype: str, status: int, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    digest = f"sha256:{'0' * 64}"
+    file.write_text(f"graph main() -> (%y) {{\n const %w: {dtype} = {digest}\n %y: {dtype} = Identity(%w)\n}}")
+    assert main(["-p", "eliminate-dead-code", "--invent-constants", str(file)]) == status
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_constants_come_from_a_file_or_are_made_up(

@@ -13,6 +13,7 @@ from compiler_service.compiler.graph_passes.rewriting.attributes import (
     int_attribute,
     is_channels_first,
 )
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, with_constant
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rewrite, rule
@@ -33,6 +34,8 @@ class FoldBatchNorm(Pass):
 
     name: ClassVar[str] = "fold-batch-norm"
     level: ClassVar[int] = 2
+    needs: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.ALGEBRA_SIMPLIFIED})
+    forbids: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST, Fact.GROUPED})
 
     branches: bool = False
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.algebra.arithmetic import arithmetic_rules
@@ -17,6 +17,8 @@ from compiler_service.compiler.graph_passes.algebra.windows import WINDOW_RULES
 from compiler_service.compiler.graph_passes.precision.integer_products import integer_product_rules
 from compiler_service.compiler.graph_passes.precision.kept_weights import KEPT_WEIGHT_RULES
 from compiler_service.compiler.graph_passes.precision.quantized import quantized_rules
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import among
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
 from shared_ir.dtype import DType
@@ -33,10 +35,12 @@ class SimplifyAlgebra(Pass):
 
     name: ClassVar[str] = "simplify-algebra"
     level: ClassVar[int] = 2
+    gives: ClassVar[Facts] = frozenset({Fact.ALGEBRA_SIMPLIFIED})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
     approximate: bool = True
     split: bool = True
-    dots: DType | None = None
+    dots: DType | None = field(default=None, metadata=among(DType.UINT8, DType.INT8, None))
 
     def run(self, graph: Graph) -> Graph:
         rules = (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import prod
 from typing import ClassVar
 
@@ -13,6 +13,8 @@ from compiler_service.compiler.graph_passes.analysis.symbols import node_dims
 from compiler_service.compiler.graph_passes.analysis.values import evaluate_node
 from compiler_service.compiler.graph_passes.cleaning.eliminate_common_subexpressions import RANDOM
 from compiler_service.compiler.graph_passes.rewriting.dead_code import eliminate_dead_code
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
@@ -41,9 +43,14 @@ class FoldConstants(Pass):
 
     name: ClassVar[str] = "fold-constants"
     level: ClassVar[int] = 1
+    gives: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.WEIGHTS_DEQUANTIZED})
+    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_HALVED, Fact.GROUPED})
 
-    largest_result: int = 64 * 1024
+    largest_result: int = field(default=64 * 1024, metadata=at_least(0))
     keeps: frozenset[str] = frozenset()
+
+    def given(self) -> Facts:
+        return self.gives - {Fact.WEIGHTS_DEQUANTIZED} if "DequantizeLinear" in self.keeps else self.gives
 
     def run(self, graph: Graph) -> Graph:
         return map_graphs(graph, self._fold)

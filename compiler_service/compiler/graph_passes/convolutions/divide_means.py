@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import text_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, reduced_axes
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -32,9 +34,11 @@ class DivideMeans(Pass):
 
     name: ClassVar[str] = "divide-means"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
-    cores: int = 2
-    least_bytes: int = 1 << 18
+    cores: int = field(default=2, metadata=at_least(1))
+    least_bytes: int = field(default=1 << 18, metadata=at_least(0))
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("ReduceMean ReduceSum GlobalAveragePool", self._divided),))

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import functools
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from shared_ir.dtype import DType
@@ -33,7 +35,7 @@ class FactorTransforms(Pass):
         y[c + F d] = sum over b of w(M)^(b d) * ( w(N)^(b c) * sum over a of x[M a + b] * w(F)^(a c) ),   w(n) = exp(-2 pi i / n)
 
     Each is a product with a small matrix of numbers, for which there is a fast template; the one of ``M`` is factored again while
-    that pays. Comes before constants are folded, of which the matrix of the whole transform is one.
+    that pays.
 
     Attributes:
         shortest: transform to factor.
@@ -41,8 +43,10 @@ class FactorTransforms(Pass):
 
     name: ClassVar[str] = "factor-transforms"
     level: ClassVar[int] = 2
+    needs: ClassVar[Facts] = frozenset({Fact.SHAPES_FOLDED})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
-    shortest: int = 48
+    shortest: int = field(default=48, metadata=at_least(2))
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("ingot.Fourier", _turned), rule("ingot.Fourier", self._factored)))

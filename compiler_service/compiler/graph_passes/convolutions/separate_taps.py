@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -12,6 +12,8 @@ from compiler_service.compiler.graph_passes.algebra.movement import MOVEMENT_RUL
 from compiler_service.compiler.graph_passes.algebra.transposed_windows import Transposed
 from compiler_service.compiler.graph_passes.layout.rules import CHANNELS_LAST
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, ints_attribute, text_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from shared_ir.dtype import DType
@@ -39,11 +41,13 @@ class SeparateTaps(Pass):
 
     name: ClassVar[str] = "separate-taps"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.CONSTANTS_FOLDED, Fact.CHANNELS_LAST})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
-    lanes: int = 16
-    filled: float = 0.75
-    least_channels: int = 8
-    growth: int = 4
+    lanes: int = field(default=16, metadata=at_least(1))
+    filled: float = field(default=0.75, metadata=at_least(0))
+    least_channels: int = field(default=8, metadata=at_least(1))
+    growth: int = field(default=4, metadata=at_least(0))
 
     def run(self, graph: Graph) -> Graph:
         table = (rule("Conv", self._separated), rule("ConvTranspose", self._phase_by_phase), *MOVEMENT_RULES)

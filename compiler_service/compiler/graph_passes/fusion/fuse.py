@@ -11,7 +11,7 @@ definitions use up (axes, shapes) and arithmetic on dims are inside the body; we
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +21,8 @@ from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import Known
 from compiler_service.compiler.graph_passes.fusion.grouping import VIEWS, Grouping, GroupLimits, paths_of
 from compiler_service.compiler.graph_passes.fusion.repeated_moves import repeated_moves
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_bodies
 from compiler_service.compiler.graph_passes.rewriting.operands import moves_nothing, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
@@ -59,10 +61,12 @@ class Fuse(Pass):
 
     name: ClassVar[str] = "fuse"
     level: ClassVar[int] = 0
+    needs: ClassVar[Facts] = frozenset({Fact.OPERATORS_EXPANDED, Fact.LOOPS_LOWERED, Fact.SHAPES_FOLDED})
+    gives: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
     merge: bool = True
-    most_nodes: int = 32
-    most_concatenated: int = 4
+    most_nodes: int = field(default=32, metadata=at_least(1))
+    most_concatenated: int = field(default=4, metadata=at_least(0))
     prologues: bool = False
 
     def run(self, graph: Graph) -> Graph:

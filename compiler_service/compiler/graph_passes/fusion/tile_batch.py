@@ -8,7 +8,7 @@ tiling of the one loop that all kernels of the chain share, as an ``ingot.Repeat
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_view
@@ -17,6 +17,8 @@ from compiler_service.compiler.graph_passes.analysis.sizes import HINT, elements
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
 from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, BatchStage, part_of, stage_of
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import above, at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
@@ -51,12 +53,12 @@ class Costs:
         launch: cycles of a launch, and of the threads meeting at its end.
     """
 
-    cache: int = 1 << 23
-    cached: float = 16
-    uncached: float = 8
-    flops: float = 32
-    overlap: float = 0.5
-    launch: float = 8000
+    cache: int = field(default=1 << 23, metadata=at_least(0))
+    cached: float = field(default=16, metadata=above(0))
+    uncached: float = field(default=8, metadata=above(0))
+    flops: float = field(default=32, metadata=above(0))
+    overlap: float = field(default=0.5, metadata=at_least(0))
+    launch: float = field(default=8000, metadata=at_least(0))
 
     @classmethod
     def of(cls, target: Target) -> Costs:
@@ -80,9 +82,13 @@ class TileBatch(Pass):
 
     name: ClassVar[str] = "tile-batch"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.GROUPED})
+    forbids: ClassVar[Facts] = frozenset(
+        {Fact.OUTPUTS_APART, Fact.PARTS_PLACED, Fact.CONCATENATIONS_SPLIT, Fact.ROWS_PADDED}
+    )
 
     costs: Costs = Costs()
-    least_share: float = 0.05
+    least_share: float = field(default=0.05, metadata=at_least(0))
 
     def run(self, graph: Graph) -> Graph:
         reading = _readers_of_rows(graph)

@@ -10,13 +10,15 @@ Rivera and Tseng, "Data transformations for eliminating conflict misses", PLDI 1
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import CONTRACTIONS
 from compiler_service.compiler.graph_passes.analysis.aliases import runs_no_kernel
 from compiler_service.compiler.graph_passes.memory.parts import find_parts, readers
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.tensor_expr.strides import padded
@@ -36,10 +38,12 @@ class PadRows(Pass):
 
     name: ClassVar[str] = "pad-rows"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.OUTPUTS_APART, Fact.PARTS_PLACED, Fact.CONCATENATIONS_SPLIT})
+    gives: ClassVar[Facts] = frozenset({Fact.ROWS_PADDED})
 
-    way: int = 4096
-    sets: int = 2
-    padding: int = 64
+    way: int = field(default=4096, metadata=at_least(1))
+    sets: int = field(default=2, metadata=at_least(1))
+    padding: int = field(default=64, metadata=at_least(1))
 
     def run(self, graph: Graph) -> Graph:
         return map_graphs(graph, lambda nested, _: self._arranged(nested))
@@ -65,7 +69,7 @@ class PadRows(Pass):
         if value.type.rank < 2 or all(d == 1 for d in value.shape[:-1]):
             return False
         row = value.shape[-1]
-        return isinstance(row, int) and row > 0 and row * value.dtype.itemsize % (self.way // self.sets) == 0
+        return isinstance(row, int) and row > 0 and row * value.dtype.itemsize % max(1, self.way // self.sets) == 0
 
     def _elements(self, value: Value) -> int:
         return self.padding // value.dtype.itemsize

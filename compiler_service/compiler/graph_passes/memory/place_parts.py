@@ -12,6 +12,8 @@ from compiler_service.compiler.graph_passes.analysis.symbols import input_symbol
 from compiler_service.compiler.graph_passes.memory.concatenations import Concatenation
 from compiler_service.compiler.graph_passes.memory.parts import Part, find_parts, offsets, readers, side_by_side
 from compiler_service.compiler.graph_passes.memory.separate_outputs import copy_group
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.tensor_expr.strides import Strides, reshaped, row_major, with_gaps
@@ -35,9 +37,12 @@ class PlaceParts(Pass):
 
     name: ClassVar[str] = "place-parts"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.OUTPUTS_APART})
+    gives: ClassVar[Facts] = frozenset({Fact.PARTS_PLACED})
+    forbids: ClassVar[Facts] = frozenset({Fact.CONCATENATIONS_SPLIT, Fact.ROWS_PADDED})
 
-    launch_bytes: int = 1 << 17
-    least_run: int = 64
+    launch_bytes: int = field(default=1 << 17, metadata=at_least(0))
+    least_run: int = field(default=64, metadata=at_least(0))
 
     def run(self, graph: Graph) -> Graph:
         known, fresh = input_symbols(graph), fresh_names(graph)

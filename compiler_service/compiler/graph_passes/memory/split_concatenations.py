@@ -7,10 +7,12 @@ operands, and the time that LLVM takes for it with their square. Writing a part 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.expr.dim import sum_of
@@ -24,8 +26,11 @@ class SplitConcatenations(Pass):
 
     name: ClassVar[str] = "split-concatenations"
     level: ClassVar[int] = 0
+    needs: ClassVar[Facts] = frozenset({Fact.GROUPED, Fact.PARTS_PLACED})
+    gives: ClassVar[Facts] = frozenset({Fact.CONCATENATIONS_SPLIT})
+    forbids: ClassVar[Facts] = frozenset({Fact.ROWS_PADDED})
 
-    most: int = 32
+    most: int = field(default=32, metadata=at_least(2))
 
     def run(self, graph: Graph) -> Graph:
         if not any(self._is_wide(n) for n in graph.nodes) and not any(n.op != GROUP_OP for n in graph.nodes):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import among, at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -35,10 +37,13 @@ class HalveWeights(Pass):
 
     name: ClassVar[str] = "halve-weights"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED, Fact.CONSTANTS_FOLDED})
+    gives: ClassVar[Facts] = frozenset({Fact.WEIGHTS_HALVED})
+    forbids: ClassVar[Facts] = frozenset({Fact.GROUPED})
 
-    dtypes: tuple[DType, ...] = HALVES
-    most_rows: int = FEW_ROWS
-    least_bytes: int = 1 << 16
+    dtypes: tuple[DType, ...] = field(default=HALVES, metadata=among(*HALVES))
+    most_rows: int = field(default=FEW_ROWS, metadata=at_least(0))
+    least_bytes: int = field(default=1 << 16, metadata=at_least(0))
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("MatMul Gemm", self._halved),))

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import FEW_ROWS, has_few_rows, permutation
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
@@ -31,9 +33,11 @@ class KeepQuantized(Pass):
 
     name: ClassVar[str] = "keep-quantized"
     level: ClassVar[int] = 3
+    needs: ClassVar[Facts] = frozenset({Fact.BYTES_MULTIPLIED})
+    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_DEQUANTIZED, Fact.GROUPED})
 
-    most_rows: int = FEW_ROWS
-    least_elements: int = 1 << 16
+    most_rows: int = field(default=FEW_ROWS, metadata=at_least(0))
+    least_elements: int = field(default=1 << 16, metadata=at_least(0))
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (rule("MatMul Gemm", self._kept),))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.precision.byte_products import dequantized_product_rules
 from compiler_service.compiler.graph_passes.precision.integer_products import integer_product_rules
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import among
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite
 from shared_ir.dtype import DType
@@ -19,8 +21,11 @@ class MultiplyBytes(Pass):
 
     name: ClassVar[str] = "multiply-bytes"
     level: ClassVar[int] = 2
+    needs: ClassVar[Facts] = frozenset({Fact.FLOATS_WIDENED})
+    gives: ClassVar[Facts] = frozenset({Fact.BYTES_MULTIPLIED})
+    forbids: ClassVar[Facts] = frozenset({Fact.WEIGHTS_DEQUANTIZED, Fact.CHANNELS_LAST, Fact.GROUPED})
 
-    data: DType = DType.UINT8
+    data: DType = field(default=DType.UINT8, metadata=among(DType.UINT8, DType.INT8))
 
     def run(self, graph: Graph) -> Graph:
         return rewrite(graph, (*dequantized_product_rules(self.data), *integer_product_rules(self.data)))

@@ -12,6 +12,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
+from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
+from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
+from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph, Module
 
@@ -23,17 +26,31 @@ class Pass(ABC):
     Attributes:
         name: how the pass is called in options, dumps and errors: ``fold-constants``.
         level: the lowest optimisation level that runs it.
+        needs: facts without which it would do nothing, or the wrong thing; whoever gives them comes before.
+        gives: facts that hold behind it.
+        forbids: facts behind which it would do nothing, or the wrong thing; whoever gives them comes later.
     """
 
     name: ClassVar[str]
     level: ClassVar[int] = 0
+    needs: ClassVar[Facts] = frozenset()
+    gives: ClassVar[Facts] = frozenset()
+    forbids: ClassVar[Facts] = frozenset()
+
+    def __post_init__(self) -> None:
+        check_limits(self, self.name)
+
+    def __str__(self) -> str:
+        """As :func:`~compiler_service.compiler.graph_passes.pipeline_text.parse_pipeline` reads it."""
+        return f"{self.name}{print_options(self)}"
 
     @abstractmethod
     def run(self, graph: Graph) -> Graph:
         """The transformed graph; ``graph`` itself when nothing changed."""
 
-    def requires(self, graph: Graph) -> None:  # noqa: B027 - optional
-        """Raise unless ``graph`` is what this pass expects."""
+    def given(self) -> Facts:
+        """``gives``, but for what the options of this pass leave undone."""
+        return self.gives
 
     def ensures(self, graph: Graph) -> None:  # noqa: B027 - optional
         """Raise unless ``graph`` is what this pass promises."""
@@ -67,9 +84,27 @@ class PassContext:
 
 @dataclass(frozen=True)
 class Pipeline:
-    """Passes in the order in which they run."""
+    """Passes in the order in which they run.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, one comes before another that gives what it needs, or behind one that gives what it forbids.
+            What nobody gives is no matter: the graph may come so.
+    """
 
     passes: tuple[Pass, ...]
+
+    def __post_init__(self) -> None:
+        later: dict[Fact, Pass] = {f: item for item in reversed(self.passes) for f in item.given()}
+        given: dict[Fact, Pass] = {}
+        for item in self.passes:
+            for fact in sorted(item.needs & (later.keys() - given.keys())):
+                raise _misplaced(item, "needs", fact, later[fact], "behind")
+            for fact in sorted(item.forbids & given.keys()):
+                raise _misplaced(item, "must not find", fact, given[fact], "before")
+            given.update((f, item) for f in item.given() - given.keys())
+
+    def __str__(self) -> str:
+        return ",".join(map(str, self.passes))
 
     def run(self, module: Module, context: PassContext) -> Module:
         """``module`` after every enabled pass.
@@ -124,9 +159,23 @@ class Pipeline:
             )
 
 
+def _misplaced(item: Pass, verb: str, fact: Fact, giver: Pass, place: str) -> IngotError:
+    remedy = f"Put {item.name} {place} {giver.name}, or leave one of them out."
+    if item is giver or item.name == giver.name:
+        remedy = f"Run {item.name} once."
+    where = "comes before" if place == "behind" else "comes behind"
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"pass {item.name!r} {verb} {fact!s} and {where} pass {giver.name!r}, which gives it",
+        field="passes",
+        expected=f"{item.name} {place} {giver.name}",
+        received=f"{item.name} {where.removeprefix('comes ')} {giver.name}",
+        remedy=remedy,
+    )
+
+
 def _run(item: Pass, graph: Graph, done: list[str]) -> Graph:
     try:
-        item.requires(graph)
         result = item.run(graph)
         item.ensures(result)
     except IngotError:

@@ -31,7 +31,7 @@ def weights(*shape: int) -> str:
 def rewritten(text: str, tolerance: float = 0.0, data: DType = DType.UINT8, first: tuple[Pass, ...] = ()) -> Graph:
     """The graph with products of bytes, after the passes ``first``; it computes the same."""
     before = graph(text)
-    after = run_passes(before, *first, MultiplyBytes(data), FoldConstants())
+    after = run_passes(run_passes(before, *first), MultiplyBytes(data), FoldConstants())
     feeds = {}
     for value in before.inputs:
         shape = tuple(d if isinstance(d, int) else 3 for d in value.shape)

@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import FrozenInstanceError, dataclass
 from pathlib import Path
 from typing import ClassVar
 
+import numpy as np
 import pytest
 
+from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import FoldBatchNorm
 from compiler_service.compiler.graph_passes.algebra.simplify_algebra import SimplifyAlgebra
 from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import EliminateDeadCode
+from compiler_service.compiler.graph_passes.cleaning.fold_constants import FoldConstants
+from compiler_service.compiler.graph_passes.convolutions.divide_means import DivideMeans
+from compiler_service.compiler.graph_passes.convolutions.separate_taps import SeparateTaps
+from compiler_service.compiler.graph_passes.fusion.fuse import Fuse
+from compiler_service.compiler.graph_passes.fusion.tile_batch import TileBatch
+from compiler_service.compiler.graph_passes.layout.choose_layout import ChooseLayout
+from compiler_service.compiler.graph_passes.memory.pad_rows import PadRows
+from compiler_service.compiler.graph_passes.memory.place_parts import PlaceParts
+from compiler_service.compiler.graph_passes.memory.separate_outputs import SeparateOutputs
 from compiler_service.compiler.graph_passes.pipelines import PASSES, default_pipeline
+from compiler_service.compiler.graph_passes.precision.halve_weights import HalveWeights
+from compiler_service.compiler.graph_passes.precision.keep_quantized import KeepQuantized
 from compiler_service.compiler.graph_passes.rewriting.instruments import Dump, PrintBetween, Time, Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass, PassContext, Pipeline
 from compiler_service.compiler.graph_passes.rewriting.rewrite import rewrite, rule
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Graph, Module
-from shared_ir.graph.text import parse_graph
+from shared_ir.graph.text import array_digest, parse_graph
+from shared_ir.machine.target import PRESETS, parse_target
 from tests.compiler_service.compiler.graph_passes.pass_graphs import graph
 
 TEXT = """
@@ -121,6 +136,67 @@ def test_level_zero_does_what_code_needs() -> None:
         "separate-outputs",
         "split-concatenations",
     ]
+
+
+@pytest.mark.parametrize("target", [None, *PRESETS])
+def test_default_pipelines_are_in_a_legal_order(target: str | None) -> None:
+    for level, filters in itertools.product(range(4), (False, True)):
+        assert default_pipeline(level, None if target is None else parse_target(target), filters=filters).passes
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        ((SeparateTaps(), ChooseLayout()), "'separate-taps' needs channels-last and comes before pass 'choose-layout'"),
+        ((DivideMeans(), ChooseLayout()), "'divide-means' needs channels-last and comes before pass 'choose-layout'"),
+        ((Fuse(), ChooseLayout()), "'choose-layout' must not find grouped and comes behind pass 'fuse'"),
+        (
+            (ChooseLayout(), FoldBatchNorm()),
+            "'fold-batch-norm' must not find channels-last and comes behind pass 'choo",
+        ),
+        (
+            (FoldConstants(), KeepQuantized()),
+            "'keep-quantized' must not find weights-dequantized and comes behind pass",
+        ),
+        (
+            (HalveWeights(), FoldConstants()),
+            "'halve-weights' needs constants-folded and comes before pass 'fold-constan",
+        ),
+        ((PadRows(), PlaceParts()), "'pad-rows' needs parts-placed and comes before pass 'place-parts'"),
+        (
+            (SeparateOutputs(), TileBatch()),
+            "'tile-batch' must not find outputs-apart and comes behind pass 'separate-out",
+        ),
+    ],
+    ids=lambda value: ",".join(p.name for p in value) if isinstance(value, tuple) else "",
+)
+def test_an_illegal_order_is_refused_with_both_names(order: tuple[Pass, ...], message: str) -> None:
+    with pytest.raises(IngotError, match=message) as caught:
+        Pipeline(order)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_what_nobody_gives_the_graph_may_bring() -> None:
+    assert Pipeline((SeparateTaps(), Fuse())).passes
+    assert Pipeline((FoldConstants(keeps=frozenset({"DequantizeLinear"})), KeepQuantized(), FoldConstants())).passes
+
+
+def test_weights_stored_as_halves_are_not_folded_back() -> None:
+    """What the order guards: folding the Cast behind the halves would make them floats again."""
+    weight = np.arange(1 << 15, dtype=np.float32).reshape(128, 256) % 64
+    before = parse_graph(
+        f"""
+        graph main(%x: float32[1, 128]) -> (%y) {{
+          const %w: float32[128, 256] = {array_digest(weight)}
+          %y: float32[1, 256] = MatMul(%x, %w)
+        }}
+        """,
+        {array_digest(weight): weight},
+    )
+    halved = Pipeline((HalveWeights(),)).run_graph(before, PassContext())
+    assert {a.dtype for a in halved.constants.values()} == {np.dtype(np.float16)}
+    with pytest.raises(IngotError, match="'fold-constants' must not find weights-halved"):
+        Pipeline((FoldConstants(), HalveWeights(), FoldConstants()))
 
 
 def test_rules_that_never_rest_are_reported() -> None:

@@ -9,6 +9,7 @@ import pytest
 
 from compiler_service.compiler.graph_passes.algebra.simplify_algebra import SimplifyAlgebra
 from compiler_service.compiler.graph_passes.cleaning.fold_constants import FoldConstants
+from compiler_service.compiler.graph_passes.normal_form.expand_operators import ExpandOperators
 from shared_ir.dtype import DType
 from shared_ir.graph.ir import Graph, Node, Value
 from shared_ir.types import TensorType
@@ -381,7 +382,7 @@ def test_elements_return_to_where_they_were_pooled_from() -> None:
         }
         """
     )
-    after = run_passes(before, SimplifyAlgebra())
+    after = run_passes(before, ExpandOperators(), SimplifyAlgebra())
     assert [n.op for n in after.nodes if "Unpool" in n.op or "Scattered" in n.op] == ["ingot.Scattered"]
     assert_same(before, after)
 

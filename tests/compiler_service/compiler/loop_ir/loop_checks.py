@@ -6,6 +6,7 @@ import numpy as np
 
 from compiler_service.compiler.loop_ir.interpret import run as interpret
 from compiler_service.compiler.loop_ir.ir import Buffer, Function, Statement
+from compiler_service.compiler.loop_ir.parse import parse_function
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.tensor_expr.strides import span
 from shared_ir.expr import Const, Var
@@ -35,3 +36,11 @@ def outputs(function: Function, symbols: dict[str, int]) -> list[np.ndarray]:
         arrays.append(random.integers(-4, 5, size).astype(buffer.dtype.numpy))
     interpret(function, arrays, symbols)
     return [array.reshape(-1) for array in arrays]
+
+
+def assert_reads_back(function: Function) -> Function:
+    """What is read of the text of ``function`` prints the same; the function that was read."""
+    text = print_function(function)
+    read = parse_function(text)
+    assert print_function(read) == text
+    return read

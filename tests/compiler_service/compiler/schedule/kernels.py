@@ -29,6 +29,7 @@ from shared_ir.expr.dim import Dim, dim_symbols
 from shared_ir.expr.dim import evaluate as evaluate_dim
 from shared_ir.expr.simplify import simplify
 from shared_ir.machine.target import Target
+from tests.compiler_service.compiler.loop_ir.loop_checks import assert_reads_back
 
 AVX512 = Target("llvm", "x86_64-linux-gnu", "skylake-avx512", (), 512, 32, True, 32768, 1 << 20, 0, 2)
 AVX2 = Target("llvm", "x86_64-linux-gnu", "haswell", (), 256, 16, False, 32768, 1 << 18, 0, 2)
@@ -86,6 +87,7 @@ def interpreted(
     if after_passes:
         function = passes.run(function)
         verify(function, flat=True)
+    assert_reads_back(function)
     arrays = [preparation_of(schedule, names[t], t).apply(feeds[t], t) for t in arguments]
     arrays = [_in_memory(a, t, symbols) for a, t in zip(arrays, arguments, strict=True)]
     own = [storage_dtype(b.dtype) for b in function.buffers[: len(arrays)]]
