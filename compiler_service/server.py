@@ -16,7 +16,7 @@ from typing import Any
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import start_http_server
+from prometheus_client import CollectorRegistry, start_http_server
 
 from compiler_service.api.interceptors import CountingInterceptor
 from compiler_service.api.servicer import CompilerServicer
@@ -88,14 +88,11 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     add_default_files(health_pb2.DESCRIPTOR)
     reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server, pool=POOL)
     port = _bind(server, settings)
+    metrics = _serve_metrics(settings, registry)
     server.start()
     for name in ("", SERVICE):
         health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    metrics, metrics_port = None, -1
-    if settings.compiler_metrics_port >= 0:
-        metrics, _ = start_http_server(settings.compiler_metrics_port, settings.compiler_host, registry)
-        metrics_port = metrics.server_port
-    return RunningServer(server, health_servicer, stopping, port, metrics_port, metrics)
+    return RunningServer(server, health_servicer, stopping, port, metrics.server_port if metrics else -1, metrics)
 
 
 def _bind(server: grpc.Server, settings: Settings) -> int:
@@ -105,9 +102,24 @@ def _bind(server: grpc.Server, settings: Settings) -> int:
             return server.add_secure_port(address, _tls(settings).grpc_credentials())
         return server.add_insecure_port(address)
     except RuntimeError as error:
-        message = f"cannot listen on {address}"
-        remedy = "Choose another port with INGOT_COMPILER_PORT, or 0 for a free one."
-        raise IngotError(ErrorCode.UNAVAILABLE, message, remedy=remedy) from error
+        raise _taken(address, "INGOT_COMPILER_PORT") from error
+
+
+def _serve_metrics(settings: Settings, registry: CollectorRegistry) -> Any:
+    """The HTTP server of ``/metrics``; None where the settings turn it off."""
+    if settings.compiler_metrics_port < 0:
+        return None
+    try:
+        server, _ = start_http_server(settings.compiler_metrics_port, settings.compiler_host, registry)
+    except (OSError, OverflowError) as error:
+        address = f"{settings.compiler_host}:{settings.compiler_metrics_port}"
+        raise _taken(address, "INGOT_COMPILER_METRICS_PORT") from error
+    return server
+
+
+def _taken(address: str, variable: str) -> IngotError:
+    remedy = f"Choose another port with {variable}, or 0 for a free one."
+    return IngotError(ErrorCode.UNAVAILABLE, f"cannot listen on {address}", remedy=remedy)
 
 
 def _tls(settings: Settings) -> TlsFiles:

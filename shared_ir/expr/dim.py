@@ -47,6 +47,13 @@ def static(dim: Dim) -> int:
     )
 
 
+def numbers_of(dims: Iterable[Dim]) -> tuple[int, ...] | None:
+    """``dims`` where all are numbers; else None."""
+    found = tuple(dims)
+    numbers = tuple(d for d in found if isinstance(d, int))
+    return numbers if len(numbers) == len(found) else None
+
+
 def symbol(name: str) -> Var:
     """A named dim. Symbols stand for integers >= 0."""
     if not name.isidentifier():

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import assume, given
 
+from shared_ir.errors import IngotError
 from shared_ir.expr import Const, Expr, Var
 from shared_ir.expr.dim import (
     as_dim,
@@ -16,8 +17,10 @@ from shared_ir.expr.dim import (
     dims_text,
     divisor,
     evaluate,
+    numbers_of,
     parse_dim,
     product,
+    static,
     symbol,
 )
 from tests.shared_ir.expressions import assignments, dim_expressions, expressions, value_of
@@ -136,3 +139,12 @@ def test_a_divisor_of_0_counts_as_1() -> None:
     assert evaluate(half, {"n": 1}) == 8
     assert evaluate(half, {"n": 4}) == 1
     assert evaluate(as_dim(n % as_dim(n - 3)), {"n": 3}) == 0
+
+
+def test_numbers_of_dims() -> None:
+    assert numbers_of([]) == ()
+    assert numbers_of([2, 0, 3]) == (2, 0, 3)
+    assert numbers_of([2, symbol("n")]) is None
+    assert static(4) == 4
+    with pytest.raises(IngotError, match="should be known"):
+        static(symbol("n"))

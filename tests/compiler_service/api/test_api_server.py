@@ -190,6 +190,16 @@ def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
     running.stop(1)
 
 
+def test_an_address_that_is_taken_is_named(settings: Settings) -> None:
+    running = start(settings)
+    for name, port in (("compiler_port", running.port), ("compiler_metrics_port", running.metrics_port)):
+        with pytest.raises(IngotError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
+            start(replace(settings, **{name: port}))
+        assert caught.value.code is ErrorCode.UNAVAILABLE
+        assert f"INGOT_{name.upper()}" in caught.value.remedy
+    running.stop(1)
+
+
 def test_tls(settings: Settings, tmp_path: Path) -> None:
     certificate, key = self_signed(tmp_path)
     running = start(replace(settings, tls_certificate=str(certificate), tls_key=str(key)))

@@ -24,7 +24,7 @@ from compiler_service.compiler.graph_passes.algebra.movement import slice_of
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute, text_attribute
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
 from shared_ir.dtype import DType
-from shared_ir.expr.dim import Dim
+from shared_ir.expr.dim import Dim, numbers_of
 from shared_ir.graph.ir import Node, Value
 
 _MOST_PARTS = 64
@@ -101,17 +101,17 @@ def _columns(indices: Value, site: Site) -> Sequence[np.ndarray]:
 
 def _repeated(value: Value, site: Site) -> np.ndarray | None:
     """A constant, or what an ``Expand`` and a ``Reshape`` make of one."""
-    shape = tuple(d for d in value.shape if isinstance(d, int))
+    shape = numbers_of(value.shape)
     array = site.array(value)
-    if array is not None or len(shape) < value.type.rank:
+    if array is not None or shape is None:
         return array
     view = site.producer(value, "Reshape")
     repeated = site.producer(value if view is None else view.operands[0], "Expand")
     array = None if repeated is None else site.array(repeated.operands[0])
     if repeated is None or array is None:
         return None
-    whole = tuple(d for d in repeated.results[0].shape if isinstance(d, int))
-    return np.broadcast_to(array, whole).reshape(shape) if len(whole) == repeated.results[0].type.rank else None
+    whole = numbers_of(repeated.results[0].shape)
+    return None if whole is None else np.broadcast_to(array, whole).reshape(shape)
 
 
 @dataclass(frozen=True)

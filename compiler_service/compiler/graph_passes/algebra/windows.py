@@ -23,6 +23,7 @@ from compiler_service.compiler.graph_passes.rewriting.attributes import (
 from compiler_service.compiler.graph_passes.rewriting.operands import integer_operand
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Rule, Site, rule
 from compiler_service.compiler.tensor_expr.operators.window import Window, windows
+from shared_ir.expr.dim import numbers_of
 from shared_ir.graph.ir import Attribute, Node
 
 
@@ -54,8 +55,8 @@ def _taps_in_padding(node: Node, site: Site) -> Replacement:
     """Taps at the ends of a window that meet only padding go: those of a dilation as large as the image, or of planes that a
     volume does not have."""
     x, weight, *bias = node.operands
-    kernel = tuple(d for d in weight.shape[2:] if isinstance(d, int))
-    if len(kernel) != x.type.rank - 2 or not node.attributes.get("pads") or not _has_own_pads(node):
+    kernel = numbers_of(weight.shape[2:])
+    if kernel is None or len(kernel) != x.type.rank - 2 or not node.attributes.get("pads") or not _has_own_pads(node):
         return None
     ones = (1,) * len(kernel)
     strides, dilations = (ints_attribute(node, name, ones) for name in ("strides", "dilations"))

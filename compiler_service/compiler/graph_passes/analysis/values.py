@@ -14,7 +14,7 @@ from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
 from shared_ir.expr import Expr
-from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.dim import Dim, as_dim, numbers_of
 from shared_ir.graph.ir import Attribute, Node, Value
 
 Known = Mapping[Value, np.ndarray]
@@ -61,9 +61,7 @@ def dims_of(elements: np.ndarray) -> tuple[Dim, ...] | None:
 def integers(elements: np.ndarray | None) -> tuple[int, ...] | None:
     """A known integer array as ints; ``None`` when any element is symbolic or unknown."""
     dims = None if elements is None else dims_of(elements)
-    if dims is None or not all(isinstance(d, int) for d in dims):
-        return None
-    return tuple(int(d) for d in dims)  # type: ignore[arg-type]
+    return None if dims is None else numbers_of(dims)
 
 
 def known_tensor(tensor: Tensor) -> np.ndarray | None:

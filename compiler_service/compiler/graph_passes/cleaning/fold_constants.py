@@ -20,7 +20,7 @@ from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
-from shared_ir.expr.dim import dim_symbols
+from shared_ir.expr.dim import dim_symbols, static
 from shared_ir.graph.ir import CALL_OP, DEFINE_OP, GROUP_OP, Graph, Node, Value
 
 ALWAYS = frozenset({"Transpose", "Reshape", "Squeeze", "Unsqueeze", "Flatten", "Identity", "Cast", "DequantizeLinear"})
@@ -118,4 +118,4 @@ def _smallest(node: Node, known: Mapping[Value, np.ndarray]) -> np.ndarray | Non
 
 
 def _static(value: Value) -> tuple[int, ...]:
-    return tuple(d for d in value.shape if isinstance(d, int))
+    return tuple(static(d) for d in value.shape)

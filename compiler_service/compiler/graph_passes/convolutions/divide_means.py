@@ -12,6 +12,7 @@ from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.operands import is_float, reduced_axes
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
+from shared_ir.expr.dim import numbers_of
 from shared_ir.graph.ir import Graph, Node
 
 _LEAST_BITS = 32
@@ -45,8 +46,8 @@ class DivideMeans(Pass):
 
     def _divided(self, node: Node, site: Site) -> Replacement:
         x, axes = node.operands[0], _axes(node, site)
-        extents = [d for d in x.shape if isinstance(d, int)]
-        if axes is None or len(extents) != x.type.rank or not is_float(x) or x.dtype.bits < _LEAST_BITS:
+        extents = numbers_of(x.shape)
+        if axes is None or extents is None or not is_float(x) or x.dtype.bits < _LEAST_BITS:
             return None
         first, last = axes[0], axes[-1]
         is_image = axes == tuple(range(first, last + 1)) and last == x.type.rank - 2

@@ -12,7 +12,7 @@ from compiler_service.compiler.graph_passes.layout.state import LayoutState, Per
 from compiler_service.compiler.graph_passes.rewriting.attributes import int_attribute
 from compiler_service.compiler.graph_passes.rewriting.operands import permutation
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
-from shared_ir.expr.dim import Dim
+from shared_ir.expr.dim import Dim, static
 from shared_ir.graph.ir import Node, Value
 
 Handler = Callable[[Node, LayoutState], bool]
@@ -88,7 +88,7 @@ def _aligned(value: Value, rank: int, perm: Perm, state: LayoutState) -> Value:
     builder = state.builder
     array = builder.constants.get(value)
     if array is not None:
-        moved = array.reshape([int(d) for d in shape if isinstance(d, int)]).transpose(perm)
+        moved = array.reshape([static(d) for d in shape]).transpose(perm)
         while moved.ndim > 1 and moved.shape[0] == 1:
             moved = moved[0]
         return builder.constant(moved, value.name)

@@ -15,6 +15,7 @@ from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from shared_ir.dtype import DType
+from shared_ir.expr.dim import numbers_of
 from shared_ir.graph.ir import Graph, Node, Value
 
 
@@ -64,9 +65,14 @@ class KeepQuantized(Pass):
 
     def _is_worth(self, product: Node, scaled: Node) -> bool:
         weight = scaled.operands[0]
-        sizes = [d for d in weight.shape if isinstance(d, int)]
-        is_byte = weight.dtype.is_integer and weight.dtype.bits <= 8 and len(sizes) == weight.type.rank == 2
-        return is_byte and math.prod(sizes) >= self.least_elements and has_few_rows(product, self.most_rows)
+        sizes = numbers_of(weight.shape)
+        is_byte = weight.dtype.is_integer and weight.dtype.bits <= 8 and weight.type.rank == 2
+        return (
+            is_byte
+            and sizes is not None
+            and math.prod(sizes) >= self.least_elements
+            and has_few_rows(product, self.most_rows)
+        )
 
 
 def _are_constant(values: Sequence[Value], site: Site) -> bool:

@@ -11,7 +11,7 @@ from compiler_service.compiler.graph_passes.analysis.values import define
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import Dim
+from shared_ir.expr.dim import Dim, numbers_of
 from shared_ir.graph.ir import Attribute, Graph, Node, Value, fresh_names
 from shared_ir.types import TensorType
 
@@ -50,8 +50,8 @@ class Builder:
 
     def dims(self, dims: Sequence[Dim], name: str = "shape") -> Value:
         """An int64 vector of dims: a constant when all are numbers, else an ``ingot.Dims`` node."""
-        if all(isinstance(d, int) for d in dims):
-            return self.integers([int(d) for d in dims], name)  # type: ignore[arg-type]
+        if (numbers := numbers_of(dims)) is not None:
+            return self.integers(numbers, name)
         value = Value(self.fresh(name), TensorType(DType.INT64, (len(dims),)))
         self.nodes.append(Node("ingot.Dims", (), (value,), {"dims": tuple(dims)}))
         elements = np.empty(len(dims), dtype=object)

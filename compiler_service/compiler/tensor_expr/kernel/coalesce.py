@@ -66,7 +66,7 @@ def _squeezed(output: Tensor) -> tuple[Tensor, dict[Tensor, Tensor]]:
             gone = {a.var for a in op.all_axes} - {a.var for a in (*axes, *(reduction.axes if reduction else ()))}
             body = transform(substitute(op.body, {v: lift(0) for v in gone}), lambda e: _squeezed_load(e, new))
             op = Compute(axes, _in_range(body, axes, reduction), reduction)
-        value = None if tensor.value is None else tensor.value.reshape([d for d in shape if isinstance(d, int)])
+        value = None if tensor.value is None else tensor.value.reshape([static(d) for d in shape])
         new[tensor] = Tensor(tensor.name, shape, tensor.dtype, op, value, strides=_kept(tensor.strides, keep))
     return new[output], {old: t for old, t in new.items() if isinstance(old.op, Placeholder)}
 

@@ -12,7 +12,7 @@ from compiler_service.compiler.tensor_expr.refusal import unknown_value
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Scalar, cast, equal, lift, select
-from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.dim import Dim, as_dim, numbers_of
 
 MOST_KNOWN_ELEMENTS = 1024
 """Of one value, that are followed through arithmetic on shapes: larger arrays are weights, which tell no shape of an output."""
@@ -72,10 +72,10 @@ def known_ints(x: Tensor, name: str) -> tuple[int, ...]:
     Raises:
         IngotError: UNSUPPORTED_ATTRIBUTE when the run computes them, or when they depend on symbols.
     """
-    dims = known_dims(x, name)
-    if not all(isinstance(d, int) for d in dims):
+    numbers = numbers_of(known_dims(x, name))
+    if numbers is None:
         raise unknown_value(name, x.name)
-    return tuple(d for d in dims if isinstance(d, int))
+    return numbers
 
 
 def known_scalar(x: Tensor) -> Any | None:

@@ -42,7 +42,7 @@ from shared_ir.expr import (
     lift,
     walk,
 )
-from shared_ir.expr.dim import as_dim
+from shared_ir.expr.dim import as_dim, numbers_of
 from shared_ir.expr.simplify import unbounded
 
 _MAX_STEPS = 1 << 18
@@ -67,8 +67,8 @@ def evaluate_symbolic(tensor: Tensor) -> np.ndarray | None:
     None when they are not known before the run: an input without value, a comparison of dims that holds for some sizes
     only, float arithmetic on dims that rounds, or more than :data:`MOST_KNOWN_ELEMENTS` elements.
     """
-    shape = [d for d in tensor.shape if isinstance(d, int)]
-    if len(shape) != tensor.rank or math.prod(shape) > MOST_KNOWN_ELEMENTS:
+    shape = numbers_of(tensor.shape)
+    if shape is None or math.prod(shape) > MOST_KNOWN_ELEMENTS:
         return None
     result = np.empty(shape, object)
     if result.size == 0:  # NOTE: ndindex would list the other axes, however long

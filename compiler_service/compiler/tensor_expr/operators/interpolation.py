@@ -17,7 +17,7 @@ from compiler_service.compiler.tensor_expr.scalar import absolute, ceiling, floo
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, maximum, minimum, select
-from shared_ir.expr.dim import Dim, as_dim, dims_text, product
+from shared_ir.expr.dim import Dim, as_dim, dims_text, numbers_of, product
 
 Ints = tuple[int, ...]
 Place = tuple[Expr, ...]
@@ -354,9 +354,9 @@ def deform_conv(
 
     Dai et al., Deformable Convolutional Networks (2017); Zhu et al., Deformable ConvNets v2 (2018).
     """
-    kernel = tuple(d for d in w.shape[2:] if isinstance(d, int))
+    kernel = numbers_of(w.shape[2:])
     rank = x.rank - 2
-    if len(kernel) != rank or (kernel_shape is not None and kernel_shape != kernel):
+    if kernel is None or len(kernel) != rank or (kernel_shape is not None and kernel_shape != kernel):
         raise mismatch("the weights do not fit", f"a static kernel of {rank} axes", f"[{dims_text(w.shape)}]")
     strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
     out_channels, group_channels = w.shape[:2]

@@ -175,8 +175,8 @@ def _in_form(
 
 def _step_of(index: Expr, var: Var) -> int:
     """By how much ``index`` grows with ``var``; 1 where that is no number above 1."""
-    step = simplify(substitute(index, {var: var + 1}) - index)
-    return int(str(step)) if str(step).isdigit() and str(step) != "0" else 1
+    step = as_dim(substitute(index, {var: var + 1}) - index)
+    return step if isinstance(step, int) and step > 1 else 1
 
 
 def _spread(where: Sequence[bool], items: Sequence[_T], other: _U) -> tuple[_T | _U, ...]:
