@@ -87,7 +87,10 @@ def test_what_is_missing_is_said_in_a_sentence(base: CleanEnvironment, command: 
     ("call", "extra"),
     [
         ("ingot.compile(b'')", "compiler"),
-        ("__import__('importlib').import_module('shared_ir.storage.store').open_store('s3://bucket/prefix')", "runtime"),
+        (
+            "__import__('importlib').import_module('shared_ir.storage.store').open_store('s3://bucket/prefix')",
+            "runtime",
+        ),
     ],
 )
 def test_what_is_missing_is_an_ingot_error(base: CleanEnvironment, call: str, extra: str) -> None:
