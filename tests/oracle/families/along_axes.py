@@ -39,6 +39,8 @@ def softmax(b: Builder, op: str) -> None:
     shape = b.shape(1)
     axis = None if b.draw.flag() else drawn_axis(b, len(shape))
     values = "distinct" if op == "Hardmax" else b.draw.choose(("tame", "any"))
+    if op == "LogSoftmax" and dtype.name == "bfloat16":
+        values = "tame"  # the only oracle takes the logarithm of a rounded Softmax, which of -94 is 0
     b.out(b.node(op, b.input(shape, dtype, values), axis=axis), dtype=dtype)
 
 
