@@ -23,7 +23,7 @@ from shared_ir.expr.dim import (
     static,
     symbol,
 )
-from tests.shared_ir.expressions import assignments, dim_expressions, expressions, value_of
+from tests.shared_ir.expr.expressions import assignments, dim_expressions, expressions, value_of
 
 
 @given(dim_expressions())

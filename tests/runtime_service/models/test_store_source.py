@@ -16,7 +16,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, local_keys
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.store import open_store
-from tests.runtime_service.test_follower import Service
+from tests.runtime_service.models.test_follower import Service
 from tests.runtime_service.toy_models import ToyModel, scale_model
 from tests.services.artifacts import toy_artifact
 

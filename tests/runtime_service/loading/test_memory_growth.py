@@ -16,7 +16,7 @@ from shared_ir.artifact.signature import local_keys
 from shared_ir.dtype import DType
 from shared_ir.storage.store import open_store
 from tests.native_models import build_model, toy_feeds
-from tests.runtime_service.test_follower import Service
+from tests.runtime_service.models.test_follower import Service
 
 pytestmark = pytest.mark.slow
 

@@ -22,9 +22,9 @@ from shared_ir.plan.program import Plan
 from shared_ir.versions import PLAN_VERSION, SUPPORTED_PLAN_VERSIONS
 from tests.native_growing import growing_plan
 from tests.native_models import toy_plan
-from tests.shared_ir.expressions import expressions
+from tests.shared_ir.expr.expressions import expressions
 
-OLDER = Path(__file__).parents[1] / "golden" / "plans"
+OLDER = Path(__file__).parents[2] / "golden" / "plans"
 PLANS = {"growing": growing_plan(), "toy": toy_plan()}
 
 

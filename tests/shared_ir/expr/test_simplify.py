@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, to_text
 from shared_ir.expr.dim import parse_dim
 from shared_ir.expr.simplify import Simplifier, simplify
-from tests.shared_ir.expressions import NAMES, assignments, dim_expressions, expressions, value_of
+from tests.shared_ir.expr.expressions import NAMES, assignments, dim_expressions, expressions, value_of
 
 
 def _defined_value(expr: Expr, values: Mapping[str, int]) -> int | bool:

@@ -11,7 +11,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr.dim import as_dim
 from shared_ir.graph.ir import GROUP_OP, Attribute, Graph, Module, Node, Value
 from shared_ir.types import TensorType
-from tests.shared_ir.expressions import dim_expressions
+from tests.shared_ir.expr.expressions import dim_expressions
 
 _NUMPY_TYPES = [
     t for t in DType if (t.is_integer and t.bits >= 8) or t.value in ("bool", "float16", "float32", "float64")

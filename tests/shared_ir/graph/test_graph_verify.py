@@ -15,7 +15,7 @@ from shared_ir.expr.dim import symbol
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
 from shared_ir.graph.verify import verify, verify_module
 from shared_ir.types import TensorType
-from tests.shared_ir.random_graphs import graphs
+from tests.shared_ir.graph.random_graphs import graphs
 
 N = symbol("n")
 X, Y, Z = (Value(name, TensorType(DType.FLOAT32, (N, 3))) for name in "xyz")

@@ -31,7 +31,7 @@ from shared_ir.expr import (
     variables,
     walk,
 )
-from tests.shared_ir.expressions import assignments, expressions, value_of
+from tests.shared_ir.expr.expressions import assignments, expressions, value_of
 
 
 @given(expressions(raw=True), assignments)

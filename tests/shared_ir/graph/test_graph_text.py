@@ -15,7 +15,7 @@ from shared_ir.expr.dim import as_dim, symbol
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
 from shared_ir.graph.text import array_digest, large_constants, parse_graph, parse_module, print_graph, print_module
 from shared_ir.types import TensorType
-from tests.shared_ir.random_graphs import modules, same_graph
+from tests.shared_ir.graph.random_graphs import modules, same_graph
 
 F32 = DType.FLOAT32
 
