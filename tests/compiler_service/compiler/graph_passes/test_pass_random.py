@@ -12,8 +12,9 @@ from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.instruments import Verify
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass, PassContext, Pipeline
 from compiler_service.compiler.reference.interpret import run_graph
-from shared_ir.graph.ir import GROUP_OP, Graph
+from shared_ir.graph.ir import GROUP_OP, REPEAT_OP, Graph
 from shared_ir.graph.text import large_constants, parse_graph, print_graph
+from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
 from tests.compiler_service.compiler.graph_passes.orders import legal_orders
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds
 from tests.compiler_service.compiler.graph_passes.random_graphs import SIZES, graphs
@@ -54,6 +55,9 @@ def test_legal_orders_give_equal_results(before: Graph, order: tuple[Pass, ...])
     for found, expected in zip(run_graph(after, inputs), wanted, strict=True):
         _close(found, expected)
     plan = plan_memory(after)
+    Planned.of(after, plan).verify()
+    if any(n.op == REPEAT_OP for n in after.nodes):  # parts of a batch, whose bodies the run in memory does not enter
+        return
     for found, expected in zip(run_in_memory(after, plan, inputs, SIZES), wanted, strict=True):
         _close(found, expected)
 
