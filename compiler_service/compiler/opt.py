@@ -12,6 +12,7 @@ form that ``-p`` reads.
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import sys
 import time
@@ -60,15 +61,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except IngotError as error:
         return _failed(error, 2)
     if options.print_pipeline:
-        sys.stdout.write(f"{passes if isinstance(passes, Pipeline) else ','.join(passes)}\n")
-        return 0
+        return _written(f"{passes if isinstance(passes, Pipeline) else ','.join(passes)}\n")
     try:
         printed = (
             _run_graph(options, text, passes) if isinstance(passes, Pipeline) else _run_loops(options, text, passes)
         )
-        sys.stdout.write(printed)
     except IngotError as error:
         return _failed(error, 1)
+    return _written(printed)
+
+
+def _written(text: str) -> int:
+    """The exit status after ``text`` went to standard output, or could not."""
+    try:
+        sys.stdout.write(text)
+        sys.stdout.flush()
+    except OSError as error:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # nothing is left to be flushed at exit
+        if not isinstance(error, BrokenPipeError):  # who reads no further has seen enough
+            sys.stderr.write(f"cannot write the result: {error.strerror}\n")
+        return 1
     return 0
 
 

@@ -7,10 +7,13 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
 from compiler_service.compiler.frontend.options import ImportOptions, ShapeOverride
+from compiler_service.compiler.schedule.default import METHODS
 from shared_ir.errors import ErrorCode, IngotError
 
 OPT_LEVELS = (0, 1, 2, 3)
 BUNDLES = ("", "executable", "shared")
+MOST_MEASURED = 1000
+"""Schedules per kernel that may be asked for; no rule has as many candidates."""
 
 
 @dataclass(frozen=True)
@@ -47,28 +50,24 @@ class CompileOptions:
     overridable: tuple[str, ...] | None = None
 
     def __post_init__(self) -> None:
-        if self.opt_level not in OPT_LEVELS:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "no such optimisation level",
-                field="opt_level",
-                expected="0, 1, 2 or 3",
-                received=str(self.opt_level),
+        whole = type(self.opt_level) is int  # True and 3.0 equal numbers, and would be further keys of the same code
+        if not whole or self.opt_level not in OPT_LEVELS:
+            raise _refused("no such optimisation level", "opt_level", "0, 1, 2 or 3", self.opt_level)
+        if type(self.tune) is not int or not 0 <= self.tune <= MOST_MEASURED:
+            raise _refused(
+                "no such number of schedules", "tune", f"a whole number from 0 to {MOST_MEASURED}", self.tune
             )
         if self.bundle not in BUNDLES:
-            raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "no such kind of bundle",
-                field="bundle",
-                expected=", ".join(BUNDLES[1:]),
-                received=str(self.bundle),
-            )
+            raise _refused("no such kind of bundle", "bundle", ", ".join(BUNDLES[1:]), self.bundle)
+        for name in ("winograd", "strassen", "denormals"):
+            value = getattr(self, name)
+            if not isinstance(value, bool):
+                raise _refused(f"the option {name} is yes or no", name, "true or false", value)
 
     @property
     def methods(self) -> frozenset[str]:
-        """The methods that round more than plain sums and may be used."""
-        asked = {"winograd": self.winograd, "strassen": self.strassen}
-        return frozenset(name for name, wanted in asked.items() if wanted and self.opt_level >= 3)
+        """The methods that round more than plain sums and may be used: all but those that an option of their name forbids."""
+        return frozenset(row.name for row in METHODS if self.opt_level >= 3 and getattr(self, row.name, True))
 
     @property
     def fast_ways(self) -> bool:
@@ -115,6 +114,11 @@ class CompileOptions:
     @property
     def import_options(self) -> ImportOptions:
         return ImportOptions(shapes=self.shapes, overridable=self.overridable)
+
+
+def _refused(message: str, option: str, expected: str, received: object) -> IngotError:
+    text = received if isinstance(received, str) else repr(received)
+    return IngotError(ErrorCode.INVALID_ARGUMENT, message, field=option, expected=expected, received=text)
 
 
 def _names(option: str, given: Any) -> tuple[str, ...]:

@@ -37,6 +37,7 @@ class Log:
     seconds: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
     verifies: bool = False
+    _told: set[str] = field(default_factory=set)
 
     @classmethod
     def from_environment(cls, progress: Progress) -> Log:
@@ -54,7 +55,7 @@ class Log:
         yield lambda done, message: self.progress(name, done, total, message)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.progress(name, total, total, "")
-        self.show(1, name, f"{name}: {self.seconds[name] * 1e3:.1f} ms")
+        self.show(1, name, f"{name}: {self.seconds[name] * 1e3:.1f} ms{self._turns()}")
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -64,6 +65,14 @@ class Log:
             yield
         finally:
             self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - start
+
+    def _turns(self) -> str:
+        """The parts of the stage that has ended; stages behind it have none of these."""
+        told = ", ".join(
+            f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.parts.items() if name not in self._told
+        )
+        self._told.update(self.parts)
+        return f" ({told})" if told else ""
 
     def wants(self, level: int) -> bool:
         """Whether text of this level goes anywhere."""

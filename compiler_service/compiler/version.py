@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.versions import VERSION
 
 COMPILER = Path("compiler_service/compiler")
@@ -22,6 +23,7 @@ SHARED = (
     "plan",
     "sizes.py",
     "types.py",
+    "versions.py",
 )
 """What of shared_ir code depends on; the rest of what the compiler imports there (errors, files, extras) says how it speaks and
 where it writes."""
@@ -35,9 +37,21 @@ def compiler_version() -> str:
 
 
 def sources_digest(root: Path) -> str:
-    """8 hexadecimal digits of the sources below ``root``, the folder of the packages, in the order of their names."""
+    """8 hexadecimal digits of the sources below ``root``, the folder of the packages, in the order of their names.
+
+    Raises:
+        IngotError: COMPILER_FAULT, there are none, as in an archive or where only bytecode was installed.
+    """
     digest = hashlib.sha256()
-    for path in sorted(_sources(root)):
+    paths = sorted(_sources(root))
+    if not any(path.suffix == ".py" for path in paths):
+        raise IngotError(
+            ErrorCode.COMPILER_FAULT,
+            "the compiler's version follows from its sources, which are not here",
+            field=str(root),
+            remedy="Install the wheel with its .py files, into a folder.",
+        )
+    for path in paths:
         digest.update(str(path.relative_to(root)).encode())
         digest.update(path.read_bytes())
     return digest.hexdigest()[:8]

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import ast
 import statistics
+from collections import Counter
 from pathlib import Path
 
-from tests.house.test_imports import ROOT, modules
+from tests.house.test_imports import ROOT, C, modules, name_of, within
 
 LONGEST_FILE = 400
 LONGEST_FUNCTION = 60
@@ -24,6 +25,18 @@ def test_files_are_short() -> None:
     too_long = {str(p): n for p, n in lengths.items() if n > LONGER.get(str(p), LONGEST_FILE)}
     assert not too_long
     assert statistics.median(n for n in lengths.values() if n > 5) <= 150
+
+
+MOST_FILES = 16
+FULLER = {"compiler_service/compiler/tensor_expr/operators"}
+"""Folders of one file a family, which there are many of."""
+
+
+def test_folders_are_small() -> None:
+    files = Counter(
+        str(p.parent.relative_to(ROOT)) for p in modules() if p.name != "__init__.py" and within(name_of(p), (C,))
+    )
+    assert {folder: count for folder, count in files.items() if count > MOST_FILES and folder not in FULLER} == {}
 
 
 def test_functions_are_short() -> None:

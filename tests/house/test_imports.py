@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -196,6 +197,26 @@ def test_no_circle_is_left() -> None:
     assert not after, sorted(after)
 
 
+LIBRARIES = {"numpy", "llvmlite", "onnx", "google", "ml_dtypes", "onnxruntime"}
+"""What the compiler imports beside the standard library and ours; ziglang is started, onnxruntime an oracle that may be missing."""
+
+
+@pytest.mark.parametrize("path", [p for p in modules() if "compiler_service/compiler" in str(p)], ids=name_of)
+def test_the_compiler_imports_few_libraries(path: Path) -> None:
+    tops = {module.partition(".")[0] for module, _, _ in imports(path)}
+    assert tops <= {*sys.stdlib_module_names, *OURS, *LIBRARIES}, tops
+    assert not re.search(r"import_module\(|__import__\(", path.read_text()), f"{path}: imports what no table sees"
+
+
+@pytest.mark.parametrize("path", modules(), ids=name_of)
+def test_algorithms_are_known_to_their_row_alone(path: Path) -> None:
+    """A folder of ``schedule/algorithms`` is imported by itself, by others of that room, and by the table of rules."""
+    own, room = name_of(path), f"{C}.schedule.algorithms"
+    if within(own, (room, f"{C}.schedule.default")):
+        return
+    assert not [module for module, _, _ in imports(path) if within(module, (room,))], own
+
+
 def targets(path: Path, names: Mapping[str, Path]) -> set[str]:
     """Our modules that ``path`` imports or starts."""
     found: set[str] = set()
@@ -218,6 +239,7 @@ def started(path: Path) -> set[str]:
         items = node.elts if isinstance(node, (ast.List, ast.Tuple)) else []
         words = [item.value if isinstance(item, ast.Constant) else None for item in items]
         found |= {str(after) for word, after in pairwise(words) if word == "-m"}
+        found |= {str(word)[2:] for word in words if re.match(r"-m\w", str(word))}
     return found
 
 
@@ -227,6 +249,9 @@ def test_programs_are_started_one_way(path: Path) -> None:
     for module in started(path) - MAY_START.get(own, set()):
         for package, banned in NEVER:
             assert not (within(own, (package,)) and within(module, banned)), f"{own} starts {module}"
+        home = max((p for p in BELOW if within(own, (p,))), key=len, default=None)
+        if home is not None and within(module, OURS):
+            assert within(module, (home, *BELOW[home])), f"{own} starts {module}, which is not below {home}"
 
 
 def test_the_compiler_is_a_library() -> None:

@@ -45,6 +45,8 @@ _BINARY = {op.value: op for op in BinaryOp if op not in INFIX}
 _TYPES = {t.value: t for t in DType}
 _TRUTH = {"true": True, "false": False}
 _LOOSEST, _TIGHTEST = 1, 9
+_MOST_NESTED = 250
+"""Operators around an operand: printers, verifier and passes walk an expression by recursion."""
 
 
 @dataclass
@@ -141,6 +143,10 @@ class LineParser:
     def same_type(self, op: BinaryOp, lhs: Expr, rhs: Expr) -> Expr:
         if lhs.dtype is not rhs.dtype:
             raise self.error(f"operands of {op} of one type", f"these are {lhs.dtype} and {rhs.dtype}")
+        if max(lhs.depth, rhs.depth) >= _MOST_NESTED:
+            raise self.error(
+                "parts that let gives a name", f"more than {_MOST_NESTED} operators are around one operand"
+            )
         return Binary(op, lhs, rhs)
 
     def operand(self) -> Expr:

@@ -6,7 +6,7 @@ they must be good untuned and for targets that cannot be measured.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from compiler_service.compiler.schedule.algorithms.attention.rule import attention_candidates, attention_schedule
@@ -39,6 +39,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
 
 Rule = Callable[[KernelView, Target], Schedule | None]
+Candidates = Callable[[KernelView, Target], Sequence[Schedule]]
 
 
 def empty_schedule(kernel: KernelView, target: Target) -> Schedule | None:
@@ -57,26 +58,34 @@ class ChosenSchedule:
 
 @dataclass(frozen=True)
 class RuleRow:
-    """A rule by the name that reports give it, and the step of its algorithm, where it has one of its own."""
+    """A rule by the name that reports give it.
+
+    Attributes:
+        step: of its algorithm, where it has one of its own.
+        candidates: other schedules for kernels that it takes, which may be faster on the machine at hand.
+    """
 
     name: str
     rule: Rule
     step: type[AlgorithmStep] | type[NestStep] | None = None
+    candidates: Candidates | None = None
 
 
 RULES: tuple[RuleRow, ...] = (
     RuleRow("empty", empty_schedule),  # an extent of 0
-    RuleRow("attention", attention_schedule, Attend),  # product, softmax, product
+    RuleRow("attention", attention_schedule, Attend, attention_candidates),  # product, softmax, product
     RuleRow("blocks", block_schedule),  # sums of products that are scaled before they are added up: weights of 4 bits
     RuleRow("grouped", grouped_schedule, Diagonals),  # convolutions of groups narrower than a vector
     RuleRow(
-        "bytes", byte_dot_schedule, DotBytes
+        "bytes", byte_dot_schedule, DotBytes, byte_dot_candidates
     ),  # sums of products of bytes, where the target has an instruction for them
     RuleRow(
         "few columns", few_columns_schedule
     ),  # sums of products with fewer results of a row than a vector has lanes
     RuleRow("folded", folded_schedule, Fold),  # products of columns that fill no whole number of vectors
-    RuleRow("contraction", contraction_schedule),  # sum of products: matmul, convolution
+    RuleRow(
+        "contraction", contraction_schedule, candidates=contraction_candidates
+    ),  # sum of products: matmul, convolution
     RuleRow(
         "head", head_schedule
     ),  # sums across contiguous axes, which others then go along: the mean of all pixels, normalised
@@ -140,6 +149,6 @@ def candidate_schedules(
     """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known."""
     kernel = KernelView.of(output, constants)
     default = default_schedule(output, constants, target, methods)
-    makers = (attention_candidates, byte_dot_candidates, contraction_candidates)
+    makers = (row.candidates for row in (*METHODS, *RULES) if row.candidates is not None)
     others = next((found for make in makers if (found := make(kernel, target))), ())
     return tuple(dict.fromkeys((default, *others)))

@@ -97,7 +97,7 @@ def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str])
 
 
 def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTiming:
-    function = loop_passes.run(kernel.lower(schedule, target))
+    function = loop_passes.run(kernel.lower(schedule, target), verifies=True)
     data = compile_ir(emit_kernel(function, target, kernel.name), target)
     sizes = _sizes(kernel.definition, function)
     seconds, spread = measure_kernel(

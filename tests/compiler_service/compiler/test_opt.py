@@ -206,3 +206,36 @@ def test_from_the_shell() -> None:
 def test_a_missing_file_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["no/such/file.txt"]) == 1
     assert "no/such/file.txt" in capsys.readouterr().err
+
+
+def test_a_graph_from_behind_fusion_is_refused_where_a_pass_must_not_find_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fused = tmp_path / "fused.txt"
+    assert main(["-p", "eliminate-dead-code,fuse", str(write(tmp_path, TEXT))]) == 0
+    fused.write_text(capsys.readouterr().out)
+    assert main([str(fused)]) == 1
+    assert "must not find grouped" in capsys.readouterr().err
+    assert main(["-p", "eliminate-dead-code", str(fused)]) == 0
+
+
+def write(folder: Path, text: str) -> Path:
+    path = folder / "plain.txt"
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("terms", [200, 400, 3000])
+def test_long_sums_of_a_loop_function(terms: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = f"function f(x: float32[n], out y: float32[n]; n: int64)\nfor task i in 0..n:\n    y[i] = {' + '.join(['x[i]'] * terms)}\n"
+    status = main([str(write(tmp_path, text))])
+    said = capsys.readouterr()
+    assert status == (0 if terms == 200 else 1), said.err
+    assert terms == 200 or "line 3" in said.err
+
+
+def test_results_that_cannot_be_written(file: Path) -> None:
+    command = [sys.executable, "-m", "compiler_service.compiler.opt", str(file)]
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
+    assert (done.returncode, done.stderr) == (1, "cannot write the result: No space left on device\n")

@@ -11,7 +11,7 @@ from compiler_service.compiler.version import COMPILER, SHARED, compiler_version
 from shared_ir.versions import VERSION
 from tests.house.test_imports import ROOT, imports, modules, name_of, within
 
-NO_CODE = {"errors", "extras", "storage.files", "versions"}
+NO_CODE = {"errors", "extras", "storage.files"}
 """Modules of shared_ir that the compiler imports and no artifact follows from: what it says, and where it writes."""
 
 

@@ -16,7 +16,7 @@ from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
 from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.graph.ir import Graph, Module
+from shared_ir.graph.ir import GROUP_OP, Graph, Module, walk_graphs
 
 
 @dataclass(frozen=True)
@@ -119,6 +119,7 @@ class Pipeline:
     def run_graph(self, graph: Graph, context: PassContext) -> Graph:
         self._check_names(context.disabled)
         self._check_needed(context.disabled)
+        self._check_grouped(graph, context)
         done: list[str] = []
         for index, item in enumerate(self.passes, start=1):
             if not context.enables(item):
@@ -132,6 +133,21 @@ class Pipeline:
             for instrument in context.instruments:
                 instrument.after(index, item.name, graph, seconds)
         return graph
+
+    def _check_grouped(self, graph: Graph, context: PassContext) -> None:
+        """NOTE: of all facts this one can be read off a graph, one that has been printed behind fusion for instance."""
+        if not any(node.op == GROUP_OP for g in walk_graphs(graph) for node in g.nodes):
+            return
+        for item in self.passes:
+            if context.enables(item) and Fact.GROUPED in item.forbids:
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    f"pass {item.name!r} must not find {Fact.GROUPED!s}, and operators of the graph are in groups already",
+                    field="passes",
+                    expected="a graph from before fusion",
+                    received=f"one with {GROUP_OP}",
+                    remedy=f"Leave {item.name} out, or begin with the graph as it was before it was fused.",
+                )
 
     def _check_names(self, names: Iterable[str]) -> None:
         known = {p.name for p in self.passes}

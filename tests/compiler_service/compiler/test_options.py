@@ -1,0 +1,47 @@
+"""Options of a compilation: what is refused, and which methods they leave."""
+
+from __future__ import annotations
+
+import pytest
+
+from compiler_service.compiler import options
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.schedule.default import METHODS, RuleRow
+from compiler_service.compiler.schedule.rules.row import row_schedule
+from shared_ir.errors import ErrorCode, IngotError
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("opt_level", 4),
+        ("opt_level", True),
+        ("opt_level", 3.0),
+        ("tune", -1),
+        ("tune", 10**12),
+        ("tune", True),
+        ("bundle", "zip"),
+        ("winograd", 1),
+        ("denormals", "no"),
+        ("disabled_passes", "fuse"),
+        ("speed", 3),
+    ],
+)
+def test_wrong_values_are_refused_by_name(name: str, value: object) -> None:
+    with pytest.raises(IngotError) as caught:
+        CompileOptions.from_dict({name: value})
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, name)
+
+
+def test_options_are_read_back() -> None:
+    given = CompileOptions(opt_level=2, shapes={"x": (1, "n", None)}, tune=4, winograd=False, overridable=("w",))
+    assert CompileOptions.from_dict(given.to_dict()) == given
+
+
+def test_methods_are_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A new one is used without a word elsewhere; an option of its name forbids it."""
+    assert CompileOptions().methods == {row.name for row in METHODS}
+    assert CompileOptions(strassen=False).methods == {row.name for row in METHODS} - {"strassen"}
+    assert CompileOptions(opt_level=2).methods == set()
+    monkeypatch.setattr(options, "METHODS", (*METHODS, RuleRow("new", row_schedule)))
+    assert "new" in CompileOptions().methods
