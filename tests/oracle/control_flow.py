@@ -27,7 +27,7 @@ from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.progress import Log
 from compiler_service.compiler.reference.interpret import run_graph
 from runtime_service.loading.loader import load_model
-from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.oracle.control_flow_graphs import Feeds, drawn_model
 from tests.oracle.control_flow_meaning import run_model
 

@@ -1,7 +1,7 @@
 """The elementary functions as internal functions of a module, one per element type and lane count, always inlined.
 
 No call leaves the module: every function is arithmetic. The error is at most 4 units in the last place (measured by
-``tests/compiler_service/compiler/codegen/test_intrinsics.py``; circular functions for arguments up to 1e6).
+``tests/compiler_service/compiler/codegen/math/test_intrinsics.py``; circular functions for arguments up to 1e6).
 """
 
 from __future__ import annotations

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from functools import cache
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
-from onnx.backend.test.case.node import collect_testcases
+from onnx.backend.test.loader import load_model_tests
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
@@ -20,7 +21,9 @@ from shared_ir.errors import ErrorCode, IngotError
 @cache
 def published(op: str) -> onnx.ModelProto:
     """A model of one node from the tests of ONNX."""
-    return next(c.model for c in collect_testcases(op) if c.model is not None and len(c.model.graph.node) == 1)
+    with warnings.catch_warnings(action="ignore"):
+        models = [case.model for case in load_model_tests(kind="node") if case.model is not None]
+    return next(m for m in models if [n.op_type for n in m.graph.node] == [op])
 
 
 def refusal(model: onnx.ModelProto) -> IngotError:

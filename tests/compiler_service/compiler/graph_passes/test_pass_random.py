@@ -14,11 +14,11 @@ from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass, 
 from compiler_service.compiler.reference.interpret import run_graph
 from shared_ir.graph.ir import GROUP_OP, REPEAT_OP, Graph
 from shared_ir.graph.text import large_constants, parse_graph, print_graph
-from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.test_pass_memory import run_in_memory
 from tests.compiler_service.compiler.graph_passes.orders import legal_orders
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds
 from tests.compiler_service.compiler.graph_passes.random_graphs import SIZES, graphs
-from tests.compiler_service.compiler.graph_passes.test_pass_memory import run_in_memory
 
 SLOW_DRAWS = [HealthCheck.too_slow, HealthCheck.data_too_large]
 

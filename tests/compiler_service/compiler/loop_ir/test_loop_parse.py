@@ -53,7 +53,7 @@ from tests.compiler_service.compiler.loop_ir.loop_programs import (
     slice_copy,
     store,
 )
-from tests.compiler_service.compiler.loop_ir.test_loop_passes_random import Program, functions, results
+from tests.compiler_service.compiler.loop_ir.passes.test_loop_passes_random import Program, functions, results
 from tests.compiler_service.compiler.schedule.kernels import ONE_QUICK_TARGET, TARGETS, arguments_of
 from tests.compiler_service.compiler.schedule.test_default_schedules import CASES, QUICK
 

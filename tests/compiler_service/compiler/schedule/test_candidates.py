@@ -15,8 +15,8 @@ from compiler_service.compiler.tensor_expr.operators.convolution import conv
 from compiler_service.compiler.tensor_expr.operators.quantized import matmul_integer
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
+from tests.compiler_service.compiler.schedule.algorithms.test_byte_dot_schedules import bytes_of
 from tests.compiler_service.compiler.schedule.kernels import VNNI, interpreted
-from tests.compiler_service.compiler.schedule.test_byte_dot_schedules import bytes_of
 
 
 def convolution(channels: int, group: int) -> Tensor:

@@ -11,6 +11,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import maximum
 from shared_ir.expr.dim import symbol
 from tests.cases import every
+from tests.compiler_service.compiler.schedule.algorithms.test_attention_nest import attention
 from tests.compiler_service.compiler.schedule.kernels import (
     ONE_QUICK_TARGET,
     TARGETS,
@@ -18,7 +19,6 @@ from tests.compiler_service.compiler.schedule.kernels import (
     check,
     with_strides,
 )
-from tests.compiler_service.compiler.schedule.test_attention_nest import attention
 from tests.compiler_service.compiler.schedule.test_default_schedules import (
     convolution,
     matmul,

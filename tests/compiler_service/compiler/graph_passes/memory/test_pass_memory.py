@@ -23,7 +23,7 @@ from shared_ir.expr import Var
 from shared_ir.expr.dim import as_dim, dim_text, evaluate
 from shared_ir.graph.ir import Graph, Value
 from shared_ir.plan.program import ALIGNMENT, Storage
-from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds, graph, run_passes
 
 B, H, W = Var("batch"), Var("h"), Var("w")

@@ -22,7 +22,7 @@ from shared_ir.expr import Var
 from shared_ir.expr.dim import as_dim
 from shared_ir.graph.ir import Graph
 from shared_ir.plan.program import Branch, Copy, Launch, Repeat, Reserve, Step, Storage, Swap
-from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.compiler_service.compiler.graph_passes.pass_graphs import graph, run_passes
 
 N = Var("n")

@@ -15,6 +15,12 @@ from shared_ir.expr import lift, maximum
 from shared_ir.expr.dim import Dim, as_dim, symbol
 from shared_ir.machine.target import Target
 from tests.cases import every
+from tests.compiler_service.compiler.schedule.algorithms.test_winograd_schedule import (
+    assert_computes,
+    computed_natively,
+    kernel,
+    schedule_of,
+)
 from tests.compiler_service.compiler.schedule.kernels import (
     AVX2,
     AVX512,
@@ -22,12 +28,6 @@ from tests.compiler_service.compiler.schedule.kernels import (
     ONE_QUICK_TARGET,
     TARGETS,
     arguments_of,
-)
-from tests.compiler_service.compiler.schedule.test_winograd_schedule import (
-    assert_computes,
-    computed_natively,
-    kernel,
-    schedule_of,
 )
 
 F32 = DType.FLOAT32

@@ -16,9 +16,9 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Cast, Unary, UnaryOp
 from shared_ir.machine.target import PRESETS, Target, parse_target
+from tests.compiler_service.compiler.codegen.emit.test_emit_operators import TYPES, operators
 from tests.compiler_service.compiler.codegen.loop_kernels import elementwise, matmul
-from tests.compiler_service.compiler.codegen.object_files import undefined_symbols
-from tests.compiler_service.compiler.codegen.test_emit_operators import TYPES, operators
+from tests.compiler_service.compiler.codegen.toolchain.object_files import undefined_symbols
 
 MACHINES = {"x86_64": 62, "aarch64": 183, "armv7": 40, "riscv64": 243}  # e_machine of ELF
 FAMILIES = ["x86-64-v2", "x86-64-v3", "x86-64-v4", "aarch64/generic", "armv7/generic", "riscv64/generic", "riscv64/rvv"]

@@ -21,9 +21,9 @@ from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.graph.ir import Graph, Value
 from shared_ir.plan.program import Storage
 from shared_ir.types import TensorType
-from tests.compiler_service.compiler.graph_passes.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
+from tests.compiler_service.compiler.graph_passes.memory.test_pass_memory import run_in_memory
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds, graph, run_passes
-from tests.compiler_service.compiler.graph_passes.test_pass_memory import run_in_memory
 
 EAGER = PlaceParts(launch_bytes=0, least_run=1)
 SIZES = {"batch": 3, "n": 4}

@@ -15,9 +15,9 @@ from compiler_service.compiler.loop_ir.algorithms.table import algorithm_functio
 from compiler_service.compiler.tensor_expr.tensor import placeholder
 from shared_ir.dtype import DType
 from shared_ir.machine.target import parse_target
+from tests.compiler_service.compiler.codegen.emit.test_emit_operators import TYPES, check_casts, check_operators
 from tests.compiler_service.compiler.codegen.emulated import EmulatedKernel
 from tests.compiler_service.compiler.codegen.loop_kernels import matmul
-from tests.compiler_service.compiler.codegen.test_emit_operators import TYPES, check_casts, check_operators
 
 DEFAULT = "aarch64/generic"
 """The machine that `make test` emulates; `make test-all` emulates all of them."""

@@ -25,6 +25,7 @@ from shared_ir.expr.dim import Dim, symbol
 from shared_ir.expr.dim import evaluate as evaluate_dim
 from shared_ir.machine.target import Target
 from tests.cases import every
+from tests.compiler_service.compiler.schedule.algorithms.test_grouped_schedules import scheduled
 from tests.compiler_service.compiler.schedule.kernels import (
     AVX2,
     AVX512,
@@ -35,7 +36,6 @@ from tests.compiler_service.compiler.schedule.kernels import (
     arguments_of,
     interpreted,
 )
-from tests.compiler_service.compiler.schedule.test_grouped_schedules import scheduled
 
 WITH_DOTS = [
     pytest.param(VNNI, id="avx512vnni"),

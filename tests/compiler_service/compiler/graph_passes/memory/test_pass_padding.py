@@ -16,10 +16,10 @@ from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import PassContext
 from compiler_service.compiler.reference.interpret import run_graph
 from shared_ir.graph.ir import Graph
+from tests.compiler_service.compiler.graph_passes.memory.test_pass_memory import run_in_memory
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds, graph, run_passes
 from tests.compiler_service.compiler.graph_passes.random_graphs import SIZES as RANDOM_SIZES
 from tests.compiler_service.compiler.graph_passes.random_graphs import graphs
-from tests.compiler_service.compiler.graph_passes.test_pass_memory import run_in_memory
 
 SIZES = {"n": 3}
 SHORT = PadRows(way=128, padding=32)
