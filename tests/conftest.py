@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import gc
 import os
 import re
 from collections.abc import Callable
@@ -12,6 +13,9 @@ import pytest
 
 os.environ.setdefault("VERIFY", "1")
 """Every plan that a test makes is proved, those of child processes included."""
+
+gc.set_threshold(50_000, 20, 20)
+"""Compiling makes many small objects and few circles: looking for those as often as by default takes a tenth of its time."""
 
 GOLDEN = Path(__file__).parent / "golden"
 
