@@ -7,7 +7,6 @@ from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal, Self
 
 from compiler_service.compiler.frontend.options import ImportOptions, ShapeOverride
-from compiler_service.compiler.schedule.default import METHODS
 from shared_ir.errors import ErrorCode, IngotError
 
 OPT_LEVELS = (0, 1, 2, 3)
@@ -64,10 +63,9 @@ class CompileOptions:
             if not isinstance(value, bool):
                 raise _refused(f"the option {name} is yes or no", name, "true or false", value)
 
-    @property
-    def methods(self) -> frozenset[str]:
-        """The methods that round more than plain sums and may be used: all but those that an option of their name forbids."""
-        return frozenset(row.name for row in METHODS if self.opt_level >= 3 and getattr(self, row.name, True))
+    def allows(self, method: str) -> bool:
+        """Whether a method that rounds more than plain sums may be used: unless an option of its name forbids it."""
+        return self.opt_level >= 3 and getattr(self, method, True)
 
     @property
     def fast_ways(self) -> bool:

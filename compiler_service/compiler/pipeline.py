@@ -44,7 +44,7 @@ from compiler_service.compiler.program.variants import Variant, import_variants,
 from compiler_service.compiler.progress import Log, Progress, silent
 from compiler_service.compiler.reference.interpret import run_graph
 from compiler_service.compiler.reference.verification import Oracle, verify
-from compiler_service.compiler.schedule.default import ChosenSchedule
+from compiler_service.compiler.schedule.default import METHODS, ChosenSchedule
 from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, Known, group_kernels
@@ -135,7 +135,7 @@ def compile_as_asked(
         built: list[BuiltKernel] = []
         pending: dict[str, Future[bytes]] = {}
         for kernel in kernels:
-            item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, options.methods), log)
+            item = build_kernel(kernel, target, schedules_for(kernel, target, tuned, allowed_methods(options)), log)
             with log.part("emit"):
                 text = emit_kernel(item.function, target, kernel.name)
             show_kernel(log, item, text, target)
@@ -158,6 +158,11 @@ def compile_as_asked(
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
     facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, built)}
     return Artifact(manifest, program.plan, library, weights, facts, attachments)
+
+
+def allowed_methods(options: CompileOptions) -> frozenset[str]:
+    """Names of the rows of ``METHODS`` that may be used."""
+    return frozenset(row.name for row in METHODS if options.allows(row.name))
 
 
 def build_kernel(
@@ -260,7 +265,7 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
     old = read_records(records)
     known = TuningRecords(old, target)
     definitions = [d for v in variants for d in v.definitions]
-    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, options.methods)
+    found = tune_kernels(kernels, definitions, known, target, options.tune, progress, allowed_methods(options))
     return write_records(merge(old, found))
 
 
@@ -302,7 +307,7 @@ def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log
     if log.dump is not None:
         instruments.append(Dump(log.dump))
     context = PassContext(options.opt_level, frozenset(options.disabled_passes), tuple(instruments))
-    pipeline = default_pipeline(options.opt_level, target, filters="winograd" in options.methods)
+    pipeline = default_pipeline(options.opt_level, target, filters=options.allows("winograd"))
     with variant.within():
         module = pipeline.run(variant.module, context)
         memory = plan_memory(module.graph)

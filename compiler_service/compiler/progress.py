@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -37,7 +37,6 @@ class Log:
     seconds: dict[str, float] = field(default_factory=dict)
     parts: dict[str, float] = field(default_factory=dict)
     verifies: bool = False
-    _told: set[str] = field(default_factory=set)
 
     @classmethod
     def from_environment(cls, progress: Progress) -> Log:
@@ -50,12 +49,12 @@ class Log:
     @contextmanager
     def stage(self, name: str, total: int = 1) -> Iterator[Callable[[int, str], None]]:
         """Times a stage; yields a function (done, message) to report progress inside it."""
-        start = time.perf_counter()
+        start, before = time.perf_counter(), set(self.parts)
         self.progress(name, 0, total, "")
         yield lambda done, message: self.progress(name, done, total, message)
         self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
         self.progress(name, total, total, "")
-        self.show(1, name, f"{name}: {self.seconds[name] * 1e3:.1f} ms{self._turns()}")
+        self.show(1, name, f"{name}: {self.seconds[name] * 1e3:.1f} ms{self._parts_since(before)}")
 
     @contextmanager
     def part(self, name: str) -> Iterator[None]:
@@ -66,13 +65,9 @@ class Log:
         finally:
             self.parts[name] = self.parts.get(name, 0.0) + time.perf_counter() - start
 
-    def _turns(self) -> str:
-        """The parts of the stage that has ended; stages behind it have none of these."""
-        told = ", ".join(
-            f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.parts.items() if name not in self._told
-        )
-        self._told.update(self.parts)
-        return f" ({told})" if told else ""
+    def _parts_since(self, before: Collection[str]) -> str:
+        told = [f"{name} {seconds * 1e3:.1f} ms" for name, seconds in self.parts.items() if name not in before]
+        return f" ({', '.join(told)})" if told else ""
 
     def wants(self, level: int) -> bool:
         """Whether text of this level goes anywhere."""

@@ -156,10 +156,15 @@ def within(module: str, packages: tuple[str, ...]) -> bool:
     return any(module == p or module.startswith(f"{p}.") for p in packages)
 
 
+def home_of(module: str) -> str | None:
+    """The room of :data:`BELOW` that ``module`` is in."""
+    return max((room for room in BELOW if within(module, (room,))), key=len, default=None)
+
+
 @pytest.mark.parametrize("path", modules(), ids=name_of)
 def test_imports_point_one_way(path: Path) -> None:
     own = name_of(path)
-    home = max((p for p in BELOW if within(own, (p,))), key=len, default=None)
+    home = home_of(own)
     for module, line, inside in imports(path):
         where = f"{path.relative_to(ROOT)}:{line} imports {module}"
         for package, banned in NEVER:
@@ -249,7 +254,7 @@ def test_programs_are_started_one_way(path: Path) -> None:
     for module in started(path) - MAY_START.get(own, set()):
         for package, banned in NEVER:
             assert not (within(own, (package,)) and within(module, banned)), f"{own} starts {module}"
-        home = max((p for p in BELOW if within(own, (p,))), key=len, default=None)
+        home = home_of(own)
         if home is not None and within(module, OURS):
             assert within(module, (home, *BELOW[home])), f"{own} starts {module}, which is not below {home}"
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
-from compiler_service.compiler.codegen.entry.steps import EXECUTE_TYPES, emit_execute
+from compiler_service.compiler.codegen.entry.steps import EXECUTE_TYPES, MOST_TOGETHER, emit_execute
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr
 from shared_ir.expr.dim import Dim, dim_symbols, dim_text
@@ -34,9 +34,6 @@ _TYPES = """\
 %kernel = type { ptr, ptr, i64 }
 %default = type { i64, ptr }
 %module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
-
-MOST_TOGETHER = 256
-"""Symbols, checks or outputs of one function: LLVM takes longer for a function of as many of them as there are, twice over."""
 
 
 def emit_entry(

@@ -37,9 +37,9 @@ _DONE, _NO_MEMORY = -1, -2
 _READ_TYPES = {DType.BOOL: "i8", DType.INT32: "i32", DType.INT64: "i64"}
 
 
-MOST_STEPS = 256
-"""Largest number of steps of one function. Time and memory of LLVM grow with the square of a function's length: long plans are
-functions that call each other."""
+MOST_TOGETHER = 256
+"""Largest number of steps, or of symbols, checks or outputs, of one function. Time and memory of LLVM grow with the square of a
+function's length: long plans are functions that call each other."""
 
 
 def emit_execute(plan: Plan, first_check: int) -> dict[str, Body]:
@@ -53,12 +53,12 @@ def emit_execute(plan: Plan, first_check: int) -> dict[str, Body]:
 
 
 def _parts(steps: Iterable[Step]) -> list[list[Step]]:
-    """``steps`` in parts of at most ``MOST_STEPS``, nested ones included, or of one step."""
+    """``steps`` in parts of at most ``MOST_TOGETHER``, nested ones included, or of one step."""
     parts: list[list[Step]] = [[]]
     length = 0
     for step in steps:
         own = sum(1 for _ in walk_steps([step]))
-        if parts[-1] and length + own > MOST_STEPS:
+        if parts[-1] and length + own > MOST_TOGETHER:
             parts.append([])
             length = 0
         parts[-1].append(step)

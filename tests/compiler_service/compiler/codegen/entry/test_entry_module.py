@@ -13,7 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
-from compiler_service.compiler.codegen.entry.module import MOST_TOGETHER, ONNX_DTYPES, emit_entry
+from compiler_service.compiler.codegen.entry.module import ONNX_DTYPES, emit_entry
+from compiler_service.compiler.codegen.entry.steps import MOST_TOGETHER
 from runtime_service.loading.loader import load_model
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
