@@ -14,7 +14,7 @@ and a few in between in which it is still asked.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.loop_ir.ir import (
     Block,
@@ -45,8 +45,9 @@ from shared_ir.expr import (
 )
 from shared_ir.expr.simplify import Interval, Simplifier
 
-_MOST_STORES = 1500
-"""A loop is not cut when the pieces would hold more statements than this after unrolling."""
+_MOST_STORES = 1000
+"""Cuts leave no more stores than this in a function, counted after unrolling. The limit is one for all loops: the pieces of an outer
+loop would each be cut again."""
 _MOST_PIECES = 10
 _MOST_TRIED = 300
 """Largest number of pieces that are tried as every bound in turn cuts those before, empty ones included: three to the power of the
@@ -57,28 +58,55 @@ _UNROLLED_EDGE = 2
 
 def partition(function: Function) -> Function:
     """The same function with serial loops cut into pieces."""
-    body = _statement(function.body, {}, frozenset())
+    body = _Cuts(_MOST_STORES - _stores(function.body)).statement(function.body, _Outside())
     return function if body is function.body else replace(function, body=body)
 
 
-def _statement(statement: Statement, ranges: dict[str, Interval], lanes: frozenset[Var]) -> Statement:
-    if isinstance(statement, For):
-        pieces = _cut(statement, ranges, lanes) if statement.kind is ForKind.SERIAL else None
-        if pieces is not None:
-            return block([_inside(piece, ranges, lanes) for piece in pieces])
-    return _inside(statement, ranges, lanes)
+@dataclass(frozen=True)
+class _Outside:
+    """What is known of the loops around a statement: the range of each variable, those of vectorised loops (``lanes``), and how often
+    unrolling repeats the statement."""
+
+    ranges: dict[str, Interval] = field(default_factory=dict)
+    lanes: frozenset[Var] = frozenset()
+    copies: int = 1
+
+    def within(self, statement: Statement) -> _Outside:
+        """The same for the parts of ``statement``."""
+        match statement:
+            case For(var=var, kind=kind, extent=extent):
+                lanes = self.lanes | {var} if kind is ForKind.VECTORIZED else self.lanes
+                times = int(extent.value) if kind is ForKind.UNROLLED and isinstance(extent, Const) else 1
+                return _Outside({**self.ranges, var.name: _range(statement)}, lanes, self.copies * times)
+            case Let(var=var, value=value):
+                lanes = self.lanes | {var} if variables(value) & self.lanes else self.lanes
+                return replace(self, ranges={**self.ranges, var.name: (None, None)}, lanes=lanes)
+        return self
 
 
-def _inside(statement: Statement, ranges: dict[str, Interval], lanes: frozenset[Var]) -> Statement:
-    match statement:
-        case For(var=var, kind=kind):
-            ranges = {**ranges, var.name: _range(statement)}
-            lanes = lanes | {var} if kind is ForKind.VECTORIZED else lanes
-        case Let(var=var, value=value):
-            ranges = {**ranges, var.name: (None, None)}
-            lanes = lanes | {var} if variables(value) & lanes else lanes
-    parts = tuple(_statement(part, ranges, lanes) for part in substatements(statement))
-    return with_substatements(statement, parts)
+class _Cuts:
+    """Cuts of one function; ``left`` stores may still be added to it."""
+
+    def __init__(self, left: int) -> None:
+        self._left = left
+
+    def statement(self, statement: Statement, outside: _Outside) -> Statement:
+        if isinstance(statement, For) and statement.kind is ForKind.SERIAL:
+            pieces = _cut(statement, outside)
+            if pieces is not None and self._affords(statement, pieces, outside.copies):
+                return block([self._inside(piece, outside) for piece in pieces])
+        return self._inside(statement, outside)
+
+    def _affords(self, loop: For, pieces: list[Statement], copies: int) -> bool:
+        added = (sum(map(_stores, pieces)) - _stores(loop)) * copies
+        if len(pieces) > 1 and added > self._left:
+            return False
+        self._left -= added
+        return True
+
+    def _inside(self, statement: Statement, outside: _Outside) -> Statement:
+        outside = outside.within(statement)
+        return with_substatements(statement, tuple(self.statement(part, outside) for part in substatements(statement)))
 
 
 def _range(loop: For) -> Interval:
@@ -94,13 +122,13 @@ class _Piece:
     verdicts: tuple[tuple[Expr, bool], ...] = ()
 
 
-def _cut(loop: For, ranges: dict[str, Interval], lanes: frozenset[Var]) -> list[Statement] | None:
+def _cut(loop: For, outside: _Outside) -> list[Statement] | None:
     """Statements that together do what ``loop`` does; None to leave it in one piece.
 
-    Cuts must be the same for all ``lanes``, the variables of vectorised loops outside.
+    Cuts must be the same for all lanes of vectorised loops outside.
     """
-    simplifier = Simplifier({**ranges, loop.var.name: _range(loop)})
-    asked = [c for c in _conditions(loop) if not variables(c) & lanes]
+    simplifier = Simplifier({**outside.ranges, loop.var.name: _range(loop)})
+    asked = [c for c in _conditions(loop) if not variables(c) & outside.lanes]
     inner = _last_iterations(loop.body)
     bounds = [b for c in asked if (b := threshold(c, loop.var, inner, simplifier)) is not None]
     if not bounds:
@@ -109,10 +137,7 @@ def _cut(loop: For, ranges: dict[str, Interval], lanes: frozenset[Var]) -> list[
     if pieces is None or (len(pieces) == 1 and not pieces[0].verdicts):
         return None
     bodies = [(p, _decided(loop.body, dict(p.verdicts))) for p in pieces]
-    bodies = [(p, body) for p, body in bodies if not _does_nothing(body)]
-    if len(bodies) > 1 and sum(_stores(body) for _, body in bodies) > _MOST_STORES:
-        return None
-    return [_loop(loop, p, body, simplifier) for p, body in bodies]
+    return [_loop(loop, p, body, simplifier) for p, body in bodies if not _does_nothing(body)]
 
 
 # -- conditions

@@ -169,3 +169,18 @@ def test_bounds_that_nobody_can_order_are_left_alone(monkeypatch: pytest.MonkeyP
         function = over_x_and_y(step)
         assert partition(function) is function
         assert len(tried) <= 300
+
+
+def test_loops_in_each_other_share_what_a_function_may_grow_by() -> None:
+    """Each loop alone would be cut in three, and its pieces repeat the loops inside: 3 ** 4 times 16 stores."""
+    outer = [Var(f"o{i}") for i in range(4)]
+    value: Expr = load(X, T, J)
+    for var in outer:
+        value = value + padded(var - 2, 3, load(X, T, J))
+    step = store(Y, [T, J], value + load(Y, T, J))
+    function = over_x_and_y(loops(step, *((var, 6, SERIAL) for var in outer), (J, 16, UNROLLED)))
+    cut = partition(function)
+    stores = lines(unroll(simplify(cut)))
+    assert 16 < sum("y[" in line.split("=")[0] for line in stores) <= 1000
+    for before, after in zip(outputs(function, {"n": 1}), outputs(simplify(cut), {"n": 1}), strict=True):
+        np.testing.assert_array_equal(before, after)
