@@ -13,8 +13,9 @@ from compiler_service.compiler.codegen.entry.module import emit_entry
 from compiler_service.compiler.codegen.toolchain.bundle import link_bundle
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.codegen.toolchain.link import link_library, min_glibc
-from compiler_service.compiler.codegen.toolchain.machine import assembly, require_llvm
+from compiler_service.compiler.codegen.toolchain.machine import assembly
 from compiler_service.compiler.codegen.toolchain.objects import ObjectCompiler
+from compiler_service.compiler.codegen.toolchain.support import require_llvm
 from compiler_service.compiler.fallback import at_a_level_that_works, typed_faults
 from compiler_service.compiler.frontend.importing.inference import Inference
 from compiler_service.compiler.frontend.load import import_model

@@ -25,18 +25,6 @@ class Effort(enum.StrEnum):
     FULL = "full"
 
 
-def require_llvm(target: Target) -> None:
-    """Raises IngotError INVALID_TARGET: ``target`` is of another kind than the one that there is a code generator for."""
-    if target.kind != KIND:
-        raise IngotError(
-            ErrorCode.INVALID_TARGET,
-            f"there is no code generator for targets of kind {target.kind!r}",
-            field="target",
-            expected=KIND,
-            received=target.kind,
-        )
-
-
 @cache
 def initialize_llvm() -> None:
     """Registers every target with LLVM; once per process."""

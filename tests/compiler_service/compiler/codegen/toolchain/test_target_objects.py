@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import re
 import struct
+import subprocess
+import sys
 from typing import Any
 
 import pytest
 
 from compiler_service.compiler.codegen.emit.kernel import emit_kernel
+from compiler_service.compiler.codegen.toolchain import support
 from compiler_service.compiler.codegen.toolchain.host import host_target
-from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir, require_llvm
+from compiler_service.compiler.codegen.toolchain.machine import assembly, compile_ir
+from compiler_service.compiler.codegen.toolchain.support import require_llvm
 from compiler_service.compiler.loop_ir.ir import Function
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -80,6 +84,30 @@ def test_targets_of_another_kind_are_refused() -> None:
     assert (caught.value.code, caught.value.received) == (ErrorCode.INVALID_TARGET, "cuda")
     for name in PRESETS:
         require_llvm(parse_target(name))
+
+
+@pytest.mark.parametrize(
+    ("text", "word"),
+    [
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=nope", "processor 'nope'"),
+        ("llvm -mtriple=aarch64-linux-gnu -mcpu=znver3", "processor 'znver3'"),
+        ("llvm -mtriple=x86_64-linux-gnu -mcpu=x86-64 -mattr=+sse3,+nope", "feature '+nope'"),
+        ("aws/graviton3 -mattr=+avx2", "feature '+avx2'"),
+    ],
+)
+def test_names_that_llvm_would_ignore_are_refused(text: str, word: str) -> None:
+    with pytest.raises(IngotError, match=re.escape(f"LLVM knows no {word}")) as caught:
+        require_llvm(parse_target(text))
+    assert caught.value.code is ErrorCode.INVALID_TARGET
+
+
+def test_llvm_knows_every_name_of_the_presets() -> None:
+    done = subprocess.run([sys.executable, "-m", support.__name__, *PRESETS], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_other_names_that_llvm_knows_are_accepted() -> None:
+    require_llvm(parse_target("llvm -mtriple=aarch64-linux-gnu -mcpu=cortex-a35 -mattr=+crc"))
 
 
 def test_invalid_ir_is_a_compiler_fault() -> None:
