@@ -1,9 +1,11 @@
-"""The compiler version that goes into artifact keys: the release and a digest of the sources that artifacts follow from."""
+"""The compiler version that goes into artifact keys: the release and a digest of what artifacts follow from, which is sources and the
+packages that write machine code."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+import importlib.metadata
+from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
@@ -28,21 +30,31 @@ SHARED = (
 """What of shared_ir code depends on; the rest of what the compiler imports there (errors, files, extras) says how it speaks and
 where it writes."""
 _SUFFIXES = {".py", ".c", ".h"}
+BACKENDS = ("llvmlite", "ziglang")
+"""Distributions that bring LLVM and the linker."""
 
 
 @cache
 def compiler_version() -> str:
     """``0.1.0+3f9a2c71``: changes whenever generated code may change, and not with the services around the compiler."""
-    return f"{VERSION}+{sources_digest(Path(__file__).parents[2])}"
+    return f"{VERSION}+{digest(Path(__file__).parents[2], {name: _installed(name) for name in BACKENDS})}"
 
 
-def sources_digest(root: Path) -> str:
-    """8 hexadecimal digits of the sources below ``root``, the folder of the packages, in the order of their names.
+def _installed(name: str) -> str:
+    """The version of a distribution; empty where there is none, as nothing is compiled there."""
+    try:
+        return importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
+
+
+def digest(root: Path, versions: Mapping[str, str]) -> str:
+    """8 hexadecimal digits of ``versions`` of distributions and of the sources below ``root``, the folder of the packages.
 
     Raises:
         IngotError: COMPILER_FAULT, there are none, as in an archive or where only bytecode was installed.
     """
-    digest = hashlib.sha256()
+    found = hashlib.sha256(repr(sorted(versions.items())).encode())
     paths = sorted(_sources(root))
     if not any(path.suffix == ".py" for path in paths):
         raise IngotError(
@@ -52,9 +64,9 @@ def sources_digest(root: Path) -> str:
             remedy="Install the wheel with its .py files, into a folder.",
         )
     for path in paths:
-        digest.update(str(path.relative_to(root)).encode())
-        digest.update(path.read_bytes())
-    return digest.hexdigest()[:8]
+        found.update(str(path.relative_to(root)).encode())
+        found.update(path.read_bytes())
+    return found.hexdigest()[:8]
 
 
 def _sources(root: Path) -> Iterator[Path]:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import shutil
 from pathlib import Path
 
 import pytest
 
-from compiler_service.compiler.version import COMPILER, SHARED, compiler_version, sources_digest
+from compiler_service.compiler.version import BACKENDS, COMPILER, SHARED, compiler_version, digest
 from shared_ir.versions import VERSION
 from tests.house.test_imports import ROOT, imports, modules, name_of, within
 
@@ -23,17 +24,23 @@ def sources(tmp_path: Path) -> Path:
 
 
 def test_it_is_the_release_and_a_digest() -> None:
-    assert compiler_version() == f"{VERSION}+{sources_digest(ROOT)}"
+    installed = {name: importlib.metadata.version(name) for name in BACKENDS}
+    assert compiler_version() == f"{VERSION}+{digest(ROOT, installed)}"
+
+
+def test_another_llvm_or_linker_changes_the_keys() -> None:
+    given = {"llvmlite": "0.50.0", "ziglang": "0.15.1"}
+    assert len({digest(ROOT, given), *(digest(ROOT, given | {name: "0.51.0"}) for name in given)}) == 3
 
 
 @pytest.mark.parametrize(
     "name", ["compiler_service/api/servicer.py", "compiler_service/worker/run.py", "shared_ir/storage/local.py"]
 )
 def test_a_comment_in_the_service_leaves_the_keys_alone(name: str, sources: Path) -> None:
-    before = sources_digest(sources)
+    before = digest(sources, {})
     path = sources / name
     path.write_text(path.read_text() + "# a comment\n")
-    assert sources_digest(sources) == before
+    assert digest(sources, {}) == before
 
 
 @pytest.mark.parametrize(
@@ -46,10 +53,10 @@ def test_a_comment_in_the_service_leaves_the_keys_alone(name: str, sources: Path
     ],
 )
 def test_a_comment_in_the_compiler_changes_them(name: str, sources: Path) -> None:
-    before = sources_digest(sources)
+    before = digest(sources, {})
     path = sources / name
     path.write_text(path.read_text() + "// a comment\n")
-    assert sources_digest(sources) != before
+    assert digest(sources, {}) != before
 
 
 def test_everything_that_the_compiler_imports_counts() -> None:
