@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
@@ -195,6 +196,10 @@ def _token(settings: Settings) -> str:
 
 def main() -> int:
     """Exit status 2 when a setting is wrong, with one sentence on standard error."""
+    argparse.ArgumentParser(
+        prog="python -m runtime_service.server",
+        description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
+    ).parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     try:
         settings = Settings.from_environment(os.environ)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import sys
 
 from compiler_service.catalogue import PipelineCompiler
@@ -9,4 +10,8 @@ from compiler_service.settings import Settings
 from compiler_service.worker.run import run_worker
 
 if __name__ == "__main__":
+    argparse.ArgumentParser(
+        prog="python -m compiler_service.worker",
+        description="A worker of the compiler. Settings are INGOT_* environment variables (compiler_service/settings.py).",
+    ).parse_args()
     sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))

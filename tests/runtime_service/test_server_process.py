@@ -163,3 +163,13 @@ def test_wrong_settings_end_the_process_with_one_sentence(
     assert done.returncode == 2
     assert message in done.stderr
     assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("module", ["runtime_service.server", "compiler_service.server", "compiler_service.worker"])
+def test_a_process_says_how_it_is_configured_and_takes_no_unknown_words(module: str) -> None:
+    said = subprocess.run([sys.executable, "-m", module, "--help"], capture_output=True, text=True, timeout=60)
+    assert said.returncode == 0
+    assert "settings.py" in said.stdout
+    refused = subprocess.run([sys.executable, "-m", module, "--prot"], capture_output=True, text=True, timeout=60)
+    assert refused.returncode == 2
+    assert "--prot" in refused.stderr
