@@ -6,14 +6,12 @@ images at a time, ``batch_n.onnx`` as many as there are (``--dynamic --shape x=8
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnx
 from onnx import helper
 
 from bench.chains import Chain
+from bench.saving import save_models
 
 BATCHES: tuple[int | str, ...] = (1, 8, 32, "n")
 SIZE = 224
@@ -63,11 +61,5 @@ def _convolution(
     return chain.add("Clip", y, *(chain.hold(np.array(n, np.float32)) for n in (0, 6))) if clipped else y
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for samples in BATCHES:
-        onnx.save(batch_model(samples), folder / f"batch_{samples}.onnx")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    save_models(((f"batch_{samples}", batch_model(samples)) for samples in BATCHES), __doc__)

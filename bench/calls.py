@@ -6,6 +6,7 @@ three inputs, finding the plan of their shapes, making the output and entering n
 
 from __future__ import annotations
 
+import argparse
 import time
 
 import numpy as np
@@ -45,6 +46,7 @@ def time_call(calls: int = _CALLS, rounds: int = _ROUNDS) -> Timing:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__).parse_args()
     for line in describe_machine().lines():
         print(line)
     timing = time_call()

@@ -6,15 +6,15 @@ row by weights that are halves, ``blocks_n.onnx`` rows that only the run knows b
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import ml_dtypes
 import numpy as np
 import onnx
 from onnx import helper, numpy_helper
+
+from bench.saving import save_models
 
 DEPTH, WIDTH, LAYERS, BLOCK = 1024, 4096, 4, 32
 ROWS: tuple[int | str, ...] = (1, 64, "n")
@@ -91,12 +91,5 @@ def chain_model(kind: str, rows: int | str, depth: int = DEPTH, width: int = WID
     return helper.make_model(graph, opset_imports=_DOMAINS, ir_version=10)
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for kind in KINDS:
-        for rows in ROWS:
-            onnx.save(chain_model(kind, rows), folder / f"{kind}_{rows}.onnx")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    save_models(((f"{kind}_{rows}", chain_model(kind, rows)) for kind in KINDS for rows in ROWS), __doc__)

@@ -6,6 +6,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import subprocess
 import sys
@@ -93,13 +94,17 @@ def main(arguments: list[str]) -> int:
         from bench.scaling import main as scaling  # draws, which a compilation that is timed does not wait for
 
         return scaling(arguments[1:])
-    model, directory, shapes = Path(arguments[0]), Path(arguments[1]), json.loads(arguments[2])
+    parser = argparse.ArgumentParser(prog="python -m bench.compilation", description=__doc__)
+    parser.add_argument("model", type=Path, help="an ONNX file")
+    parser.add_argument("directory", type=Path, help="a new folder, for the artifact")
+    parser.add_argument("shapes", type=json.loads, help='sizes by input as JSON, such as {"x": [1, 3, 224, 224]}')
+    given = parser.parse_args(arguments)
     try:
-        artifact = ingot.compile(model, shapes=shapes)
+        artifact = ingot.compile(given.model, shapes=given.shapes)
     except IngotError as error:
         print(json.dumps(error.to_dict()))
         return 1
-    write_artifact(directory, artifact)
+    write_artifact(given.directory, artifact)
     return 0
 
 

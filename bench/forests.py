@@ -6,15 +6,15 @@ trees about 1000 rows, ``boosted_1.onnx`` 500 shallow ones about one; ``voted_n.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import onnx
 from onnx import helper
+
+from bench.saving import save_models
 
 ROWS: tuple[int | str, ...] = (1, 1000, "n")
 _DOMAINS = (helper.make_opsetid("ai.onnx.ml", 3), helper.make_opsetid("", 21))
@@ -96,12 +96,8 @@ def forest_model(name: str, shape: Shape, rows: int | str) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=_DOMAINS, ir_version=10)
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, shape in SHAPES.items():
-        for rows in ROWS:
-            onnx.save(forest_model(name, shape, rows), folder / f"{name}_{rows}.onnx")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    save_models(
+        ((f"{name}_{rows}", forest_model(name, shape, rows)) for name, shape in SHAPES.items() for rows in ROWS),
+        __doc__,
+    )

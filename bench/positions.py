@@ -7,14 +7,12 @@ each of 500 nodes what 3000 edges bring, three times.
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
 import numpy as np
 import onnx
 from onnx import helper
 
 from bench.chains import Chain
+from bench.saving import save_models
 
 ROWS: tuple[tuple[int, int, int], ...] = ((1, 8400, 1000), (1, 8400, 300), (8, 5000, 8), (512, 512, 20), (64, 1000, 5))
 """(rows, elements of a row, wanted of them)."""
@@ -56,12 +54,6 @@ def _value(name: str, *shape: int, dtype: int = onnx.TensorProto.FLOAT) -> onnx.
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
-def main(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for rows, size, count in ROWS:
-        onnx.save(first_model(rows, size, count), folder / f"first_{count}_of_{size}.onnx")
-    onnx.save(message_model(), folder / "messages.onnx")
-
-
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    first = [(f"first_{count}_of_{size}", first_model(rows, size, count)) for rows, size, count in ROWS]
+    save_models([*first, ("messages", message_model())], __doc__)
