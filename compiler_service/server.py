@@ -35,7 +35,7 @@ from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
 SERVICE = "ingot.compiler.v1.CompilerService"
-MAX_MESSAGE = 8 * 1024 * 1024
+MOST_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest gRPC message in bytes; models and artifacts travel in chunks."""
 
 logger = logging.getLogger(__name__)
@@ -76,8 +76,8 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
         ThreadPoolExecutor(max_workers=settings.max_watchers + 16, thread_name_prefix="grpc"),
         interceptors=interceptors,
         options=[
-            ("grpc.max_receive_message_length", MAX_MESSAGE),
-            ("grpc.max_send_message_length", MAX_MESSAGE),
+            ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+            ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             ("grpc.so_reuseport", 0),
         ],
     )

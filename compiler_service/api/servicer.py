@@ -26,9 +26,9 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.status import abort, internal
 
-CHUNK = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 """Bytes of one chunk of a download."""
-CHECKS = 2
+MOST_CHECKS_AT_ONCE = 2
 """CheckModel calls that run at once."""
 POLL_SECONDS = 1.0
 """How often a watcher looks whether its client is still there."""
@@ -88,7 +88,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._settings = settings
         self._stopping = stopping
         self._watchers = threading.BoundedSemaphore(settings.max_watchers)
-        self._checks = threading.BoundedSemaphore(CHECKS)
+        self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
 
     # ---- models in
 
@@ -116,7 +116,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         files = request_source(self._parts.sources.files(source))
         order = {"stage": "check", "source": files, "target": None, "options": dict(options)}
         if not self._checks.acquire(timeout=30):
-            raise _busy("checks", CHECKS)
+            raise _busy("checks", MOST_CHECKS_AT_ONCE)
         try:
             with tempfile.TemporaryDirectory(prefix="check-", dir=_made(self._settings.home / "work")) as work:
                 answer = self._parts.runner.run(Path(work), order, _ignore, lambda: not context.is_active())
@@ -235,11 +235,11 @@ def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
 def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
     if isinstance(content, Path):
         with content.open("rb") as file:
-            while piece := file.read(CHUNK):
+            while piece := file.read(CHUNK_BYTES):
                 yield piece
     else:
-        for start in range(0, len(content), CHUNK):
-            yield bytes(content[start : start + CHUNK])
+        for start in range(0, len(content), CHUNK_BYTES):
+            yield bytes(content[start : start + CHUNK_BYTES])
 
 
 def _busy(what: str, limit: int) -> IngotError:

@@ -25,7 +25,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
 
 MAX_TARGETS = 64
-_SCAN = 16
+_VERSIONS_SEARCHED = 16
 """How many of a model's newest versions are searched for one with the same artifacts."""
 
 
@@ -248,7 +248,7 @@ class JobService:
 
     def _find_version(self, record: JobRecord) -> int:
         keys = sorted(target.artifact_key for target in record.targets)
-        for number in reversed(self._repository.version_numbers(record.name)[-_SCAN:]):
+        for number in reversed(self._repository.version_numbers(record.name)[-_VERSIONS_SEARCHED:]):
             version = self._repository.version(record.name, number)
             if sorted(manifest.key for manifest in version.targets) == keys:
                 return number

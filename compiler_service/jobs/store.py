@@ -25,7 +25,7 @@ from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.records import Event, JobRecord, JobState
 from shared_ir.errors import ErrorCode, IngotError
 
-HISTORY = 5000
+MOST_EVENTS_OF_JOB = 5000
 """Events kept per job."""
 
 _FINISHED = "state == 'SUCCEEDED' or state == 'FAILED' or state == 'CANCELLED'"
@@ -176,7 +176,7 @@ class JobStore:
 
     def add_event(self, job: str, event: Event) -> None:
         fields = {"kind": event.kind, "target": event.target, "data": json.dumps(dict(event.data))}
-        self.redis.xadd(_events(job), fields, maxlen=HISTORY, approximate=True)
+        self.redis.xadd(_events(job), fields, maxlen=MOST_EVENTS_OF_JOB, approximate=True)
 
     def events(self, job: str, after: str = "", block_seconds: float = 0.0) -> Sequence[Event]:
         """The events after sequence ``after``, waiting up to ``block_seconds`` for the first."""

@@ -23,8 +23,8 @@ from shared_ir.storage.files import write_atomically
 
 REQUEST_FILE = "request.json"
 RESULT_FILE = "result.json"
-MAX_LINE = 4000
-MAX_LINES = 2000
+MOST_LINE_CHARACTERS = 4000
+MOST_LINES = 2000
 _INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "DEBUG", "VERIFY", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -179,7 +179,7 @@ class _Lines:
     def log(self, data: bytes) -> bool:
         for line in self._cut("log", data):
             self._logged += 1
-            if self._logged <= MAX_LINES:
+            if self._logged <= MOST_LINES:
                 self._on_message({"log": line.decode("utf-8", "replace").rstrip()})
         return bool(data)
 
@@ -187,8 +187,8 @@ class _Lines:
         *lines, rest = (self._rest[name] + data).split(b"\n")
         if not data and rest:
             lines, rest = [*lines, rest], b""
-        self._rest[name] = rest[:MAX_LINE]
-        return [line[:MAX_LINE] for line in lines if line.strip()]
+        self._rest[name] = rest[:MOST_LINE_CHARACTERS]
+        return [line[:MOST_LINE_CHARACTERS] for line in lines if line.strip()]
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

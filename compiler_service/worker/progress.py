@@ -9,7 +9,7 @@ from typing import Any
 from compiler_service.jobs.records import WHOLE_JOB, Event
 from compiler_service.jobs.store import JobStore
 
-INTERVAL = 0.1
+INTERVAL_SECONDS = 0.1
 """Seconds between progress events of one stage; the last one of a stage is always sent."""
 
 
@@ -40,7 +40,7 @@ class ProgressEvents:
         eta = elapsed / done * (total - done) if done > 0 and total >= done and elapsed > 0 else -1.0
         text = str(message.get("message", ""))
         self._waiting = {"stage": stage, "done": done, "total": total, "eta_seconds": round(eta, 2), "message": text}
-        if now - self._sent >= INTERVAL or (total and done >= total):
+        if now - self._sent >= INTERVAL_SECONDS or (total and done >= total):
             self.flush()
 
     def flush(self) -> None:

@@ -77,7 +77,7 @@ class Weights:
         yield bytes(self.size - end)
 
 
-_BLOCK = 1 << 18
+_BLOCK_BYTES = 1 << 18
 
 
 def _without_denormals(array: np.ndarray) -> np.ndarray:
@@ -85,7 +85,7 @@ def _without_denormals(array: np.ndarray) -> np.ndarray:
     if array.dtype not in (np.float32, np.float64):
         return array
     tiny, flat = np.finfo(array.dtype).tiny, np.ascontiguousarray(array).reshape(-1)
-    blocks = [flat[i : i + _BLOCK] for i in range(0, flat.size, _BLOCK)]
+    blocks = [flat[i : i + _BLOCK_BYTES] for i in range(0, flat.size, _BLOCK_BYTES)]
     if not any(((np.abs(b) < tiny) & (b != 0)).any() for b in blocks):
         return array
     return np.where(np.abs(flat) < tiny, array.dtype.type(0), flat).reshape(array.shape)

@@ -35,12 +35,12 @@ Oracle = Callable[[Arrays], Arrays]
 
 TOLERANCE = 1e-3
 """Largest accepted error, relative to the largest element of the output."""
-_SIZES = (64, 96, 48, 224, 32, 16, 7, 3, 1)
+_EXTENTS_TO_TRY = (64, 96, 48, 224, 32, 16, 7, 3, 1)
 """Extents to try for symbols that are not the batch."""
-_BATCH = 2
+_EXTENT_OF_BATCH = 2
 _SEED = 20240229
-_REPEAT = 5
-_TIMEOUT = 600.0
+_RUNS_OF_ORACLE = 5
+_TIMEOUT_SECONDS = 600.0
 
 
 @dataclass(frozen=True)
@@ -137,7 +137,7 @@ def _oracle(source: ModelSource, interpret: Callable[[], Oracle]) -> tuple[str, 
 
 def _median(oracle: Oracle, inputs: Arrays) -> float:
     times = []
-    for _ in range(_REPEAT):
+    for _ in range(_RUNS_OF_ORACLE):
         start = time.perf_counter()
         oracle(inputs)
         times.append(time.perf_counter() - start)
@@ -148,8 +148,8 @@ def _candidate_sizes(plan: Plan) -> Iterator[Mapping[str, int]]:
     """Values for the symbols: two rows of the batch, one guess for all others."""
     symbols = [s.name for s in plan.symbols]
     first = {s.name for s in plan.symbols if s.axis == 0}
-    for size in _SIZES if set(symbols) - first else _SIZES[:1]:
-        yield {s: _BATCH if s in first else size for s in symbols}
+    for size in _EXTENTS_TO_TRY if set(symbols) - first else _EXTENTS_TO_TRY[:1]:
+        yield {s: _EXTENT_OF_BATCH if s in first else size for s in symbols}
 
 
 def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Sequence[str] = ()) -> list[np.ndarray]:
@@ -175,8 +175,8 @@ def _run(directory: Path, inputs: Arrays, runner: Sequence[str]) -> tuple[list[n
     """Outputs and median seconds; None when the model does not take inputs of these sizes."""
     given, result = directory / "inputs.npz", directory / "outputs.npz"
     np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
-    command = [*runner, str(directory / "artifact"), str(given), str(result), "--repeat", str(_REPEAT)]
-    child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT, check=False, text=True)
+    command = [*runner, str(directory / "artifact"), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]
+    child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, text=True)
     answer = _answer(child.stdout)
     if answer is None:
         raise IngotError(

@@ -45,14 +45,14 @@ class Assumption:
         return f"{_short(self.actual)} must be {relation}{_short(self.expected)}"
 
 
-_LONGEST = 80
+_MOST_CHARACTERS = 80
 _MOST_NAMED = 8
 
 
 def _short(dim: Dim) -> str:
     """``dim``, or where that is nothing to read, what it is made of."""
     text = dim_text(dim)
-    if len(text) <= _LONGEST:
+    if len(text) <= _MOST_CHARACTERS:
         return text
     symbols = sorted(dim_symbols((dim,)))
     more = f" and {len(symbols) - _MOST_NAMED} more" if len(symbols) > _MOST_NAMED else ""

@@ -42,7 +42,7 @@ def body_text(body: Expr, names: dict[Tensor, str]) -> str:
     """
     nodes = list(walk(body))
     uses = Counter(child for node in nodes for child in node.children())
-    is_long = len(nodes) + sum(n - 1 for e, n in uses.items() if e.children()) > _LONG
+    is_long = len(nodes) + sum(n - 1 for e, n in uses.items() if e.children()) > _MOST_CHARACTERS
     found: dict[Expr, Expr] = {}
     lines: list[str] = []
 
@@ -59,7 +59,7 @@ def body_text(body: Expr, names: dict[Tensor, str]) -> str:
     return ("".join(lines) + to_text(named(body))).replace("$", "")
 
 
-_LONG = 100
+_MOST_CHARACTERS = 100
 """Nodes of a body from which on shared parts are named."""
 
 

@@ -29,7 +29,7 @@ class Best:
     candidates: int
 
 
-_WORTH = 0.98
+_MOST_PART_OF_DEFAULT_TIME = 0.98
 """A schedule must beat the default by two percent, measured twice: noise does not replace the model's choice."""
 
 
@@ -52,6 +52,6 @@ def search(candidates: Sequence[Schedule], measure: Measure) -> Best | None:
         again, baseline = measure(best), measure(candidates[0])
         default = min(default, baseline, key=lambda t: t.seconds)
         timing = max(timing, again, key=lambda t: t.seconds)
-        if timing.seconds > default.seconds * _WORTH:
+        if timing.seconds > default.seconds * _MOST_PART_OF_DEFAULT_TIME:
             best, timing = candidates[0], default
     return Best(best, timing, default, tried)

@@ -20,8 +20,8 @@ from compiler_service.compiler.version import compiler_version
 from shared_ir.expr.dim import dim_symbols, evaluate, product
 from shared_ir.machine.target import Target
 
-_BATCH = 1
-_UNKNOWN = 64
+_EXTENT_OF_UNKNOWN_BATCH = 1
+_EXTENT_IF_UNKNOWN = 64
 """Stands for a symbolic extent that is not the first of an input."""
 _FEWEST_FLOPS = 2e6
 """Lighter kernels are not worth a measurement."""
@@ -73,7 +73,7 @@ def _by_weight(kernels: Sequence[Kernel], launches: Sequence[KernelDefinition]) 
 
 
 def _flops(definition: KernelDefinition) -> int:
-    return evaluate(definition.flops, dict.fromkeys(dim_symbols([definition.flops]), _UNKNOWN))
+    return evaluate(definition.flops, dict.fromkeys(dim_symbols([definition.flops]), _EXTENT_IF_UNKNOWN))
 
 
 def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:
@@ -116,4 +116,4 @@ def _measure(kernel: Kernel, schedule: Schedule, target: Target) -> CandidateTim
 def _sizes(definition: KernelDefinition, function: Function) -> Mapping[str, int]:
     """Values for the parameters: one row of the batch, and a guess for everything else that is not known."""
     first = {str(a.shape[0]) for a in definition.arguments if a.rank > 1}
-    return {s.name: _BATCH if s.name in first else _UNKNOWN for s in function.symbols}
+    return {s.name: _EXTENT_OF_UNKNOWN_BATCH if s.name in first else _EXTENT_IF_UNKNOWN for s in function.symbols}

@@ -39,7 +39,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Const, Expr, Var
 from shared_ir.machine.target import Target
 
-_ALIGNMENT = 64
+_ALIGNMENT_BYTES = 64
 
 
 def emit_kernel(function: Function, target: Target, symbol: str) -> str:
@@ -88,7 +88,7 @@ def _elements(buffer: Buffer) -> int:
 
 
 def _aligned_bytes(buffer: Buffer) -> int:
-    return -(-_elements(buffer) * element_size(buffer) // _ALIGNMENT) * _ALIGNMENT
+    return -(-_elements(buffer) * element_size(buffer) // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
 
 def _entry(function: Function, symbol: str) -> str:
@@ -141,7 +141,7 @@ class _Kernel:
         for i, var in enumerate(function.symbols):
             parameters.append(f"i64 %symbol{i}")
             self.expressions.bind(var.name, LlvmValue(f"%symbol{i}", DType.INT64), nonnegative=True)
-        return ", ".join([*parameters, "i64 %begin", "i64 %end", f"ptr noalias align {_ALIGNMENT} %scratch"])
+        return ", ".join([*parameters, "i64 %begin", "i64 %end", f"ptr noalias align {_ALIGNMENT_BYTES} %scratch"])
 
     # -- statements
 

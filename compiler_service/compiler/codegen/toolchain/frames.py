@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, BinaryIO
 
 _LENGTH = struct.Struct(">I")
-_LARGEST_HEADER = 1 << 20
+_MOST_HEADER_BYTES = 1 << 20
 
 Header = dict[str, Any]
 ReadExactly = Callable[[int], bytes]
@@ -38,7 +38,7 @@ def read_frame(read: ReadExactly) -> tuple[Header, bytes] | None:
     if len(prefix) < _LENGTH.size:
         return None
     (length,) = _LENGTH.unpack(prefix)
-    if length > _LARGEST_HEADER:
+    if length > _MOST_HEADER_BYTES:
         raise ValueError(f"a header of {length} bytes")
     encoded = read(length)
     if len(encoded) < length:

@@ -16,7 +16,7 @@ from shared_ir.expr.dim import evaluate
 from shared_ir.machine.target import Target
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-_ALIGNMENT = 64
+_ALIGNMENT_BYTES = 64
 
 
 class LoadedObject:
@@ -52,9 +52,9 @@ class JitKernel:
             object_file = compile_ir(emit_kernel(function, target, "kernel"), target)
         self._loaded = LoadedObject(object_file, ["kernel"])
         self._call = _SIGNATURE(self._loaded.address("kernel"))
-        scratch = np.zeros(scratch_size(function) + _ALIGNMENT, np.uint8)
+        scratch = np.zeros(scratch_size(function) + _ALIGNMENT_BYTES, np.uint8)
         self._scratch_memory = scratch
-        self._scratch = -(-scratch.ctypes.data // _ALIGNMENT) * _ALIGNMENT
+        self._scratch = -(-scratch.ctypes.data // _ALIGNMENT_BYTES) * _ALIGNMENT_BYTES
 
     def __call__(
         self,

@@ -14,7 +14,7 @@ KIND = "llvm"
 """Of the targets that code is generated for: the first word of their text form."""
 _ABI = {"riscv64": "lp64d"}
 _QUICK_PASSES = ("sroa", "simplify_cfg", "instruction_combine", "dead_store_elimination", "simplify_cfg")
-_LONGEST_FULL = 4000
+_MOST_LINES_AT_FULL_EFFORT = 4000
 """Lines of a module beyond which it consists of unrolled tiles, on which further passes take seconds and find nothing."""
 
 
@@ -89,7 +89,7 @@ def _optimized(text: str, target: Target, effort: Effort = Effort.FULL) -> llvm.
     inliner = llvm.create_new_module_pass_manager()
     inliner.add_always_inliner_pass()
     inliner.run(module, builder)
-    is_full = effort is Effort.FULL and text.count("\n") <= _LONGEST_FULL
+    is_full = effort is Effort.FULL and text.count("\n") <= _MOST_LINES_AT_FULL_EFFORT
     passes = builder.getFunctionPassManager() if is_full else _quick_passes()
     for function in module.functions:
         if not function.is_declaration:

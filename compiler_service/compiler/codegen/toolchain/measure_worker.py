@@ -19,10 +19,10 @@ from compiler_service.compiler.codegen.toolchain.frames import read_frame, write
 from compiler_service.compiler.codegen.toolchain.jit import LoadedObject
 
 _SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
-_ALIGNMENT = 64
+_ALIGNMENT_BYTES = 64
 _ROUND_SECONDS = 0.004
 _ROUNDS = 5
-_MEMORY = 8 << 30
+_MOST_MEMORY_BYTES = 8 << 30
 
 
 def main() -> None:
@@ -32,7 +32,7 @@ def main() -> None:
     if frame is None:
         return
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    resource.setrlimit(resource.RLIMIT_AS, (_MEMORY, _MEMORY))
+    resource.setrlimit(resource.RLIMIT_AS, (_MOST_MEMORY_BYTES, _MOST_MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     write_frame(replies, measure(*frame))
 
@@ -60,8 +60,8 @@ def measure(request: dict[str, Any], data: bytes) -> dict[str, Any]:
 
 def _aligned(size: int, fill: bool) -> np.ndarray:
     """``size`` bytes at a 64-byte boundary; small floats, so that nothing is a denormal or overflows."""
-    memory = np.zeros(size + _ALIGNMENT, np.uint8)
-    start = -memory.ctypes.data % _ALIGNMENT
+    memory = np.zeros(size + _ALIGNMENT_BYTES, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT_BYTES
     view = memory[start : start + size]
     if fill and size >= 4:
         floats = view[: size // 4 * 4].view(np.float32)

@@ -13,7 +13,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import install_command
 from shared_ir.machine.target import Target
 
-_TIMEOUT = 300.0  # seconds; the first call for a libc builds its stubs, musl takes half a minute
+_TIMEOUT_SECONDS = 300.0  # seconds; the first call for a libc builds its stubs, musl takes half a minute
 
 # Oldest glibc that has the architecture and everything the runtime calls; libraries linked against its symbol versions
 # load on it and on every later one.
@@ -107,10 +107,16 @@ def run_zig(arguments: Sequence[str], directory: Path) -> None:
     command = [str(zig_executable()), *arguments]
     try:
         done = subprocess.run(
-            command, cwd=directory, env=environment, capture_output=True, text=True, errors="replace", timeout=_TIMEOUT
+            command,
+            cwd=directory,
+            env=environment,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_TIMEOUT_SECONDS,
         )
     except subprocess.TimeoutExpired as error:
-        raise _failed(arguments, f"no end after {_TIMEOUT:.0f} s") from error
+        raise _failed(arguments, f"no end after {_TIMEOUT_SECONDS:.0f} s") from error
     if done.returncode != 0:
         raise _failed(arguments, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
 

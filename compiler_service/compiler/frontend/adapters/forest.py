@@ -17,7 +17,7 @@ from compiler_service.compiler.tensor_expr.operators.sequential import RECORD
 MODES = ("LEQ", "LT", "GTE", "GT", "EQ", "NEQ")
 DEEPEST = 512
 
-_TOGETHER = 8
+_TREES_TOGETHER = 8
 _INVERSE = {"GT": "LEQ", "GTE": "LT", "NEQ": "EQ"}
 
 Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
@@ -231,7 +231,7 @@ def _words(forest: Forest, placed: _Placed, positions: Array, leaves: Array) -> 
 
 def _in_groups(roots: Array, heights: Array) -> tuple[Array, Array]:
     """Roots of trees that are walked together, the last repeated to fill its group; the most steps of each group."""
-    together = min(_TOGETHER, 1 << (len(roots).bit_length() - 1))
+    together = min(_TREES_TOGETHER, 1 << (len(roots).bit_length() - 1))
     rest = -len(roots) % together
     roots, heights = (np.concatenate([a, np.repeat(a[-1:], rest)]).astype(np.int32) for a in (roots, heights))
     return roots, heights.reshape(-1, together).max(1)

@@ -16,7 +16,7 @@ from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.expr.simplify import Simplifier
 from shared_ir.graph.ir import Value
 
-_LONGEST = 32
+_MOST_NODES_OF_BOUND = 32
 """Nodes of a bound; longer ones decide nothing."""
 
 
@@ -94,7 +94,7 @@ class IndexRanges:
 
 
 def _is_short(bound: Dim) -> bool:
-    return isinstance(bound, int) or expression_size(bound, _LONGEST) <= _LONGEST
+    return isinstance(bound, int) or expression_size(bound, _MOST_NODES_OF_BOUND) <= _MOST_NODES_OF_BOUND
 
 
 def _union(ranges: Sequence[IndexRange | None]) -> IndexRange | None:

@@ -22,7 +22,7 @@ from shared_ir.types import TensorType
 Infer: TypeAlias = Callable[[str, tuple[Tensor | None, ...], Mapping[str, Attribute]], tuple[Tensor | None, ...]]
 """``compiler_service.compiler.tensor_expr.registry.infer``: every output an operator can have, with ``value`` where it is known."""
 
-_INT64 = 1 << 63
+_FIRST_BEYOND_INT64 = 1 << 63
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class KnownValues:
     def _is_short(self, element: object) -> bool:
         if isinstance(element, Expr):
             return expression_size(element, self.limits.expression_nodes) <= self.limits.expression_nodes
-        return not isinstance(element, int) or -_INT64 <= element < 2 * _INT64
+        return not isinstance(element, int) or -_FIRST_BEYOND_INT64 <= element < 2 * _FIRST_BEYOND_INT64
 
 
 _PLAIN = frozenset(

@@ -85,11 +85,19 @@ def _is_not_zero(found: IndexRange) -> bool:
 
 def _along_axis(indices: int) -> _Check:
     def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-        data, axis = inputs[0], attributes.get("axis", 0)
-        if data is not None and isinstance(axis, int) and -len(data.shape) <= axis < len(data.shape):
-            _positions(nodes, inputs[indices], (data.shape[axis],), data)
+        data = inputs[0]
+        extent = _extent_along(data, attributes.get("axis", 0))
+        if data is not None and extent is not None:
+            _positions(nodes, inputs[indices], (extent,), data)
 
     return check
+
+
+def _extent_along(data: Value | None, axis: Attribute) -> Dim | None:
+    """The extent of an axis that there is."""
+    if data is None or not isinstance(axis, int) or not -data.type.rank <= axis < data.type.rank:
+        return None
+    return data.shape[axis]
 
 
 def _along_first(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
@@ -131,10 +139,7 @@ def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data
         for condition in conditions:
             _state(nodes, condition, message)
         return
-    if indices.dtype is not DType.INT64:
-        indices = nodes.node("Cast", indices, to=DType.INT64)
-    count = nodes.node("ingot.CountOutside", indices, extents=tuple(extents))
-    _require(nodes, count, message)
+    _require(nodes, nodes.node("ingot.CountOutside", _int64(nodes, indices), extents=tuple(extents)), message)
 
 
 def _conditions(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> list[Assumption] | None:
@@ -271,18 +276,22 @@ def _bounded(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
     found = nodes.context.ranges.of(operand)
     if found is not None and is_at_least(found.least, 0) and is_at_least(most, found.most):
         return
-    if operand.dtype is not DType.INT64:
-        operand = nodes.node("Cast", operand, to=DType.INT64)
     extent = as_dim(lift(most) + 1)
-    _require(nodes, nodes.node("ingot.CountOutside", operand, extents=(extent,), natural=1), message)
+    count = nodes.node("ingot.CountOutside", _int64(nodes, operand), extents=(extent,), natural=1)
+    _require(nodes, count, message)
+
+
+def _int64(nodes: Nodes, value: Value) -> Value:
+    return value if value.dtype is DType.INT64 else nodes.node("Cast", value, to=DType.INT64)
 
 
 def _taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
     """The second operand says how many elements of an axis of the first are taken."""
-    data, count, axis = inputs[0], inputs[1] if len(inputs) > 1 else None, attributes.get("axis", -1)
-    if data is None or count is None or not isinstance(axis, int) or not -data.type.rank <= axis < data.type.rank:
+    data, count = inputs[0], inputs[1] if len(inputs) > 1 else None
+    extent = _extent_along(data, attributes.get("axis", -1))
+    if data is None or count is None or extent is None:
         return
-    extent, known = data.shape[axis], nodes.elements(count)
+    known = nodes.elements(count)
     message = f"more elements than there are along an axis of '{data.name}', or less than none"
     taken = known[0] if known is not None and len(known) == 1 else None
     if taken is None or not is_at_least(taken, 0):

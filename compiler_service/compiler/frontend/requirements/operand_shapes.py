@@ -34,14 +34,14 @@ def check_shapes(node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
         return
     found = [frame.lookup(name) if name else None for name in node.inputs]
     shapes = [value.shape if isinstance(value, Value) else None for value in found]
-    for actual, expected in rule([*shapes, *[None] * (_MOST - len(shapes))]):
+    for actual, expected in rule([*shapes, *[None] * (_MOST_OPERANDS - len(shapes))]):
         if isinstance(actual, int) and isinstance(expected, int):
             raise mismatch(f"an operand of {node.op} has the wrong extent", dim_text(expected), dim_text(actual))
         condition = Assumption(actual, expected)
         append_check(builder, condition, f"node '{node.title}' ({node.op}): {condition}", node)
 
 
-_MOST = 9
+_MOST_OPERANDS = 9
 """Operands that a rule looks at."""
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from shared_ir.expr.dim import dim_symbols, evaluate, product
 from shared_ir.graph.ir import Value
 
-HINT = 64
-"""The value that stands for every symbol where the costs of layouts are compared."""
+EXTENT_IF_UNKNOWN = 64
+"""The value that stands for every symbol where the sizes are compared to choose between legal layouts."""
 
 
 def elements(value: Value) -> int:
     count = product(value.shape)
-    return evaluate(count, dict.fromkeys(dim_symbols([count]), HINT))
+    return evaluate(count, dict.fromkeys(dim_symbols([count]), EXTENT_IF_UNKNOWN))

@@ -22,10 +22,10 @@ from shared_ir.expr import lift
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.graph.ir import Attribute, Graph, Node, Value
 
-_KERNEL = 3
+_KERNEL_EXTENT = 3
 _TILES = (4, 2)
-"""Outputs of a tile along an axis that filtering computes together, with ``_KERNEL - 1`` more products."""
-_GAIN = 0.6
+"""Outputs of a tile along an axis that filtering computes together, with ``_KERNEL_EXTENT - 1`` more products."""
+_MOST_PART_OF_TAPS_MET = 0.6
 """Of the direct method's products, as many may be left: transforms and copies come on top."""
 
 
@@ -83,7 +83,7 @@ class _Axis:
 
     def products(self, tile: int) -> int:
         """Of the fewest tiles of ``tile`` outputs along this axis."""
-        return min(self._tiles(tile)) * (tile + _KERNEL - 1)
+        return min(self._tiles(tile)) * (tile + _KERNEL_EXTENT - 1)
 
     @property
     def is_beside(self) -> bool:
@@ -99,7 +99,7 @@ class _Axis:
     @property
     def pads(self) -> tuple[int, int]:
         """Of the image: where phases lie side by side, its output has their pitch too."""
-        return self.before, _KERNEL - 1 - self.before if self.is_beside else self.after
+        return self.before, _KERNEL_EXTENT - 1 - self.before if self.is_beside else self.after
 
 
 def _separated(node: Node, site: Site) -> Replacement:
@@ -108,7 +108,7 @@ def _separated(node: Node, site: Site) -> Replacement:
     if max(phases, default=1) == 1 or not _applies(node, site):
         return None
     auto_pad, pads = text_attribute(node, "auto_pad", "NOTSET"), ints_attribute(node, "pads", (0,) * 4)
-    kernel = (_KERNEL, _KERNEL)
+    kernel = (_KERNEL_EXTENT, _KERNEL_EXTENT)
     found = windows(x.shape[2:], kernel, auto_pad=auto_pad, strides=None, dilations=phases, pads=pads)
     axes = [axis for window in found if (axis := _axis(window)) is not None]
     if len(axes) < len(kernel) or not _pays(axes):
@@ -121,7 +121,11 @@ def _separated(node: Node, site: Site) -> Replacement:
 def _applies(node: Node, site: Site) -> bool:
     x, weight = node.operands[:2]
     steps = ints_attribute(node, "strides", (1, 1))
-    known = site.array(weight) is not None and x.dtype is DType.FLOAT32 and weight.shape[2:] == (_KERNEL, _KERNEL)
+    known = (
+        site.array(weight) is not None
+        and x.dtype is DType.FLOAT32
+        and weight.shape[2:] == (_KERNEL_EXTENT, _KERNEL_EXTENT)
+    )
     return known and set(steps) == {1} and weight.shape[1] != 1 and is_channels_first(node)
 
 
@@ -133,10 +137,10 @@ def _axis(window: Window) -> _Axis | None:
     rows, lead = -(-size // phases), before % phases
     own = -(-(lead + extent) // phases)
     first = before // phases
-    after = rows + _KERNEL - 1 - first - own
-    if max(first, after) >= _KERNEL:
+    after = rows + _KERNEL_EXTENT - 1 - first - own
+    if max(first, after) >= _KERNEL_EXTENT:
         return None
-    places = (range(tap * phases - before, tap * phases - before + size) for tap in range(_KERNEL))
+    places = (range(tap * phases - before, tap * phases - before + size) for tap in range(_KERNEL_EXTENT))
     met = sum(len(range(max(p.start, 0), min(p.stop, extent))) for p in places)
     return _Axis(phases, size, lead, own * phases - lead - extent, own, first, after, rows, met)
 
@@ -144,7 +148,7 @@ def _axis(window: Window) -> _Axis | None:
 def _pays(axes: Sequence[_Axis]) -> bool:
     """Whether filtering, in whole tiles, takes few enough of the products that meet data."""
     least = min(math.prod(a.products(tile) for a in axes) for tile in _TILES)
-    return least <= _GAIN * math.prod(a.met for a in axes)
+    return least <= _MOST_PART_OF_TAPS_MET * math.prod(a.met for a in axes)
 
 
 def _order(axes: Sequence[_Axis]) -> tuple[int, ...]:

@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_view
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.analysis.sizes import HINT, elements
+from compiler_service.compiler.graph_passes.analysis.sizes import EXTENT_IF_UNKNOWN, elements
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
 from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, BatchStage, part_of, stage_of
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
@@ -27,7 +27,7 @@ from shared_ir.graph.ir import GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Valu
 from shared_ir.machine.target import Target
 from shared_ir.types import TensorType
 
-_EXPECTED = 8
+_EXPECTED_BATCH = 8
 """Parts of a batch whose size only the run knows."""
 
 _MOST_NUMBERS = 64
@@ -229,7 +229,7 @@ def _saved(stage: BatchStage, batch: Batch, costs: Costs) -> float:
 
 
 def _parts(batch: Batch) -> int:
-    return batch.parts if isinstance(batch.parts, int) else _EXPECTED
+    return batch.parts if isinstance(batch.parts, int) else _EXPECTED_BATCH
 
 
 def _cycles(stage: BatchStage, batch: Batch, costs: Costs, parts: int) -> float:
@@ -238,7 +238,7 @@ def _cycles(stage: BatchStage, batch: Batch, costs: Costs, parts: int) -> float:
         return 0.0
     share = _parts(batch) / parts
     moved = sum(_bytes(batch.cut(v)) for v in (*stage.cut, *stage.node.results)) * share
-    flops = evaluate(batch.bound(stage.flops), dict.fromkeys(dim_symbols([stage.flops]), HINT))
+    flops = evaluate(batch.bound(stage.flops), dict.fromkeys(dim_symbols([stage.flops]), EXTENT_IF_UNKNOWN))
     own = flops * share if isinstance(batch.samples, Var) else flops / parts
     return parts * costs.kernel(own, moved + sum(map(_bytes, stage.whole)))
 

@@ -7,26 +7,24 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
+from compiler_service.compiler.graph_passes.analysis.sizes import EXTENT_IF_UNKNOWN
 from compiler_service.compiler.graph_passes.memory.memory_units import Powers, Units, bound_sizes, covers, exact_symbols
 from shared_ir.expr import Expr, lift, maximum
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols, evaluate
 from shared_ir.expr.simplify import unbounded
 from shared_ir.plan.program import ALIGNMENT
 
-HINT = 64
-"""The value that stands for every symbol where sizes are compared to choose between legal layouts."""
-
-SMALL = 16
+FEWEST_TIMES_SMALLER = 16
 """Blocks this many times smaller than the largest one of a larger unit are counted in that unit."""
 
 
-WASTE = 1.1
+MOST_GROWTH_BY_UNITS = 1.1
 """How much larger blocks may get by rounding them up to whole alignments per unit."""
 
-PAGE = 4096
+BYTES_OF_PAGE = 4096
 """Bytes after which a core takes a load for one of what it has just stored, until it has compared all of the address."""
 
-PAGED = 16 * PAGE
+PAGED = 16 * BYTES_OF_PAGE
 """Blocks of so many bytes start at whole pages: a sweep that reads one and writes another at the same pace, a line ahead in its
 page, would wait at every line (Zen 4: a layer normalisation takes a quarter more)."""
 
@@ -82,7 +80,7 @@ def _merge_small(regions: dict[Powers, dict[int, int]], units: Units) -> dict[Po
     for powers in sorted(regions, key=lambda p: sum(n for _, n in p)):
         largest = max(merged[powers].values())
         hosts = [p for p in merged if p != powers and covers(p, powers, exact)]
-        hosts = [p for p in hosts if max(merged[p].values()) >= SMALL * largest]
+        hosts = [p for p in hosts if max(merged[p].values()) >= FEWEST_TIMES_SMALLER * largest]
         if hosts:
             host = min(hosts, key=lambda p: (sum(n for _, n in p), p))
             merged[host].update(merged.pop(powers))
@@ -150,7 +148,7 @@ def _granule(counts: Sequence[int], unit: Expr) -> tuple[int, Expr]:
     blocks, itself rounded up once the unit is known.
     """
     whole = sum(-(-c // ALIGNMENT) * ALIGNMENT for c in counts)
-    if unit == lift(1) or whole <= WASTE * sum(counts):
+    if unit == lift(1) or whole <= MOST_GROWTH_BY_UNITS * sum(counts):
         return ALIGNMENT, unit * ALIGNMENT
     granule = gcd(*counts)
     return granule, (unit * granule + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
@@ -158,7 +156,7 @@ def _granule(counts: Sequence[int], unit: Expr) -> tuple[int, Expr]:
 
 def _granules(size: int, granule: int, unit: Expr) -> int:
     """How many a block takes: whole pages where it is large."""
-    multiple = PAGE // ALIGNMENT if unit == lift(1) and size >= PAGED else 1
+    multiple = BYTES_OF_PAGE // ALIGNMENT if unit == lift(1) and size >= PAGED else 1
     return -(-size // (granule * multiple)) * multiple
 
 
@@ -183,7 +181,9 @@ class _Slot:
 
 def _share(blocks: Sequence[MemoryBlock], chosen: Sequence[int], base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Blocks share slots; the offset of a slot is the sum of the slots before it. Returns the end of the region."""
-    hints = {i: evaluate(blocks[i].size, dict.fromkeys(dim_symbols([blocks[i].size]), HINT)) for i in chosen}
+    hints = {
+        i: evaluate(blocks[i].size, dict.fromkeys(dim_symbols([blocks[i].size]), EXTENT_IF_UNKNOWN)) for i in chosen
+    }
     slots: list[_Slot] = []
     where: dict[int, _Slot] = {}
     for i in sorted(chosen, key=lambda i: (-hints[i], blocks[i].start, i)):

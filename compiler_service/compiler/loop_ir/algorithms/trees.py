@@ -1,7 +1,7 @@
 """The loop function that walks down decision trees: several walks side by side, so that none waits for its own loads.
 
 A walk is a chain of loads that depend on each other, and where it turns nobody can predict. Steps are therefore free of branches,
-and `_WALKS` of them take turns: of as many trees as are given together, and of several rows where those are fewer.
+and `_WALKS_AT_ONCE` of them take turns: of as many trees as are given together, and of several rows where those are fewer.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, cast, equal, lift, logical_and, logical_or, minimum, not_equal, reinterpret
 from shared_ir.expr.dim import Dim, as_dim
 
-_WALKS = 8
+_WALKS_AT_ONCE = 8
 """As many as there are registers for: a step takes twenty cycles or more to answer, and about two to execute."""
 
-_LEVELS = 4
+_LEVELS_PER_LOOK = 4
 """Steps between two looks at whether all walks have ended."""
 
-_TASK = 512
+_WALKS_OF_TASK = 512
 """Walks that are worth a task: some microseconds."""
 
 
@@ -48,7 +48,7 @@ class Walks:
 
     @property
     def rows_together(self) -> int:
-        return max(1, _WALKS // self.trees_together)
+        return max(1, _WALKS_AT_ONCE // self.trees_together)
 
     def step(self, node: Expr, row: Expr) -> Expr:
         """The record that follows ``node``; leaves follow themselves."""
@@ -66,7 +66,7 @@ def walk_trees(walks: Walks, task: Var) -> tuple[Dim, Statement]:
     assert isinstance(groups, int)
     groups_in_task = 1
     if isinstance(rows, int):
-        groups_in_task = min(groups, max(1, _TASK // max(1, rows * walks.trees_together)))
+        groups_in_task = min(groups, max(1, _WALKS_OF_TASK // max(1, rows * walks.trees_together)))
     tasks = -(-groups // groups_in_task)
     blocks = as_dim((lift(rows) + (walks.rows_together - 1)) // walks.rows_together)
 
@@ -80,7 +80,7 @@ def walk_trees(walks: Walks, task: Var) -> tuple[Dim, Statement]:
 
 
 def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
-    """``_WALKS`` walks to their ends. Those that there are no trees or rows for repeat the last."""
+    """``_WALKS_AT_ONCE`` walks to their ends. Those that there are no trees or rows for repeat the last."""
     trees, rows = (lift(extent) - 1 for extent in (walks.out.shape[1], walks.out.shape[0]))
     own = [group * walks.trees_together + i for i in range(walks.trees_together)]
     across = [minimum(block * walks.rows_together + i, rows) for i in range(walks.rows_together)]
@@ -88,7 +88,7 @@ def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
 
     def descend(nodes: Sequence[CompactCell], moved: CompactCell) -> Statement:
         steps = cast(load(walks.steps, group), DType.INT64)
-        turns = (steps + (_LEVELS - 1)) // _LEVELS
+        turns = (steps + (_LEVELS_PER_LOOK - 1)) // _LEVELS_PER_LOOK
 
         def level() -> Statement:
             return Block(tuple(n.set(walks.step(n.value, row)) for n, (row, _) in zip(nodes, starts, strict=True)))
@@ -99,7 +99,7 @@ def _walk(walks: Walks, group: Expr, block: Expr) -> Statement:
             return moved.set(reduce(logical_or, going))
 
         def several(turn: Var) -> Statement:
-            some = minimum(steps - turn * _LEVELS, _LEVELS)
+            some = minimum(steps - turn * _LEVELS_PER_LOOK, _LEVELS_PER_LOOK)
             return If(moved.value, Block((loop("level", some, lambda _: level()), look())))
 
         found = [

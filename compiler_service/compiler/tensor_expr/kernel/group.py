@@ -151,7 +151,7 @@ def _kernel(
 # -- known operands
 
 
-_FEW = 8
+_MOST_ELEMENTS_IN_CODE = 8
 """A known operand of at most this many elements is written into the kernel."""
 
 
@@ -180,7 +180,7 @@ def _known_element(load: Load) -> Expr | None:
     if value is None or value.size == 0 or not isinstance(load.tensor.op, Placeholder):
         return None
     symbolic = any(isinstance(e, Expr) for e in value.flat)
-    if not symbolic and value.size > 1 and (value.size > _FEW or load.dtype.is_float):
+    if not symbolic and value.size > 1 and (value.size > _MOST_ELEMENTS_IN_CODE or load.dtype.is_float):
         return None
     if all(isinstance(i, Const) for i in load.indices):
         at = tuple(int(i.value) for i in load.indices if isinstance(i, Const))

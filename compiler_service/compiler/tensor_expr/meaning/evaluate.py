@@ -31,7 +31,7 @@ from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Sel
 from shared_ir.expr.dim import Dim
 from shared_ir.expr.dim import evaluate as evaluate_dim
 
-BLOCK = 1 << 22
+MOST_ELEMENTS_AT_ONCE = 1 << 22
 """Elements that one step of a reduction may touch at once."""
 
 _REDUCERS: Mapping[ReduceOp, np.ufunc] = {
@@ -119,7 +119,7 @@ class _Evaluator:
         total = np.full(shape, identity_of(reduction.op, dtype), storage_dtype(dtype))
         factors = _factors(op)
         combine = _REDUCERS[reduction.op]
-        budget = max(1, BLOCK // max(self._varying(f, op.axes) for f in factors or (op.body,)))
+        budget = max(1, MOST_ELEMENTS_AT_ONCE // max(self._varying(f, op.axes) for f in factors or (op.body,)))
         for block in _blocks(domain, budget):
             sizes = shape + tuple(stop - start for start, stop in block)
             body = _Body(self, _grids(op.all_axes, shape + domain, [(0, n) for n in shape] + list(block)))

@@ -14,7 +14,7 @@ from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]
 
-_PRODUCTS = 3
+_OUTPUT_OF_PRODUCTS = 3
 """The output of MultiHeadAttention that holds the products before the softmax."""
 
 
@@ -79,7 +79,7 @@ def _finish(core: Heads, added: str, query: str, key: str, value: str) -> None:
     if added:
         core.biases.append(added)
     products = core.biased(core.products(query, key))
-    core.chain.as_output(products, _PRODUCTS)
+    core.chain.as_output(products, _OUTPUT_OF_PRODUCTS)
     core.chain.as_output(core.weighted(core.weights(products), value))
 
 

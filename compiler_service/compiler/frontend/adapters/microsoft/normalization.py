@@ -11,7 +11,7 @@ from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]
 
-_SUM = 3
+_OUTPUT_OF_SUM = 3
 """The output of the skip forms that holds what is normalised."""
 
 
@@ -21,7 +21,7 @@ def skip_layer_normalization(node: SourceNode, operands: Operands) -> Nodes:
     total = _skipped(chain, node.input(4))
     scale = node.inputs[2]
     inputs = (total, scale, node.input(3)) if node.input(3) else (total, scale)
-    asked = max((i + 1 for i, o in enumerate(node.outputs[:_SUM]) if o), default=1)
+    asked = max((i + 1 for i, o in enumerate(node.outputs[:_OUTPUT_OF_SUM]) if o), default=1)
     results = chain.add_many(
         "LayerNormalization",
         inputs,
@@ -70,7 +70,7 @@ def _skipped(chain: Chain, bias: str) -> str:
     """``input + skip + bias``, also as the output for it."""
     total = chain.add("Add", *chain.node.inputs[:2])
     total = chain.add("Add", total, bias) if bias else total
-    chain.as_output(total, _SUM)
+    chain.as_output(total, _OUTPUT_OF_SUM)
     return total
 
 

@@ -63,7 +63,7 @@ def unary(node: SourceNode, operands: Operands) -> Nodes:
     return tuple(chain.nodes)
 
 
-_BY_AXIS = 13
+_FIRST_OPSET_BY_AXIS = 13
 """From this opset on Softmax is one along an axis; before, the input was seen as 2-D from the axis on."""
 
 
@@ -72,7 +72,7 @@ def softmax(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     rank, axis = operands.rank(node.inputs[0]), chain.attribute("axis")
     x = floats(chain, 0)
-    if chain.attribute("opset") >= _BY_AXIS or axis % rank == rank - 1:
+    if chain.attribute("opset") >= _FIRST_OPSET_BY_AXIS or axis % rank == rank - 1:
         found = chain.add("Softmax", x, axis=axis)
     else:
         flat = chain.add("Softmax", chain.add("Flatten", x, axis=axis % rank), axis=-1)

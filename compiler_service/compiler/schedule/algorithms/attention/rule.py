@@ -9,10 +9,9 @@ from compiler_service.compiler.schedule.algorithms.attention.match import Attent
 from compiler_service.compiler.schedule.algorithms.attention.step import Attend
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, inlined
-from compiler_service.compiler.schedule.model.tasks import LEAST_CYCLES_OF_TASK
+from compiler_service.compiler.schedule.model.tasks import LEAST_CYCLES_OF_TASK, count
 from compiler_service.compiler.schedule.model.tiles import lanes, register_tile
 from compiler_service.compiler.schedule.rules.contraction.match import same_axes
-from compiler_service.compiler.tensor_expr.tensor import Axis
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
@@ -32,8 +31,6 @@ _MOST_ROWS_OF_BLOCK_IF_UNKNOWN = 96
 """Largest number of rows of a block when the number of queries is only known at run time."""
 _ROWS_WORTH_OF_BLOCK = 4
 """Number of rows whose products take as long as arranging a block of keys."""
-_EXTENT_IF_UNKNOWN = 32
-"""What an extent is taken for when it is only known at run time."""
 _TILES = ((6, 4), (8, 3), (12, 2), (14, 2), (4, 4), (7, 2), (4, 2))
 """Register tiles (rows, vectors) that a tuner may try."""
 _SOFTMAX_CYCLES_PER_VECTOR = 16.0
@@ -88,7 +85,7 @@ def _step(attention: Attention, target: Target) -> Attend:
 
 def _keys(attention: Attention, target: Target, width: int) -> int:
     """Keys of a block: values of all of them fit the first cache level; blocks are of like size."""
-    line = _extent(attention.columns) * _BYTES
+    line = count(attention.columns.extent) * _BYTES
     most = int(target.l1 * _L1_SHARE_OF_KEYS) // max(1, line) // width * width
     most = max(_FEWEST_KEYS_OF_BLOCK, min(_MOST_KEYS_OF_BLOCK, most))
     total = attention.keys.extent
@@ -100,11 +97,11 @@ def _keys(attention: Attention, target: Target, width: int) -> int:
 
 def _rows(attention: Attention, rows: Dim, keys: int, height: int, target: Target) -> int:
     """Rows of a block, as many as the second cache level takes beside the keys, and so that all cores have work."""
-    per_row = (keys + _extent(attention.columns) + _extent(attention.depth)) * _BYTES
+    per_row = (keys + count(attention.columns.extent) + count(attention.depth.extent)) * _BYTES
     most = max(height, min(_MOST_ROWS_OF_BLOCK, target.l2 // 2 // per_row) // height * height)
     heads = 1
     for axis in attention.outer:
-        heads *= _extent(axis)
+        heads *= count(axis.extent)
     if not isinstance(rows, int):
         return min(most, _MOST_ROWS_OF_BLOCK_IF_UNKNOWN // height * height or height)
     fewest = -(-rows // most)
@@ -125,10 +122,6 @@ def _units(attention: Attention, rows: Dim, size: int, target: Target) -> int:
     """Blocks of rows of one task: small ones go together."""
     width = lanes(target, _F32)
     block_rows = min(size, rows) if isinstance(rows, int) else size
-    depth = _extent(attention.columns) + _extent(attention.depth)
-    cycles = block_rows * _extent(attention.keys) / width * (depth / 2 + _SOFTMAX_CYCLES_PER_VECTOR)
+    depth = count(attention.columns.extent) + count(attention.depth.extent)
+    cycles = block_rows * count(attention.keys.extent) / width * (depth / 2 + _SOFTMAX_CYCLES_PER_VECTOR)
     return max(1, int(LEAST_CYCLES_OF_TASK / max(cycles, 1.0)))
-
-
-def _extent(axis: Axis) -> int:
-    return axis.extent if isinstance(axis.extent, int) else _EXTENT_IF_UNKNOWN

@@ -13,7 +13,7 @@ from numpy.lib.stride_tricks import as_strided
 from compiler_service.compiler.graph_passes.analysis.aliases import runs_no_kernel
 from compiler_service.compiler.graph_passes.fusion.fuse import Fuse
 from compiler_service.compiler.graph_passes.memory.memory_units import bound_sizes
-from compiler_service.compiler.graph_passes.memory.pack_memory import PAGE, PAGED, MemoryBlock, pack
+from compiler_service.compiler.graph_passes.memory.pack_memory import BYTES_OF_PAGE, PAGED, MemoryBlock, pack
 from compiler_service.compiler.graph_passes.memory.parts import find_strides
 from compiler_service.compiler.graph_passes.memory.plan_memory import MemoryPlan, Placement, plan_memory
 from compiler_service.compiler.graph_passes.memory.separate_outputs import SeparateOutputs
@@ -271,7 +271,15 @@ def test_loops_that_were_not_lowered_are_refused_by_name() -> None:
 
 
 def test_large_blocks_start_at_whole_pages() -> None:
-    large, larger, small = MemoryBlock(PAGED + 1, 0, 1), MemoryBlock(PAGED + PAGE + 1, 1, 2), MemoryBlock(100, 0, 2)
+    large, larger, small = (
+        MemoryBlock(PAGED + 1, 0, 1),
+        MemoryBlock(PAGED + BYTES_OF_PAGE + 1, 1, 2),
+        MemoryBlock(100, 0, 2),
+    )
     packing = pack([small, large, larger])
-    assert [as_dim(offset) for offset in packing.offsets] == [2 * PAGED + 3 * PAGE, PAGED + 2 * PAGE, 0]
-    assert packing.size == 2 * PAGED + 3 * PAGE + 2 * ALIGNMENT
+    assert [as_dim(offset) for offset in packing.offsets] == [
+        2 * PAGED + 3 * BYTES_OF_PAGE,
+        PAGED + 2 * BYTES_OF_PAGE,
+        0,
+    ]
+    assert packing.size == 2 * PAGED + 3 * BYTES_OF_PAGE + 2 * ALIGNMENT

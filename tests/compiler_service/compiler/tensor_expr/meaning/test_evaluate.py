@@ -73,7 +73,7 @@ def test_blocks_do_not_change_the_result(op: ReduceOp, monkeypatch: pytest.Monke
     array = random((3, 5, 7), "bool" if logical else "int64")
     y = reduce(op, (3,), (5, 7), lambda i, j, k: x[i, j, k])
     (whole,) = evaluate([y], {x: array}, {})
-    monkeypatch.setattr(module, "BLOCK", 12)
+    monkeypatch.setattr(module, "MOST_ELEMENTS_AT_ONCE", 12)
     (blocked,) = evaluate([y], {x: array}, {})
     assert (whole == blocked).all()
 
@@ -82,7 +82,7 @@ def test_sums_of_products_in_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     a, b = placeholder("a", (4, 6), DType.FLOAT64), placeholder("b", (6, 5), DType.FLOAT64)
     feeds = {a: random((4, 6), "float64"), b: random((6, 5), "float64", seed=1)}
     y = reduce(ReduceOp.SUM, (4, 5), (6,), lambda i, j, k: a[i, k] * b[k, j])
-    monkeypatch.setattr(module, "BLOCK", 10)
+    monkeypatch.setattr(module, "MOST_ELEMENTS_AT_ONCE", 10)
     np.testing.assert_allclose(evaluate([y], feeds, {})[0], feeds[a] @ feeds[b])
 
 
