@@ -26,6 +26,9 @@ _ARITHMETIC: Mapping[BinaryOp, Callable[[int, int], int]] = {
 }
 
 
+_BEYOND = 1 << 63
+
+
 class Sizes:
     """Values of dims; equal subexpressions are evaluated once."""
 
@@ -37,7 +40,7 @@ class Sizes:
         """The integer that ``dim`` stands for.
 
         Raises:
-            IngotError: ARTIFACT_CORRUPT, an unknown symbol or operator.
+            IngotError: ARTIFACT_CORRUPT, an unknown symbol or operator; RESOURCE_EXHAUSTED, an int64 does not hold it.
         """
         if isinstance(dim, int):
             return dim
@@ -49,7 +52,15 @@ class Sizes:
                 stack += missing
             else:
                 self._known[stack.pop()] = self._compute(expr)
-        return self._known[dim]
+        found = self._known[dim]
+        if not -_BEYOND <= found < _BEYOND:
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                "the model needs more memory than there is for these inputs",
+                expected="sizes below 2^63",
+                received=f"{to_text(dim)} is {found}",
+            )
+        return found
 
     def _needed(self, expr: Expr) -> tuple[Expr, ...]:
         """What must be known before ``expr``: of a selection the condition, then the part that it chooses."""

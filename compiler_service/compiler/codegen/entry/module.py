@@ -11,10 +11,10 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
-from compiler_service.compiler.codegen.entry.steps import EXECUTE_TYPES, MOST_TOGETHER, emit_execute
+from compiler_service.compiler.codegen.entry.steps import DONE, EXECUTE_TYPES, MOST_TOGETHER, NO_MEMORY, emit_execute
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr
-from shared_ir.expr.dim import Dim, dim_symbols, dim_text
+from shared_ir.expr import Expr, Var, lift, select
+from shared_ir.expr.dim import Dim, as_dim, dim_symbols, dim_text
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import Branch, Call, Check, Constraint, Plan, Repeat, Step, TensorSpec, walk_steps
 from shared_ir.versions import ABI_VERSION
@@ -28,6 +28,9 @@ _DTYPE_NAMES = (
 )
 ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.split(), start=1)}
 """onnx.TensorProto.DataType of each element type."""
+
+_AFTER = "after the run"
+"""What ``output_shapes`` calls its last argument."""
 
 _TYPES = """\
 %tensor_info = type { ptr, i32, i32, ptr, ptr }
@@ -220,7 +223,7 @@ def _resolve(plan: Plan, checks: Sequence[_Check]) -> list[str]:
     for first in numbers[::MOST_TOGETHER]:
         body = parts[f"resolve_{len(parts)}"] = Body()
         _store_symbols(body, plan, numbers[first : first + MOST_TOGETHER])
-        body.add("ret i32 -1")
+        body.add(f"ret i32 {DONE}")
     for first in range(0, len(checks), MOST_TOGETHER):
         body = parts[f"resolve_{len(parts)}"] = Body()
         _check_all(body, plan, checks[first : first + MOST_TOGETHER], first, {})
@@ -228,11 +231,11 @@ def _resolve(plan: Plan, checks: Sequence[_Check]) -> list[str]:
     for name in parts:
         found = whole.value(f"call i32 @{name}(ptr %input_shapes, ptr %symbols, ptr %expected, ptr %received)")
         done, ended = whole.fresh_label("done"), whole.fresh_label("ended")
-        whole.add(f"br i1 {whole.value(f'icmp eq i32 {found}, -1')}, label %{done}, label %{ended}")
+        whole.add(f"br i1 {whole.value(f'icmp eq i32 {found}, {DONE}')}, label %{done}, label %{ended}")
         whole.label(ended)
         whole.add(f"ret i32 {found}")
         whole.label(done)
-    whole.add("ret i32 -1")
+    whole.add(f"ret i32 {DONE}")
     return [*(_resolving(name, body) for name, body in parts.items()), _resolving("resolve", whole)]
 
 
@@ -263,7 +266,9 @@ def _check_all(body: Body, plan: Plan, checks: Sequence[_Check], first: int, kno
     """Ends with -1, or with the number of the first of ``checks`` that does not hold; they count from ``first``."""
     load = _symbol_loader(body, plan, "%symbols")
     places = {source.name: (source.input, source.axis) for source in plan.symbols}
-    code = DimCode(body, lambda name: known[places[name]] if places[name] in known else load(name))
+    code = DimCode(
+        body, lambda name: known[places[name]] if places[name] in known else load(name), f"ret i32 {NO_MEMORY}"
+    )
     for index, check in enumerate(checks, start=first):
         received = (
             _extent(body, known, check.received) if isinstance(check.received, tuple) else code.operand(check.received)
@@ -276,16 +281,13 @@ def _check_all(body: Body, plan: Plan, checks: Sequence[_Check], first: int, kno
         body.add(f"store i64 {received}, ptr %received")
         body.add(f"ret i32 {index}")
         body.label(f"holds{index}")
-    body.add("ret i32 -1")
+    body.add(f"ret i32 {DONE}")
 
 
 def _arena_size(plan: Plan) -> str:
     body = Body()
-    code = DimCode(body, _symbol_loader(body, plan, "%symbols"), checked=True)
-    size = code.operand(plan.arena_size)
-    for overflow in code.overflows:
-        size = body.value(f"select i1 {overflow}, i64 -1, i64 {size}")
-    body.add(f"ret i64 {size}")
+    code = DimCode(body, _symbol_loader(body, plan, "%symbols"), "ret i64 -1")
+    body.add(f"ret i64 {code.operand(plan.arena_size)}")
     return _function("i64 @arena_size(ptr %symbols)", body)
 
 
@@ -297,30 +299,33 @@ def _output_shapes(plan: Plan) -> list[str]:
     chunks = {f"output_shapes_{i}": numbers[i : i + MOST_TOGETHER] for i in numbers[::MOST_TOGETHER]}
     whole = Body()
     for name in chunks:
-        whole.add(f"call void @{name}(ptr %symbols, ptr %shapes, i32 %after)")
-    whole.add("ret void")
+        found = whole.value(f"call i32 @{name}(ptr %symbols, ptr %shapes, i32 %after)")
+        whole.leave_if(whole.value(f"icmp ne i32 {found}, {DONE}"), f"ret i32 {NO_MEMORY}")
+    whole.add(f"ret i32 {DONE}")
     parts = [_shapes_of(plan, name, chunk) for name, chunk in chunks.items()]
-    return [*parts, _function("void @output_shapes(ptr %symbols, ptr %shapes, i32 %after)", whole)]
+    return [*parts, _function("i32 @output_shapes(ptr %symbols, ptr %shapes, i32 %after)", whole)]
 
 
 def _shapes_of(plan: Plan, name: str, numbers: Iterable[int]) -> str:
     body = Body()
     positions = {symbol: i for i, symbol in enumerate([*(s.name for s in plan.symbols), *plan.run_symbols])}
-    code = DimCode(body, lambda symbol: body.element("%symbols", positions[symbol]))
+
+    def load(symbol: str) -> str:
+        return body.value("zext i32 %after to i64") if symbol == _AFTER else body.element("%symbols", positions[symbol])
+
+    code = DimCode(body, load, f"ret i32 {NO_MEMORY}")
     for i in numbers:
         tensor = plan.outputs[i]
         if not tensor.shape:
             continue
         shape = body.element("%shapes", i, "ptr")
         for axis, dim in enumerate(tensor.shape):
-            extent = code.operand(dim)
             if not dim_symbols([dim]).isdisjoint(plan.run_symbols):
-                known = body.value("icmp ne i32 %after, 0")
-                extent = body.value(f"select i1 {known}, i64 {extent}, i64 -1")
-            body.add(f"store i64 {extent}, ptr {body.address(shape, axis)}")
-    body.add("ret void")
-    return _function(f"void @{name}(ptr %symbols, ptr %shapes, i32 %after)", body)
+                dim = as_dim(select(lift(Var(_AFTER)) > 0, dim, -1))
+            body.add(f"store i64 {code.operand(dim)}, ptr {body.address(shape, axis)}")
+    body.add(f"ret i32 {DONE}")
+    return _function(f"i32 @{name}(ptr %symbols, ptr %shapes, i32 %after)", body)
 
 
 def _function(signature: str, body: Body) -> str:
-    return "\n".join([f"define internal {signature} nounwind {{", *body.lines, "}"])
+    return "\n".join([f"define internal {signature} nounwind {{", body.text(), "}"])

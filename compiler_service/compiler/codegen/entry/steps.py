@@ -33,7 +33,8 @@ EXECUTE_TYPES = """\
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
 
 _INPUTS, _OUTPUTS, _WEIGHTS, _ARENA, _SYMBOLS, _LAUNCH, _SLOTS, _RESERVE, _EXPECTED, _RECEIVED = range(10)
-_DONE, _NO_MEMORY = -1, -2
+DONE, NO_MEMORY = -1, -2
+"""What functions of the entry return instead of the number of a constraint that does not hold."""
 _READ_TYPES = {DType.BOOL: "i8", DType.INT32: "i32", DType.INT64: "i64"}
 
 
@@ -48,7 +49,7 @@ def emit_execute(plan: Plan, first_check: int) -> dict[str, Body]:
     functions = {"execute": Body()}
     execute = _Execute(functions, "execute", plan, first_check)
     execute.steps(plan.steps)
-    execute.body.add(f"ret i32 {_DONE}")
+    execute.body.add(f"ret i32 {DONE}")
     return functions
 
 
@@ -78,7 +79,7 @@ class _Execute:
         self._fields: dict[int, str] = {}
         self._pointers: dict[int, str] = {}
         self._stored: dict[tuple[str, int], str] = {}
-        self._code = DimCode(body, self._load_symbol)
+        self._code = DimCode(body, self._load_symbol, f"ret i32 {NO_MEMORY}")
         most_buffers = max((len(s.buffers) for s in launches(plan.steps)), default=0)
         most_symbols = max((len(s.symbols) for s in launches(plan.steps)), default=0)
         body.add(f"%buffers = alloca [{max(most_buffers, 1)} x ptr]")
@@ -98,11 +99,11 @@ class _Execute:
         self._functions[name] = Body()
         part = _Execute(self._functions, name, self._plan, self._checks)
         part._inline(steps)
-        part.body.add(f"ret i32 {_DONE}")
+        part.body.add(f"ret i32 {DONE}")
         self._checks = part._checks
         found = body.value(f"call i32 @{name}(ptr %frame)")
         done, ended = body.fresh_label("done"), body.fresh_label("ended")
-        body.add(f"br i1 {body.value(f'icmp eq i32 {found}, {_DONE}')}, label %{done}, label %{ended}")
+        body.add(f"br i1 {body.value(f'icmp eq i32 {found}, {DONE}')}, label %{done}, label %{ended}")
         body.label(ended)
         body.add(f"ret i32 {found}")
         body.label(done)
@@ -160,17 +161,10 @@ class _Execute:
 
     def _reserve(self, step: Reserve) -> None:
         body, buffer = self.body, self._plan.buffers[step.buffer]
-        checked = DimCode(body, self._load_symbol, checked=True)
-        size = checked.operand(_end(buffer))
-        for overflow in checked.overflows:
-            size = body.value(f"select i1 {overflow}, i64 -1, i64 {size}")
+        size = self._code.operand(_end(buffer))
         arguments = f"ptr {self._slot(buffer.index)}, i64 {size}, i32 {int(step.keep)}"
         found = body.value(f"call i32 {self._field(_RESERVE)}({arguments})")
-        reserved, full = body.fresh_label("reserved"), body.fresh_label("full")
-        body.add(f"br i1 {body.value(f'icmp ne i32 {found}, 0')}, label %{reserved}, label %{full}")
-        body.label(full)
-        body.add(f"ret i32 {_NO_MEMORY}")
-        body.label(reserved)
+        body.leave_if(body.value(f"icmp eq i32 {found}, 0"), f"ret i32 {NO_MEMORY}")
         self._forget_slots({buffer.index})
 
     def _swap(self, step: Swap) -> None:

@@ -39,9 +39,9 @@ struct ingot_frame {
   int64_t expected, received; /* of the constraint that `execute` found broken */
 };
 
-/* What `execute` returns besides the index of a broken constraint. */
-#define INGOT_EXECUTED (-1)
-#define INGOT_EXECUTE_NO_MEMORY (-2)
+/* What functions return besides the index of a broken constraint. */
+#define INGOT_DONE (-1)
+#define INGOT_NO_MEMORY (-2) /* or a size that an int64 does not hold */
 
 /* What an input is where the caller gives none. */
 typedef struct {
@@ -60,14 +60,15 @@ typedef struct {
   int64_t weights_size;
   const void *bundled_weights; /* or NULL */
 
-  /* Symbols from input extents. Ranks and fixed extents have been checked by the runtime. Returns -1 when all constraints
-   * hold, else the index of the first constraint that does not; expected/received are then filled in. */
+  /* Symbols from input extents. Ranks and fixed extents have been checked by the runtime. Returns INGOT_DONE when all
+   * constraints hold, INGOT_NO_MEMORY, or the index of the first constraint that does not; expected/received are then
+   * filled in. */
   int32_t (*resolve)(const int64_t *const *input_shapes, int64_t *symbols, int64_t *expected, int64_t *received);
   const char *const *constraint_messages; /* each ends so that " EXPECTED, received RECEIVED" may follow */
 
   int64_t (*arena_size)(const int64_t *symbols);                              /* bytes; -1: more than an int64 holds */
-  /* Extents of every output; before the run -1 for those that the run defines. */
-  void (*output_shapes)(const int64_t *symbols, int64_t *const *output_shapes, int32_t after);
+  /* Extents of every output; before the run -1 for those that the run defines. INGOT_DONE or INGOT_NO_MEMORY. */
+  int32_t (*output_shapes)(const int64_t *symbols, int64_t *const *output_shapes, int32_t after);
   int32_t (*execute)(ingot_frame *frame); /* every step, in order */
   const int32_t *output_slots;            /* where an output is whose extents the run defines, else -1 */
 

@@ -231,15 +231,23 @@ static ingot_status leave(ingot_model *model, ingot_status status) {
   return status;
 }
 
-static ingot_status broken_constraint(ingot_model *model, int32_t index, int64_t expected, int64_t received) {
+static ingot_status out_of_memory(ingot_model *model) {
+  return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more memory than there is for these inputs",
+                    ingot_this_module.name);
+}
+
+/* The status of what a function of the module returned. */
+static ingot_status status_of(ingot_model *model, int32_t found, int64_t expected, int64_t received) {
+  if (found == INGOT_DONE) return INGOT_OK;
+  if (found == INGOT_NO_MEMORY) return out_of_memory(model);
   return ingot_fail(model->error, INGOT_INVALID_ARGUMENT, "%s %lld, received %lld",
-                    ingot_this_module.constraint_messages[index], (long long)expected, (long long)received);
+                    ingot_this_module.constraint_messages[found], (long long)expected, (long long)received);
 }
 
 /* Fills in the extents of the outputs, as far as they are known before or `after` the run. */
 static ingot_status shape_outputs(ingot_model *model, int32_t after) {
   const ingot_module *module = &ingot_this_module;
-  module->output_shapes(model->symbols, model->output_shapes, after);
+  if (module->output_shapes(model->symbols, model->output_shapes, after) != INGOT_DONE) return out_of_memory(model);
   for (int32_t i = 0; i < module->output_count; i++) {
     if (!after && module->output_slots[i] >= 0) continue;
     for (int32_t axis = 0; axis < module->outputs[i].rank; axis++) {
@@ -261,8 +269,9 @@ static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int3
     model->input_shapes[i] = ingot_is_default(&inputs[i], i) ? ingot_this_module.defaults[i].shape : inputs[i].shape;
   }
   int64_t expected = 0, received = 0;
-  int32_t broken = ingot_this_module.resolve(model->input_shapes, model->symbols, &expected, &received);
-  return broken >= 0 ? broken_constraint(model, broken, expected, received) : shape_outputs(model, 0);
+  int32_t found = ingot_this_module.resolve(model->input_shapes, model->symbols, &expected, &received);
+  status = status_of(model, found, expected, received);
+  return status ? status : shape_outputs(model, 0);
 }
 
 static ingot_status reserve_arena(ingot_model *model) {
@@ -315,12 +324,9 @@ static ingot_status execute(ingot_model *model) {
                     model->slots, ingot_reserve, 0, 0},
                    model};
   uint64_t mode = ingot_enter_float_mode();
-  int32_t result = ingot_this_module.execute(&run.frame);
+  int32_t found = ingot_this_module.execute(&run.frame);
   ingot_restore_float_mode(mode);
-  if (result == INGOT_EXECUTED) return INGOT_OK;
-  if (result >= 0) return broken_constraint(model, result, run.frame.expected, run.frame.received);
-  return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs more memory than there is for these inputs",
-                    ingot_this_module.name);
+  return status_of(model, found, run.frame.expected, run.frame.received);
 }
 
 ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import llvmlite.binding as llvm
@@ -51,15 +52,19 @@ def truncated(x: int, y: int) -> int:
     return abs(x) // abs(y) * (1 if (x < 0) == (y < 0) else -1)
 
 
-def run_dim(dim: Dim, values: tuple[int, ...], checked: bool = False) -> int:
-    """``dim`` computed by machine code; -1 when ``checked`` arithmetic overflows."""
+OVERFLOW = -(1 << 62)
+
+
+def load_symbol(body: Body, name: str) -> str:
+    return body.element("%symbols", SYMBOLS.index(name))
+
+
+def run_dim(dim: Dim, values: tuple[int, ...]) -> int:
+    """``dim`` computed by machine code; ``OVERFLOW`` where an int64 does not hold it."""
     body = Body()
-    code = DimCode(body, lambda name: body.element("%symbols", SYMBOLS.index(name)), checked)
-    result = code.operand(dim)
-    for overflow in code.overflows:
-        result = body.value(f"select i1 {overflow}, i64 -1, i64 {result}")
-    body.add(f"ret i64 {result}")
-    text = "\n".join([*DECLARATIONS, "define i64 @f(ptr %symbols) {", *body.lines, "}"])
+    load = partial(load_symbol, body)
+    body.add(f"ret i64 {DimCode(body, load, f'ret i64 {OVERFLOW}').operand(dim)}")
+    text = "\n".join([*DECLARATIONS, "define i64 @f(ptr %symbols) {", body.text(), "}"])
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     module = llvm.parse_assembly(text)
@@ -106,7 +111,6 @@ expressions = st.recursive(leaves, extend, max_leaves=8)
 @given(expressions, st.tuples(*[st.integers(-20, 60)] * 3))
 def test_dims_mean_what_python_means(expr: Expr, values: tuple[int, ...]) -> None:
     assert run_dim(expr, values) == meaning(expr, values)
-    assert run_dim(expr, values, checked=True) == meaning(expr, values)
     assert Sizes(dict(zip(SYMBOLS, values, strict=True))).value(expr) == meaning(expr, values)
 
 
@@ -122,13 +126,59 @@ def test_floor_division_and_zero_divisors(text: str, values: tuple[int, ...]) ->
 
 def test_overflow_of_the_arena_size_is_seen() -> None:
     size = symbol("a") * symbol("b") * 4096
-    assert run_dim(size, (1 << 20, 1 << 20, 0), checked=True) == 1 << 52
-    assert run_dim(size, (1 << 31, 1 << 31, 0), checked=True) == -1
+    assert run_dim(size, (1 << 20, 1 << 20, 0)) == 1 << 52
+    assert run_dim(size, (1 << 31, 1 << 31, 0)) == OVERFLOW
+
+
+def wraps(expr: Expr, values: tuple[int, ...]) -> bool:
+    """Whether computing ``expr``, but for what a selection does not choose, leaves the range of int64."""
+    match expr:
+        case Const() | Var():
+            return False
+        case Select(cond=cond, then=then, otherwise=otherwise):
+            return wraps(cond, values) or wraps(then if meaning(cond, values) else otherwise, values)
+    own = meaning(expr, values)
+    return not LEAST <= own <= MOST or any(wraps(part, values) for part in expr.children())
+
+
+LEAST, MOST = -(1 << 63), (1 << 63) - 1
+edges = st.sampled_from([LEAST, LEAST + 1, -1, 0, 1, 2, 1 << 31, 1 << 32, 1 << 61, 1 << 62, MOST - 1, MOST])
+
+
+@settings(max_examples=150, deadline=None)
+@given(expressions, st.tuples(edges, edges, edges))
+def test_no_result_has_wrapped(expr: Expr, values: tuple[int, ...]) -> None:
+    assert run_dim(expr, values) == (OVERFLOW if wraps(expr, values) else meaning(expr, values))
+    interpreted = Sizes(dict(zip(SYMBOLS, values, strict=True)))
+    if LEAST <= meaning(expr, values) <= MOST:
+        assert interpreted.value(expr) == meaning(expr, values)
+    else:
+        with pytest.raises(IngotError) as caught:
+            interpreted.value(expr)
+        assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+
+
+def test_a_part_that_is_not_chosen_may_wrap() -> None:
+    """The end of a slice that the run gives, counted from the end where it is negative."""
+    a, b = Var("a"), Var("b")
+    chosen = Select(Binary(BinaryOp.LT, a, Const(0)), Binary(BinaryOp.ADD, a, b), a)
+    end = Binary(BinaryOp.MIN, chosen, b)
+    assert run_dim(end, (MOST, 5, 0)) == 5
+    assert run_dim(end, (-2, 5, 0)) == 3
+    assert run_dim(end, (LEAST, -1, 0)) == OVERFLOW
+
+
+def test_what_was_proven_is_not_asked_again() -> None:
+    body = Body()
+    code = DimCode(body, partial(load_symbol, body), "ret i64 -1")
+    for text in ("a * b + 1", "a * b", "(a * b + 1) // 2"):
+        code.operand(parse_dim(text))
+    assert sum("br i1" in line for line in body.lines) == 1
 
 
 def test_repeated_subexpressions_are_computed_once() -> None:
     body = Body()
-    code = DimCode(body, lambda name: body.value(f"load i64, ptr %{name}"))
+    code = DimCode(body, lambda name: body.value(f"load i64, ptr %{name}"), "ret i64 -1")
     half = parse_dim("(a + 1) // 2")
     first = code.operand(half)
     lines = len(body.lines)
@@ -138,7 +188,7 @@ def test_repeated_subexpressions_are_computed_once() -> None:
 
 def test_other_operators_are_refused_by_name() -> None:
     with pytest.raises(IngotError, match="neg") as caught:
-        DimCode(Body(), str).operand(Unary(UnaryOp.NEG, Var("a")))
+        DimCode(Body(), str, "ret i64 -1").operand(Unary(UnaryOp.NEG, Var("a")))
     assert caught.value.code is ErrorCode.COMPILER_FAULT
 
 
