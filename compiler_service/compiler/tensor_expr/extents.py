@@ -19,7 +19,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 
 from compiler_service.compiler.tensor_expr.tensor import Load, Placeholder, Tensor, loads, topological
-from shared_ir.expr import Binary, BinaryOp, Expr, Select, Var, equal, lift, logical_and, select
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Var, equal, lift, logical_and, minimum, select
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols
 from shared_ir.expr.simplify import Simplifier
 
@@ -148,16 +148,17 @@ def stretched_index(index: Expr, own: Dim) -> Expr:
 
 def inhabited(own: Dim, full: Dim) -> tuple[Dim, Dim]:
     """The dims that must be equal for every element along a ``full`` extent to be read from one along ``own``: not of nothing."""
-    return as_dim(select(equal(own, 0), lift(full), lift(0))), 0
+    return as_dim(select(equal(lift(full), 0), lift(1), minimum(own, 1))), 1
 
 
 def inhabited_extent(actual: Dim, expected: Dim) -> Dim | None:
     """The extent of which :func:`inhabited` says that it is not 0."""
-    match actual:
-        case Select(cond=Binary(op=BinaryOp.EQ, lhs=own), then=full) if (
-            expected == 0 and inhabited(own, full)[0] == actual
+    chosen = actual.otherwise if isinstance(actual, Select) and actual.then == lift(1) else actual
+    match chosen:
+        case (
+            Binary(op=BinaryOp.MIN, lhs=Const(value=1), rhs=own) | Binary(op=BinaryOp.MIN, lhs=own, rhs=Const(value=1))
         ):
-            return own
+            return own if expected == 1 else None
     return None
 
 
