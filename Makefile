@@ -5,11 +5,12 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 JOBS ?= auto
 SECONDS_OF_ORACLE ?= 3600
+SECONDS_OF_FUZZ ?= 600
 # Bytecode is kept, whatever the environment says: without it every process compiles the whole house, and every pytest
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all quick packages lint format proto conformance oracle exports operators up clean
+.PHONY: help demo test test-all quick packages lint format proto conformance oracle fuzz exports operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -48,6 +49,9 @@ conformance: $(VENV)/.test ## onnx's own node tests; writes conformance.json
 
 oracle: $(VENV)/.test ## an hour of random models of every operator against two oracles; 1 when it finds something new
 	@PYTHONPATH=. $(BIN)/python -m tests.oracle --seconds $(SECONDS_OF_ORACLE) --jobs 2
+
+fuzz: $(VENV)/.test ## ten minutes of odd requests to models of every operator, under guard pages; 1 when one reaches what is not its own
+	@PYTHONPATH=. $(BIN)/python -m tests.guard --seconds $(SECONDS_OF_FUZZ) --jobs 2
 
 exports: $(VENV)/.exports ## models as torch, scikit-learn and LightGBM export them, a hundred architectures among them
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/exports

@@ -25,6 +25,8 @@ _MAX_CACHED = 256
 _LARGE_BYTES = 1 << 17
 """From here on allocators ask the system for memory of its own."""
 _T = TypeVar("_T")
+_empty: Callable[[Any, Any], Array] = np.empty
+"""Where outputs are written; tests put guard pages around them."""
 
 
 def array_dtype(dtype: DType) -> np.dtype[Any]:
@@ -152,7 +154,7 @@ class CallShapes:
     @cached_property
     def _makers(self) -> tuple[Callable[[], Array | None], ...]:
         """What makes the array of each output."""
-        return tuple(_nothing if s is None else partial(np.empty, s, d) for s, d in self._outputs)
+        return tuple(_nothing if s is None else partial(_empty, s, d) for s, d in self._outputs)
 
     @cached_property
     def _together(self) -> dict[int, int]:
@@ -167,14 +169,14 @@ class CallShapes:
         last = max(self._together)
         shape, dtype = self.output_shapes[last], self.output_dtypes[last]
         assert shape is not None
-        block = np.empty(self._together[last] + math.prod(shape) * dtype.itemsize, np.uint8)
+        block = _empty(self._together[last] + math.prod(shape) * dtype.itemsize, np.uint8)
         found: list[Array | None] = []
         for i, (shape, dtype) in enumerate(self._outputs):
             start = self._together.get(i)
             if shape is None:
                 found.append(None)
             else:
-                found.append(np.empty(shape, dtype) if start is None else np.ndarray(shape, dtype, block, start))
+                found.append(_empty(shape, dtype) if start is None else np.ndarray(shape, dtype, block, start))
         return found
 
 

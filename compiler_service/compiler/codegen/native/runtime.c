@@ -276,7 +276,7 @@ static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int3
 
 static ingot_status reserve_arena(ingot_model *model) {
   int64_t needed = ingot_this_module.arena_size(model->symbols);
-  if (needed >= 0 && (uint64_t)needed <= model->arena_size) return INGOT_OK;
+  if (INGOT_KEEPS_MEMORY && needed >= 0 && (uint64_t)needed <= model->arena_size) return INGOT_OK;
   if (needed >= 0) {
     ingot_free(model->arena, model->arena_size);
     model->arena_size = 0;

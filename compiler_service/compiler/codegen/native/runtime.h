@@ -28,6 +28,13 @@ ingot_status ingot_check_inputs(char *error, const ingot_tensor *inputs, int32_t
 ingot_status ingot_check_outputs(char *error, const ingot_tensor *outputs, int32_t count, int64_t *const *shapes,
                                  int with_data);
 
+/* Whether memory that is large enough serves the next run too. In tests (memory.c) each run gets what it asks for. */
+#ifdef INGOT_GUARDED
+#define INGOT_KEEPS_MEMORY 0
+#else
+#define INGOT_KEEPS_MEMORY 1
+#endif
+
 /* Memory aligned for any kernel, or NULL. Blocks of INGOT_HUGE_PAGE and more are mapped, so that freeing returns them. */
 void *ingot_allocate(size_t bytes);
 void ingot_free(void *block, size_t bytes);

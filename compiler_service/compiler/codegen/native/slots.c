@@ -8,7 +8,8 @@
 static int grow(ingot_slot *slot, size_t bytes, int keep) {
   char *block = ingot_allocate(bytes);
   if (!block) return 0;
-  if (keep && slot->size) memcpy(block, slot->data, (size_t)slot->size);
+  size_t kept = (size_t)slot->size < bytes ? (size_t)slot->size : bytes;
+  if (keep && kept) memcpy(block, slot->data, kept);
   ingot_free(slot->data, (size_t)slot->size);
   slot->data = block;
   slot->size = (int64_t)bytes;
@@ -17,10 +18,10 @@ static int grow(ingot_slot *slot, size_t bytes, int keep) {
 
 int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep) {
   if (bytes < 0 || (uint64_t)bytes > SIZE_MAX / 2) return 0;
-  if (bytes <= slot->size && slot->data) return 1;
+  if (INGOT_KEEPS_MEMORY && bytes <= slot->size && slot->data) return 1;
   /* What grows row by row doubles, so that copying stays linear in the final size. */
-  size_t wanted = (size_t)bytes, doubled = (size_t)slot->size * 2;
-  if (keep && doubled < FIRST_KEPT) doubled = FIRST_KEPT;
+  size_t wanted = (size_t)bytes, doubled = INGOT_KEEPS_MEMORY ? (size_t)slot->size * 2 : 0;
+  if (INGOT_KEEPS_MEMORY && doubled < FIRST_KEPT) doubled = FIRST_KEPT;
   if (keep && doubled > wanted && grow(slot, doubled, keep)) return 1;
   return grow(slot, wanted, keep);
 }

@@ -6,7 +6,9 @@ import hashlib
 import importlib.metadata
 import re
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import cache
 from pathlib import Path
 
@@ -60,6 +62,7 @@ _LINK = (
     *("-g0", "-shared", "-Wl,-z,defs", "-Wl,-z,noexecstack", "-Wl,-z,relro", "-Wl,-z,now", "-Wl,--gc-sections"),
     *("-Wl,--build-id=none", "-Wl,--version-script=exports.map"),
 )
+_GUARDED: ContextVar[bool] = ContextVar("guarded", default=False)
 _ALLOWED_LIBRARIES = re.compile(r"(libc\.so\.6|libc\.so|libpthread\.so\.0|ld-linux[a-z0-9-]*\.so\.\d|ld-musl-.*)\Z")
 
 
@@ -82,6 +85,16 @@ def link_library(objects: Mapping[str, bytes], target: Target) -> bytes:
     return library
 
 
+@contextmanager
+def guarded_memory() -> Iterator[None]:
+    """Libraries that are linked inside take memory between guard pages and fill it with the byte ``INGOT_POISON``: for tests."""
+    token = _GUARDED.set(True)
+    try:
+        yield
+    finally:
+        _GUARDED.reset(token)
+
+
 def write_objects(objects: Mapping[str, bytes], directory: Path) -> list[str]:
     """Write the objects in the order of their names; file names do not depend on them. Returns the file names."""
     files = []
@@ -93,8 +106,8 @@ def write_objects(objects: Mapping[str, bytes], directory: Path) -> list[str]:
 
 def runtime_objects(target: Target, sources: Sequence[str] = RUNTIME_SOURCES, *, static: bool = False) -> list[Path]:
     """The compiled C runtime for ``target``, from the cache or compiled now."""
-    arguments = zig_target(target, static=static)
-    key = hashlib.sha256("\0".join((*arguments, *_COMPILE, _sources_digest())).encode()).hexdigest()[:32]
+    arguments = (*zig_target(target, static=static), *_COMPILE, *(("-DINGOT_GUARDED",) if _GUARDED.get() else ()))
+    key = hashlib.sha256("\0".join((*arguments, _sources_digest())).encode()).hexdigest()[:32]
     folder = cache_directory() / "native" / key
     paths = [folder / f"{Path(source).stem}.o" for source in sources]
     missing = [str(NATIVE / source) for source, path in zip(sources, paths, strict=True) if not path.exists()]
@@ -102,7 +115,7 @@ def runtime_objects(target: Target, sources: Sequence[str] = RUNTIME_SOURCES, *,
         with tempfile.TemporaryDirectory(prefix="ingot-native-") as name:
             for source in missing:
                 compiled = Path(name) / f"{Path(source).stem}.o"
-                run_zig(["cc", *arguments, *_COMPILE, "-c", source, "-o", compiled.name], Path(name))
+                run_zig(["cc", *arguments, "-c", source, "-o", compiled.name], Path(name))
                 write_atomically(folder / compiled.name, compiled)
     return paths
 

@@ -9,6 +9,7 @@ from typing import TypeAlias
 import numpy as np
 
 from compiler_service.compiler.frontend.importing.handler import Handler, Importer
+from compiler_service.compiler.frontend.importing.index_ranges import is_at_least
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder, Special
 from compiler_service.compiler.frontend.requirements.defining import Nodes
@@ -256,8 +257,9 @@ def unique(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
         x, axis = _flat(nodes, x), 0
     axis = int(axis) % x.type.rank
     count = x.shape[axis]
-    order = _sorted_positions(nodes, x, largest=False) if x.type.rank == 1 else _slice_order(nodes, x, axis)
-    starts = _run_starts(nodes, nodes.node("Gather", x, order, axis=axis), axis)
+    slices = x if x.type.rank == 1 else _slices(nodes, x, axis)
+    order = _sorted_positions(nodes, x, largest=False) if x.type.rank == 1 else _slice_order(nodes, slices)
+    starts = _run_starts(nodes, nodes.node("Gather", slices, order, axis=0))
     firsts, number = _true_positions(nodes, starts, "count")
     run = nodes.node("CumSum", nodes.node("Cast", starts, to=DType.INT64), nodes.scalar(0))
     indices = nodes.node("Gather", order, firsts)
@@ -281,26 +283,33 @@ def _after_each(nodes: Nodes, firsts: Value, number: Dim, count: Dim) -> Value:
     return nodes.node("Gather", all_but_first, place)
 
 
-def _run_starts(nodes: Nodes, ordered: Value, axis: int) -> Value:
-    """bool vector: whether a slice of ``ordered`` differs from the one before it; the first does."""
-    count = ordered.shape[axis]
+def _run_starts(nodes: Nodes, ordered: Value) -> Value:
+    """bool vector: whether an element or row of ``ordered`` differs from the one before it; the first does."""
+    count = ordered.shape[0]
     place = nodes.node("Range", nodes.scalar(0), nodes.node("Squeeze", nodes.dims([count])), nodes.scalar(1))
     before = nodes.node("Max", nodes.node("Sub", place, nodes.scalar(1)), nodes.scalar(0))
-    differs = nodes.node("Not", nodes.node("Equal", ordered, nodes.node("Gather", ordered, before, axis=axis)))
-    others = [i for i in range(ordered.type.rank) if i != axis]
-    if others:
-        some = nodes.node("ReduceMax", nodes.node("Cast", differs, to=DType.INT32), nodes.integers(*others), keepdims=0)
+    differs = nodes.node("Not", nodes.node("Equal", ordered, nodes.node("Gather", ordered, before, axis=0)))
+    if ordered.type.rank > 1:
+        some = nodes.node("ReduceMax", nodes.node("Cast", differs, to=DType.INT32), nodes.integers(1), keepdims=0)
         differs = nodes.node("Cast", some, to=DType.BOOL)
     return nodes.node("Or", differs, nodes.node("Equal", place, nodes.scalar(0)))
 
 
-def _slice_order(nodes: Nodes, x: Value, axis: int) -> Value:
-    """int64: the slices along ``axis`` in lexicographic order, equal ones as they stand."""
+def _slices(nodes: Nodes, x: Value, axis: int) -> Value:
+    """The slices along ``axis`` as rows of a matrix that has a column: where there may be none, they all begin with a 0."""
     order = [axis, *(i for i in range(x.type.rank) if i != axis)]
     count, width = x.shape[axis], product(x.shape[i] for i in order[1:])
     rows = nodes.node("Reshape", nodes.node("Transpose", x, perm=tuple(order)), nodes.dims([count, width]), allowzero=1)
+    if is_at_least(width, 1):
+        return rows
+    zeros = nodes.node("Expand", nodes.constant(np.zeros((1, 1), x.dtype.numpy)), nodes.dims([count, 1]))
+    return nodes.node("Concat", zeros, rows, axis=1)
+
+
+def _slice_order(nodes: Nodes, rows: Value) -> Value:
+    """int64: ``rows`` in lexicographic order, equal ones as they stand."""
     ranks = nodes.node("ingot.RowRanks", rows, nodes.node("ingot.FirstDifference", rows))
-    return nodes.node("ingot.RankedPositions", ranks, nodes.dims([count]), axis=0)
+    return nodes.node("ingot.RankedPositions", ranks, nodes.dims([rows.shape[0]]), axis=0)
 
 
 HANDLERS: Mapping[str, Handler] = MappingProxyType(

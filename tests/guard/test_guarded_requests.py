@@ -1,0 +1,56 @@
+"""No request makes compiled code touch what is not its own; ``make fuzz`` asks on for ten minutes."""
+
+from __future__ import annotations
+
+import numpy as np
+import onnx
+import pytest
+
+from compiler_service.compiler.codegen.toolchain.link import guarded_memory
+from tests.guard.asking import ask
+from tests.guard.requests import Request, requests
+from tests.guard.runs import findings
+from tests.native_models import KERNELS, build_model, toy_feeds
+from tests.oracle.families import FAMILIES
+from tests.oracle.generate import drawn_case
+
+REQUESTS = 24
+"""Of each family; half a minute for all of them on two cores."""
+REFUSED: frozenset[str] = frozenset()
+"""Families whose first model is refused."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_no_request_reaches_what_is_not_its_own(family: str) -> None:
+    asked = ask(family, 0, REQUESTS)
+    assert asked.findings == ()
+    assert asked.requests or family in REFUSED
+
+
+@pytest.mark.parametrize(
+    ("right", "wrong", "found"),
+    [
+        ("x[i] + r[i];", "x[i] + r[i];", []),
+        ("x[i] + r[i];", "x[i] + r[i + 4096];", ["nothing: SIGSEGV"]),
+        ("x[i] + r[i];", "x[i + 65536] + r[i];", ["nothing: SIGSEGV"]),
+        ("y[i] = x[i] + r[i];", "y[i + 4096] = x[i] + r[i];", ["nothing: SIGSEGV"]),
+        ("y[i] = x[i]", "y[i + (i == s[0] - 1)] = x[i]", ["nothing: SIGSEGV"]),
+        ("i < s[0]; i++) y[i]", "i < s[0] - 1; i++) y[i]", ["nothing: the answer holds what the run has not written"]),
+        ("x[i] + r[i];", "x[i + 2] + r[i];", ["nothing: the answer holds what the run has not written"]),
+    ],
+)
+def test_a_fault_of_a_kernel_is_found(right: str, wrong: str, found: list[str]) -> None:
+    assert right in KERNELS
+    with guarded_memory():
+        artifact = build_model(kernels=KERNELS.replace(right, wrong)).artifact()
+    assert findings(artifact, [Request("nothing", toy_feeds(13)), Request("nothing", toy_feeds(13))]) == found * 2
+
+
+def test_requests_are_the_same_for_a_seed_and_differ_from_the_good_one_in_one_thing() -> None:
+    case, _ = drawn_case("Gather", 1)
+    first, again = (requests(case.model, case.runs[0], 5, 40) for _ in range(2))
+    assert [r.change for r in first] == [r.change for r in again]
+    assert len({r.change for r in first}) > 10
+    assert any(np.shape(r.feeds[n]) != np.shape(a) for r in first for n, a in case.runs[0].items())
+    assert isinstance(case.model, onnx.ModelProto)
