@@ -140,12 +140,7 @@ class CallShapes:
         try:
             return self._allocate_together() if self._together else [make() for make in self._makers]
         except (MemoryError, ValueError) as error:
-            raise IngotError(
-                ErrorCode.RESOURCE_EXHAUSTED,
-                f"no memory for the outputs: {error}",
-                received=", ".join(str(s) for s in self.output_shapes),
-                remedy="Send a smaller batch or give the process more memory.",
-            ) from error
+            raise _no_memory(error, ", ".join(str(s) for s in self.output_shapes)) from error
 
     @property
     def _outputs(self) -> Iterator[tuple[tuple[int, ...] | None, np.dtype[Any]]]:
@@ -212,7 +207,23 @@ def point(rows: Sequence[CTensor], arrays: Sequence[Array | None]) -> None:
 
 
 def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
-    """An array with a copy of what the model owns at ``address``."""
-    array = np.empty(shape, dtype)
+    """An array with a copy of what the model owns at ``address``.
+
+    Raises:
+        IngotError: RESOURCE_EXHAUSTED.
+    """
+    try:
+        array = _empty(shape, dtype)
+    except (MemoryError, ValueError) as error:
+        raise _no_memory(error, str(shape)) from error
     ctypes.memmove(address_of(array), address, array.nbytes)
     return array
+
+
+def _no_memory(error: Exception, shapes: str) -> IngotError:
+    return IngotError(
+        ErrorCode.RESOURCE_EXHAUSTED,
+        f"no memory for the outputs: {error}",
+        received=shapes,
+        remedy="Send a smaller batch or give the process more memory.",
+    )
