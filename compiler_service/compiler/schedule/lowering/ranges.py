@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 from compiler_service.compiler.schedule.language.state import KernelStage, State
-from compiler_service.compiler.tensor_expr.tensor import Load, axis_var, loads
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, lift, maximum, minimum, substitute, variables, walk
+from compiler_service.compiler.tensor_expr.tensor import Axis, Load, axis_var, loads
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Const,
+    Expr,
+    Select,
+    Var,
+    lift,
+    maximum,
+    minimum,
+    substitute,
+    variables,
+    walk,
+)
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.expr.simplify import Interval, Simplifier
 
@@ -63,6 +76,7 @@ class Regions:
     def __init__(self, state: State, simplifier: Simplifier) -> None:
         self._state = state
         self._simplify = simplifier
+        self._behind: dict[tuple[str, str], bool] = {}
 
     def needed(self, producer: KernelStage, consumer: KernelStage, ranges: Ranges) -> dict[str, Range]:
         """Ranges of the axes of ``producer`` that ``consumer`` (standing at ``ranges``) needs, directly or through
@@ -76,10 +90,43 @@ class Regions:
             for load in dict.fromkeys(loads(stage.body)):
                 source = self._state.stage_of(load.tensor)
                 if source is not None:
-                    region = standing.region(load, source)
+                    region = self._ended(source, load, standing)
                     known = found.get(source.name)
                     found[source.name] = region if known is None else self._union(known, region, source)
         return {**whole(producer), **found[producer.name]}
+
+    def _ended(self, source: KernelStage, load: Load, standing: _Standing) -> Ranges:
+        """The region of ``source`` that ``load`` needs, and nothing behind the ends of its axes where that would be read."""
+        region = standing.region(load, source)
+        for axis, index in zip(source.compute.axes, load.indices, strict=True):
+            here = region[axis.name]
+            if isinstance(here.extent, int) and standing.is_clipped(index) and self._reads_behind(source, axis):
+                end = as_dim(self._simplify(minimum(lift(here.extent), lift(axis.extent) - here.base)))
+                region = {**region, axis.name: replace(here, extent=end)}
+        return region
+
+    def _reads_behind(self, stage: KernelStage, axis: Axis) -> bool:
+        """Whether ``stage`` may read behind the end of an argument for elements behind the end of ``axis``."""
+        key = (stage.name, axis.name)
+        if key not in self._behind:
+            self._behind[key] = False  # a stage does not read itself
+            found = _guarded_loads(stage.body)
+            self._behind[key] = any(self._is_read(load, below, axis.var) for load, below in found)
+        return self._behind[key]
+
+    def _is_read(self, load: Load, below: Sequence[Expr], var: Var) -> bool:
+        """``below``: what is known to be below 0 where ``load`` counts."""
+        source = self._state.stage_of(load.tensor)
+        if source is not None:
+            along = zip(source.compute.axes, load.indices, strict=True)
+            return any(self._reads_behind(source, own) for own, index in along if var in variables(index))
+        along_argument = zip(load.tensor.shape, load.indices, strict=True)
+        ends = [index - extent for extent, index in along_argument if var in variables(index)]
+        return any(not any(self._is_at_most(end, known) for known in below) for end in ends)
+
+    def _is_at_most(self, one: Expr, other: Expr) -> bool:
+        high = self._simplify.interval(self._simplify(one - other))[1]
+        return high is not None and high <= 0
 
     def _union(self, a: Ranges, b: Ranges, source: KernelStage) -> dict[str, Range]:
         return {axis.name: self._join(a[axis.name], b[axis.name], axis.extent) for axis in source.compute.all_axes}
@@ -97,6 +144,34 @@ class Regions:
             ends = (a.extent if a.limit is None else a.limit, b.extent if b.limit is None else b.limit)
             limit = self._simplify(maximum(ends[0], lift(ends[1]) + distance) - low)
         return Range(self._simplify(a.base + low), high - low, limit)
+
+
+def _guarded_loads(body: Expr) -> Iterator[tuple[Load, tuple[Expr, ...]]]:
+    """What ``body`` loads, each with what is below 0 where selections choose it."""
+    pending: list[tuple[Expr, tuple[Expr, ...]]] = [(body, ())]
+    seen: set[tuple[Expr, tuple[Expr, ...]]] = set()
+    while pending:
+        expr, below = pending.pop()
+        if (expr, below) in seen:
+            continue
+        seen.add((expr, below))
+        if isinstance(expr, Load):
+            yield expr, below
+        if isinstance(expr, Select):
+            pending.append((expr.then, (*below, *_below_zero(expr.cond))))
+        pending += [(part, below) for part in expr.children() if not (isinstance(expr, Select) and part is expr.then)]
+
+
+def _below_zero(cond: Expr) -> Iterator[Expr]:
+    """Expressions that are below 0 where ``cond`` holds."""
+    match cond:
+        case Binary(op=BinaryOp.AND, lhs=lhs, rhs=rhs):
+            yield from _below_zero(lhs)
+            yield from _below_zero(rhs)
+        case Binary(op=BinaryOp.LT, lhs=lhs, rhs=rhs) | Binary(op=BinaryOp.GT, lhs=rhs, rhs=lhs):
+            yield lhs - rhs
+        case Binary(op=BinaryOp.LE, lhs=lhs, rhs=rhs) | Binary(op=BinaryOp.GE, lhs=rhs, rhs=lhs):
+            yield lhs - rhs - 1
 
 
 class _Standing:
@@ -145,6 +220,11 @@ class _Standing:
         if not known and not isinstance(extent, int):
             return Range(base, as_dim(minimum(lift(size), extent)))
         return Range(base, size, self._limit(index, size))
+
+    def is_clipped(self, index: Expr) -> bool:
+        """Whether an axis that ``index`` steps along stands at a tile whose extent only the run knows: the last may be shorter."""
+        named = variables(index)
+        return any(axis_var(n) in named and not isinstance(r.extent, int) for n, r in self._ranges.items())
 
     def _reach(self, index: Expr) -> Interval:
         """How far ``index`` may get from where it is at the base, term by term: ``(a + d) // c`` is ``d // c`` further than
