@@ -171,8 +171,9 @@ def placeholder(
     dtype: DType,
     value: np.ndarray | None = None,
     strides: Strides | None = None,
+    assumes: Sequence[tuple[Dim, Dim]] = (),
 ) -> Tensor:
-    return Tensor(name, tuple(shape), dtype, Placeholder(), value, strides=strides)
+    return Tensor(name, tuple(shape), dtype, Placeholder(), value, assumes=tuple(assumes), strides=strides)
 
 
 def compute(

@@ -183,8 +183,9 @@ def _is_within(found: IndexRange | None, extent: Dim) -> bool:
 # -- axes
 
 
-def _axes(more: bool = False) -> _Check:
-    """The second operand holds numbers of axes of the first, or, with ``more``, of a result that has one more for each."""
+def _axes(more: bool = False, leave: bool = False) -> _Check:
+    """The second operand holds numbers of axes of the first, or, with ``more``, of a result that has one more for each; none twice, with
+    ``leave`` or without ``keepdims``, where each is one that the result lacks."""
 
     def check(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
         data, axes = inputs[0], inputs[1] if len(inputs) > 1 else None
@@ -197,11 +198,12 @@ def _axes(more: bool = False) -> _Check:
                 _state(
                     nodes, Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
                 )
-        numbers = [e for e in elements if e is not None] if more else []
+        apart = more or leave or not attributes.get("keepdims", 1)
+        numbers = [e for e in elements if e is not None] if apart else []
         for one, other in combinations(numbers, 2):
-            apart = as_dim((lift(one) - other) * (lift(one) - other))
-            if isinstance(apart, Expr):
-                _state(nodes, Assumption(apart, 1, lower=True), "an axis is given twice")
+            distance = as_dim((lift(one) - other) * (lift(one) - other))
+            if isinstance(distance, Expr):
+                _state(nodes, Assumption(distance, 1, lower=True), "an axis is given twice")
 
     return check
 
@@ -306,7 +308,8 @@ CHECKED_BEFORE: Mapping[str, _Check] = MappingProxyType({"TopK": _taken})
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
     {
         **{f"Reduce{kind}": _axes() for kind in REDUCTIONS},
-        **dict.fromkeys(("CumSum", "CumProd", "Squeeze"), _axes()),
+        **dict.fromkeys(("CumSum", "CumProd"), _axes()),
+        "Squeeze": _axes(leave=True),
         "Unsqueeze": _axes(more=True),
         "Div": _divisor,
         "Mod": _divisor,

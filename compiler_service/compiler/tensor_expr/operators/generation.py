@@ -1,9 +1,11 @@
-"""Operators whose elements come from shapes and numbers alone."""
+"""Operators whose elements come from shapes and numbers alone, or from where they stand: AffineGrid."""
 
 from __future__ import annotations
 
 import math
+from functools import reduce as fold
 
+from compiler_service.compiler.tensor_expr.broadcast import converted, must_equal
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims, known_elements, vector
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.ratio import ratio_of
@@ -11,7 +13,7 @@ from compiler_service.compiler.tensor_expr.refusal import mismatch, unknown_valu
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Scalar, cast, ceil_div, equal, lift, maximum, select
-from shared_ir.expr.dim import Dim, as_dim, product
+from shared_ir.expr.dim import Dim, as_dim, dims_text, product
 
 
 def shape(x: Tensor, *, start: int = 0, end: int | None = None) -> Tensor:
@@ -65,7 +67,35 @@ def eye_like(x: Tensor, *, dtype: DType | None = None, k: int = 0) -> Tensor:
     return compute(x.shape, body, name="eye_like")
 
 
+def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
+    """``[n, (d,) h, w, axes]``: where the affine maps ``theta`` [n, axes, axes + 1] take the pixels of an image of ``size`` (n, c,
+    (d,) h, w), whose axes run from -1 to 1."""
+    n, _, *extents = known_dims(size, "size")
+    axes = len(extents)
+    if axes not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (axes, axes + 1):
+        expected = "[n, 2, 3] and 4 sizes, or [n, 3, 4] and 5"
+        raise mismatch("AffineGrid takes a matrix per image", expected, f"[{dims_text(theta.shape)}] and {axes + 2}")
+    x = converted(theta, theta.dtype.arithmetic)
+
+    def coordinate(i: Expr, extent: Dim) -> Expr:
+        count = cast(lift(extent), x.dtype)
+        if align_corners:
+            step = select(equal(lift(extent), 1), lift(0.0, x.dtype), 2 / (count - 1))
+            return cast(i, x.dtype) * step - 1
+        return cast(i, x.dtype) * (2 / count) + (1 / count - 1)
+
+    def body(image: Expr, *index: Expr) -> Expr:
+        *pixel, row = index
+        places = [coordinate(i, extent) for i, extent in zip(pixel, extents, strict=True)]
+        terms = [x[image, row, lift(k)] * place for k, place in enumerate(reversed(places))]
+        return fold(lambda a, b: a + b, terms) + x[image, row, lift(axes)]
+
+    assumes = must_equal((theta.shape[0], n))
+    return converted(compute((n, *extents, axes), body, name="affine_grid", assumes=assumes), theta.dtype)
+
+
 OPERATORS = (
+    Operator("AffineGrid", affine_grid),
     Operator("Shape", shape),
     Operator("Size", size),
     Operator("ingot.Dims", dims_),

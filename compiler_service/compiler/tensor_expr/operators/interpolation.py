@@ -1,4 +1,4 @@
-"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv; and AffineGrid."""
+"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from functools import reduce as fold
 
 from compiler_service.compiler.tensor_expr.broadcast import converted, must_equal, widen
+from compiler_service.compiler.tensor_expr.extents import inhabited
 from compiler_service.compiler.tensor_expr.layout import Layout
-from compiler_service.compiler.tensor_expr.meaning.known import known_dims
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.gathering import position
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
@@ -160,9 +160,14 @@ def grid_sample(
         return cast(_blend(lambda at: widen(pixel(at)), taps), x.dtype)
 
     shape = axes.arrange(batch, channels, grid.shape[1:-1])
-    return compute(
-        shape, body, name="grid_sample", assumes=must_equal((grid.shape[0], batch), (grid.shape[-1], len(spatial)))
-    )
+    fitting = ((grid.shape[0], batch), (grid.shape[-1], len(spatial)))
+    return compute(shape, body, name="grid_sample", assumes=must_equal(*fitting, *_pixels(spatial, shape)))
+
+
+def _pixels(image: Sequence[Dim], result: Sequence[Dim]) -> list[tuple[Dim, Dim]]:
+    """The dims that must be equal for all of ``result`` to be read from an image: it has a pixel."""
+    whole = product(result)
+    return [inhabited(extent, whole) for extent in image]
 
 
 def _tabulated(shape: Sequence[Dim], taps: Callable[[Place], list[Tap]]) -> Callable[[Place], list[Tap]]:
@@ -180,33 +185,6 @@ def _tabulated(shape: Sequence[Dim], taps: Callable[[Place], list[Tap]]) -> Call
 def _nearest(pixel: Callable[[Place], Expr], taps: Sequence[Tap]) -> Expr:
     found = pixel(tuple(position for position, _, _ in taps))
     return select(fold(logical_and, (inside for _, inside, _ in taps)), found, lift(0, found.dtype))
-
-
-def affine_grid(theta: Tensor, size: Tensor, *, align_corners: int = 0) -> Tensor:
-    """``[n, (d,) h, w, axes]``: where the affine maps ``theta`` [n, axes, axes + 1] take the pixels of an image of ``size`` (n, c,
-    (d,) h, w), whose axes run from -1 to 1."""
-    n, _, *extents = known_dims(size, "size")
-    axes = len(extents)
-    if axes not in (2, 3) or theta.rank != 3 or theta.shape[1:] != (axes, axes + 1):
-        expected = "[n, 2, 3] and 4 sizes, or [n, 3, 4] and 5"
-        raise mismatch("AffineGrid takes a matrix per image", expected, f"[{dims_text(theta.shape)}] and {axes + 2}")
-    x = converted(theta, theta.dtype.arithmetic)
-
-    def coordinate(i: Expr, extent: Dim) -> Expr:
-        count = cast(lift(extent), x.dtype)
-        if align_corners:
-            step = select(equal(lift(extent), 1), lift(0.0, x.dtype), 2 / (count - 1))
-            return cast(i, x.dtype) * step - 1
-        return cast(i, x.dtype) * (2 / count) + (1 / count - 1)
-
-    def body(image: Expr, *index: Expr) -> Expr:
-        *pixel, row = index
-        places = [coordinate(i, extent) for i, extent in zip(pixel, extents, strict=True)]
-        terms = [x[image, row, lift(k)] * place for k, place in enumerate(reversed(places))]
-        return fold(lambda a, b: a + b, terms) + x[image, row, lift(axes)]
-
-    assumes = must_equal((theta.shape[0], n))
-    return converted(compute((n, *extents, axes), body, name="affine_grid", assumes=assumes), theta.dtype)
 
 
 @dataclass(frozen=True)
@@ -284,9 +262,9 @@ def roi_align(
         largest = select(inside, fold(maximum, terms), 0)
         return select(taken, largest, lift(identity_of(ReduceOp.MAX, largest.dtype), largest.dtype))
 
-    pairs = must_equal((batch_indices.shape[0], rois.shape[0]))
     op = ReduceOp.SUM if mode == "avg" else ReduceOp.MAX
     shape = order.arrange(rois.shape[0], channels, sizes)
+    pairs = must_equal((batch_indices.shape[0], rois.shape[0]), *_pixels(extents, shape))
     total = reduce(op, shape, most, sample, name="roi_align", assumes=pairs)
     if mode == "max":
         return converted(total, x.dtype)
@@ -379,14 +357,23 @@ def deform_conv(
         return value * cast(w[(oc, ic, *k)], value.dtype)
 
     shape = (x.shape[0], out_channels, *offset.shape[2:])
-    total = reduce(ReduceOp.SUM, shape, [*kernel, group_channels], body, name="deform_conv")
+    reach = [(k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True)]
+    ends = zip(x.shape[2:], pads[:rank], pads[rank:], reach, strides, strict=True)
+    spatial = [as_dim((lift(d) + (low + high - far)) // step + 1) for d, low, high, far, step in ends]
+    fitting: list[tuple[Dim, Dim]] = [(x.shape[1], as_dim(lift(group_channels) * group))]
+    fitting += zip(offset.shape, (x.shape[0], taps * offset_group * rank, *spatial), strict=True)
+    if mask is not None:
+        fitting += zip(mask.shape, (x.shape[0], taps * offset_group, *spatial), strict=True)
+    if b is not None:
+        fitting.append((b.shape[0], out_channels))
+    pairs = must_equal(*fitting, *_pixels(x.shape[2:], shape))
+    total = reduce(ReduceOp.SUM, shape, [*kernel, group_channels], body, name="deform_conv", assumes=pairs)
     if b is None:
         return converted(total, x.dtype)
     return compute(shape, lambda *i: cast(total[i] + cast(b[i[1]], total.dtype), x.dtype), name="bias")
 
 
 OPERATORS = (
-    Operator("AffineGrid", affine_grid),
     Operator("GridSample", grid_sample),
     Operator("RoiAlign", roi_align),
     Operator("MaxRoiPool", max_roi_pool),

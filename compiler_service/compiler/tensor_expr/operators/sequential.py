@@ -5,6 +5,7 @@ See :mod:`compiler_service.compiler.loop_ir.algorithms.table`.
 
 from __future__ import annotations
 
+from compiler_service.compiler.tensor_expr.broadcast import must_equal
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import mismatch
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
@@ -33,7 +34,8 @@ def suppressed(
     """
     if boxes.rank != 3 or scores.rank != 3 or order.rank != 3:
         raise mismatch("boxes and scores must have 3 axes", "3 axes", f"{boxes.rank} and {scores.rank}")
-    return placeholder("suppressed", scores.shape, DType.INT64)
+    pairs = must_equal((boxes.shape[0], scores.shape[0]), (boxes.shape[1], scores.shape[2]), (boxes.shape[2], 4))
+    return placeholder("suppressed", scores.shape, DType.INT64, assumes=pairs)
 
 
 def sorted_positions(x: Tensor, *, largest: int = 1) -> Tensor:
