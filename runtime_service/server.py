@@ -15,6 +15,7 @@ from prometheus_client import CollectorRegistry
 from runtime_service.api.grpc_server import GrpcServer
 from runtime_service.api.http_server import HttpLimits, HttpServer
 from runtime_service.api.rest import RestApplication, metrics_application
+from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
 from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.loading.loader import load_models
@@ -35,6 +36,8 @@ from shared_ir.storage.store import open_store
 from shared_ir.versions import VERSION
 
 _LOG = logging.getLogger(__name__)
+_SECONDS_TO_STOP = 1.0
+"""What runs may take to end once they are stopped."""
 
 
 class RuntimeServer:
@@ -116,6 +119,8 @@ class RuntimeServer:
         stopped = self._grpc.stop(grace) if self._grpc is not None else None
         if not self.lifecycle.wait_idle(grace):
             _LOG.warning("%d requests were still in flight after %.0f s", self.lifecycle.in_flight, grace)
+            WATCH.stop_all()
+            self.lifecycle.wait_idle(_SECONDS_TO_STOP)
         for server in self._http.values():
             server.stop(grace)
         if stopped is not None:

@@ -11,7 +11,7 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -20,6 +20,8 @@ from typing import Protocol
 from runtime_service.arrays import Array
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.rows import Arrays, chunks, concatenate, group_key, row_count, split
+from runtime_service.batching.watch import WATCH, Watch
+from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -36,7 +38,7 @@ class ReleaseReason(enum.StrEnum):
 class Runner(Protocol):
     """One instance of a model: runs one batch at a time."""
 
-    def run(self, inputs: Arrays, /) -> dict[str, Array]: ...
+    def run(self, inputs: Arrays, /, stop: Stop | None = None) -> dict[str, Array]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,7 @@ class _Work:
     key: tuple[tuple[int, ...], ...]
     deadline: float | None
     enqueued: float
+    cancellation: Cancellation | None = None
     waiting: Future[BatchResult] | None = None
 
     @property
@@ -97,6 +100,12 @@ class _Work:
         """What the caller of a queued request waits for; one that runs at once has none."""
         assert self.waiting is not None
         return self.waiting
+
+    def unwanted(self, now: float) -> IngotError | None:
+        """Why nobody waits for the result any more."""
+        if self.cancellation is not None and self.cancellation.cancelled:
+            return _cancelled()
+        return _deadline_exceeded() if self.deadline is not None and self.deadline <= now else None
 
 
 class Batcher:
@@ -112,8 +121,10 @@ class Batcher:
         options: BatchOptions,
         observer: BatchObserver,
         clock: Callable[[], float] = time.monotonic,
+        watch: Watch = WATCH,
     ) -> None:
         self._options = options
+        self._watch = watch
         self._observer = observer
         self._clock = clock
         self._changed = threading.Condition()
@@ -140,7 +151,7 @@ class Batcher:
         now = self._clock()
         _check_wanted(deadline, cancellation, now)
         rows, key = (row_count(inputs), group_key(inputs)) if batched else (0, ())
-        work = _Work(inputs, rows, key, deadline, now)
+        work = _Work(inputs, rows, key, deadline, now, cancellation)
         runner = self._enter(work)
         if runner is not None:
             (outcome,) = self._execute(runner, [work], ReleaseReason.IDLE if batched else ReleaseReason.UNBATCHED)
@@ -294,6 +305,9 @@ class Batcher:
         try:
             outputs, execution = self._run(runner, batch, reason)
         except Exception as error:
+            if isinstance(error, IngotError) and error.code is ErrorCode.CANCELLED:  # the run was stopped
+                now = self._clock()
+                return [work.unwanted(now) or _shut_down() for work in batch]
             if len(batch) == 1:
                 return [error]
             return [outcome for work in batch for outcome in self._outcomes(runner, [work], reason, started)]
@@ -309,15 +323,23 @@ class Batcher:
         begin = self._clock()
         limit = self._options.max_batch_size
         if limit == 0:
-            outputs = runner.run(batch[0].inputs)
+            outputs = self._computed(runner, batch, [batch[0].inputs])[0]
             return [outputs], Execution(requests, rows, 0.0, self._clock() - begin, 0.0, reason)
         inputs = concatenate([work.inputs for work in batch])
         merged = self._clock()
-        pieces = [runner.run(piece) for piece in ([inputs] if rows <= limit else chunks(inputs, limit))]
+        pieces = self._computed(runner, batch, [inputs] if rows <= limit else chunks(inputs, limit))
         computed = self._clock()
         results = split(concatenate(pieces), [work.rows for work in batch])
         ended = self._clock()
         return results, Execution(requests, rows, merged - begin, computed - merged, ended - computed, reason)
+
+    def _computed(self, runner: Runner, batch: Sequence[_Work], pieces: Iterable[Arrays]) -> list[dict[str, Array]]:
+        """Results of ``pieces``, unless all of ``batch`` is unwanted before they are there."""
+        stop = self._watch.begin(lambda: all(work.unwanted(self._clock()) is not None for work in batch))
+        try:
+            return [runner.run(piece, stop) for piece in pieces]
+        finally:
+            self._watch.end(stop)
 
 
 def _check_wanted(deadline: float | None, cancellation: Cancellation | None, now: float) -> None:
@@ -333,6 +355,10 @@ def _deadline_exceeded() -> IngotError:
         "the deadline of the request passed before its result was computed",
         remedy="Allow more time, or send fewer requests at once.",
     )
+
+
+def _shut_down() -> IngotError:
+    return IngotError(ErrorCode.UNAVAILABLE, "the server ended before the result was computed", remedy="Send it again.")
 
 
 def _cancelled() -> IngotError:

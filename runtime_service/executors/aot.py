@@ -15,6 +15,7 @@ from runtime_service.executors.signature import (
     copy_memory,
     point,
 )
+from runtime_service.executors.stop import Stop
 
 
 class AotExecutor:
@@ -25,12 +26,15 @@ class AotExecutor:
         self._handle = handle
         self._calls = ShapeCache(self._prepare)
 
-    def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
+    def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
         call = self._calls.of(inputs)
         outputs = call.allocate()
         point(call.input_rows, inputs)
         point(call.output_rows, outputs)
-        self._handle.run(*call.arguments)
+        if stop is None:
+            self._handle.run(*call.arguments)
+        else:
+            self._handle.run(*call.arguments, stop.address)
         for index in call.owned:
             row = call.outputs[index]
             shape = tuple(row.shape[axis] for axis in range(row.rank))

@@ -8,6 +8,7 @@ from typing import Protocol
 
 from runtime_service.arrays import Array
 from runtime_service.executors.objects import Objects
+from runtime_service.executors.stop import Stop
 
 
 @dataclass(frozen=True)
@@ -33,12 +34,12 @@ class LaunchProfile:
 class Executor(Protocol):
     """Runs one inference at a time."""
 
-    def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
+    def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
         """``inputs`` in the order of the plan, of the right dtype and rank, C-contiguous and aligned; what is behind the numbers
         of strings, sequences and optionals is in ``objects``.
 
         Raises:
-            IngotError: INVALID_ARGUMENT, the extents do not fit the model; RESOURCE_EXHAUSTED.
+            IngotError: INVALID_ARGUMENT, the extents do not fit the model; RESOURCE_EXHAUSTED; CANCELLED, by ``stop``.
         """
         ...
 

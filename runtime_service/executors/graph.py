@@ -15,6 +15,7 @@ from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallShapes, CallSignature, ShapeCache, Shapes, copy_memory
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
+from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols
 from shared_ir.plan.program import ALIGNMENT, Launch, Plan, Storage, launches
@@ -55,8 +56,8 @@ class GraphExecutor:
         self._slots = Slots.of(plan)
         self._calls = ShapeCache(self._prepare)
 
-    def run(self, inputs: Sequence[Array], objects: Objects | None = None) -> list[Array]:
-        return self._execute(inputs, self._launch, objects)
+    def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
+        return self._execute(inputs, self._launch, objects, stop)
 
     def profile(
         self, inputs: Sequence[Array], repeat: int, objects: Objects | None = None, warm: int = 0
@@ -126,7 +127,9 @@ class GraphExecutor:
     def _launch(self, step: Launch, resolved: Resolved) -> None:
         self._handle.run_kernel(step.kernel, resolved.buffers, resolved.symbols, resolved.tasks)
 
-    def _execute(self, inputs: Sequence[Array], run_launch: Runner, objects: Objects | None) -> list[Array]:
+    def _execute(
+        self, inputs: Sequence[Array], run_launch: Runner, objects: Objects | None, stop: Stop | None = None
+    ) -> list[Array]:
         plan, call = self._plan, self._calls.of(inputs)
         outputs = call.shapes.allocate()
         self._reserve(call.arena_size)
@@ -138,7 +141,7 @@ class GraphExecutor:
         }
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
         behind = objects or Objects(plan.strings)
-        run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind)
+        run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind, stop)
         for step, resolved in call.prepared.values():
             for slot, buffer in enumerate(step.buffers):
                 resolved.buffers[slot] = run.address(buffer)

@@ -76,6 +76,13 @@ _SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "ingot_last_error": (ctypes.c_char_p, (ctypes.c_void_p,)),
 }
 _LATER_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
+    "ingot_run_stoppable": (
+        ctypes.c_int,
+        (
+            *(ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_int32),
+            ctypes.c_void_p,
+        ),
+    ),
     "ingot_time_kernel": (
         ctypes.c_int,
         (
@@ -91,6 +98,7 @@ _CODES = {
     2: ErrorCode.RESOURCE_EXHAUSTED,
     3: ErrorCode.ARTIFACT_INCOMPATIBLE,
     4: ErrorCode.INTERNAL,
+    5: ErrorCode.CANCELLED,
 }
 _REMEDIES = {2: "Send a smaller batch or give the process more memory."}
 _BROADCAST = "Extents of one name are equal; compile the model with a name of its own for an extent that may be 1 (shapes={...})."
@@ -194,16 +202,24 @@ class Handle:
         library.retain()
         self._pointer = pointer.value
         self._run = dll.ingot_run
+        self._run_stoppable = getattr(dll, "ingot_run_stoppable", None)
         self._run_kernel = dll.ingot_run_kernel
         self._time_kernel = getattr(dll, "ingot_time_kernel", None)
 
-    def run(self, inputs: int, input_count: int, outputs: int, output_count: int) -> None:
+    def run(self, inputs: int, input_count: int, outputs: int, output_count: int, stop: int = 0) -> None:
         """Run the model on arrays of ``ingot_tensor`` at these addresses, which ctypes passes on in less time than the arrays.
 
+        Args:
+            stop: address of an int32 that ends the run when it is no longer 0; 0: none.
+                NOTE: a library that was built before it had a function for this runs to its end.
+
         Raises:
-            IngotError: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, INTERNAL.
+            IngotError: INVALID_ARGUMENT, RESOURCE_EXHAUSTED, CANCELLED, INTERNAL.
         """
-        status = self._run(self._pointer, inputs, input_count, outputs, output_count)
+        if stop and self._run_stoppable is not None:
+            status = self._run_stoppable(self._pointer, inputs, input_count, outputs, output_count, stop)
+        else:
+            status = self._run(self._pointer, inputs, input_count, outputs, output_count)
         if status:
             raise self._error(status)
 

@@ -12,6 +12,7 @@ from runtime_service.executors.calls import run_call, view
 from runtime_service.executors.library import unequal
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import array_dtype
+from runtime_service.executors.stop import Stop
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
@@ -92,6 +93,7 @@ class StepInterpreter:
         prepared: launches whose sizes and addresses do not change during the run, by identity.
         run_launch: does the work of a launch.
         objects: what is behind the numbers of strings, sequences and optionals.
+        stop: asked before every step.
     """
 
     plan: Plan
@@ -101,14 +103,17 @@ class StepInterpreter:
     prepared: Mapping[int, Resolved]
     run_launch: Runner
     objects: Objects
+    stop: Stop | None = None
     _sizes: Sizes = field(init=False)
 
     def __post_init__(self) -> None:
         self._sizes = Sizes(self.symbols)
 
     def run(self, steps: Iterable[Step]) -> None:
-        """Raises IngotError INVALID_ARGUMENT (a constraint does not hold), RESOURCE_EXHAUSTED."""
+        """Raises IngotError INVALID_ARGUMENT (a constraint does not hold), RESOURCE_EXHAUSTED, CANCELLED."""
         for step in steps:
+            if self.stop is not None:
+                self.stop.check()
             self.step(step)
 
     def step(self, step: Step) -> None:
@@ -190,6 +195,8 @@ class StepInterpreter:
         limit, counter = self.value(step.limit), 0
         self.assign({step.counter: 0})
         while counter < limit and (not step.condition or self.symbols[step.condition]):
+            if self.stop is not None:
+                self.stop.check()
             self.run(step.body)
             counter += 1
             self.assign({step.counter: counter})

@@ -15,6 +15,7 @@ from runtime_service.executors.executor import Executor, LaunchProfile
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.signature import CallSignature
+from runtime_service.executors.stop import Stop
 from runtime_service.loading.interface import from_memory, is_plain, to_memory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
@@ -67,20 +68,21 @@ class Model:
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self._signature.outputs
 
-    def run(self, feeds: Mapping[str, Array], /) -> dict[str, Array]:
+    def run(self, feeds: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]:
         """Outputs by name for ``feeds``, one array per input that has no default. May be called from any thread; releases the GIL.
 
         Tensors of strings are object arrays of str; a sequence is a list of arrays, an empty optional None.
 
         Raises:
             IngotError: INVALID_ARGUMENT (an input is missing, unknown, or of the wrong dtype, rank or extent),
-                RESOURCE_EXHAUSTED (no memory for inputs of this size), UNAVAILABLE (the model is closed).
+                RESOURCE_EXHAUSTED (no memory for inputs of this size), UNAVAILABLE (the model is closed),
+                CANCELLED (another thread has set ``stop``).
         """
         objects = None if self._plain else Objects(self._signature.strings)
         arrays = self._arrays(feeds, objects)
         executor = self._take()
         try:
-            results = executor.run(arrays, objects)
+            results = executor.run(arrays, objects, stop)
         finally:
             self._idle.put(executor)
         if objects is None:

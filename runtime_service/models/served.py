@@ -12,6 +12,7 @@ from runtime_service.arrays import Array
 from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.statistics import ModelObserver
+from runtime_service.executors.stop import Stop
 from shared_ir.plan.program import TensorSpec
 
 
@@ -24,7 +25,7 @@ class LoadedModel(Protocol):
     @property
     def outputs(self) -> Sequence[TensorSpec]: ...
 
-    def run(self, inputs: Mapping[str, Array], /) -> dict[str, Array]: ...
+    def run(self, inputs: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]: ...
 
     def close(self) -> None: ...
 

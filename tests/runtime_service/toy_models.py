@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.executors.stop import Stop
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer
@@ -40,9 +41,12 @@ class ToyModel:
     def __post_init__(self) -> None:
         self.gate.set()
 
-    def run(self, inputs: Mapping[str, Array], /) -> dict[str, Array]:
+    def run(self, inputs: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]:
         assert not self.closed, "a closed model was run"
-        self.gate.wait(10)
+        end = time.monotonic() + 10
+        while not self.gate.wait(0.005) and time.monotonic() < end:
+            if stop is not None:
+                stop.check()
         first = next(iter(inputs.values()))
         self.runs.append(first.shape[0] if first.ndim else 1)
         return self.function(inputs)

@@ -29,11 +29,11 @@ from shared_ir.plan.program import (
 
 EXECUTE_TYPES = """\
 %slot = type { ptr, i64 }
-%frame = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64 }
+%frame = type { ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i64, i64, ptr }
 declare void @llvm.memcpy.p0.p0.i64(ptr, ptr, i64, i1)"""
 
-_INPUTS, _OUTPUTS, _WEIGHTS, _ARENA, _SYMBOLS, _LAUNCH, _SLOTS, _RESERVE, _EXPECTED, _RECEIVED = range(10)
-DONE, NO_MEMORY = -1, -2
+_INPUTS, _OUTPUTS, _WEIGHTS, _ARENA, _SYMBOLS, _LAUNCH, _SLOTS, _RESERVE, _EXPECTED, _RECEIVED, _STOP = range(11)
+DONE, NO_MEMORY, LEFT = -1, -2, -3
 """What functions of the entry return instead of the number of a constraint that does not hold."""
 _READ_TYPES = {DType.BOOL: "i8", DType.INT32: "i32", DType.INT64: "i64"}
 
@@ -211,8 +211,14 @@ class _Execute:
             self.body.add(f"store i64 {operand}, ptr {address}")
         self._forget_symbols(set(symbols))
 
+    def _leave_if_stopped(self) -> None:
+        """Somebody may have asked for an end: the kernels before may then not have run, and a loop need not go on."""
+        flag = self.body.value(f"load volatile i32, ptr {self._field(_STOP)}")
+        self.body.leave_if(self.body.value(f"icmp ne i32 {flag}, 0"), f"ret i32 {LEFT}")
+
     def _element(self, step: Read) -> str:
         body = self.body
+        self._leave_if_stopped()
         kind = _READ_TYPES[self._plan.buffers[step.buffer].dtype]
         found = body.element(self._pointer(step.buffer), step.index, kind)
         if kind == "i64":
@@ -265,6 +271,7 @@ class _Execute:
                 goes_on = body.value(f"and i1 {goes_on}, {wanted}")
             body.add(f"br i1 {goes_on}, label %{inside}, label %{after}")
             body.label(inside)
+            self._leave_if_stopped()
             self.steps(step.body)
             self._assign([step.counter], [body.value(f"add i64 {counter}, 1")])
             body.add(f"br label %{head}")

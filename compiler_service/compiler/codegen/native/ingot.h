@@ -37,7 +37,8 @@ typedef enum {
   INGOT_INVALID_ARGUMENT = 1, /* wrong count, dtype, rank or extent: nothing was computed */
   INGOT_OUT_OF_MEMORY = 2,
   INGOT_INCOMPATIBLE = 3, /* weights do not belong to this library, CPU lacks a required feature */
-  INGOT_INTERNAL = 4
+  INGOT_INTERNAL = 4,
+  INGOT_STOPPED = 5 /* by the flag of ingot_run_stoppable: outputs hold nothing of use */
 } ingot_status;
 
 /* Values are those of onnx.TensorProto.DataType. */
@@ -106,6 +107,11 @@ ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs,
  * calling thread is restored. */
 ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t input_count, ingot_tensor *outputs,
                        int32_t output_count);
+
+/* The same, but ends with INGOT_STOPPED soon after another thread has written something else than 0 to `*stop`: before the next
+ * kernel, part of a kernel or round of a loop. `stop` may be NULL. Libraries built before this function was lack it. */
+ingot_status ingot_run_stoppable(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
+                                 ingot_tensor *outputs, int32_t output_count, const volatile int32_t *stop);
 
 /* Runs one kernel over [0, tasks) on the model's pool: the graph executor's way in. */
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,

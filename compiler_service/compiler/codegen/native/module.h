@@ -36,12 +36,14 @@ struct ingot_frame {
   void (*launch)(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks);
   ingot_slot *slots; /* by slot index */
   int32_t (*reserve)(ingot_slot *slot, int64_t bytes, int32_t keep);
-  int64_t expected, received; /* of the constraint that `execute` found broken */
+  int64_t expected, received;   /* of the constraint that `execute` found broken */
+  const volatile int32_t *stop; /* never NULL; not 0: the run is to end */
 };
 
 /* What functions return besides the index of a broken constraint. */
 #define INGOT_DONE (-1)
 #define INGOT_NO_MEMORY (-2) /* or a size that an int64 does not hold */
+#define INGOT_LEFT (-3)      /* because of `stop` */
 
 /* What an input is where the caller gives none. */
 typedef struct {

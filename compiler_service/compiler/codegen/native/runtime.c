@@ -41,7 +41,10 @@ typedef struct {
   const int64_t *symbols;
   char *scratch;
   size_t stride;
+  const volatile int32_t *stop;
 } kernel_job;
+
+static const volatile int32_t never_stopped = 0;
 
 static __thread char create_error[INGOT_ERROR_BYTES];
 
@@ -74,24 +77,26 @@ const char *ingot_last_error(const ingot_model *model) { return model ? model->e
 
 static void run_tasks(void *context, int64_t begin, int64_t end, int32_t thread) {
   const kernel_job *job = context;
+  if (*job->stop) return;
   uint64_t mode = ingot_enter_float_mode();
   job->function(job->buffers, job->symbols, begin, end, job->scratch + (size_t)thread * job->stride);
   ingot_restore_float_mode(mode);
 }
 
 static void launch_kernel(const ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
-                          int64_t tasks) {
+                          int64_t tasks, const volatile int32_t *stop) {
   ingot_kernel_function function = ingot_this_module.kernels[kernel].function;
   if (tasks <= 1 || model->pool.threads == 1) {
     if (tasks > 0) function(buffers, symbols, 0, tasks, model->scratch);
     return;
   }
-  kernel_job job = {function, buffers, symbols, model->scratch, model->scratch_stride};
+  kernel_job job = {function, buffers, symbols, model->scratch, model->scratch_stride, stop};
   model->pool.run(model->pool.pool, run_tasks, &job, tasks);
 }
 
 static void launch(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks) {
-  launch_kernel(((run_frame *)frame)->model, kernel, buffers, symbols, tasks);
+  if (*frame->stop) return; /* what the kernel would have written is not looked at: the module asks before it reads */
+  launch_kernel(((run_frame *)frame)->model, kernel, buffers, symbols, tasks, frame->stop);
 }
 
 /* ---- creation ---- */
@@ -319,13 +324,16 @@ static ingot_status give_owned(ingot_model *model, ingot_tensor *outputs, int32_
   return status;
 }
 
-static ingot_status execute(ingot_model *model) {
+static ingot_status execute(ingot_model *model, const volatile int32_t *stop) {
   run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
-                    model->slots, ingot_reserve, 0, 0},
+                    model->slots, ingot_reserve, 0, 0, stop ? stop : &never_stopped},
                    model};
   uint64_t mode = ingot_enter_float_mode();
   int32_t found = ingot_this_module.execute(&run.frame);
   ingot_restore_float_mode(mode);
+  if (*run.frame.stop) {
+    return ingot_fail(model->error, INGOT_STOPPED, "the run of model '%s' was stopped", ingot_this_module.name);
+  }
   return status_of(model, found, run.frame.expected, run.frame.received);
 }
 
@@ -341,6 +349,11 @@ ingot_status ingot_output_shapes(ingot_model *model, const ingot_tensor *inputs,
 
 ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t input_count, ingot_tensor *outputs,
                        int32_t output_count) {
+  return ingot_run_stoppable(model, inputs, input_count, outputs, output_count, NULL);
+}
+
+ingot_status ingot_run_stoppable(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
+                                 ingot_tensor *outputs, int32_t output_count, const volatile int32_t *stop) {
   ingot_status status = enter(model);
   if (status) return status;
   status = resolve(model, inputs, input_count);
@@ -353,7 +366,7 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
     model->input_data[i] = ingot_is_default(&inputs[i], i) ? (void *)(model->weights + offset) : inputs[i].data;
   }
   for (int32_t i = 0; i < output_count; i++) model->output_data[i] = outputs[i].data;
-  status = execute(model);
+  status = execute(model, stop);
   if (!status) status = give_owned(model, outputs, output_count);
   return leave(model, status);
 }
@@ -375,7 +388,7 @@ ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *
   }
   uint64_t mode = ingot_enter_float_mode();
   int64_t start = ingot_now();
-  for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks);
+  for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks, &never_stopped);
   *nanoseconds = ingot_now() - start;
   ingot_restore_float_mode(mode);
   return leave(model, INGOT_OK);

@@ -48,6 +48,7 @@ PUBLIC_SYMBOLS = (
     "ingot_output_shapes",
     "ingot_run",
     "ingot_run_kernel",
+    "ingot_run_stoppable",
     "ingot_time_kernel",
     "ingot_weights_size",
 )
