@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.executors.regular_expressions import Pattern
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -65,14 +66,14 @@ def tokenizer(
         IngotError: UNSUPPORTED_ATTRIBUTE for what is no regular expression here.
     """
     if tokenexp:
-        pattern = _compiled(tokenexp, "tokenexp")
-        found = [[m.group() for m in pattern.finditer(text)] for text in x.reshape(-1).tolist()]
+        pattern = Pattern(tokenexp, "tokenexp")
+        found = [[text[i:j] for i, j in pattern.found_in(text)] for text in x.reshape(-1).tolist()]
     elif list(separators) == [""]:
         found = [list(text) for text in x.reshape(-1).tolist()]
     else:
         found = [[text] for text in x.reshape(-1).tolist()]
         for separator in separators:
-            pattern = _compiled(separator, "separators")
+            pattern = Pattern(separator, "separators")
             found = [[part for piece in row for part in _between(pattern, piece)] for row in found]
     rows = [[token for token in row if len(token) >= max(1, mincharnum)] for row in found]
     if mark and any(rows):
@@ -81,33 +82,20 @@ def tokenizer(
     return _strings([t for row in rows for t in (*row, *[pad_value] * (width - len(row)))], (*x.shape, width))
 
 
-def _between(pattern: re.Pattern[str], text: str) -> list[str]:
+def _between(pattern: Pattern, text: str) -> list[str]:
     """What stands between the matches, groups of the pattern or not."""
-    ends = [0, *(place for m in pattern.finditer(text) for place in m.span()), len(text)]
+    ends = [0, *(place for span in pattern.found_in(text) for place in span), len(text)]
     return [text[start:end] for start, end in zip(ends[::2], ends[1::2], strict=True)]
 
 
-def _compiled(pattern: str, field: str) -> re.Pattern[str]:
-    """Classes are those of ASCII, as RE2 has them."""
-    try:
-        return re.compile(pattern, re.ASCII)
-    except re.error as error:
-        raise IngotError(
-            ErrorCode.UNSUPPORTED_ATTRIBUTE,
-            "a regular expression is not understood",
-            field=field,
-            received=f"{pattern!r}: {error}",
-        ) from error
-
-
 def regex_full_match(x: Array, *, pattern: str) -> Array:
-    """Whether each string as a whole is of the form ``pattern`` (ASCII classes, as RE2 has them).
+    """Whether each string as a whole is of the form ``pattern``.
 
     Raises:
         IngotError: UNSUPPORTED_ATTRIBUTE for a pattern that is no regular expression here.
     """
-    compiled = _compiled(pattern, "pattern")
-    found = [compiled.fullmatch(text) is not None for text in x.reshape(-1).tolist()]
+    compiled = Pattern(pattern, "pattern")
+    found = [compiled.matches_all_of(text) for text in x.reshape(-1).tolist()]
     return np.array(found, np.bool_).reshape(x.shape)
 
 
@@ -146,7 +134,10 @@ def number_of(x: Array, *, dtype: np.dtype[Any]) -> Array:
         return np.array(values, np.float64 if dtype.kind not in "iu" else dtype).astype(dtype).reshape(x.shape)
     except (ValueError, OverflowError) as error:
         raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "a string is no number", expected=f"numbers as {dtype}", received=str(error)
+            ErrorCode.INVALID_ARGUMENT,
+            "a string is no number",
+            expected=f"numbers as {dtype}",
+            received=str(error)[:200],
         ) from error
 
 

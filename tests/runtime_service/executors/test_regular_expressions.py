@@ -1,0 +1,81 @@
+"""Regular expressions of models: of RE2, in linear time, while other threads run."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from runtime_service.executors.regular_expressions import Pattern
+from runtime_service.executors.string_calls import number_of, regex_full_match, tokenizer
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def strings(*texts: str) -> np.ndarray:
+    found = np.empty(len(texts), object)
+    found[:] = texts
+    return found
+
+
+def test_whole_strings_match_or_do_not() -> None:
+    x = strings("www.google.com", "www.google.com ", "grün", "", "5")
+    assert regex_full_match(x, pattern=r"www\.[\w.-]+\.\bcom\b").tolist() == [True, False, False, False, False]
+    assert regex_full_match(x, pattern=r"\w*").tolist() == [False, False, False, True, True]  # ASCII, as RE2 has it
+    assert regex_full_match(x, pattern="gr.n").tolist() == [False, False, True, False, False]
+
+
+def test_places_are_those_of_characters() -> None:
+    assert Pattern("b+", "pattern").found_in("aébbüb") == [(2, 4), (5, 6)]
+    (row,) = tokenizer(strings("aé bb,üb"), mark=0, mincharnum=1, pad_value="#", separators=(" ", ","))
+    assert row.tolist() == ["aé", "bb", "üb"]
+
+
+@pytest.mark.parametrize("pattern", ["(?=a)c", r"(a)\1", "(", "a{2000}"])
+def test_what_re2_lacks_is_refused_by_name(pattern: str) -> None:
+    with pytest.raises(IngotError, match="not understood") as caught:
+        Pattern(pattern, "pattern")
+    assert caught.value.code is ErrorCode.UNSUPPORTED_ATTRIBUTE
+    assert "b'" not in str(caught.value)
+
+
+def test_half_of_a_pair_is_no_text() -> None:
+    with pytest.raises(IngotError) as caught:
+        regex_full_match(strings("a\ud800"), pattern=".*")
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_an_expression_that_backtracks_for_ever_ends() -> None:
+    """Python's own would take 2**40 steps for this."""
+    assert regex_full_match(strings("a" * 40 + "b"), pattern="(a|aa)+").tolist() == [False]
+
+
+def test_other_threads_run_meanwhile() -> None:
+    rounds, done = [0], threading.Event()
+
+    def count() -> None:
+        while not done.is_set():
+            rounds[0] += 1
+            time.sleep(0.001)
+
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(10.0)  # the interpreter takes the lock from nobody: who matches must give it away
+    thread = threading.Thread(target=count)
+    try:
+        thread.start()
+        pattern, text = Pattern("(a|b)*c", "pattern"), "a" * 20_000_000
+        assert not pattern.matches_all_of(text)
+    finally:
+        seen = rounds[0]
+        done.set()
+        sys.setswitchinterval(before)
+        thread.join()
+    assert seen > 3
+
+
+def test_the_error_of_a_string_that_is_no_number_is_short() -> None:
+    with pytest.raises(IngotError, match="no number") as caught:
+        number_of(strings("x" * 100_000), dtype=np.dtype(np.float32))
+    assert len(str(caught.value)) < 500
