@@ -13,12 +13,14 @@ from shared_ir.errors import ErrorCode, IngotError
 
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
-    """``path`` is without the query, still percent-encoded; header names are in lower case."""
+    """``path`` is without the query, still percent-encoded; header names are in lower case. ``has_gone`` tells whether the client has
+    hung up."""
 
     method: str
     path: str
     headers: Mapping[str, str] = field(default_factory=dict)
     body: bytes | memoryview = b""
+    has_gone: Callable[[], bool] = lambda: False
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import io
 import logging
+import select
 import socket
 import socketserver
 import ssl
@@ -197,10 +198,19 @@ class _Connection(BaseHTTPRequestHandler):
             self._linger()
             return
         path = self.path.partition("?")[0]
-        response = self.server.application(HttpRequest(self.command, path, headers, body))
+        response = self.server.application(HttpRequest(self.command, path, headers, body, self._has_gone))
         if self.server.stopping:
             self.close_connection = True
         self._send(response)
+
+    def _has_gone(self) -> bool:
+        """Whether the client has closed the connection, or its sending side, which counts as that."""
+        poll = select.poll()
+        try:
+            poll.register(self.connection, select.POLLRDHUP)
+            return bool(poll.poll(0))
+        except (OSError, ValueError):  # it is closed already
+            return True
 
     def handle_expect_100(self) -> bool:
         """Refuse a body that is too large before it is sent."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import unquote
 
@@ -13,6 +14,7 @@ from prometheus_client.exposition import choose_encoder
 
 from runtime_service.api import documents, rest_codec
 from runtime_service.api.http_message import HttpRequest, HttpResponse, parse_json
+from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.bearer import HEADER, Bearer, refused
@@ -81,6 +83,7 @@ class RestApplication:
             decoded, binary = rest_codec.decode_raw(model, version, request.body, expected)
         else:
             decoded, binary = rest_codec.decode(model, version, request.body, length)
+        decoded = replace(decoded, cancellation=Cancellation(request.has_gone))
         return rest_codec.encode(self._dataplane.infer(decoded), binary)
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:

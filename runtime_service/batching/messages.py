@@ -25,14 +25,16 @@ class TensorData:
 class Cancellation:
     """Tells the work that was started for a caller that the caller has gone."""
 
-    def __init__(self) -> None:
+    def __init__(self, has_gone: Callable[[], bool] | None = None) -> None:
+        """``has_gone`` is asked where nobody calls :meth:`cancel`."""
+        self._has_gone = has_gone
         self._lock = threading.Lock()
         self._callbacks: list[Callable[[], object]] = []
         self._cancelled = False
 
     @property
     def cancelled(self) -> bool:
-        return self._cancelled
+        return self._cancelled or (self._has_gone is not None and self._has_gone())
 
     def cancel(self) -> None:
         """Run the callbacks, once; later callbacks run as they are added."""

@@ -270,3 +270,24 @@ def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
     for use in (files.context, files.grpc_credentials):
         with pytest.raises(IngotError, match=r"none\.(crt|key)"):
             use()
+
+
+@pytest.mark.parametrize("leaves", ["closes", "closes its side"])
+def test_a_client_that_hangs_up_ends_its_run(leaves: str) -> None:
+    source = ToySource()
+    source.publish("scale", 1, scale_model, "stable")
+    body = json.dumps({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
+    head = f"POST /v2/models/scale/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    with running_server(source, models="scale") as server:
+        port, model = int(server.addresses["http"].rpartition(":")[2]), source.model("scale", 1)
+        model.gate.clear()
+        with socket.create_connection(("127.0.0.1", port), 5) as connection:
+            connection.sendall(head + body)
+            wait_until(lambda: server.lifecycle.in_flight == 1)
+            time.sleep(0.1)  # a client that stays is waited for
+            assert server.lifecycle.in_flight == 1
+            if leaves == "closes its side":
+                connection.shutdown(socket.SHUT_WR)
+                wait_until(lambda: server.lifecycle.in_flight == 0)
+        wait_until(lambda: server.lifecycle.in_flight == 0, timeout=3)
+        assert not model.gate.is_set()
