@@ -27,6 +27,8 @@ class ModelSettings:
     max_queue_delay_microseconds: int | None = None
     max_queue_size: int | None = None
     instances: int | None = None
+    run_memory_bytes: int | None = None
+    kept_memory_bytes: int | None = None
     warmup: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbolic dims for the first run, such as ``{"height": 48, "width": 192}``."""
 
@@ -70,6 +72,10 @@ class Settings:
     """Waiting requests per model version beyond which new ones are refused."""
     instances: int = 1
     """Executions of one model version that may run at once; the cores are divided among them."""
+    run_memory_bytes: int = 4 << 30
+    """Bytes that the outputs of one run may take, and again its intermediate values, beside weights; 0: no limit."""
+    kept_memory_bytes: int = 1 << 30
+    """Bytes of intermediate values that an instance keeps from one run for the next; what is more is given back. 0: all are kept."""
     cores: int = 0
     """Cores to use; 0 takes the smaller of the affinity mask and the container's CPU quota."""
     drain_delay: float = 0.0
@@ -99,7 +105,15 @@ class Settings:
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
         require_pair(self, "tls_certificate", "tls_key", variable)
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
-        counts = ("max_batch_size", "max_queue_delay_microseconds", "cores", "drain_delay", "drain_timeout")
+        counts = (
+            "max_batch_size",
+            "max_queue_delay_microseconds",
+            "cores",
+            "drain_delay",
+            "drain_timeout",
+            "run_memory_bytes",
+            "kept_memory_bytes",
+        )
         require_at_least(self, 0, counts, variable)
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from runtime_service.arrays import Array
 from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
+from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import (
     CallShapes,
     CallSignature,
@@ -21,8 +23,9 @@ from runtime_service.executors.stop import Stop
 class AotExecutor:
     """Everything but the data pointers is prepared once per combination of input shapes."""
 
-    def __init__(self, signature: CallSignature, handle: Handle) -> None:
+    def __init__(self, signature: CallSignature, handle: Handle, resources: Resources) -> None:
         self._signature = signature
+        self._resources = resources
         self._handle = handle
         self._calls = ShapeCache(self._prepare)
 
@@ -31,18 +34,26 @@ class AotExecutor:
         outputs = call.allocate()
         point(call.input_rows, inputs)
         point(call.output_rows, outputs)
-        if stop is None:
-            self._handle.run(*call.arguments)
-        else:
-            self._handle.run(*call.arguments, stop.address)
-        for index in call.owned:
-            row = call.outputs[index]
-            shape = tuple(row.shape[axis] for axis in range(row.rank))
-            outputs[index] = copy_memory(row.data, shape, self._signature.output_dtypes[index])
+        try:
+            self._handle.run(*call.arguments, 0 if stop is None else stop.address)
+            for index in call.owned:
+                outputs[index] = self._owned(call, index)
+        finally:
+            if self._resources.kept_bytes:
+                self._handle.give_back()
         return outputs  # type: ignore[return-value]  # none is missing now
+
+    def _owned(self, call: CallShapes, index: int) -> Array:
+        """A copy of an output that the model sized."""
+        row, dtype = call.outputs[index], self._signature.output_dtypes[index]
+        shape = tuple(row.shape[axis] for axis in range(row.rank))
+        self._resources.require(math.prod(shape) * dtype.itemsize, "an output")
+        return copy_memory(row.data, shape, dtype)
 
     def close(self) -> None:
         self._handle.close()
 
     def _prepare(self, shapes: Shapes) -> CallShapes:
-        return CallShapes.resolve(self._signature, self._handle, shapes)
+        call = CallShapes.resolve(self._signature, self._handle, shapes)
+        self._resources.require(call.output_bytes, "the outputs")
+        return call

@@ -13,6 +13,7 @@ from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.executor import LaunchProfile
 from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
+from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import CallShapes, CallSignature, ShapeCache, Shapes, copy_memory
 from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
 from runtime_service.executors.stop import Stop
@@ -47,13 +48,16 @@ class _Measured:
 class GraphExecutor:
     """Runs the steps of a plan in order, each launch over the threads of the library's pool."""
 
-    def __init__(self, plan: Plan, signature: CallSignature, handle: Handle, weights_address: int) -> None:
+    def __init__(
+        self, plan: Plan, signature: CallSignature, handle: Handle, weights_address: int, resources: Resources
+    ) -> None:
         self._plan = plan
+        self._resources = resources
         self._signature = signature
         self._handle = handle
         self._weights = weights_address
         self._arena = aligned_bytes(0, ALIGNMENT)
-        self._slots = Slots.of(plan)
+        self._slots = Slots.of(plan, resources)
         self._calls = ShapeCache(self._prepare)
 
     def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
@@ -145,22 +149,35 @@ class GraphExecutor:
         for step, resolved in call.prepared.values():
             for slot, buffer in enumerate(step.buffers):
                 resolved.buffers[slot] = run.address(buffer)
-        run.run(plan.steps)
-        return [self._owned(run, i) if array is None else array for i, array in enumerate(outputs)]
+        try:
+            run.run(plan.steps)
+            return [self._owned(run, i) if array is None else array for i, array in enumerate(outputs)]
+        finally:
+            self._give_back()
+
+    def _give_back(self) -> None:
+        if self._resources.is_more_than_kept(self._arena.nbytes + self._slots.size):
+            self._arena = aligned_bytes(0, ALIGNMENT)
+            self._slots = Slots.of(self._plan, self._resources)
 
     def _owned(self, run: StepInterpreter, index: int) -> Array:
         """A copy of an output whose extents the run has defined."""
         shape = tuple(run.value(d) for d in self._plan.outputs[index].shape)
         address = address_of(run.slots.blocks[self._plan.output_slot(index)])
-        return copy_memory(address, shape, self._signature.output_dtypes[index])
+        dtype = self._signature.output_dtypes[index]
+        self._resources.require(math.prod(shape) * dtype.itemsize, "an output")
+        return copy_memory(address, shape, dtype)
 
     def _prepare(self, shapes: Shapes) -> _Call:
         plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes)
+        self._resources.require(call.output_bytes, "the outputs")
         symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
         value = Sizes(symbols).value
         most = max(len(plan.inputs), len(plan.outputs), 1)
         no_address: Mapping[Storage, Sequence[int]] = {s: [0] * most for s in Storage}
-        resolver = StepInterpreter(plan, Slots([]), no_address, dict(symbols), {}, self._launch, Objects(()))
+        resolver = StepInterpreter(
+            plan, Slots([], self._resources), no_address, dict(symbols), {}, self._launch, Objects(())
+        )
         prepared = {id(s): (s, resolver.resolve(s)) for s in launches(plan.steps) if self._is_fixed(s)}
         return _Call(call, symbols, value(plan.arena_size), prepared)
 
@@ -176,6 +193,7 @@ class GraphExecutor:
         """One arena for all shapes, as large as the largest so far."""
         if size <= self._arena.nbytes:
             return
+        self._resources.require(size, "intermediate values")
         try:
             self._arena = aligned_bytes(size, ALIGNMENT)
         except (MemoryError, ValueError) as error:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from runtime_service.executors.resources import Resources
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -46,6 +47,8 @@ class _COptions(ctypes.Structure):
         ("weights_size", ctypes.c_size_t),
         ("threads", ctypes.c_int32),
         ("thread_pool", ctypes.c_void_p),
+        ("memory_limit", ctypes.c_size_t),
+        ("memory_kept", ctypes.c_size_t),
     )
 
 
@@ -83,6 +86,7 @@ _LATER_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
             ctypes.c_void_p,
         ),
     ),
+    "ingot_give_back": (None, (ctypes.c_void_p,)),
     "ingot_time_kernel": (
         ctypes.c_int,
         (
@@ -186,15 +190,17 @@ class Library:
 class Handle:
     """One ``ingot_model``: an arena and a pool of threads. One call at a time."""
 
-    def __init__(self, library: Library, weights_address: int, weights_size: int, threads: int) -> None:
-        """``threads`` 0 means the cgroup quota or core count.
-
+    def __init__(self, library: Library, weights_address: int, weights_size: int, resources: Resources) -> None:
+        """
         Raises:
             IngotError: ARTIFACT_INCOMPATIBLE (CPU features, weights of another model), RESOURCE_EXHAUSTED.
         """
         self._library = library
         dll = library.functions
-        options = _COptions(ctypes.sizeof(_COptions), weights_address or None, weights_size, threads, None)
+        limits = resources.memory_bytes, resources.kept_bytes
+        options = _COptions(
+            ctypes.sizeof(_COptions), weights_address or None, weights_size, resources.threads, None, *limits
+        )
         pointer = ctypes.c_void_p()
         status = dll.ingot_create(ctypes.byref(options), ctypes.byref(pointer))
         if status:
@@ -204,6 +210,7 @@ class Handle:
         self._run = dll.ingot_run
         self._run_stoppable = getattr(dll, "ingot_run_stoppable", None)
         self._run_kernel = dll.ingot_run_kernel
+        self._give_back = getattr(dll, "ingot_give_back", None) if resources.kept_bytes else None
         self._time_kernel = getattr(dll, "ingot_time_kernel", None)
 
     def run(self, inputs: int, input_count: int, outputs: int, output_count: int, stop: int = 0) -> None:
@@ -222,6 +229,11 @@ class Handle:
             status = self._run(self._pointer, inputs, input_count, outputs, output_count)
         if status:
             raise self._error(status)
+
+    def give_back(self) -> None:
+        """Free what the run took beyond the bytes that are kept, outputs that belong to the model included."""
+        if self._give_back is not None:
+            self._give_back(self._pointer)
 
     def output_shapes(self, inputs: ctypes.Array[CTensor], outputs: ctypes.Array[CTensor]) -> None:
         """Fill in the extents of every output for these inputs. Raises IngotError INVALID_ARGUMENT."""

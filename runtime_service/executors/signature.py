@@ -147,6 +147,11 @@ class CallShapes:
         return zip(self.output_shapes, self.output_dtypes, strict=True)
 
     @cached_property
+    def output_bytes(self) -> int:
+        """Of all outputs whose shape is known."""
+        return sum(0 if s is None or d.hasobject else math.prod(s) * d.itemsize for s, d in self._outputs)
+
+    @cached_property
     def _makers(self) -> tuple[Callable[[], Array | None], ...]:
         """What makes the array of each output."""
         return tuple(_nothing if s is None else partial(_empty, s, d) for s, d in self._outputs)

@@ -11,6 +11,7 @@ from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.calls import run_call, view
 from runtime_service.executors.library import unequal
 from runtime_service.executors.objects import Objects
+from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import array_dtype
 from runtime_service.executors.stop import Stop
 from shared_ir.dtype import DType
@@ -44,16 +45,23 @@ class Slots:
     """Memory that runs size; kept between runs."""
 
     blocks: list[Any]
+    resources: Resources
 
     @classmethod
-    def of(cls, plan: Plan) -> Slots:
-        return cls([aligned_bytes(0, ALIGNMENT) for _ in range(plan.slots)])
+    def of(cls, plan: Plan, resources: Resources) -> Slots:
+        return cls([aligned_bytes(0, ALIGNMENT) for _ in range(plan.slots)], resources)
+
+    @property
+    def size(self) -> int:
+        """Bytes of all of them."""
+        return sum(block.nbytes for block in self.blocks)
 
     def reserve(self, slot: int, size: int, keep: bool) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED."""
         old = self.blocks[slot]
         if 0 <= size <= old.nbytes:
             return
+        self.resources.require(self.size - old.nbytes + size, "intermediate values")
         try:
             if not 0 <= size < _LARGEST:
                 raise MemoryError(f"{size} bytes")

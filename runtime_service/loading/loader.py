@@ -13,6 +13,7 @@ from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.executor import Executor
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.library import Handle, Library
+from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import CallSignature, array_dtype
 from runtime_service.loading.cpu import check_host
 from runtime_service.loading.model import Model
@@ -53,32 +54,39 @@ def load_version(
 
 
 def load_model(
-    artifact: Loadable, threads: int | None = None, executor: ExecutorKind = "aot", instances: int | None = None
+    artifact: Loadable,
+    threads: int | None = None,
+    executor: ExecutorKind = "aot",
+    instances: int | None = None,
+    *,
+    memory_bytes: int = 0,
+    kept_bytes: int = 0,
 ) -> Model:
     """One model. ``threads`` per inference, ``None``: as many as the cgroup quota and the affinity mask allow.
 
     A plan with calls (of strings, sequences and optionals) runs in the graph executor, whatever ``executor`` says.
 
-    ``instances`` inferences may run at once, by default as many as there are cores for.
+    ``instances`` inferences may run at once, by default as many as there are cores for. ``memory_bytes`` and ``kept_bytes`` bound what
+    each takes and keeps (:class:`~runtime_service.executors.resources.Resources`).
 
     Raises:
         IngotError: ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT, RESOURCE_EXHAUSTED.
     """
     if instances is None:
         instances = max(1, usable_cores() // threads) if threads else 1
-    (model,) = _load(artifact, 1, threads, executor, instances)
+    (model,) = _load(artifact, 1, Resources(threads or 0, memory_bytes, kept_bytes), executor, instances)
     return model
 
 
 def load_models(
-    artifact: Loadable, count: int, threads: int | None = None, executor: ExecutorKind = "aot"
+    artifact: Loadable, count: int, resources: Resources, executor: ExecutorKind = "aot"
 ) -> tuple[Model, ...]:
     """``count`` independent models, one inference at a time each, that share one mapping of code and weights."""
-    return _load(artifact, count, threads, executor, 1)
+    return _load(artifact, count, resources, executor, 1)
 
 
 def _load(
-    artifact: Loadable, count: int, threads: int | None, executor: ExecutorKind, instances: int
+    artifact: Loadable, count: int, resources: Resources, executor: ExecutorKind, instances: int
 ) -> tuple[Model, ...]:
     check_host(artifact.manifest)
     plan, weights = artifact.plan, map_weights(artifact.weights)
@@ -87,12 +95,12 @@ def _load(
         _check_plan(artifact.manifest, plan, library)
         signature = CallSignature.of(plan, library.input_dtypes, library.output_dtypes)
         defaults = _defaults(plan, weights)
-        make = partial(_make_executor, plan, signature, library, weights, threads or 0)
+        make = partial(_make_executor, plan, signature, library, weights, resources)
         models: list[Model] = []
         try:
             for _ in range(count):
                 library.retain()
-                profiler = partial(_make_graph, plan, signature, library, weights, threads or 0)
+                profiler = partial(_make_graph, plan, signature, library, weights, resources)
                 models.append(
                     Model(plan.name, signature, partial(make, executor), profiler, library.release, instances, defaults)
                 )
@@ -133,19 +141,26 @@ def _defaults(plan: Plan, weights: Array) -> dict[str, Array]:
 
 
 def _make_executor(
-    plan: Plan, signature: CallSignature, library: Library, weights: Array, threads: int, kind: ExecutorKind
+    plan: Plan,
+    signature: CallSignature,
+    library: Library,
+    weights: Array,
+    resources: Resources,
+    kind: ExecutorKind,
 ) -> Executor:
     if kind == "graph" or any(isinstance(step, Call) for step in walk_steps(plan.steps)):
-        return _make_graph(plan, signature, library, weights, threads)
-    return AotExecutor(signature, _make_handle(library, weights, threads))
+        return _make_graph(plan, signature, library, weights, resources)
+    return AotExecutor(signature, _make_handle(library, weights, resources), resources)
 
 
-def _make_graph(plan: Plan, signature: CallSignature, library: Library, weights: Array, threads: int) -> GraphExecutor:
-    return GraphExecutor(plan, signature, _make_handle(library, weights, threads), address_of(weights))
+def _make_graph(
+    plan: Plan, signature: CallSignature, library: Library, weights: Array, resources: Resources
+) -> GraphExecutor:
+    return GraphExecutor(plan, signature, _make_handle(library, weights, resources), address_of(weights), resources)
 
 
-def _make_handle(library: Library, weights: Array, threads: int) -> Handle:
-    return Handle(library, address_of(weights) if weights.nbytes else 0, weights.nbytes, threads)
+def _make_handle(library: Library, weights: Array, resources: Resources) -> Handle:
+    return Handle(library, address_of(weights) if weights.nbytes else 0, weights.nbytes, resources)
 
 
 def map_weights(weights: bytes | memoryview | Path) -> Array:

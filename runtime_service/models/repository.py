@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runtime_service.executors.resources import Resources
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
 from shared_ir.artifact.layout import OpenedArtifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 
-LoadModels = Callable[[OpenedArtifact, int, int], tuple[LoadedModel, ...]]
-"""From a verified artifact, a number of instances and threads per instance to models that can run."""
+LoadModels = Callable[[OpenedArtifact, int, Resources], tuple[LoadedModel, ...]]
+"""From a verified artifact, a number of instances and what each may use to models that can run."""
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,6 @@ class StoreSource:
             )
         return PolicyCatalogue(versions, self.repository.labels(name))
 
-    def load(self, name: str, version: int, instances: int, threads: int) -> tuple[LoadedModel, ...]:
+    def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
         opened = self.repository.open_version(self.repository.version(name, version))
-        return self.load_models(opened, instances, threads)
+        return self.load_models(opened, instances, resources)

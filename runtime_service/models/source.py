@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
+from runtime_service.executors.resources import Resources
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
 
@@ -19,7 +20,7 @@ class VersionSource(Protocol):
         """Versions and labels of a model; NOT_FOUND when the store has no such model."""
         ...
 
-    def load(self, name: str, version: int, instances: int, threads: int) -> tuple[LoadedModel, ...]:
+    def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
         """Fetch a version, verify who signed it and what it is, then load it ``instances`` times.
 
         Nothing of it is mapped or run before it was verified.

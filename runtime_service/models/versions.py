@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from runtime_service.batching.batcher import BatchOptions
 from runtime_service.batching.rows import batch_symbol
 from runtime_service.batching.statistics import ModelObserver
+from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
 from runtime_service.models.served import Interface, LoadedModel, ServedModel
 from runtime_service.models.source import VersionSource
@@ -40,7 +41,9 @@ class ModelLoader:
         """
         count = model.instances or self.settings.instances
         threads = threads_per_instance(self.settings.cores or usable_cores(), count)
-        instances = self.source.load(model.name, version, count, threads)
+        memory = _first(model.run_memory_bytes, self.settings.run_memory_bytes)
+        resources = Resources(threads, memory, _first(model.kept_memory_bytes, self.settings.kept_memory_bytes))
+        instances = self.source.load(model.name, version, count, resources)
         try:
             signature, options = self._prepare(model, version, instances)
         except BaseException:

@@ -5,6 +5,7 @@ Every request runs twice, over memory full of one byte and of another: answers t
 
 from __future__ import annotations
 
+import faulthandler
 import hashlib
 import json
 import os
@@ -92,6 +93,7 @@ def _serve(artifact: Artifact, requests: Sequence[Request], first: int, pipe: IO
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     signature._empty = empty
+    faulthandler.disable()  # what a child dies of is told by its status
     with load_model(artifact, threads=1) as model, np.errstate(all="ignore"):
         for number in range(first, len(requests)):
             print(json.dumps({"begun": number, "found": ""}), file=pipe, flush=True)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.executors.resources import Resources
 from runtime_service.executors.stop import Stop
 from runtime_service.models.served import LoadedModel
 from runtime_service.policies import PolicyCatalogue
@@ -115,7 +116,7 @@ class ToySource:
             raise IngotError(ErrorCode.NOT_FOUND, f"no model {name!r}")
         return PolicyCatalogue(tuple(sorted(self.make[name])), dict(self.marks[name]))
 
-    def load(self, name: str, version: int, instances: int, threads: int) -> tuple[LoadedModel, ...]:
+    def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
         self._check()
         models = tuple(self.make[name][version]() for _ in range(instances))
         self.loaded += [(name, version, model) for model in models]

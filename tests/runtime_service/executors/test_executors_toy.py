@@ -17,6 +17,7 @@ from compiler_service.compiler.codegen.toolchain.elf import read_shared_library
 from compiler_service.compiler.codegen.toolchain.link import PUBLIC_SYMBOLS
 from runtime_service.executors.graph import GraphExecutor, overlap
 from runtime_service.executors.library import Handle
+from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import array_dtype
 from runtime_service.loading.loader import ExecutorKind, load_model, load_models
 from runtime_service.loading.model import Model
@@ -208,7 +209,7 @@ def test_tasks_run_in_parallel_on_the_models_own_threads() -> None:
 
 
 def test_models_that_share_one_mapping(artifact: Artifact) -> None:
-    models = load_models(artifact, 3, threads=1)
+    models = load_models(artifact, 3, Resources(threads=1))
     models[0].close()
     feeds = toy_feeds(5)
     assert models[1].run(feeds)["sum"].tobytes() == models[2].run(feeds)["sum"].tobytes()

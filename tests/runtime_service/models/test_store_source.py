@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from runtime_service.executors.resources import Resources
 from runtime_service.models.repository import StoreSource
 from runtime_service.policies import PolicyCatalogue
 from runtime_service.server import RuntimeServer, store_source
@@ -41,9 +42,9 @@ class Publisher:
         reader = ArtifactRepository(open_store(str(self.home / "store")), self.trust)
         return StoreSource(reader, self._load)
 
-    def _load(self, opened: OpenedArtifact, instances: int, threads: int) -> tuple[ToyModel, ...]:
+    def _load(self, opened: OpenedArtifact, instances: int, resources: Resources) -> tuple[ToyModel, ...]:
         self.opened.append(opened)
-        self.threads.append(threads)
+        self.threads.append(resources.threads)
         return tuple(scale_model(float(bytes(opened.weights)[0])) for _ in range(instances))
 
 

@@ -162,7 +162,7 @@ class _Execute:
     def _reserve(self, step: Reserve) -> None:
         body, buffer = self.body, self._plan.buffers[step.buffer]
         size = self._code.operand(_end(buffer))
-        arguments = f"ptr {self._slot(buffer.index)}, i64 {size}, i32 {int(step.keep)}"
+        arguments = f"ptr %frame, ptr {self._slot(buffer.index)}, i64 {size}, i32 {int(step.keep)}"
         found = body.value(f"call i32 {self._field(_RESERVE)}({arguments})")
         body.leave_if(body.value(f"icmp eq i32 {found}, 0"), f"ret i32 {NO_MEMORY}")
         self._forget_slots({buffer.index})

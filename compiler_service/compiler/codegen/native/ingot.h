@@ -76,6 +76,8 @@ typedef struct {
   size_t weights_size;  /* bytes */
   int32_t threads;      /* own pool of this many threads including the caller; 0: cgroup quota or core count */
   const ingot_thread_pool *thread_pool; /* instead of an own pool, or NULL */
+  size_t memory_limit;  /* bytes of intermediate values that a run may take; 0: as many as there are */
+  size_t memory_kept;   /* of them, bytes that ingot_give_back leaves for the next run; 0: all */
 } ingot_options;
 
 typedef struct ingot_model ingot_model;
@@ -112,6 +114,10 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
  * kernel, part of a kernel or round of a loop. `stop` may be NULL. Libraries built before this function was lack it. */
 ingot_status ingot_run_stoppable(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
                                  ingot_tensor *outputs, int32_t output_count, const volatile int32_t *stop);
+
+/* Frees intermediate memory of the last run where that is more than `memory_kept`, data of outputs that belong to the model
+ * included. Libraries built before this function was lack it, and know no limit. */
+void ingot_give_back(ingot_model *model);
 
 /* Runs one kernel over [0, tasks) on the model's pool: the graph executor's way in. */
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,

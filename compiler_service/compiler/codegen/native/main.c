@@ -215,7 +215,7 @@ static int measure(ingot_model *model, const ingot_tensor *inputs, ingot_tensor 
 }
 
 static int run(const arguments *args, ingot_tensor *inputs, ingot_tensor *outputs, char *owned) {
-  ingot_options options = {sizeof(ingot_options), NULL, 0, args->threads, NULL};
+  ingot_options options = {sizeof(ingot_options), NULL, 0, args->threads, NULL, 0, 0};
   ingot_model *model = NULL;
   for (int32_t i = 0; i < ingot_input_count(); i++) {
     if (read_input(i, args, &inputs[i])) return 2;

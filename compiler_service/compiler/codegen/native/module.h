@@ -35,7 +35,7 @@ struct ingot_frame {
   int64_t *symbols; /* by symbol index: first those that `resolve` gives, then those that the run defines */
   void (*launch)(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks);
   ingot_slot *slots; /* by slot index */
-  int32_t (*reserve)(ingot_slot *slot, int64_t bytes, int32_t keep);
+  int32_t (*reserve)(ingot_frame *frame, ingot_slot *slot, int64_t bytes, int32_t keep);
   int64_t expected, received;   /* of the constraint that `execute` found broken */
   const volatile int32_t *stop; /* never NULL; not 0: the run is to end */
 };

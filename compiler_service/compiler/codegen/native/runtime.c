@@ -22,6 +22,7 @@ struct ingot_model {
   size_t scratch_stride; /* bytes per thread */
   char *arena;
   size_t arena_size;
+  size_t memory_limit, memory_kept; /* SIZE_MAX: none */
   int64_t *symbols;
   ingot_slot *slots;
   const int64_t **input_shapes;
@@ -97,6 +98,17 @@ static void launch_kernel(const ingot_model *model, int32_t kernel, void *const 
 static void launch(ingot_frame *frame, int32_t kernel, void *const *buffers, const int64_t *symbols, int64_t tasks) {
   if (*frame->stop) return; /* what the kernel would have written is not looked at: the module asks before it reads */
   launch_kernel(((run_frame *)frame)->model, kernel, buffers, symbols, tasks, frame->stop);
+}
+
+static size_t slots_size(const ingot_model *model) {
+  return ingot_slots_size(model->slots, ingot_this_module.slot_count);
+}
+
+static int32_t reserve(ingot_frame *frame, ingot_slot *slot, int64_t bytes, int32_t keep) {
+  const ingot_model *model = ((run_frame *)frame)->model;
+  if (model->memory_limit == SIZE_MAX) return ingot_reserve(slot, bytes, keep, SIZE_MAX);
+  size_t others = model->arena_size + slots_size(model) - (size_t)slot->size;
+  return others < model->memory_limit && ingot_reserve(slot, bytes, keep, model->memory_limit - others);
 }
 
 /* ---- creation ---- */
@@ -192,6 +204,8 @@ ingot_status ingot_create(const ingot_options *given, ingot_model **created) {
   pthread_mutex_init(&model->mutex, NULL);
   model->weights = weights;
   model->process = getpid();
+  model->memory_limit = options.memory_limit ? options.memory_limit : SIZE_MAX;
+  model->memory_kept = options.memory_kept ? options.memory_kept : SIZE_MAX;
   if (!allocate_model(model, &options)) {
     ingot_destroy(model);
     return ingot_fail(create_error, INGOT_OUT_OF_MEMORY, "no memory or threads for model '%s' with %d threads",
@@ -279,12 +293,24 @@ static ingot_status resolve(ingot_model *model, const ingot_tensor *inputs, int3
   return status ? status : shape_outputs(model, 0);
 }
 
+static void free_arena(ingot_model *model) {
+  ingot_free(model->arena, model->arena_size);
+  model->arena = NULL;
+  model->arena_size = 0;
+}
+
 static ingot_status reserve_arena(ingot_model *model) {
   int64_t needed = ingot_this_module.arena_size(model->symbols);
+  if (needed >= 0 && model->memory_limit != SIZE_MAX) {
+    if ((uint64_t)needed > model->memory_limit) {
+      return ingot_fail(model->error, INGOT_OUT_OF_MEMORY, "model '%s' needs %lld bytes for inputs of this size, of %llu that a run may take",
+                        ingot_this_module.name, (long long)needed, (unsigned long long)model->memory_limit);
+    }
+    if (slots_size(model) > model->memory_limit - (size_t)needed) ingot_free_slots(model->slots, ingot_this_module.slot_count);
+  }
   if (INGOT_KEEPS_MEMORY && needed >= 0 && (uint64_t)needed <= model->arena_size) return INGOT_OK;
   if (needed >= 0) {
-    ingot_free(model->arena, model->arena_size);
-    model->arena_size = 0;
+    free_arena(model);
     model->arena = (uint64_t)needed > SIZE_MAX / 2 ? NULL : ingot_allocate((size_t)needed);
     if (model->arena) {
       model->arena_size = (size_t)needed;
@@ -326,7 +352,7 @@ static ingot_status give_owned(ingot_model *model, ingot_tensor *outputs, int32_
 
 static ingot_status execute(ingot_model *model, const volatile int32_t *stop) {
   run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
-                    model->slots, ingot_reserve, 0, 0, stop ? stop : &never_stopped},
+                    model->slots, reserve, 0, 0, stop ? stop : &never_stopped},
                    model};
   uint64_t mode = ingot_enter_float_mode();
   int32_t found = ingot_this_module.execute(&run.frame);
@@ -369,6 +395,15 @@ ingot_status ingot_run_stoppable(ingot_model *model, const ingot_tensor *inputs,
   status = execute(model, stop);
   if (!status) status = give_owned(model, outputs, output_count);
   return leave(model, status);
+}
+
+void ingot_give_back(ingot_model *model) {
+  if (enter(model)) return;
+  if (model->arena_size + slots_size(model) > model->memory_kept) {
+    free_arena(model);
+    ingot_free_slots(model->slots, ingot_this_module.slot_count);
+  }
+  leave(model, INGOT_OK);
 }
 
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,

@@ -39,8 +39,11 @@ ingot_status ingot_check_outputs(char *error, const ingot_tensor *outputs, int32
 void *ingot_allocate(size_t bytes);
 void ingot_free(void *block, size_t bytes);
 
-/* Makes a slot at least `bytes` large; with `keep` its contents stay. 0 when there is no memory: the slot is as it was. */
-int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep);
+/* Makes a slot at least `bytes` and at most `most` bytes large; with `keep` its contents stay. 0 when there is no memory: the
+ * slot is as it was. */
+int32_t ingot_reserve(ingot_slot *slot, int64_t bytes, int32_t keep, size_t most);
+/* Bytes of all slots; frees them. */
+size_t ingot_slots_size(const ingot_slot *slots, int32_t count);
 void ingot_free_slots(ingot_slot *slots, int32_t count);
 
 /* From here on this thread does with denormal numbers what the model asks for. The result goes to ingot_restore_float_mode,

@@ -37,6 +37,7 @@ PUBLIC_SYMBOLS = (
     "ingot_compiler_version",
     "ingot_create",
     "ingot_destroy",
+    "ingot_give_back",
     "ingot_input_count",
     "ingot_input_has_default",
     "ingot_input_info",

@@ -65,7 +65,7 @@ static void free_call(call *c) {
 }
 
 static ingot_model *create(int32_t threads, const ingot_thread_pool *pool) {
-  ingot_options options = {sizeof(options), weights, weights_size, threads, pool};
+  ingot_options options = {sizeof(options), weights, weights_size, threads, pool, 0, 0};
   ingot_model *model = NULL;
   ingot_status status = ingot_create(&options, &model);
   if (status) fprintf(stderr, "%s\n", ingot_last_error(NULL));
@@ -230,18 +230,18 @@ static void test_options(void) {
     ingot_status status;
     const char *text;
   } refused[] = {
-      {{sizeof(ingot_options), NULL, 0, 1, NULL}, INGOT_INVALID_ARGUMENT, "bytes of weights, received none"},
-      {{sizeof(ingot_options), weights, 1, 1, NULL}, INGOT_INCOMPATIBLE, "they belong to another model"},
-      {{sizeof(ingot_options), weights + 1, weights_size, 1, NULL}, INGOT_INVALID_ARGUMENT, "aligned to 64"},
-      {{sizeof(ingot_options), weights, weights_size, -1, NULL}, INGOT_INVALID_ARGUMENT, "threads: expected 0 to"},
-      {{0, weights, weights_size, 1, NULL}, INGOT_INVALID_ARGUMENT, "struct_size"},
+      {{sizeof(ingot_options), NULL, 0, 1, NULL, 0, 0}, INGOT_INVALID_ARGUMENT, "bytes of weights, received none"},
+      {{sizeof(ingot_options), weights, 1, 1, NULL, 0, 0}, INGOT_INCOMPATIBLE, "they belong to another model"},
+      {{sizeof(ingot_options), weights + 1, weights_size, 1, NULL, 0, 0}, INGOT_INVALID_ARGUMENT, "aligned to 64"},
+      {{sizeof(ingot_options), weights, weights_size, -1, NULL, 0, 0}, INGOT_INVALID_ARGUMENT, "threads: expected 0 to"},
+      {{0, weights, weights_size, 1, NULL, 0, 0}, INGOT_INVALID_ARGUMENT, "struct_size"},
   };
   for (size_t i = 0; i < sizeof(refused) / sizeof(*refused); i++) {
     CHECK(ingot_create(&refused[i].options, &model) == refused[i].status);
     CHECK(!model);
     expect(ingot_last_error(NULL), refused[i].text);
   }
-  ingot_options older = {offsetof(ingot_options, thread_pool), weights, weights_size, 1, (void *)1};
+  ingot_options older = {offsetof(ingot_options, thread_pool), weights, weights_size, 1, (void *)1, 0, 0};
   CHECK(!ingot_create(&older, &model)); /* a caller built with fewer fields */
   ingot_destroy(model);
   ingot_destroy(NULL);

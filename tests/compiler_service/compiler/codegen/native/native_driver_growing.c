@@ -42,7 +42,7 @@ static void clear(call *c) {
 }
 
 static ingot_model *create(int32_t threads) {
-  ingot_options options = {sizeof(options), NULL, 0, threads, NULL};
+  ingot_options options = {sizeof(options), NULL, 0, threads, NULL, 0, 0};
   ingot_model *model = NULL;
   CHECK(!ingot_create(&options, &model));
   return model;
@@ -95,21 +95,49 @@ static void test_refusals(void) {
   ingot_destroy(model);
 }
 
+static void test_limits(void) {
+  ingot_options options = {sizeof(options), NULL, 0, 2, NULL, 1 << 20, 1};
+  ingot_model *model = NULL;
+  volatile int32_t stop = 1;
+  CHECK(!ingot_create(&options, &model));
+  for (int round = 0; round < 3; round++) {
+    call c;
+    fill(&c, 1000, 7, 1);
+    CHECK(ingot_run_stoppable(model, c.inputs, 3, c.outputs, 2, &stop) == INGOT_STOPPED);
+    c.outputs[0].data = NULL;
+    CHECK(!ingot_run_stoppable(model, c.inputs, 3, c.outputs, 2, NULL) && c.rows_shape[0] == 7);
+    c.outputs[0].data = NULL;
+    ingot_give_back(model);
+    clear(&c);
+    fill(&c, 1 << 20, 7, 1);
+    CHECK(ingot_run(model, c.inputs, 3, c.outputs, 2) == INGOT_OUT_OF_MEMORY);
+    clear(&c);
+    ingot_give_back(model);
+  }
+  ingot_destroy(model);
+  ingot_give_back(NULL);
+}
+
 static void test_slots(void) {
   ingot_slot slot = {NULL, 0};
-  CHECK(!ingot_reserve(&slot, -1, 0) && !ingot_reserve(&slot, INT64_MAX, 1) && !slot.data);
-  CHECK(ingot_reserve(&slot, 0, 0) && slot.data);
-  CHECK(ingot_reserve(&slot, 10, 1) && slot.size >= 10);
+  CHECK(!ingot_reserve(&slot, -1, 0, SIZE_MAX) && !ingot_reserve(&slot, INT64_MAX, 1, SIZE_MAX) && !slot.data);
+  CHECK(ingot_reserve(&slot, 0, 0, SIZE_MAX) && slot.data);
+  CHECK(ingot_reserve(&slot, 10, 1, SIZE_MAX) && slot.size >= 10);
   memcpy(slot.data, "0123456789", 10);
-  CHECK(ingot_reserve(&slot, 3 * (int64_t)INGOT_HUGE_PAGE, 1) && !memcmp(slot.data, "0123456789", 10));
+  CHECK(ingot_reserve(&slot, 3 * (int64_t)INGOT_HUGE_PAGE, 1, SIZE_MAX) && !memcmp(slot.data, "0123456789", 10));
   int64_t size = slot.size;
-  CHECK(ingot_reserve(&slot, 5, 0) && slot.size == size); /* never shrinks */
+  CHECK(ingot_reserve(&slot, 5, 0, SIZE_MAX) && slot.size == size); /* never shrinks */
+  CHECK(!ingot_reserve(&slot, size + 1, 1, (size_t)size) && slot.size == size && !memcmp(slot.data, "0123456789", 10));
+  CHECK(ingot_reserve(&slot, size + 1, 1, (size_t)size + 9) && slot.size <= size + 9); /* it does not double past the limit */
+  CHECK(ingot_slots_size(&slot, 1) == (size_t)slot.size);
   ingot_free_slots(&slot, 1);
+  CHECK(!ingot_slots_size(&slot, 1) && !slot.data);
 }
 
 int main(void) {
   pthread_t threads[3];
   test_slots();
+  test_limits();
   test_refusals();
   for (int i = 0; i < 3; i++) CHECK(!pthread_create(&threads[i], NULL, run_own, NULL));
   for (int i = 0; i < 3; i++) pthread_join(threads[i], NULL);
