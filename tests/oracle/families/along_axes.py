@@ -23,6 +23,10 @@ def drawn_axes(b: Builder, rank: int, least: int = 0) -> list[int]:
 def reduce(b: Builder, op: str) -> None:
     drawn_opset(b, *((20,) if op in ("ReduceMax", "ReduceMin") else (21, 18)))
     dtype = drawn_type(b, op)
+    if dtype.name == "bfloat16" and op not in ("ReduceMax", "ReduceMin"):
+        dtype = np.dtype(
+            np.float32
+        )  # the only oracle rounds every partial sum to 8 bits: 768 squares are off by a tenth
     shape = b.shape(least=1 if op == "ReduceMean" and dtype.kind in "iu" else 0)  # of no integers there is no mean
     limits = {"low": 0.125, "high": 2} if op in ("ReduceProd", "ReduceLogSum") else {}
     values = "any" if op in ("ReduceMax", "ReduceMin") else "tame"

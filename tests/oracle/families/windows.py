@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,6 +30,13 @@ def _window(b: Builder, spatial: int, dilates: bool = True) -> dict[str, Any]:
     return found
 
 
+def _without_gaps(attributes: dict[str, Any], kernel: Sequence[int]) -> None:
+    """Strides of at most the kernel where padding is automatic. Between windows that leave elements out, SAME asks for a negative
+    padding, and each oracle, and each operator of one, makes something else of it (docs/numbers.md)."""
+    if attributes.get("auto_pad", "").startswith("SAME") and "strides" in attributes:
+        attributes["strides"] = [min(s, k) for s, k in zip(attributes["strides"], kernel, strict=True)]
+
+
 def _image(b: Builder, spatial: int, channels: int, least: int = 5) -> Shape:
     most = max(least + 3, {1: 40, 2: 17, 3: 8}[spatial])
     return (b.axis(0, 4), *fixed(channels), *(b.axis(least, most) for _ in range(spatial)))
@@ -44,6 +52,7 @@ def conv(b: Builder, op: str) -> None:
     filters = group * b.draw.choose((1, 2, 3, 5, 16))
     kernel = [b.draw.choose((3, 1, 2, 5)) if spatial < 3 else b.draw.choose((3, 1, 2)) for _ in range(spatial)]
     attributes = _window(b, spatial)
+    _without_gaps(attributes, kernel)
     dilations = attributes.get("dilations", [1] * spatial)
     least = max((k - 1) * d + 1 for k, d in zip(kernel, dilations, strict=True))
     x = b.input(_image(b, spatial, channels, least), dtype, "tame", low=-2, high=2)
@@ -62,10 +71,7 @@ def conv_transpose(b: Builder, op: str) -> None:
     channels, filters = group * b.draw.choose((1, 2, 4)), b.draw.choose((1, 2, 3, 8))
     kernel = [b.draw.choose((3, 1, 2, 4)) for _ in range(spatial)]
     attributes = _window(b, spatial)
-    if (
-        attributes.get("auto_pad", "").startswith("SAME") and "strides" in attributes
-    ):  # ONNX Runtime's results are longer
-        attributes["strides"] = [min(s, k) for s, k in zip(attributes["strides"], kernel, strict=True)]
+    _without_gaps(attributes, kernel)
     strides = attributes.get("strides", [1] * spatial)
     if b.draw.rarely():
         attributes["output_padding"] = [b.draw.integer(0, s - 1) for s in strides]
@@ -84,6 +90,7 @@ def pool(b: Builder, op: str) -> None:
     spatial = b.draw.choose((2, 1, 3))
     kernel = [b.draw.choose((2, 3, 1, 4)) for _ in range(spatial)]
     attributes = _window(b, spatial)
+    _without_gaps(attributes, kernel)
     if "pads" in attributes:
         attributes["pads"] = [min(p, kernel[i % spatial] // 2) for i, p in enumerate(attributes["pads"])]
     if "auto_pad" not in attributes and b.draw.rarely(3):
