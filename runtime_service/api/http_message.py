@@ -45,15 +45,39 @@ class HttpResponse:
 Application = Callable[[HttpRequest], HttpResponse]
 
 
+MOST_VALUES = 4_000_000
+"""Numbers, strings and the like of one document. Each takes some 32 bytes once it is parsed, and time in which no other thread of the
+interpreter runs: a second for all of them."""
+MOST_CONTAINERS = 100_000
+"""Objects and arrays of one document: an empty one takes 3 bytes of text and 64 of memory."""
+
+
 def parse_json(data: bytes | memoryview) -> Any:
     """The JSON value in ``data``; NaN and Infinity are understood as in Python and Triton.
 
+    What it would take is counted before it is parsed: a few thousand bytes may be a document of gigabytes once they are unpacked.
+
     Raises:
-        IngotError: INVALID_ARGUMENT, not JSON.
+        IngotError: INVALID_ARGUMENT, not JSON, or more values than a server parses for one request.
     """
+    text = bytes(data)
+    _require_at_most(MOST_CONTAINERS, text.count(b"{") + text.count(b"["), "objects and arrays")
+    _require_at_most(MOST_VALUES, text.count(b","), "values")
     try:
-        return json.loads(bytes(data))
+        return json.loads(text)
     except (ValueError, RecursionError) as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT, f"the body of the request is not JSON: {str(error)[:200]}", field="body"
         ) from error
+
+
+def _require_at_most(most: int, found: int, what: str) -> None:
+    if found > most:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"the body of the request has too many {what} for JSON",
+            field="body",
+            expected=f"{most} at most, commas and brackets inside of strings among them",
+            received=str(found),
+            remedy="Send tensors as binary data.",
+        )

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import logging
 import re
+import threading
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from http import HTTPStatus
 from urllib.parse import unquote
@@ -25,6 +27,10 @@ Handler = Callable[[HttpRequest, str, str], HttpResponse]
 """Takes the request, and model name and version from the path (empty where the path has none)."""
 
 _MODEL = r"/v2/models/(?P<model>[^/]+)(?:/versions/(?P<version>[^/]+))?"
+_LARGE_BYTES = 1 << 18
+_LARGE_DOCUMENT = threading.BoundedSemaphore(1)
+"""Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
+the memory of one."""
 _OPEN_PATHS = ("/v2/health/", "/metrics")
 
 
@@ -82,7 +88,8 @@ class RestApplication:
             expected = self._dataplane.model_metadata(model, version).signature
             decoded, binary = rest_codec.decode_raw(model, version, request.body, expected)
         else:
-            decoded, binary = rest_codec.decode(model, version, request.body, length)
+            with _LARGE_DOCUMENT if _is_large(request.body, length) else nullcontext():
+                decoded, binary = rest_codec.decode(model, version, request.body, length)
         decoded = replace(decoded, cancellation=Cancellation(request.has_gone))
         return rest_codec.encode(self._dataplane.infer(decoded), binary)
 
@@ -134,6 +141,12 @@ class RestApplication:
 
     def _metrics(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return metrics_response(self._registry, request)
+
+
+def _is_large(body: bytes | memoryview, json_length: str | None) -> bool:
+    """Whether the JSON part of ``body`` is; without a length that is a number it is all of it."""
+    told = int(json_length[:18]) if json_length is not None and json_length.isdecimal() else len(body)
+    return min(told, len(body)) > _LARGE_BYTES
 
 
 def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http import HTTPStatus
 from typing import Any
 
@@ -294,3 +295,29 @@ def test_no_bytes_are_a_fault_of_the_server(application: RestApplication, body: 
     headers = {"inference-header-content-length": length} if length else {}
     response = application(HttpRequest("POST", "/v2/models/scale/infer", headers, body))
     assert response.status in (200, 400)
+
+
+@pytest.mark.parametrize(
+    ("unit", "what"),
+    [(b"{},", "objects and arrays"), (b"[],", "objects and arrays"), (b"1,", "values"), (b'"a",', "values")],
+)
+def test_a_document_is_counted_before_it_is_parsed(
+    application: RestApplication, monkeypatch: pytest.MonkeyPatch, unit: bytes, what: str
+) -> None:
+    """49 kB of gzip are 48 MB of such a document, and those took 1.4 GB."""
+    monkeypatch.setattr("json.loads", lambda _: pytest.fail("it was parsed"))
+    data = b'{"inputs":[{"name":"x","shape":[1,4],"datatype":"FP32","data":[' + unit * 5_000_000 + b"1]}]}"
+    response = application(HttpRequest("POST", "/v2/models/scale/infer", {}, data))
+    assert response.status == 400
+    assert what in response.parts[0].decode()
+
+
+def test_large_documents_are_parsed_one_after_the_other(application: RestApplication) -> None:
+    rows = 100_000
+    document = {"inputs": [{"name": "x", "shape": [rows, 4], "datatype": "FP32", "data": [0.5] * (4 * rows)}]}
+    body = json.dumps(document).encode()
+    with ThreadPoolExecutor(4) as pool:
+        requests = [HttpRequest("POST", "/v2/models/scale/infer", {}, body)] * 4
+        assert [r.status for r in pool.map(application, requests)] == [200] * 4
+    assert application(HttpRequest("POST", "/v2/models/scale/infer", {}, body[:-1])).status == 400
+    assert application(HttpRequest("POST", "/v2/models/scale/infer", {}, body)).status == 200  # nobody holds the turn
