@@ -30,12 +30,19 @@ NEVER = frozenset(
     {"ingot.Dims", "ingot.Ratios", "ingot.Uniform", DEFINE_OP, CALL_OP, KEPT_QUANTIZED, *SEQUENTIAL, *RANDOM}
 )
 
+_MOST_BYTES_BEYOND = 1 << 30
+"""Operands and results that are computed with at compile time, whatever memory the operands take."""
+_MOST_TIMES_HELD = 16
+"""The same, in multiples of that memory."""
+
 
 @dataclass(frozen=True)
 class FoldConstants(Pass):
-    """Results of at most ``largest_result`` bytes are folded, and those no larger than the operands together.
+    """Results of at most ``largest_result`` bytes are folded, and those no larger than the operands together; but nothing that takes
+    much more time than the constants of the model take memory: views of one element are of any size.
 
-    ``ConstantOfShape`` and ``Expand`` of one element become broadcast views that take no memory, whatever their size.
+    ``ConstantOfShape`` and ``Expand`` of one element become broadcast views that take no memory, up to a size: where a kernel reads one
+    of them it is a weight like others.
 
     Attributes:
         keeps: operators that are left as they are.
@@ -77,20 +84,27 @@ class FoldConstants(Pass):
             return None
         if any(v.dtype is DType.STRING for v in (*node.results, *node.operands)) or dim_symbols(node_dims(node)):
             return None
-        uniform = _uniform(node, known)
+        uniform = _uniform(node, known) if sum(map(_bytes, node.results)) <= _MOST_BYTES_BEYOND else None
         if uniform is not None:
             return {node.results[0]: uniform}
-        return evaluate_node(node, known) if self._worth(node) else None
+        return evaluate_node(node, known) if self._worth(node, known) else None
 
-    def _worth(self, node: Node) -> bool:
-        if node.op in ALWAYS:
-            return True
-        result = sum(_bytes(v) for v in node.results)
-        return result <= max(self.largest_result, sum(_bytes(v) for v in node.operands))
+    def _worth(self, node: Node, known: Mapping[Value, np.ndarray]) -> bool:
+        result, operands = sum(map(_bytes, node.results)), sum(map(_bytes, node.operands))
+        if result + operands > _MOST_BYTES_BEYOND + _MOST_TIMES_HELD * sum(_held(known[v]) for v in node.operands):
+            return False
+        return node.op in ALWAYS or result <= max(self.largest_result, operands)
 
 
 def _bytes(value: Value) -> int:
     return prod(d for d in value.shape if isinstance(d, int)) * value.dtype.itemsize
+
+
+def _held(array: np.ndarray) -> int:
+    """Bytes of memory: the elements along axes without a stride are one."""
+    own = [n for n, stride in zip(array.shape, array.strides, strict=True) if stride]
+    size: int = array.itemsize * prod(own)
+    return size
 
 
 def _uniform(node: Node, known: Mapping[Value, np.ndarray]) -> np.ndarray | None:

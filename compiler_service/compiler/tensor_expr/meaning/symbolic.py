@@ -116,8 +116,8 @@ class _Symbolic:
         combine = _COMBINE[op.reduction.op]
         total: Element = lift(identity_of(op.reduction.op, dtype), dtype).value  # type: ignore[attr-defined]
         domain = [range(a.extent) for a in op.reduction.axes if isinstance(a.extent, int)]
-        if len(domain) != len(op.reduction.axes):
-            raise _Unknown
+        if len(domain) != len(op.reduction.axes) or math.prod(map(len, domain)) > _MAX_STEPS:
+            raise _Unknown  # NOTE: product would list every axis first, however long
         for position, index in enumerate(itertools.product(*domain)):
             item = self._scalar(op.body, own | _bind(op.reduction.axes, index))
             total = item if position == 0 else _binary(combine, dtype, total, item)
