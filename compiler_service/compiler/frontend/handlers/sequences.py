@@ -212,8 +212,12 @@ def split(nodes: Nodes, bindings: tuple[Binding, ...]) -> _Result:
     return SequenceBinding(tuple(parts), x.dtype)
 
 
+MOST_PARTS = 1024
+"""Parts of a tensor that become nodes of their own; more are a sequence of the run."""
+
+
 def _split_sizes(nodes: Nodes, extent: Dim, given: Value | None) -> list[int] | None:
-    """The extents of the parts; None where only the run knows them."""
+    """The extents of the parts; None where only the run knows them, or there are very many."""
     sizes = np.array(1) if given is None else nodes.context.known.get(given)
     if sizes is None or not all(isinstance(s, int) for s in sizes.reshape(-1).tolist()):
         return None
@@ -222,6 +226,8 @@ def _split_sizes(nodes: Nodes, extent: Dim, given: Value | None) -> list[int] | 
     if not isinstance(extent, int):
         return None
     each = max(1, int(sizes.item()))
+    if extent > MOST_PARTS * each:
+        return None
     return [min(each, extent - start) for start in range(0, extent, each)]
 
 
