@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import onnx
 import pytest
 
 from compiler_service.compiler.codegen.toolchain.link import guarded_memory
+from tests.guard.asking import REQUESTS as ASKED
 from tests.guard.asking import ask
 from tests.guard.requests import Request, requests
-from tests.guard.runs import findings
+from tests.guard.runs import compiled, findings
 from tests.native_models import KERNELS, build_model, toy_feeds
+from tests.oracle.case import Case
 from tests.oracle.families import FAMILIES
 from tests.oracle.generate import drawn_case
 
 REQUESTS = 24
 """Of each family; half a minute for all of them on two cores."""
+KEPT = Path(__file__).parent / "kept"
+"""Models of which a request, once, read or wrote what was not its own, under the family and seed that drew them."""
 REFUSED: frozenset[str] = frozenset()
 """Families whose first model is refused."""
 
@@ -26,6 +32,13 @@ def test_no_request_reaches_what_is_not_its_own(family: str) -> None:
     asked = ask(family, 0, REQUESTS)
     assert asked.findings == ()
     assert asked.requests or family in REFUSED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("path", sorted(KEPT.glob("*.json")), ids=lambda path: path.stem)
+def test_what_once_reached_further(path: Path) -> None:
+    case, seed = Case.load(path), int(path.stem.rpartition("-")[2])
+    assert findings(compiled(case.model), requests(case.model, case.runs[0], seed, ASKED)) == []
 
 
 @pytest.mark.parametrize(
