@@ -103,9 +103,7 @@ class _Work:
 
     def unwanted(self, now: float) -> IngotError | None:
         """Why nobody waits for the result any more."""
-        if self.cancellation is not None and self.cancellation.cancelled:
-            return _cancelled()
-        return _deadline_exceeded() if self.deadline is not None and self.deadline <= now else None
+        return _why_unwanted(self.deadline, self.cancellation, now)
 
 
 class Batcher:
@@ -149,7 +147,8 @@ class Batcher:
         """
         batched = self._options.max_batch_size > 0
         now = self._clock()
-        _check_wanted(deadline, cancellation, now)
+        if (unwanted := _why_unwanted(deadline, cancellation, now)) is not None:
+            raise unwanted
         rows, key = (row_count(inputs), group_key(inputs)) if batched else (0, ())
         work = _Work(inputs, rows, key, deadline, now, cancellation)
         runner = self._enter(work)
@@ -342,11 +341,10 @@ class Batcher:
             self._watch.end(stop)
 
 
-def _check_wanted(deadline: float | None, cancellation: Cancellation | None, now: float) -> None:
+def _why_unwanted(deadline: float | None, cancellation: Cancellation | None, now: float) -> IngotError | None:
     if cancellation is not None and cancellation.cancelled:
-        raise _cancelled()
-    if deadline is not None and deadline <= now:
-        raise _deadline_exceeded()
+        return _cancelled()
+    return _deadline_exceeded() if deadline is not None and deadline <= now else None
 
 
 def _deadline_exceeded() -> IngotError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from runtime_service.arrays import Array
@@ -45,15 +44,12 @@ class AotExecutor:
 
     def _owned(self, call: CallShapes, index: int) -> Array:
         """A copy of an output that the model sized."""
-        row, dtype = call.outputs[index], self._signature.output_dtypes[index]
+        row = call.outputs[index]
         shape = tuple(row.shape[axis] for axis in range(row.rank))
-        self._resources.require(math.prod(shape) * dtype.itemsize, "an output")
-        return copy_memory(row.data, shape, dtype)
+        return copy_memory(row.data, shape, self._signature.output_dtypes[index], self._resources)
 
     def close(self) -> None:
         self._handle.close()
 
     def _prepare(self, shapes: Shapes) -> CallShapes:
-        call = CallShapes.resolve(self._signature, self._handle, shapes)
-        self._resources.require(call.output_bytes, "the outputs")
-        return call
+        return CallShapes.resolve(self._signature, self._handle, shapes, self._resources)

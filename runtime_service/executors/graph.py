@@ -164,13 +164,10 @@ class GraphExecutor:
         """A copy of an output whose extents the run has defined."""
         shape = tuple(run.value(d) for d in self._plan.outputs[index].shape)
         address = address_of(run.slots.blocks[self._plan.output_slot(index)])
-        dtype = self._signature.output_dtypes[index]
-        self._resources.require(math.prod(shape) * dtype.itemsize, "an output")
-        return copy_memory(address, shape, dtype)
+        return copy_memory(address, shape, self._signature.output_dtypes[index], self._resources)
 
     def _prepare(self, shapes: Shapes) -> _Call:
-        plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes)
-        self._resources.require(call.output_bytes, "the outputs")
+        plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes, self._resources)
         symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
         value = Sizes(symbols).value
         most = max(len(plan.inputs), len(plan.outputs), 1)

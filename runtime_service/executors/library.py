@@ -210,7 +210,7 @@ class Handle:
         self._run = dll.ingot_run
         self._run_stoppable = getattr(dll, "ingot_run_stoppable", None)
         self._run_kernel = dll.ingot_run_kernel
-        self._give_back = getattr(dll, "ingot_give_back", None) if resources.kept_bytes else None
+        self._give_back = getattr(dll, "ingot_give_back", None)
         self._time_kernel = getattr(dll, "ingot_time_kernel", None)
 
     def run(self, inputs: int, input_count: int, outputs: int, output_count: int, stop: int = 0) -> None:

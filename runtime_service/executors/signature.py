@@ -14,6 +14,7 @@ import numpy as np
 
 from runtime_service.arrays import Array, address_of
 from runtime_service.executors.library import CTensor, Handle, tensors
+from runtime_service.executors.resources import Resources
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -117,8 +118,8 @@ class CallShapes:
         return tuple(self.outputs)
 
     @classmethod
-    def resolve(cls, signature: CallSignature, handle: Handle, shapes: Shapes) -> CallShapes:
-        """Ask the library for the output shapes. Raises IngotError INVALID_ARGUMENT."""
+    def resolve(cls, signature: CallSignature, handle: Handle, shapes: Shapes, resources: Resources) -> CallShapes:
+        """Ask the library for the output shapes. Raises IngotError INVALID_ARGUMENT, RESOURCE_EXHAUSTED."""
         signature.check_extents(shapes)
         inputs = tensors(shapes, signature.input_codes)
         outputs = tensors([[0] * len(t.shape) for t in signature.outputs], signature.output_codes)
@@ -129,7 +130,9 @@ class CallShapes:
         shapes = tuple(tuple(row.shape[axis] for axis in range(row.rank)) for row in outputs)
         owned = tuple(i for i, shape in enumerate(shapes) if any(extent < 0 for extent in shape))
         known = tuple(None if i in owned else s for i, s in enumerate(shapes))
-        return cls(inputs, outputs, known, tuple(signature.output_dtypes), owned)
+        call = cls(inputs, outputs, known, tuple(signature.output_dtypes), owned)
+        resources.require(call.output_bytes, "the outputs")
+        return call
 
     def allocate(self) -> list[Array | None]:
         """Uninitialised arrays for the outputs; None for one whose shape is not known yet.
@@ -211,12 +214,13 @@ def point(rows: Sequence[CTensor], arrays: Sequence[Array | None]) -> None:
         row.data = None if array is None else address_of(array)
 
 
-def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any]) -> Array:
+def copy_memory(address: int, shape: tuple[int, ...], dtype: np.dtype[Any], resources: Resources) -> Array:
     """An array with a copy of what the model owns at ``address``.
 
     Raises:
         IngotError: RESOURCE_EXHAUSTED.
     """
+    resources.require(math.prod(shape) * dtype.itemsize, "an output")
     try:
         array = _empty(shape, dtype)
     except (MemoryError, ValueError) as error:
