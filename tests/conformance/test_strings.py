@@ -15,6 +15,7 @@ from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.library import Handle, Library
 from runtime_service.executors.signature import CallSignature
+from runtime_service.executors.resources import Resources
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -155,7 +156,7 @@ def test_native_code_refuses_calls_by_name() -> None:
     )
     artifact = compile_model(source, host_target(), workers=0)
     library = Library(artifact.library, "strings")
-    handle = Handle(library, 0, 0, 1)
+    handle = Handle(library, 0, 0, Resources(threads=1))
     numbers = np.zeros((1, 2), np.int64)
     try:
         with pytest.raises(IngotError, match="only the graph executor runs it"):
