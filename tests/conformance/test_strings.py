@@ -14,8 +14,8 @@ from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.executors.aot import AotExecutor
 from runtime_service.executors.library import Handle, Library
-from runtime_service.executors.signature import CallSignature
 from runtime_service.executors.resources import Resources
+from runtime_service.executors.signature import CallSignature
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -156,13 +156,13 @@ def test_native_code_refuses_calls_by_name() -> None:
     )
     artifact = compile_model(source, host_target(), workers=0)
     library = Library(artifact.library, "strings")
-    handle = Handle(library, 0, 0, Resources(threads=1))
+    resources = Resources(threads=1)
+    handle = Handle(library, 0, 0, resources)
+    signature = CallSignature.of(artifact.plan, library.input_dtypes, library.output_dtypes)
     numbers = np.zeros((1, 2), np.int64)
     try:
         with pytest.raises(IngotError, match="only the graph executor runs it"):
-            AotExecutor(CallSignature.of(artifact.plan, library.input_dtypes, library.output_dtypes), handle).run(
-                [numbers]
-            )
+            AotExecutor(signature, handle, resources).run([numbers])
     finally:
         handle.close()
         library.release()
