@@ -12,17 +12,26 @@ import math
 from compiler_service.compiler.schedule.language.schedule import Schedule, Step
 from compiler_service.compiler.schedule.language.state import KernelStage
 from compiler_service.compiler.schedule.language.steps import Overlap, Parallel, Reorder, Split, Unroll, Vectorize
-from compiler_service.compiler.schedule.model.analysis import KernelView, inlined, is_free, lane_axis, reductions
+from compiler_service.compiler.schedule.model.analysis import (
+    KernelView,
+    depends,
+    inlined,
+    is_free,
+    lane_axis,
+    reductions,
+)
 from compiler_service.compiler.schedule.model.tasks import alone_cycles, body_cycles, count, memory_cycles, task_loops
 from compiler_service.compiler.schedule.model.tiles import SQUARE_SIDES, lanes, vector_loops
-from compiler_service.compiler.tensor_expr.tensor import Axis
-from shared_ir.expr import Binary, BinaryOp, Const, walk
+from compiler_service.compiler.tensor_expr.tensor import Axis, Load, loads
+from shared_ir.dtype import DType
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, walk
 from shared_ir.machine.target import Target
 
 _VECTORS_PER_STEP = 4
 """Vectors of one step along the last axis."""
 _DIVISIONS = (BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.TRUNC_MOD)
 """Operations on integers that vectors do one lane after the other."""
+_CLAMPS = (BinaryOp.MIN, BinaryOp.MAX)
 _MOST_UNROLLED_ELEMENTS = 8
 """Largest extent of a last axis that is unrolled rather than vectorised."""
 _ELEMENTS_OF_BLOCK = 1024
@@ -41,7 +50,7 @@ def output_loops(stage: KernelStage, target: Target) -> Schedule:
     axes = stage.compute.axes
     if not axes:
         return ()
-    width = lanes(target, stage.tensor.dtype)
+    width = _width(stage, target)
     size = stage.tensor.dtype.itemsize
     cycles = body_cycles(stage.body, width) + memory_cycles(size)
     cycles += alone_cycles(size, size, math.prod(count(a.extent) for a in axes), target)
@@ -58,6 +67,25 @@ def output_loops(stage: KernelStage, target: Target) -> Schedule:
     return _rows(stage, width, cycles, target)
 
 
+def _width(stage: KernelStage, target: Target) -> int:
+    """Elements of a vector: of a register, but where bytes are read at places that take more than steps of constants to find, no
+    more than a register holds places: no target has an instruction that gathers bytes, each lane takes code of its own."""
+    width = lanes(target, stage.tensor.dtype)
+    last = stage.compute.axes[-1].name
+    if width <= lanes(target, DType.FLOAT32):
+        return width
+    indices = (i for load in loads(stage.body) for i in load.indices)
+    return min([width, *(lanes(target, i.dtype) for i in indices if depends(i, last) and _is_calculated(i))])
+
+
+def _is_calculated(index: Expr) -> bool:
+    """Whether ``index`` chooses, or divides by what the run knows."""
+    parts = tuple(walk(index))
+    return any(isinstance(e, Load | Select) for e in parts) or any(
+        isinstance(e, Binary) and (e.op in _CLAMPS or _divides_by_size(e)) for e in parts
+    )
+
+
 def _rows(stage: KernelStage, width: int, cycles: float, target: Target) -> Schedule:
     """Vectors along the last axis."""
     *outer, last = stage.compute.axes
@@ -72,8 +100,11 @@ def _rows(stage: KernelStage, width: int, cycles: float, target: Target) -> Sche
 def _divides_by_sizes(stage: KernelStage) -> bool:
     """Whether elements are found by dividing by what the run knows: no target has an instruction for vectors of it, so that each lane
     takes code of its own."""
-    found = (e for e in walk(stage.body) if isinstance(e, Binary) and e.op in _DIVISIONS and e.dtype.is_integer)
-    return any(not isinstance(e.rhs, Const) for e in found)
+    return any(isinstance(e, Binary) and _divides_by_size(e) for e in walk(stage.body))
+
+
+def _divides_by_size(found: Binary) -> bool:
+    return found.op in _DIVISIONS and found.dtype.is_integer and not isinstance(found.rhs, Const)
 
 
 def _blocks(
