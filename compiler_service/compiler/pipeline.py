@@ -186,6 +186,8 @@ def build_kernel(
                 continue
             with log.part("lower"):
                 nest = kernel.lower(chosen.schedule, target)
+            with log.part("prove"):
+                required = kernel.required_extents(nest)
             with log.part("loop passes"):
                 function = loop_passes.run(nest, verifies=log.verifies)
         except Exception as error:  # whatever a rule or a step met
@@ -194,7 +196,7 @@ def build_kernel(
         if fault is not None:
             warn_of_schedule(kernel, fault)
         reason = "" if fault is None else f"{type(fault).__name__}: {fault}"
-        return BuiltKernel(kernel, chosen.rule, chosen.schedule, function, reason)
+        return BuiltKernel(kernel, chosen.rule, chosen.schedule, function, reason, required)
     assert fault is not None
     raise fault
 

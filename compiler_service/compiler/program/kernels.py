@@ -5,13 +5,14 @@ from __future__ import annotations
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 
 import numpy as np
 
-from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function
+from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function, is_proven
 from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.loop_ir.positions.proof import required_extents
 from compiler_service.compiler.schedule.default import PLAIN_RULES, ChosenSchedule, RuleRow, chosen_schedule
 from compiler_service.compiler.schedule.language.packing import Preparation, preparation_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
@@ -19,11 +20,13 @@ from compiler_service.compiler.schedule.language.state import stage_names
 from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
 from compiler_service.compiler.schedule.records import methods_of
+from compiler_service.compiler.tensor_expr.assumptions import Assumption
+from compiler_service.compiler.tensor_expr.extents import inhabited
 from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefinition
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import IngotError
-from shared_ir.expr.dim import Dim, bind
+from shared_ir.expr.dim import Dim, bind, dim_text, product
 from shared_ir.graph.ir import Value
 from shared_ir.machine.target import Target
 
@@ -39,12 +42,14 @@ class Kernel(ABC):
         key: text that tells kernels apart: the definition and which arguments are constant.
         definition: the first definition with this key.
         constant: for each argument, whether its elements are known at compile time and may be packed.
+        elements: for each argument that is constant, what it is in each of the launches; nothing for others.
     """
 
     name: str
     key: str
     definition: KernelDefinition
     constant: tuple[bool, ...]
+    elements: tuple[Sequence[np.ndarray], ...] = field(default=(), compare=False, repr=False)
 
     @property
     def constants(self) -> frozenset[Tensor]:
@@ -63,6 +68,15 @@ class Kernel(ABC):
     @abstractmethod
     def lower(self, schedule: Schedule, target: Target) -> Function:
         """The loop program before the loop passes."""
+
+    def required_extents(self, function: Function) -> frozenset[Dim]:
+        """Extents over the symbols of ``function``, as it was lowered, that must be at least 1 where it has tasks.
+
+        Raises:
+            IngotError: COMPILER_FAULT, it accesses memory at a position from data that is not proven to be inside.
+        """
+        elements = dict(zip(function.buffers, self.elements, strict=False))
+        return required_extents(function, lambda buffer: _ends(elements.get(buffer, ())))
 
     @abstractmethod
     def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
@@ -112,15 +126,35 @@ class AlgorithmKernel(Kernel):
         parameters = len(own.parameters)
         return algorithm_function(own.algorithm, self.name, own.arguments, own.output, parameters, own.attributes)
 
+    def required_extents(self, function: Function) -> frozenset[Dim]:
+        own = self.definition
+        if is_proven(own.algorithm, function.buffers[:-1], self.elements, own.attributes):
+            return frozenset()
+        return super().required_extents(function)
+
     def preparations(self, schedule: Schedule) -> tuple[Preparation, ...]:
         return tuple(Preparation() for _ in self.definition.arguments)
 
 
-def kernel_of(name: str, key: str, definition: KernelDefinition, constant: tuple[bool, ...]) -> Kernel:
+def kernel_of(
+    name: str,
+    key: str,
+    definition: KernelDefinition,
+    constant: tuple[bool, ...],
+    elements: tuple[Sequence[np.ndarray], ...] = (),
+) -> Kernel:
     """The kernel that answers for a definition of its kind."""
     if isinstance(definition, AlgorithmDefinition):
-        return AlgorithmKernel(name, key, definition, constant)
-    return ScheduledKernel(name, key, definition, constant)
+        return AlgorithmKernel(name, key, definition, constant, elements)
+    return ScheduledKernel(name, key, definition, constant, elements)
+
+
+def _ends(arrays: Sequence[np.ndarray]) -> tuple[int, int] | None:
+    """The least and the largest element of constants; 0 is among those that are packed with gaps."""
+    if not arrays:
+        return None
+    filled = [a for a in arrays if a.size]
+    return min((0, *(int(a.min()) for a in filled))), max((0, *(int(a.max()) for a in filled)))
 
 
 class ScheduleFaultWarning(RuntimeWarning):
@@ -134,6 +168,7 @@ class BuiltKernel:
     Attributes:
         rule: the name of the rule that gave the schedule, or ``tuned``, or ``algorithm`` where it takes none.
         fault: why the schedule of the rules was not taken; empty where it was, as it should.
+        required: extents over the symbols of the function that must be at least 1 where it has tasks.
     """
 
     kernel: Kernel
@@ -141,10 +176,21 @@ class BuiltKernel:
     schedule: Schedule
     function: Function
     fault: str = ""
+    required: frozenset[Dim] = frozenset()
 
     def tasks(self, definition: KernelDefinition) -> Dim:
         """Number of tasks of a launch, over the symbols of the model."""
-        return bind(self.function.tasks, {f"d{i}": p for i, p in enumerate(definition.parameters)})
+        return self._of(self.function.tasks, definition)
+
+    def assumptions(self, definition: KernelDefinition) -> tuple[Assumption, ...]:
+        """What a launch takes for granted about extents besides its definition: where there is something to compute, those that it
+        finds positions along are at least 1."""
+        elements = product(definition.result.shape)
+        found = sorted({self._of(dim, definition) for dim in self.required}, key=dim_text)
+        return tuple(Assumption(*inhabited(d, elements)) for d in found if not isinstance(d, int) or d < 1)
+
+    def _of(self, dim: Dim, definition: KernelDefinition) -> Dim:
+        return bind(dim, {f"d{i}": p for i, p in enumerate(definition.parameters)})
 
 
 def distinct_kernels(
@@ -152,16 +198,20 @@ def distinct_kernels(
 ) -> tuple[tuple[Kernel, ...], tuple[int, ...]]:
     """The distinct kernels of all graphs, given by their definitions and constants; for each definition the number of its kernel."""
     kernels: dict[str, Kernel] = {}
-    numbers: list[int] = []
-    order: dict[str, int] = {}
+    elements: dict[str, tuple[list[np.ndarray], ...]] = {}
+    keys: list[str] = []
     for definition, constants in ((d, constants) for definitions, constants in graphs for d in definitions):
         constant = tuple(v in constants for v in definition.operands)
         key = f"{definition.text}\nconstant: {constant}"
         if key not in kernels:
-            order[key] = len(kernels)
-            kernels[key] = kernel_of(f"k{len(kernels)}_{_slug(definition.label)}", key, definition, constant)
-        numbers.append(order[key])
-    return tuple(kernels.values()), tuple(numbers)
+            name = f"k{len(kernels)}_{_slug(definition.label)}"
+            elements[key] = tuple([] for _ in constant)
+            kernels[key] = kernel_of(name, key, definition, constant, elements[key])
+        for arrays, value in zip(elements[key], definition.operands, strict=True):
+            arrays += [constants[value]] if value in constants else []
+        keys.append(key)
+    order = {key: i for i, key in enumerate(kernels)}
+    return tuple(kernels.values()), tuple(order[key] for key in keys)
 
 
 def _slug(label: str) -> str:

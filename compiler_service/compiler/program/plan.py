@@ -15,6 +15,7 @@ from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.program.weights import Weights, prepared_size
 from compiler_service.compiler.schedule.language.packing import Preparation
 from compiler_service.compiler.schedule.records import to_json
+from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.expr import Var, lift, not_equal, select
@@ -231,6 +232,10 @@ class _Buffers:
             nodes=definition.nodes,
             label=definition.label,
         )
+
+    def assumptions(self, definition: KernelDefinition) -> tuple[Assumption, ...]:
+        """What the launch of ``definition`` takes for granted about extents."""
+        return (*definition.assumptions, *self._built[definition.result].assumptions(definition))
 
     def buffer(self, value: Value) -> int:
         """The buffer of a value, constants included."""

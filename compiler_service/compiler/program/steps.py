@@ -45,6 +45,10 @@ class Numbering(Protocol):
 
     def launch(self, definition: KernelDefinition) -> Launch: ...
 
+    def assumptions(self, definition: KernelDefinition) -> tuple[Assumption, ...]:
+        """What the launch of ``definition`` takes for granted about extents."""
+        ...
+
     def buffer(self, value: Value) -> int:
         """The buffer of a value, constants included."""
         ...
@@ -129,14 +133,18 @@ class _Scope:
         if runs_no_kernel(node):
             if not any(isinstance(d, Expr) for v in (*node.operands, *node.results) for d in v.shape):
                 return []
-            return self._checks(group_kernels(node, self._known(graph)))
+            return [
+                step
+                for definition in group_kernels(node, self._known(graph))
+                for step in self._checks(definition, definition.assumptions)
+            ]
         steps: list[Step] = []
         for value in node.results:
             if is_empty(value):
                 steps += self.reserve(value)
                 continue
             definition = self.builder.definitions[value]
-            steps += self._checks([definition])
+            steps += self._checks(definition, self.builder.numbering.assumptions(definition))
             steps += self.reserve(value)
             steps.append(self.builder.numbering.launch(definition))
         return steps
@@ -156,14 +164,10 @@ class _Scope:
         reserved = [step for v in node.results for step in self.reserve(v)]
         return [*reserved, Call(function, inputs, outputs, *kinds, attributes=plain, nodes=(node.name,))]
 
-    def _checks(self, definitions: Iterable[KernelDefinition]) -> list[Step]:
-        """What the definitions take for granted about extents; each once."""
-        steps: list[Step] = []
-        for definition in definitions:
-            where = ", ".join(n for n in definition.nodes if n) or definition.label
-            for assumption in definition.assumptions:
-                steps += self.check(assumption, f"node '{where}': {assumption}")
-        return steps
+    def _checks(self, definition: KernelDefinition, assumptions: Iterable[Assumption]) -> list[Step]:
+        """What a definition takes for granted about extents; each once."""
+        where = ", ".join(n for n in definition.nodes if n) or definition.label
+        return [step for a in assumptions for step in self.check(a, f"node '{where}': {a}")]
 
     def check(self, assumption: Assumption, message: str) -> list[Step]:
         builder = self.builder

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, cast, equal, lift, select
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Unary, UnaryOp, cast, equal, lift, maximum, minimum, select
+from shared_ir.expr.dim import Dim
 
 
 def exp(x: Expr) -> Expr:
@@ -80,6 +81,11 @@ def logical_not(x: Expr) -> Expr:
 
 def power(x: Expr, y: Expr) -> Expr:
     return Binary(BinaryOp.POW, x, y)
+
+
+def clamped(position: Expr, extent: Dim) -> Expr:
+    """``position`` brought to the nearest one of ``[0, extent)``."""
+    return maximum(minimum(position, lift(extent) - 1), 0)
 
 
 def sign(x: Expr) -> Expr:

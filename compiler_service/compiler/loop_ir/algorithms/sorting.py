@@ -83,13 +83,10 @@ class MergeSort:
         def over(i: CompactCell, j: CompactCell, left: CompactCell) -> Statement:
             def step(q: Var) -> Statement:
                 source = number % 2
-                ours, theirs = (
-                    load(self.x, *self.row, self.at(source, i.value)),
-                    load(self.x, *self.row, self.at(source, j.value)),
-                )
-                other_first = select(j.value < high, precedes(theirs, ours, self.largest), False)
-                decide = left.set(select(i.value < middle, logical_not(other_first), False))
-                chosen = select(left.value, self.at(source, i.value), self.at(source, j.value))
+                ours, theirs = (load(self.x, *self.row, self.at(source, cell.value)) for cell in (i, j))
+                own_first = select(j.value < high, logical_not(precedes(theirs, ours, self.largest)), True)
+                decide = left.set(select(i.value < middle, own_first, False))
+                chosen = self.at(source, minimum(select(left.value, i.value, j.value), high - 1))
                 advance = If(left.value, i.set(i.value + 1), j.set(j.value + 1))
                 return Block((decide, self.put((number + 1) % 2, low + q, chosen), advance))
 

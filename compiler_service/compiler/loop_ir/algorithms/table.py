@@ -11,8 +11,9 @@ from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, le
 from compiler_service.compiler.loop_ir.algorithms.scattering import scatter_elements, scatter_slices
 from compiler_service.compiler.loop_ir.algorithms.selection import best_of_rows
 from compiler_service.compiler.loop_ir.algorithms.sorting import sort_rows
-from compiler_service.compiler.loop_ir.algorithms.trees import Walks, walk_trees
+from compiler_service.compiler.loop_ir.algorithms.trees import Array, Walks, walk_trees
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, Function, If, Statement, Store
+from compiler_service.compiler.tensor_expr.scalar import clamped
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -36,6 +37,21 @@ def algorithm_function(
     tasks, body = builder(inputs, result, task, attributes)
     symbols = tuple(Var(f"d{i}") for i in range(parameters))
     return Function(name, (*inputs, result), symbols, task, tasks, body)
+
+
+def is_proven(
+    algorithm: str, arguments: Sequence[Buffer], elements: Sequence[Sequence[Array]], attributes: Attributes
+) -> bool:
+    """Whether all positions of ``algorithm`` lie inside because of what the constants among its arguments are: walks through a table.
+
+    Args:
+        elements: for each argument that is constant, what it is in each of the launches; nothing for others.
+    """
+    if algorithm != "ingot.TreeLeaves" or not elements or not all(elements[1:]):
+        return False
+    x, roots, records, steps = arguments
+    walks = Walks(x, roots, records, steps, records, bool(attributes.get("is_missing_tested", 0)))
+    return all(walks.stay_inside(r, w) for r, w in zip(elements[1], elements[2], strict=True))
 
 
 # -- algorithms
@@ -68,7 +84,7 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
     def consider(kept: CompactCell, candidate: Var) -> Statement:
         def compare(alone: CompactCell) -> Statement:
             def against(k: Var) -> Statement:
-                other = load(out, number, kind, k)
+                other = maximum(load(out, number, kind, k), 0)
                 return If(
                     alone.value,
                     If(_overlaps(box(candidate), box(other), load(overlap, *_first(overlap))), alone.set(False)),
@@ -78,12 +94,14 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
             return Block((loop("k", kept.value, against), If(alone.value, accepted)))
 
         good = load(scores, number, kind, candidate) > load(least, *_first(least))
-        room = kept.value < load(limit, *_first(limit))
+        room = kept.value < minimum(load(limit, *_first(limit)), lift(count))
         return If(logical_and(room, good), with_cell("alone", lift(True, DType.BOOL), compare))
 
     def choose(kept: CompactCell) -> Statement:
         clear = loop("c", count, lambda c: Store(out, (number, kind, c), Const(-1)))
-        visit = loop("i", count, lambda i: let("box", load(order, number, kind, i), lambda b: consider(kept, b)))
+        visit = loop(
+            "i", count, lambda i: let("box", clamped(load(order, number, kind, i), count), lambda b: consider(kept, b))
+        )
         return Block((clear, visit))
 
     return as_dim(lift(batch) * classes), with_cell("kept", lift(0, DType.INT64), choose)

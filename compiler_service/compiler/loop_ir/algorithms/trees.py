@@ -9,14 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import reduce
+from typing import Any, TypeAlias
+
+import numpy as np
 
 from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, load, loop, with_cell
 from compiler_service.compiler.loop_ir.ir import Block, Buffer, If, Statement, Store
 from compiler_service.compiler.tensor_expr.operators.sequential import RECORD
-from compiler_service.compiler.tensor_expr.scalar import is_nan
+from compiler_service.compiler.tensor_expr.scalar import clamped, is_nan
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, cast, equal, lift, logical_and, logical_or, minimum, not_equal, reinterpret
 from shared_ir.expr.dim import Dim, as_dim
+
+Array: TypeAlias = np.ndarray[Any, np.dtype[Any]]
 
 _WALKS_AT_ONCE = 8
 """As many as there are registers for: a step takes twenty cycles or more to answer, and about two to execute."""
@@ -50,10 +55,30 @@ class Walks:
     def rows_together(self) -> int:
         return max(1, _WALKS_AT_ONCE // self.trees_together)
 
+    def stay_inside(self, roots: Array, words: Array) -> bool:
+        """Whether walks from ``roots`` through the records ``words`` meet records and columns that are there, whatever the rows hold."""
+        columns = self.x.shape[1]
+        nodes, rest = divmod(len(words), RECORD)
+        if rest or not nodes:
+            return False
+        records = words.reshape(nodes, RECORD)
+        column, following = (records[:, i].astype(np.int64) for i in (0, 2))
+        is_nan_passed = column % 2 == 1 if self.is_missing_tested else np.zeros(nodes, np.bool_)
+        bounds = np.ascontiguousarray(records[:, 1]).view(np.float64 if words.dtype.itemsize == 8 else np.float32)
+        reached = following + RECORD * (~np.isnan(bounds) | is_nan_passed)  # nothing else is at most NaN
+        starts = np.concatenate((roots.astype(np.int64), following, reached))
+        column = column // 2 if self.is_missing_tested else column
+        return bool(
+            ((starts >= 0) & (starts < len(words)) & (starts % RECORD == 0)).all()
+            and (column >= 0).all()
+            and (not isinstance(columns, int) or (column < columns).all())
+        )
+
     def step(self, node: Expr, row: Expr) -> Expr:
         """The record that follows ``node``; leaves follow themselves."""
         feature = cast(load(self.records, node), DType.INT64)
-        value = load(self.x, row, feature // 2 if self.is_missing_tested else feature)
+        column, columns = feature // 2 if self.is_missing_tested else feature, self.x.shape[1]
+        value = load(self.x, row, column if isinstance(columns, int) else clamped(column, columns))
         holds = value <= reinterpret(load(self.records, node + 1), self.x.dtype)
         if self.is_missing_tested:
             holds = logical_or(holds, logical_and(is_nan(value), equal(feature % 2, 1)))

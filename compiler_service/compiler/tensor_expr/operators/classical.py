@@ -8,7 +8,7 @@ from compiler_service.compiler.tensor_expr.broadcast import elementwise, widen
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.reduction import reduced
 from compiler_service.compiler.tensor_expr.refusal import unsupported_attribute
-from compiler_service.compiler.tensor_expr.scalar import absolute, exp, is_nan, log, sqrt
+from compiler_service.compiler.tensor_expr.scalar import absolute, clamped, exp, is_nan, log, sqrt
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, select
@@ -75,7 +75,7 @@ def tree_scores(leaves: Tensor, weights: Tensor, *, aggregate: str = "SUM") -> T
     op = _AGGREGATES[aggregate]
 
     def term(n: Expr, target: Expr, tree: Expr) -> Expr:
-        return weights[cast(leaves[n, tree], DType.INT64), target]
+        return weights[clamped(cast(leaves[n, tree], DType.INT64), weights.shape[0]), target]
 
     total = reduce(op, (leaves.shape[0], weights.shape[1]), [leaves.shape[1]], term, name="tree_scores")
     if aggregate in ("MIN", "MAX"):

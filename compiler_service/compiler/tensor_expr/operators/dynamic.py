@@ -10,9 +10,10 @@ import numpy as np
 
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import mismatch
+from compiler_service.compiler.tensor_expr.scalar import clamped
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Var, cast, equal, lift, logical_or, minimum, select
+from shared_ir.expr import Expr, Var, cast, equal, lift, logical_or, select
 from shared_ir.expr.dim import Dim
 
 
@@ -74,7 +75,7 @@ def row_ranks(x: Tensor, first: Tensor) -> Tensor:
     count, width = x.shape
 
     def wins(i: Expr, j: Expr) -> Expr:
-        k = minimum(first[i, j], lift(width) - 1)
+        k = clamped(first[i, j], width)
         before = select(equal(first[i, j], width), j < i, x[j, k] < x[i, k])
         return select(before, lift(1, DType.INT32), lift(0, DType.INT32))
 

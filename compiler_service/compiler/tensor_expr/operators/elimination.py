@@ -6,7 +6,7 @@ from compiler_service.compiler.tensor_expr.axes import replaced
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.reduction import position_of
 from compiler_service.compiler.tensor_expr.refusal import mismatch
-from compiler_service.compiler.tensor_expr.scalar import absolute
+from compiler_service.compiler.tensor_expr.scalar import absolute, clamped
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute
 from shared_ir.expr import Expr, equal, lift, select
 from shared_ir.expr.dim import as_dim, dims_text
@@ -25,7 +25,7 @@ def pivot(x: Tensor) -> Tensor:
     row = _pivot_row(x)
 
     def body(*index: Expr) -> Expr:
-        element = x[(*index, row[index], lift(0))]
+        element = x[(*index, clamped(row[index], x.shape[-1]), lift(0))]
         return select(equal(row[index] % 2, 1), -element, element)
 
     return compute(x.shape[:-2], body, name="pivot")
@@ -38,7 +38,7 @@ def eliminated(x: Tensor) -> Tensor:
 
     def body(*index: Expr) -> Expr:
         *batch, i, j = index
-        at = row[tuple(batch)]
+        at = clamped(row[tuple(batch)], x.shape[-1])
         source = select(i < at, i, i + 1)
         top = x[(*batch, at, lift(0))]
         factor = select(equal(top, 0), 0, x[(*batch, source, lift(0))] / select(equal(top, 0), 1, top))

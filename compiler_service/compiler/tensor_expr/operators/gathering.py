@@ -6,9 +6,10 @@ from compiler_service.compiler.tensor_expr.axes import normal_axis, replaced
 from compiler_service.compiler.tensor_expr.meaning.known import known_counts
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
+from compiler_service.compiler.tensor_expr.scalar import clamped
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, cast, equal, lift, maximum, minimum, select
+from shared_ir.expr import Expr, cast, equal, lift, select
 from shared_ir.expr.dim import Dim
 
 
@@ -18,7 +19,7 @@ def position(indices: Tensor, at: tuple[Expr, ...], extent: Dim) -> Expr:
     if not _all_natural(indices):
         i = select(i < 0, i + extent, i)
     if not _all_below(indices, extent):
-        i = maximum(minimum(i, lift(extent) - 1), 0)
+        i = clamped(i, extent)
     return i
 
 

@@ -13,7 +13,7 @@ from compiler_service.compiler.tensor_expr.layout import Layout
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.gathering import position
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
-from compiler_service.compiler.tensor_expr.scalar import absolute, ceiling, floored, rounded
+from compiler_service.compiler.tensor_expr.scalar import absolute, ceiling, clamped, floored, rounded
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, maximum, minimum, select
@@ -310,7 +310,7 @@ def _edge_taps(at: Expr, extent: Dim, inside: Expr) -> list[Tap]:
     last = cast(lift(extent) - 1, at.dtype)
     at = minimum(maximum(at, 0), last)
     first = floored(at)
-    part, start = at - first, minimum(cast(first, DType.INT64), lift(extent) - 1)
+    part, start = at - first, clamped(cast(first, DType.INT64), extent)
     return [(start, inside, 1 - part), (minimum(start + 1, lift(extent) - 1), inside, part)]
 
 

@@ -14,7 +14,8 @@ import numpy as np
 
 from compiler_service.compiler.tensor_expr.ratio import Ratio, ratio, ratio_of
 from compiler_service.compiler.tensor_expr.refusal import unsupported_attribute
-from shared_ir.expr import Expr, equal, lift, maximum, minimum, select
+from compiler_service.compiler.tensor_expr.scalar import clamped
+from shared_ir.expr import Expr, equal, lift, maximum, select
 from shared_ir.expr.dim import Dim
 
 _FIRST, _WHOLE = Ratio(0), Ratio(1)
@@ -39,7 +40,7 @@ class SampledAxis:
 
     def inside(self, position: Expr) -> Expr:
         """``position`` brought to the nearest one on the axis."""
-        return maximum(minimum(position, lift(self.extent) - 1), 0)
+        return clamped(position, self.extent)
 
 
 @dataclass(frozen=True)

@@ -13,6 +13,7 @@ from compiler_service.compiler.tensor_expr.broadcast import Pairs, must_equal, w
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unknown_extent, unsupported_attribute
+from compiler_service.compiler.tensor_expr.scalar import clamped
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, maximum, minimum, select
@@ -62,7 +63,7 @@ def _overwritten(
 
     def body(*index: Expr) -> Expr:
         number = last[index]
-        _, at = hits(index, _unravelled(maximum(number, 0), over))
+        _, at = hits(index, _unravelled(number, over))
         return select(number >= 0, updates[at], data[index])
 
     return compute(data.shape, body, name=name, assumes=assumes)
@@ -84,11 +85,12 @@ def _ravelled(index: Sequence[Expr], shape: Sequence[Dim]) -> Expr:
 
 
 def _unravelled(flat: Expr, shape: Sequence[Dim]) -> tuple[Expr, ...]:
+    """The index of the element with the row-major number ``flat``; some index where there is no such element."""
     found: list[Expr] = []
     for axis in range(len(shape)):
         inner = product(shape[axis + 1 :])
         i = flat if inner == 1 else flat // lift(inner)
-        found.append(i if axis == 0 else i % lift(shape[axis]))
+        found.append(i % lift(shape[axis]) if axis else clamped(i, shape[axis]))
     return tuple(found)
 
 
@@ -212,7 +214,7 @@ def max_unpool(
 
     def body(*index: Expr) -> Expr:
         number = last[index]
-        _, at = hits(index, _unravelled(maximum(number, 0), over))
+        _, at = hits(index, _unravelled(number, over))
         inside = number >= 0
         for i, extent, full in zip(index[2:], spatial, shape[2:], strict=True):
             inside = inside if extent == full else logical_and(inside, i < lift(extent))

@@ -1,0 +1,72 @@
+"""Bounds of integers, as expressions without data, and what operations make of them."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import NamedTuple
+
+from shared_ir.expr import (
+    BinaryOp,
+    Const,
+    Expr,
+    maximum,
+    minimum,
+)
+
+MOST_BOUNDS = 8
+"""Bounds of one side of an expression that are looked at, the shortest first."""
+
+_MOST_SHIFTED = 40
+"""Places that sizes are moved by without wrapping."""
+
+
+class Bounds(NamedTuple):
+    """Expressions without data: each of ``least`` is at most, each of ``most`` at least the element; none where none is known."""
+
+    least: tuple[Expr, ...] = ()
+    most: tuple[Expr, ...] = ()
+
+
+UNKNOWN = Bounds()
+
+
+def shortest(bounds: tuple[Expr, ...]) -> tuple[Expr, ...]:
+    """As many as are looked at, the shortest."""
+    return tuple(sorted(dict.fromkeys(bounds), key=lambda e: e.depth)[:MOST_BOUNDS])
+
+
+def hull(a: Bounds, b: Bounds) -> Bounds:
+    return Bounds(
+        tuple(minimum(x, y) for x, y in product(a.least, b.least)),
+        tuple(maximum(x, y) for x, y in product(a.most, b.most)),
+    )
+
+
+def combined(op: BinaryOp, a: Bounds, b: Bounds, rhs: Expr) -> Bounds:
+    """The bounds of ``lhs op rhs`` from those of both sides."""
+    match op:
+        case BinaryOp.MIN:
+            return Bounds(hull(a, b).least, (*a.most, *b.most))
+        case BinaryOp.MAX:
+            return Bounds((*a.least, *b.least), hull(a, b).most)
+    if not (a.least and a.most and b.least and b.most):
+        return UNKNOWN  # it may wrap
+    match op:
+        case BinaryOp.ADD:
+            least, most = product(a.least, b.least), product(a.most, b.most)
+            return Bounds(tuple(x + y for x, y in least), tuple(x + y for x, y in most))
+        case BinaryOp.SUB:
+            least, most = product(a.least, b.most), product(a.most, b.least)
+            return Bounds(tuple(x - y for x, y in least), tuple(x - y for x, y in most))
+        case BinaryOp.MUL:
+            least, most = product(a.least, b.least), product(a.most, b.most)
+            return Bounds(tuple(x * y for x, y in least), tuple(x * y for x, y in most))
+        case BinaryOp.SHL if any(isinstance(y, Const) and int(y.value) <= _MOST_SHIFTED for y in b.most):
+            return Bounds(a.least)
+        case BinaryOp.FLOOR_DIV if _is_positive(rhs):
+            return Bounds(tuple(x // rhs for x in a.least), tuple(x // rhs for x in a.most))
+    return UNKNOWN
+
+
+def _is_positive(expr: Expr) -> bool:
+    return isinstance(expr, Const) and int(expr.value) > 0

@@ -1,0 +1,283 @@
+"""Every access at a position that comes from data is inside of its buffer: a proof from what clamps, chooses or tests the position.
+
+A position comes from data where an index reads an element, or a variable that such an element decided. What an element is, nobody
+knows: any number of its type. So a bound follows only from the operations around it: ``max(min(i, n - 1), 0)`` is within [0, n) whatever
+``i`` is, and so is ``i`` where ``i >= 0 and i < n`` was tested. Sums and products have bounds where both sides have two each, so that
+nothing wraps. What a function writes itself has a bound where every one of its stores keeps it, as a counter does (induction; that no
+element is read before it is written is for guarded runs to find).
+
+An extent of 0 has no position inside. Such a proof therefore asks that the extent be at least 1 wherever there are tasks; who runs
+the function sees to it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+from compiler_service.compiler.loop_ir.ir import (
+    Buffer,
+    BufferLoad,
+    For,
+    Function,
+    If,
+    Let,
+    Statement,
+    Store,
+)
+from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, shortest
+from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
+from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
+from compiler_service.compiler.loop_ir.text import expression_text, statement_head
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Select,
+    Var,
+    lift,
+    maximum,
+    substitute,
+    variables,
+)
+from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.simplify import Simplifier
+
+Numbers = Callable[[Buffer], "tuple[int, int] | None"]
+"""The least and the largest element of an argument that is known when the function is compiled."""
+
+
+def required_extents(function: Function, numbers: Numbers = lambda _: None) -> frozenset[Dim]:
+    """The extents that must be at least 1 where ``function`` has tasks, for its accesses at positions from data to be inside.
+
+    Args:
+        function: before the loop passes, with an index for each axis.
+        numbers: asked for arguments that give positions.
+
+    Raises:
+        IngotError: COMPILER_FAULT, an access at a position from data is not proven to be inside; ``node`` is the function, ``field`` the
+            first line of the statement.
+    """
+    data = PositionsFromData()
+    data.learn(function.body)
+    if not data.is_position:
+        return frozenset()
+    proof = _Proof(function, data, numbers)
+    proof.learn()
+    for statement, scope in proof.places:
+        proof.statement(statement, scope)
+    return frozenset(proof.required)
+
+
+@dataclass
+class _Proof:
+    function: Function
+    data: PositionsFromData
+    numbers: Numbers
+    where: str = ""
+    required: set[Dim] = field(default_factory=set)
+    kept: dict[Buffer, Bounds] = field(default_factory=dict)
+    simplifier: Simplifier = field(default_factory=lambda: Simplifier({}))
+    _bounds: dict[tuple[Expr, Scope | None], Bounds] = field(default_factory=dict)
+    _seen: set[tuple[Expr, Scope | None]] = field(default_factory=set)
+
+    @cached_property
+    def places(self) -> tuple[tuple[Statement, Scope | None], ...]:
+        task = self.function.task
+        start = Scope(task < lift(self.function.tasks), Scope(task >= 0, None))
+        return tuple(Places().of(self.function.body, start))
+
+    # -- what is accessed, under which conditions
+
+    def statement(self, statement: Statement, scope: Scope | None) -> None:
+        self.where = statement_head(statement)
+        match statement:
+            case For(extent=expr) | If(cond=expr) | Let(value=expr):
+                self.expression(expr, scope)
+            case Store(buffer=buffer, indices=indices, value=value, mask=mask):
+                for expr in (value, *indices):
+                    self.expression(expr, scope)
+                self.access(buffer, indices, scope if mask is None else known_within(scope, mask))
+
+    def expression(self, expr: Expr, scope: Scope | None) -> None:
+        if not self.data.reads(expr) or (expr, scope) in self._seen:
+            return
+        self._seen.add((expr, scope))
+        if isinstance(expr, Select):
+            self.expression(expr.cond, scope)
+            self.expression(expr.then, known_within(scope, expr.cond))
+            self.expression(expr.otherwise, known_within(scope, expr.cond, holds=False))
+            return
+        if isinstance(expr, BufferLoad):
+            self.access(expr.buffer, expr.indices, scope if expr.mask is None else known_within(scope, expr.mask))
+        for child in expr.children():
+            self.expression(child, scope)
+
+    def access(self, buffer: Buffer, indices: tuple[Expr, ...], scope: Scope | None) -> None:
+        for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
+            if self.data.decides(index) and not self.is_inside(index, lift(extent), scope):
+                raise IngotError(
+                    ErrorCode.COMPILER_FAULT,
+                    f"axis {axis} of {buffer.name} is accessed at a position from data that is not proven to be inside",
+                    node=self.function.name,
+                    field=self.where,
+                    expected=f"0 <= {expression_text(index)} < {extent}",
+                    received="no such proof",
+                )
+
+    def is_inside(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
+        bounds = self.bounds(index, scope)
+        if self.is_between(bounds, extent - 1):
+            return True
+        last: Expr = maximum(extent - 1, 0)
+        if isinstance(extent, Var):  # where it is at least 1, it is one that is at least 0, plus 1
+            last, other = extent, {extent: extent + 1}
+            bounds = Bounds(*(tuple(substitute(e, other) for e in side) for side in bounds))
+        if not self.is_between(bounds, last):
+            return False
+        if not self.is_positive(extent, scope):
+            self.required.add(as_dim(extent))
+        return True
+
+    def is_between(self, bounds: Bounds, last: Expr) -> bool:
+        """Whether what has ``bounds`` is at least 0 and at most ``last``."""
+        natural = any(self.is_natural(low) for low in bounds.least)
+        return natural and any(self.is_natural(last - high) for high in bounds.most)
+
+    def is_positive(self, extent: Expr, scope: Scope | None) -> bool:
+        """Whether something within a range of ``extent``, or of a product with it, exists here."""
+        for fact, _ in () if scope is None else scope.facts():
+            for side in fact.children():
+                bounds = self.bounds(side, scope)
+                exists = any(self.is_natural(low) for low in bounds.least)
+                if exists and any(self.needs(high, extent) for high in bounds.most):
+                    return True
+        return False
+
+    def needs(self, number: Expr, extent: Expr) -> bool:
+        """Whether ``extent`` is at least 1 where ``number`` is at least 0."""
+        if self.is_natural(extent - 1 - number):
+            return True
+        terms = self.simplifier.polynomial(number + 1)
+        return len(terms) == 1 and all(extent in atoms and factor > 0 for atoms, factor in terms.items())
+
+    def is_natural(self, expr: Expr) -> bool:
+        low, _ = self.simplifier.interval(self.simplifier(expr))
+        return low is not None and low >= 0
+
+    # -- what the function's own stores keep
+
+    def learn(self) -> None:
+        """The bounds of buffers that the function writes, which all of its stores keep."""
+        stores: dict[Buffer, list[tuple[Expr, Scope | None]]] = {}
+        for statement, scope in self.places:
+            if isinstance(statement, Store) and statement.buffer.dtype is DType.INT64:
+                stores.setdefault(statement.buffer, []).append((statement.value, scope))
+        natural = set(stores)
+        while True:  # the largest set of buffers none of which takes a negative number as long as none holds one
+            self.assume({b: Bounds((lift(0),)) for b in natural})
+            lost = {b for b in natural if not all(self.is_counted(v, s) for v, s in stores[b])}
+            if not lost:
+                break
+            natural -= lost
+        for buffer, own in stores.items():
+            least = (lift(0),) if buffer in natural else ()
+            most = {m for v, s in own for e in _choices(v) for m in self.bounds(e, s).most if self.is_global(m)}
+            for bound in sorted(most, key=expression_text):
+                self.assume({**self.kept, buffer: Bounds(least, (bound,))})
+                if all(any(self.is_natural(bound - m) for m in self.bounds(v, s).most) for v, s in own):
+                    break
+                self.assume({**self.kept, buffer: Bounds(least)})
+
+    def assume(self, kept: dict[Buffer, Bounds]) -> None:
+        self.kept = kept
+        self._bounds.clear()
+
+    def is_counted(self, expr: Expr, scope: Scope | None) -> bool:
+        """Whether ``expr`` is not negative. Adding 1 does not wrap: no run takes 2**63 steps."""
+        if isinstance(expr, Binary) and expr.op is BinaryOp.ADD and expr.rhs == lift(1):
+            return self.is_counted(expr.lhs, scope)
+        return any(self.is_natural(low) for low in self.bounds(expr, scope).least)
+
+    def is_global(self, expr: Expr) -> bool:
+        return variables(expr) <= {*self.function.symbols, self.function.task}
+
+    # -- bounds
+
+    def bounds(self, expr: Expr, scope: Scope | None) -> Bounds:
+        """What is known of an expression of integers, as int64."""
+        found = self._bounds.get((expr, scope))
+        if found is None:
+            itself = () if self.data.decides(expr) or expr.dtype is not DType.INT64 else (expr,)
+            told, own = self.told(expr, scope), self.own(expr, scope)
+            found = Bounds(shortest((*itself, *told.least, *own.least)), shortest((*itself, *told.most, *own.most)))
+            self._bounds[expr, scope] = found
+        return found
+
+    def told(self, expr: Expr, scope: Scope | None) -> Bounds:
+        """What the conditions say of ``expr`` itself."""
+        least: list[Expr] = []
+        most: list[Expr] = []
+        told = () if scope is None or isinstance(expr, Const) else scope.comparisons(expr)
+        for op, other, outer in told:
+            known = self.bounds(other, outer)
+            if op in (BinaryOp.LT, BinaryOp.LE, BinaryOp.EQ):
+                most += [m - 1 if op is BinaryOp.LT else m for m in known.most]
+            if op in (BinaryOp.GT, BinaryOp.GE, BinaryOp.EQ):
+                least += [m + 1 if op is BinaryOp.GT else m for m in known.least]
+        return Bounds(tuple(least), tuple(most))
+
+    def own(self, expr: Expr, scope: Scope | None) -> Bounds:
+        """What follows from the operation of ``expr``."""
+        match expr:
+            case BufferLoad(buffer=buffer):
+                return self.element(buffer)
+            case Cast(x=x) if x.dtype.is_integer or x.dtype is DType.BOOL:
+                return self.bounds(x, scope)
+            case Select(cond=cond, then=then, otherwise=otherwise):
+                return hull(
+                    self.bounds(then, known_within(scope, cond)),
+                    self.bounds(otherwise, known_within(scope, cond, holds=False)),
+                )
+            case Binary(op=op, lhs=lhs, rhs=rhs) if expr.dtype is DType.INT64:
+                a, b = self.bounds(lhs, scope), self.bounds(rhs, scope)
+                if op is BinaryOp.FLOOR_MOD and not self.data.decides(rhs):
+                    return Bounds((lift(0),), (maximum(rhs - 1, 0),)) if self.is_natural(rhs) else UNKNOWN
+                if op in (BinaryOp.MUL, BinaryOp.SHL):
+                    a, b = self.naturals(a), self.naturals(b)
+                return combined(op, a, b, rhs)
+        return UNKNOWN
+
+    def naturals(self, bounds: Bounds) -> Bounds:
+        return bounds._replace(least=tuple(low for low in bounds.least if self.is_natural(low)))
+
+    def element(self, buffer: Buffer) -> Bounds:
+        if buffer in self.kept:
+            return self.kept[buffer]
+        if buffer.dtype is DType.BOOL:
+            return Bounds((lift(0),), (lift(1),))
+        if not buffer.dtype.is_integer:
+            return UNKNOWN
+        known = self.numbers(buffer)
+        if known is None:
+            if buffer.dtype.bits >= DType.INT64.bits:
+                return UNKNOWN
+            known = buffer.dtype.limits
+        return Bounds((lift(known[0]),), (lift(known[1]),))
+
+
+def _choices(expr: Expr) -> Iterator[Expr]:
+    """What ``expr`` may be one of."""
+    if isinstance(expr, Binary) and expr.op in (BinaryOp.MIN, BinaryOp.MAX):
+        for child in expr.children():
+            yield from _choices(child)
+    elif isinstance(expr, Select):
+        yield from _choices(expr.then)
+        yield from _choices(expr.otherwise)
+    else:
+        yield expr
