@@ -38,7 +38,7 @@ _MEMORY_BYTES = 3 << 30
 _FAULTS = (ErrorCode.COMPILER_FAULT, ErrorCode.INTERNAL, ErrorCode.ARTIFACT_CORRUPT)
 
 
-def compiled(model: onnx.ModelProto, level: int = 3) -> Artifact:
+def compiled(model: onnx.ModelProto, level: int = 3, name: str = "") -> Artifact:
     """An artifact whose runtime puts guard pages around its memory.
 
     Raises:
@@ -47,7 +47,7 @@ def compiled(model: onnx.ModelProto, level: int = 3) -> Artifact:
     with guarded_memory(), warnings.catch_warnings():
         warnings.simplefilter("ignore")
         source = ModelSource.of(model.SerializeToString())
-        return compile_model(source, host_target(), CompileOptions(opt_level=level), workers=0)
+        return compile_model(source, host_target(), CompileOptions(opt_level=level, name=name), workers=0)
 
 
 def findings(artifact: Artifact, requests: Sequence[Request]) -> list[str]:
