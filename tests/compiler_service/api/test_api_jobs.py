@@ -18,8 +18,8 @@ pytestmark = pytest.mark.services
 
 
 def error_of(caught: pytest.ExceptionInfo[grpc.RpcError]) -> pb.ErrorDetail:
-    metadata = dict(caught.value.trailing_metadata())  # type: ignore[attr-defined]
-    return pb.ErrorDetail.FromString(metadata["ingot-error-bin"])
+    (attached,) = (m.value for m in caught.value.trailing_metadata() if m.key == "ingot-error-bin")
+    return pb.ErrorDetail.FromString(attached)
 
 
 def test_from_model_to_a_downloaded_artifact(client: Client, running: Installation) -> None:
@@ -168,7 +168,7 @@ def test_failures_keep_their_typed_error(client: Client, model: object, code: st
     assert job.version == 0
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.GetModel(pb.GetModelRequest(name="failing"))
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND  # type: ignore[attr-defined]
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_failed_job_can_be_submitted_again(client: Client) -> None:

@@ -16,8 +16,8 @@ pytestmark = pytest.mark.services
 
 def error_of(caught: pytest.ExceptionInfo[grpc.RpcError]) -> pb.ErrorDetail:
     """The typed error in the trailing metadata."""
-    metadata = dict(caught.value.trailing_metadata())  # type: ignore[attr-defined]
-    return pb.ErrorDetail.FromString(metadata["ingot-error-bin"])
+    (attached,) = (m.value for m in caught.value.trailing_metadata() if m.key == "ingot-error-bin")
+    return pb.ErrorDetail.FromString(attached)
 
 
 def header(data: bytes, **fields: object) -> pb.UploadModelRequest:
@@ -172,7 +172,7 @@ def accepted(client: Client, *requests: pb.UploadModelRequest) -> bool:
     try:
         send(client, *requests)
     except grpc.RpcError as error:
-        if error.code() is not grpc.StatusCode.UNAVAILABLE:  # type: ignore[attr-defined]
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
             raise
         return False
     return True

@@ -64,7 +64,8 @@ def image_model() -> bytes:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10])],
         initializers,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return bytes(model.SerializeToString())
 
 
 def text_model() -> bytes:
@@ -116,11 +117,12 @@ def text_model() -> bytes:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "seq", width])],
         initializers,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return bytes(model.SerializeToString())
 
 
 MODELS = {"image": image_model(), "text": text_model()}
-SIZES = {
+SIZES: dict[str, list[tuple[int, ...]]] = {
     "image": [(1, 3, 16, 16), (2, 3, 21, 34), (3, 3, 64, 8)],
     "text": [(1, 1), (2, 7), (1, 33)],
 }
@@ -160,7 +162,7 @@ def test_executors_and_thread_counts_give_the_same_bits(model: str) -> None:
     results = []
     for threads in (1, 2, 3):
         for executor in ("aot", "graph"):
-            with load_model(artifact, threads=threads, executor=executor) as loaded:  # type: ignore[arg-type]
+            with load_model(artifact, threads=threads, executor=executor) as loaded:
                 (got,) = loaded.run({loaded.inputs[0].name: x}).values()
                 results.append(got.tobytes())
     assert len(set(results)) == 1

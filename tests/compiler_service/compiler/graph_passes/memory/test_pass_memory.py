@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import hypothesis.strategies as st
 import numpy as np
@@ -20,7 +20,7 @@ from compiler_service.compiler.graph_passes.memory.separate_outputs import Separ
 from compiler_service.compiler.reference.interpret import run_graph
 from shared_ir.errors import IngotError
 from shared_ir.expr import Var
-from shared_ir.expr.dim import as_dim, dim_text, evaluate
+from shared_ir.expr.dim import Dim, as_dim, dim_text, evaluate
 from shared_ir.graph.ir import Graph, Value
 from shared_ir.plan.program import ALIGNMENT, Storage
 from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
@@ -28,7 +28,7 @@ from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds, grap
 
 B, H, W = Var("batch"), Var("h"), Var("w")
 HALF_H, HALF_W = (H + 1) // 2, (W + 1) // 2
-SIZES = {
+SIZES: dict[str, Callable[[int], Dim]] = {
     "constant": lambda n: n,
     "batch": lambda n: as_dim(B * n),
     "picture": lambda n: as_dim(B * H * W * n),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -204,7 +204,7 @@ def test_parts_written_over_as_a_whole() -> None:
     refused(found.moved(k=replace(found.place("c"), size=512)), r"the kernel of %y.* needs %[ab].* written over by %k")
 
 
-def _changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
+def _changed(steps: Sequence[Step], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
     return tuple(
         new
         for step in steps
@@ -241,7 +241,7 @@ def test_lifetimes_that_end_a_step_early(monkeypatch: pytest.MonkeyPatch) -> Non
     survey = planning.survey
 
     def shortened(*arguments: object) -> Survey:
-        found = survey(*arguments)  # type: ignore[arg-type]
+        found: Survey = survey(*arguments)
         found.spans.update({v: (a, max(a, b - 1)) for v, (a, b) in found.spans.items()})
         return found
 

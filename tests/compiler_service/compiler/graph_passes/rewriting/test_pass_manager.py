@@ -114,7 +114,8 @@ def test_dump_writes_numbered_files(tmp_path: Path) -> None:
 
 
 def test_time_and_print_between() -> None:
-    timer, printed = Time(), []
+    timer = Time()
+    printed: list[str] = []
     PIPELINE.run_graph(graph(TEXT), PassContext(instruments=(timer, PrintBetween(printed.append))))
     assert [name for name, _ in timer.seconds] == ["eliminate-dead-code", "simplify-algebra"]
     assert printed[0] == "# 01 eliminate-dead-code\n"

@@ -333,8 +333,11 @@ def _sums(statement: Statement, times: int) -> int:
     """How often a task adds a vector of products to an accumulator."""
     if isinstance(statement, For):
         return _sums(statement.body, times * int(getattr(statement.extent, "value", 0)))
-    own = isinstance(statement, Store) and "accumulated" in statement.buffer.name
-    own = own and not isinstance(statement.value, Broadcast)  # which begins a sum
+    own = (
+        isinstance(statement, Store)
+        and "accumulated" in statement.buffer.name
+        and not isinstance(statement.value, Broadcast)  # which begins a sum
+    )
     return times * own + sum(_sums(inner, times) for inner in substatements(statement))
 
 
@@ -376,7 +379,8 @@ def test_error_of_native_code(h: int, channels: int, groups: int, size: int, str
     """Within 1e-5 of the largest output, against float64."""
     output, constants = kernel(convolution(1, h, h, channels, channels, size, stride, size // 2, groups))
     feeds, result = computed_natively(output, constants)
-    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments_of(output)), groups=groups, stride=stride)
+    x, w, r = (feeds[t].astype(np.float64) for t in arguments_of(output))
+    wanted = direct64(x, w, r, groups=groups, stride=stride)
     assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
