@@ -41,7 +41,9 @@ def choice(then: onnx.GraphProto, otherwise: onnx.GraphProto) -> onnx.ModelProto
     return model(nodes, [tensor("flag", [], BOOL), tensor("x", ["n", "k"])], ["y"], weights())
 
 
-def run(proto: onnx.ModelProto, executor: str = "aot", **feeds: np.ndarray | bool | int) -> list[np.ndarray]:
+def run(
+    proto: onnx.ModelProto, executor: str = "aot", **feeds: np.ndarray | bool | int | list[bool]
+) -> list[np.ndarray]:
     artifact = ingot.compile(proto.SerializeToString(), shapes={"x": [2, 3]})
     with ingot.load(artifact, executor=executor) as loaded:  # type: ignore[arg-type]
         return list(loaded.run({"x": X} | {k: np.asarray(v) for k, v in feeds.items()}).values())

@@ -24,7 +24,7 @@ class Tally:
     """What came of the cases so far. ``known``: family and signature of what seeds hold already."""
 
     folder: Path
-    known: set[tuple[str, str]] = field(default_factory=set)
+    known: frozenset[tuple[str, str]] = frozenset()
     cases: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
     seconds: Counter[str] = field(default_factory=Counter)

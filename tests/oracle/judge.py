@@ -119,7 +119,7 @@ def _compare(case: Case, own: list[Array], opinion: dict[str, Answer], where: st
     if any(agree(own, other, case.pointwise, loosest) for other in answers.values()):
         return
     both = list(answers.values())
-    kind = "alone" if len(both) < 2 else "wrong" if agree(*both, case.pointwise, loosest) else "disputed"
+    kind = "alone" if len(both) < 2 else "wrong" if agree(both[0], both[1], case.pointwise, loosest) else "disputed"
     if kind == "disputed" and each_agrees(own, both, case.pointwise, loosest):
         return
     detail = "; ".join(f"{n}: {difference(own, a, case.pointwise, loosest)}" for n, a in answers.items())
