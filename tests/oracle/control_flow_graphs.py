@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,6 +81,10 @@ class Scope:
         own, outer = ([v for v in vs if accepts(v) and not v.name.startswith(UNREAD)] for vs in (self.own, self.outer))
         groups = [g for g in (own[-3:], own, outer) if g]
         return self.maker.choose(self.maker.choose(groups)) if groups else None
+
+
+def is_of(kind: tuple[int, Dims], value: Typed) -> bool:
+    return value.kind == kind
 
 
 def numeric(value: Typed) -> bool:
@@ -250,7 +255,7 @@ class Maker:
             self._steps(arm, (0, 1, 2, 3))
             outputs: list[Typed] = []
             for kind in kinds:
-                value = arm.pick(lambda v, kind=kind: v.kind == kind)  # type: ignore[misc]
+                value = arm.pick(partial(is_of, kind))
                 assert value is not None
                 outputs.append(self._output(arm, value, outputs))
             arms.append(_graph("arm", arm, [], outputs))
@@ -269,7 +274,7 @@ class Maker:
         for _ in range(wanted):
             like = self.choose([False, True]) and initial
             kind = self.choose(initial).kind if like else None
-            value = scope.pick(lambda v, kind=kind: kind is None or v.kind == kind)  # type: ignore[misc]
+            value = scope.pick(partial(is_of, kind)) if kind else scope.pick()
             initial += [] if value is None else [value]
         inner = [Typed(self.fresh("c"), v.dtype, v.dims) for v in initial]
         body.own += inner

@@ -55,8 +55,8 @@ class _Interpreter:
         return [values[o.name] for o in graph.output]
 
     def _loop(self, body: onnx.GraphProto, inputs: Sequence[Array | None], known: Environment) -> list[Array]:
-        limit, condition, *given_on = inputs
-        carried = [v for v in given_on if v is not None]
+        limit, condition, *initial = inputs
+        carried = [v for v in initial if v is not None]
         trips = 1 << 62 if limit is None else int(limit.item())
         running = True if condition is None else bool(condition.item())
         names = [i.name for i in body.input]

@@ -43,7 +43,7 @@ def perceptron(scale: float) -> bytes:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 10])
     graph = helper.make_graph(nodes, "perceptron", [x], [y], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model.SerializeToString()  # type: ignore[no-any-return]
+    return bytes(model.SerializeToString())
 
 
 def expected(x: np.ndarray[Any, Any], scale: float = 1.0) -> np.ndarray[Any, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -230,9 +231,10 @@ def test_tuning_records_are_part_of_the_key(client: Client) -> None:
         ({"source": None}, "INVALID_ARGUMENT", "not a sha256"),
     ],
 )
-def test_bad_requests_name_what_is_wrong(client: Client, change: dict[str, object], code: str, text: str) -> None:
+def test_bad_requests_name_what_is_wrong(client: Client, change: dict[str, Any], code: str, text: str) -> None:
     source = pb.ModelSource(model_sha256=client.upload(b"{}"))
-    request = pb.CompileRequest(**{"name": "m", "source": source, "targets": ["x86-64-v3"]} | change)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"name": "m", "source": source, "targets": ["x86-64-v3"]}
+    request = pb.CompileRequest(**fields | change)
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.Compile(request, timeout=20)
     error = error_of(caught)

@@ -187,8 +187,9 @@ def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
                 partial(stub.GetJob, pb.GetJobRequest(id=id), metadata=metadata),
             )
         assert caught.value.code is expected
-        assert caught.value.__cause__.code() is status  # type: ignore[union-attr]
-        assert attached_error(caught.value.__cause__.trailing_metadata()) is not None  # type: ignore[union-attr]
+        cause: Any = caught.value.__cause__
+        assert cause.code() is status
+        assert attached_error(cause.trailing_metadata()) is not None
     running.stop(1)
 
 

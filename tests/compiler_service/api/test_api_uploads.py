@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -20,13 +21,14 @@ def error_of(caught: pytest.ExceptionInfo[grpc.RpcError]) -> pb.ErrorDetail:
     return pb.ErrorDetail.FromString(attached)
 
 
-def header(data: bytes, **fields: object) -> pb.UploadModelRequest:
-    given = {"name": "m.onnx", "size": len(data), "sha256": sha256_hex(data)} | fields
-    return pb.UploadModelRequest(header=pb.UploadHeader(**given))  # type: ignore[arg-type]
+def header(data: bytes, **fields: Any) -> pb.UploadModelRequest:
+    given: dict[str, Any] = {"name": "m.onnx", "size": len(data), "sha256": sha256_hex(data)} | fields
+    return pb.UploadModelRequest(header=pb.UploadHeader(**given))
 
 
 def send(client: Client, *requests: pb.UploadModelRequest) -> pb.UploadModelResponse:
-    return client.stub.UploadModel(iter(requests), timeout=20)  # type: ignore[no-any-return]
+    stored: pb.UploadModelResponse = client.stub.UploadModel(iter(requests), timeout=20)
+    return stored
 
 
 def chunk(data: bytes) -> pb.UploadModelRequest:

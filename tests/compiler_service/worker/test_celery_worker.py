@@ -34,7 +34,7 @@ def fixture_running(tmp_path: Path) -> Iterator[Installation]:
 
 
 def stage_of(client: Client, job: str) -> str:
-    return client.stub.GetJob(pb.GetJobRequest(id=job)).targets[0].stage  # type: ignore[no-any-return]
+    return str(client.stub.GetJob(pb.GetJobRequest(id=job)).targets[0].stage)
 
 
 def hang(running: Installation, name: str) -> tuple[pb.Job, Path]:

@@ -37,7 +37,7 @@ def small_model(weight: float = 1.0, operator: str = "Relu", external: bool = Fa
     outputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", 3])]
     graph = helper.make_graph(nodes, "small", inputs, outputs, [tensor])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return model.SerializeToString()  # type: ignore[no-any-return]
+    return bytes(model.SerializeToString())
 
 
 @pytest.fixture(name="running", scope="module")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import numpy as np
 import onnx
@@ -39,9 +41,9 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
             axis = draw(st.sampled_from([1, 1, 1, 2, 3]))
             others = [n for n, s in values.items() if _without(s, axis) == _without(shape, axis)]
             chosen = [name, *draw(st.lists(st.sampled_from(others), min_size=1, max_size=3))]
-            extents = list(shape)
-            extents[axis] = sum(values[n][axis] for n in chosen)  # type: ignore[misc]
-            values[net.concat(*chosen, axis=axis)] = tuple(extents)  # type: ignore[assignment]
+            extents: list[Any] = list(shape)
+            extents[axis] = sum(int(values[n][axis]) for n in chosen)
+            values[net.concat(*chosen, axis=axis)] = tuple(extents)
     read = {i for n in net.nodes for i in n.input}
     made = [n.output[0] for n in net.nodes if n.output[0] in values]
     outputs = [n for n in made if n not in read or draw(st.sampled_from([True, False, False, False]))]

@@ -28,13 +28,13 @@ def convolution(
     op: str = "Conv",
     bias: bool = False,
     dtype: DType = DType.FLOAT32,
-    **attributes: Attribute,
+    **attributes: Any,
 ) -> Graph:
     """``Relu(Conv(Relu(x)))``: its layout is the compiler's own."""
     random = np.random.default_rng(0)
     x = Value("x", TensorType(dtype, (2, channels, *spatial)))
     builder = Builder.of(Graph("main", (x,), (), ()))
-    group = int(attributes.get("group", 1))  # type: ignore[arg-type]
+    group = int(attributes.get("group", 1))
     sides = (outputs, channels // group) if op == "Conv" else (channels, outputs // group)
     weight = builder.constant(random.standard_normal((*sides, *taps)).astype(dtype.numpy), "w")
     operands = [builder.node("Relu", (x,)), weight]

@@ -44,11 +44,11 @@ symbols = st.fixed_dictionaries({"batch": st.integers(0, 5), "h": st.integers(0,
 
 
 @st.composite
-def blocks(draw: st.DrawFn, kinds: Mapping[str, object]) -> list[MemoryBlock]:
+def blocks(draw: st.DrawFn, kinds: Mapping[str, Callable[[int], Dim]]) -> list[MemoryBlock]:
     found = []
     for _ in range(draw(st.integers(1, 12))):
         start = draw(st.integers(0, 10))
-        size = kinds[draw(st.sampled_from(sorted(kinds)))](draw(st.integers(1, 300)))  # type: ignore[operator]
+        size = kinds[draw(st.sampled_from(sorted(kinds)))](draw(st.integers(1, 300)))
         found.append(MemoryBlock(size, start, start + draw(st.integers(0, 4))))
     return found
 

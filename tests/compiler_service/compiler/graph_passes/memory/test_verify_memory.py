@@ -20,7 +20,7 @@ from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import as_dim
-from shared_ir.graph.ir import Graph
+from shared_ir.graph.ir import Graph, Value
 from shared_ir.plan.program import Branch, Copy, Launch, Repeat, Reserve, Step, Storage, Swap
 from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.compiler_service.compiler.graph_passes.pass_graphs import graph, run_passes
@@ -158,8 +158,8 @@ def test_the_old_value_updated_in_place_though_it_is_handed_on(monkeypatch: pyte
     found = planned(text)
     found.verify()
 
-    def following(self: Survey, body: Graph, carried: object, result: object, *_: object) -> object:
-        self._claim(body, result, Home(carried))  # type: ignore[arg-type]
+    def following(self: Survey, body: Graph, carried: Value, result: Value, *_: object) -> Value:
+        self._claim(body, result, Home(carried))
         return carried
 
     monkeypatch.setattr(Survey, "_following", following)

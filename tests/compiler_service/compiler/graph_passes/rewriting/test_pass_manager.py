@@ -125,7 +125,7 @@ def test_time_and_print_between() -> None:
 def test_passes_are_frozen_and_named_once() -> None:
     assert all(PASSES[p.name] is type(p) for level in range(4) for p in default_pipeline(level).passes)
     with pytest.raises(FrozenInstanceError):
-        SimplifyAlgebra().split = False  # type: ignore[misc]
+        SimplifyAlgebra().split = False  # type: ignore[misc]  # what is refused
 
 
 def test_level_zero_does_what_code_needs() -> None:

@@ -413,12 +413,12 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: i
         ((1, 1, 256, 256, 3, 1), None),  # a tile would be mostly padding
     ],
 )
-def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: object) -> None:
+def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: Target) -> None:
     h, w, c, oc, k, stride = case
     output, constants = kernel(convolution(1, h, w, c, oc, k, stride, k // 2))
-    schedule = default_schedule(output, constants, target, methods=("winograd",))  # type: ignore[arg-type]
+    schedule = default_schedule(output, constants, target, methods=("winograd",))
     assert next((s.tile for s in schedule if isinstance(s, Winograd)), None) == tile
-    assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))  # type: ignore[arg-type]
+    assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))
 
 
 @pytest.mark.parametrize("size", [(56, 64), (28, 128), (14, 256)])
