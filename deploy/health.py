@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 
@@ -22,7 +23,7 @@ def check_grpc(address: str, service: str = "") -> str:
         try:
             status = health_pb2_grpc.HealthStub(channel).Check(request, timeout=3).status
         except grpc.RpcError as error:
-            return f"{address} does not answer: {error.code().name}"  # type: ignore[attr-defined]
+            return f"{address} does not answer: {error.code().name}"
     name = health_pb2.HealthCheckResponse.ServingStatus.Name(status)
     return "" if name == "SERVING" else f"{address} is {name}"
 
@@ -37,6 +38,7 @@ def check_file(path: str, seconds: str) -> str:
 
 
 def main(arguments: list[str]) -> int:
+    checks: dict[str, tuple[Callable[..., str], tuple[int, ...]]]
     checks = {"grpc": (check_grpc, (1, 2)), "file": (check_file, (2,))}
     check, counts = checks.get(arguments[0] if arguments else "", (None, ()))
     if check is None or len(arguments) - 1 not in counts:

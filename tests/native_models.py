@@ -123,7 +123,7 @@ class NativeModel:
     weights: bytes
 
     def artifact(self, **manifest: Any) -> Artifact:
-        fields = {
+        fields: dict[str, Any] = {
             "name": self.plan.name,
             "key": "ab" * 32,
             "abi_version": ABI_VERSION,

@@ -13,7 +13,7 @@ from bench.arrays import read_arrays, write_arrays
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float16, ml_dtypes.bfloat16, np.int64, np.bool_])
 def test_arrays_come_back_as_they_were(tmp_path: Path, dtype: type) -> None:
-    array = np.arange(6).reshape(2, 3).astype(dtype)
+    array: np.ndarray = np.arange(6).reshape(2, 3).astype(dtype)
     write_arrays(tmp_path / "arrays.npz", {"a/b:c": array})
     (name,), (found,) = zip(*read_arrays(tmp_path / "arrays.npz").items(), strict=True)
     assert name == "a/b:c"

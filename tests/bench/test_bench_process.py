@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -27,7 +28,7 @@ class Doubling:
     def load(self, request: object) -> dict[str, object]:
         return {"version": "1"}
 
-    def prepare(self, feeds: dict[str, np.ndarray]) -> None:
+    def prepare(self, feeds: Mapping[str, np.ndarray]) -> None:
         self.feeds = feeds
 
     def run(self) -> None:

@@ -34,7 +34,7 @@ def run(path: Path, model: onnx.ModelProto, x: np.ndarray) -> np.ndarray:
 
 def test_sums_keep_what_single_precision_loses(tmp_path: Path) -> None:
     nodes = [helper.make_node("Add", ["x", "large"], ["h"]), helper.make_node("Sub", ["h", "large"], ["y"])]
-    found = run(tmp_path, model_of(nodes, large=np.float32([2**30])), np.float32([1.0]))
+    found = run(tmp_path, model_of(nodes, large=np.array([2**30], np.float32)), np.array([1.0], np.float32))
     assert found.dtype == np.float64
     assert found.tolist() == [1.0]
 
@@ -45,7 +45,7 @@ def test_constants_casts_and_bodies_are_widened() -> None:
         "body",
         [],
         [helper.make_tensor_value_info("c", FLOAT, [])],
-        [numpy_helper.from_array(np.float16([0.5]), "half")],
+        [numpy_helper.from_array(np.array([0.5], np.float16), "half")],
     )
     model = model_of([helper.make_node("If", ["on"], ["y"], then_branch=body, else_branch=body)], on=np.array(True))
     widen(model)
@@ -62,7 +62,7 @@ def test_constants_casts_and_bodies_are_widened() -> None:
 @pytest.mark.parametrize("opset", [9, 14, 17])
 def test_batch_normalization_takes_the_given_statistics(tmp_path: Path, opset: int) -> None:
     node = helper.make_node("BatchNormalization", ["x", "s", "b", "m", "v"], ["y"], epsilon=0.0, momentum=0.9)
-    constants = {k: np.float32([n]) for k, n in {"s": 2, "b": 1, "m": 3, "v": 4}.items()}
+    constants = {k: np.array([n], np.float32) for k, n in {"s": 2, "b": 1, "m": 3, "v": 4}.items()}
     x = np.arange(4, dtype=np.float32).reshape(1, 1, 4)
     assert run(tmp_path, model_of([node], opset, **constants), x).ravel().tolist() == [-2.0, -1.0, 0.0, 1.0]
 
@@ -70,5 +70,5 @@ def test_batch_normalization_takes_the_given_statistics(tmp_path: Path, opset: i
 def test_gather_elements_along_the_last_of_several_axes(tmp_path: Path) -> None:
     node = helper.make_node("GatherElements", ["x", "i"], ["y"], axis=1)
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
-    model = model_of([node], i=np.int64([[3, 0, -1, 1, 2], [0, 1, 2, 3, 0]]))
+    model = model_of([node], i=np.array([[3, 0, -1, 1, 2], [0, 1, 2, 3, 0]], np.int64))
     assert run(tmp_path, model, x).tolist() == [[3.0, 0.0, 3.0, 1.0, 2.0], [4.0, 5.0, 6.0, 7.0, 4.0]]

@@ -112,7 +112,7 @@ def test_files_of_one_architecture_count_once() -> None:
 def test_a_default_that_rounds_more_is_neither_a_peer_nor_a_failure() -> None:
     rounded = ran("openvino-default", 0.1, Accuracy(0.5, 0.1, "y"))
     odd = model("a", ingot=1.0, onnxruntime=2.0)
-    found = report(replace(odd, engines=odd.engines | {"openvino-default": rounded}))
+    found = report(replace(odd, engines={**odd.engines, "openvino-default": rounded}))
     assert found.failures() == ()
     assert found.closing_line() == "geomean: 2.00x ort, n/a openvino, 2.00x best-of-peers; worst: a 2.00x"
     assert "0.10x over 1 architectures, its answers off by up to 1e-01 of the largest element" in headline([found])[-1]

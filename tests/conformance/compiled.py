@@ -37,9 +37,9 @@ def one_node(
 
 
 def run_compiled(
-    model: onnx.ModelProto, feeds: Mapping[str, Array], opt_level: int = 3, target: Target | None = None
+    model: onnx.ModelProto, feeds: Mapping[str, Any], opt_level: int = 3, target: Target | None = None
 ) -> list[Array]:
-    """Outputs in the order of the graph; ``target``: this machine."""
+    """Outputs in the order of the graph; ``target``: this machine. A value may be a sequence of arrays, or None."""
     source = ModelSource.of(model.SerializeToString())
     artifact = compile_model(source, target or host_target(), CompileOptions(opt_level=opt_level), workers=0)
     with load_model(artifact, threads=1) as loaded:
@@ -49,7 +49,8 @@ def run_compiled(
 
 def run_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
-    return session.run(None, dict(feeds))
+    answers: list[Array] = session.run(None, dict(feeds))
+    return answers
 
 
 def check_against_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array], rtol: float = 1e-4) -> None:

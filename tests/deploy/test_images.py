@@ -44,7 +44,8 @@ def stages() -> dict[str, str]:
 
 
 def compose() -> dict[str, Any]:
-    return yaml.safe_load(COMPOSE.read_text())
+    document: dict[str, Any] = yaml.safe_load(COMPOSE.read_text())
+    return document
 
 
 @pytest.mark.parametrize("image", sorted(IMAGES))

@@ -13,6 +13,7 @@ import pytest
 
 import ingot
 from ingot.demo.models import CLASSIFIER, cached_classifier
+from runtime_service.loading.loader import ExecutorKind
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.slow
@@ -34,12 +35,12 @@ def artifact(path: Path) -> ingot.Artifact:
 @pytest.mark.parametrize("shape", [(1, 3, 48, 192), (5, 3, 48, 100), (2, 3, 64, 333)])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
 def test_the_classifier_agrees_with_onnx_runtime(
-    path: Path, artifact: ingot.Artifact, shape: tuple[int, ...], executor: str
+    path: Path, artifact: ingot.Artifact, shape: tuple[int, ...], executor: ExecutorKind
 ) -> None:
     image = np.random.default_rng(0).standard_normal(shape).astype(np.float32)
     session = onnxruntime.InferenceSession(str(path), providers=["CPUExecutionProvider"])
     (expected,) = session.run(None, {"x": image})
-    with ingot.load(artifact, executor=executor) as model:  # type: ignore[arg-type]
+    with ingot.load(artifact, executor=executor) as model:
         (found,) = model.run({"x": image}).values()
     assert np.abs(found - expected).max() <= 1e-4
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import time
 import urllib.request
+from functools import partial
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -63,9 +65,9 @@ def test_answers_at_many_sizes(served: PlatformProcess, protocol: str, shape: tu
 
 
 @pytest.mark.parametrize("protocol", ["grpc", "http"])
-def test_our_own_client_agrees(served: PlatformProcess, protocol: str) -> None:
+def test_our_own_client_agrees(served: PlatformProcess, protocol: Literal["grpc", "http"]) -> None:
     image = np.random.default_rng(1).standard_normal((2, 3, 6, 6)).astype(np.float32)
-    endpoint = ingot.Endpoint(getattr(served.addresses, protocol), protocol)  # type: ignore[arg-type]
+    endpoint = ingot.Endpoint(getattr(served.addresses, protocol), protocol)
     assert [(t.name, t.dtype, len(t.shape)) for t in endpoint.inputs("classifier")] == [("image", "float32", 4)]
     scores = endpoint.infer("classifier", {"image": image})["scores"]
     endpoint.close()
@@ -109,10 +111,14 @@ def test_a_label_that_moves_changes_what_is_served(served: PlatformProcess) -> N
         for factor in (2.0, 3.0):
             assert client.wait(client.compile(scale(factor), "moving").id).state == "SUCCEEDED"
         endpoint, x = ingot.Endpoint(served.addresses.grpc), np.ones((1, 4), np.float32)
+
+        def answers(value: float) -> bool:
+            return bool(endpoint.infer("moving", {"x": x})["y"][0, 0] == value)
+
         for version, factor in ((1, 2.0), (2, 3.0), (1, 2.0)):
             client.set_label("moving", "stable", version)
-            wait_until(lambda number=version: is_ready(served, "moving", str(number)))  # type: ignore[misc]
-            wait_until(lambda value=factor: endpoint.infer("moving", {"x": x})["y"][0, 0] == value)  # type: ignore[misc]
+            wait_until(partial(is_ready, served, "moving", str(version)))
+            wait_until(partial(answers, factor))
         endpoint.close()
 
 

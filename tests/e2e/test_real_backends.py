@@ -59,7 +59,8 @@ def compile_and_infer(platform: PlatformProcess) -> None:
 
     def answers() -> bool:
         try:
-            return endpoint.infer("scale", {"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[2.0] * 4]
+            answer = endpoint.infer("scale", {"x": np.ones((1, 4), np.float32)})["y"]
+            return bool(answer.tolist() == [[2.0] * 4])
         except ingot.IngotError:
             return False
 

@@ -11,6 +11,7 @@ import pytest
 import ingot
 from compiler_service.compiler.reference.interpret import run_graph
 from ingot import IngotError
+from runtime_service.loading.loader import ExecutorKind
 from shared_ir.errors import ErrorCode
 from tests.cases import every
 from tests.compiler_service.compiler.frontend.onnx_models import (
@@ -41,9 +42,11 @@ def choice(then: onnx.GraphProto, otherwise: onnx.GraphProto) -> onnx.ModelProto
     return model(nodes, [tensor("flag", [], BOOL), tensor("x", ["n", "k"])], ["y"], weights())
 
 
-def run(proto: onnx.ModelProto, executor: str = "aot", **feeds: np.ndarray | bool | int) -> list[np.ndarray]:
+def run(
+    proto: onnx.ModelProto, executor: ExecutorKind = "aot", **feeds: np.ndarray | bool | int | list[bool]
+) -> list[np.ndarray]:
     artifact = ingot.compile(proto.SerializeToString(), shapes={"x": [2, 3]})
-    with ingot.load(artifact, executor=executor) as loaded:  # type: ignore[arg-type]
+    with ingot.load(artifact, executor=executor) as loaded:
         return list(loaded.run({"x": X} | {k: np.asarray(v) for k, v in feeds.items()}).values())
 
 
@@ -52,11 +55,11 @@ def run(proto: onnx.ModelProto, executor: str = "aot", **feeds: np.ndarray | boo
     ("swapped", "executor"),
     every(itertools.product((False, True), ("aot", "graph")), quick={(False, "graph"), (True, "aot")}),
 )
-def test_only_the_run_that_takes_it_is_refused(swapped: bool, executor: str) -> None:
+def test_only_the_run_that_takes_it_is_refused(swapped: bool, executor: ExecutorKind) -> None:
     arms = (arm("MatMul", "w"), arm("Relu"))  # w has 4 rows, x 3 columns
     proto = choice(*(reversed(arms) if swapped else arms))
     artifact = ingot.compile(proto.SerializeToString(), shapes={"x": [2, 3]})
-    with ingot.load(artifact, executor=executor) as loaded:  # type: ignore[arg-type]
+    with ingot.load(artifact, executor=executor) as loaded:
         (y,) = loaded.run({"flag": np.array(swapped), "x": X}).values()
         np.testing.assert_array_equal(y, np.maximum(X, 0))
         with pytest.raises(IngotError) as caught:

@@ -15,6 +15,7 @@ import pytest
 
 import ingot
 from ingot import IngotError
+from runtime_service.loading.loader import ExecutorKind
 from shared_ir.errors import ErrorCode
 from tests.e2e.published_models import SILERO_VAD, cached_or_skip
 
@@ -109,10 +110,10 @@ def test_several_calls_agree_with_onnx_runtime(case: Case, pinned: bool, dynamic
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_the_rate_that_does_not_fit_the_pinned_shape_is_refused_by_the_run(executor: str) -> None:
+def test_the_rate_that_does_not_fit_the_pinned_shape_is_refused_by_the_run(executor: ExecutorKind) -> None:
     case = detector("silero_vad", 1, 576, 16000)
     path = cached_or_skip(SILERO_VAD, "silero_vad.onnx")
-    with ingot.load(ingot.compile(path, shapes=case.pins), executor=executor) as model:  # type: ignore[arg-type]
+    with ingot.load(ingot.compile(path, shapes=case.pins), executor=executor) as model:
         assert model.run(case.start())["output"].shape == (1, 1)
         with pytest.raises(IngotError, match="node 'If_0': its else_branch cannot run") as caught:
             model.run(case.start() | {"sr": np.array(8000, np.int64)})

@@ -78,7 +78,7 @@ def _pixels(name: str, config: str, model: str, side: int = 32, **more: Any) -> 
 
 def _timm(name: str, side: int = 64, exporter: str = "", **more: Any) -> Exported:
     def make() -> nn.Module:
-        return timm.create_model(name, pretrained=False, num_classes=7, exportable=True, **more)  # type: ignore[no-any-return]
+        return timm.create_model(name, pretrained=False, num_classes=7, exportable=True, **more)
 
     return Exported(f"timm-{name}", make, lambda size: (torch.randn(size, 3, side, side),), [_BATCH], exporter=exporter)
 

@@ -91,7 +91,7 @@ def _sequence(
 
 
 def _recurrent(kind: type[nn.Module]) -> Callable[[], dict[str, nn.Module]]:
-    return lambda: {"layer": kind(8, 6, batch_first=True, bidirectional=True)}  # type: ignore[call-arg]
+    return lambda: {"layer": kind(8, 6, batch_first=True, bidirectional=True)}
 
 
 MODULES: tuple[Exported, ...] = (

@@ -131,5 +131,5 @@ def _digest(value: Array) -> bytes:
     return (
         repr(array.tolist()).encode()
         if array.dtype.hasobject
-        else hashlib.blake2b(array.reshape(-1).view(np.uint8)).digest()
+        else hashlib.blake2b(array.reshape(-1).view(np.uint8).data).digest()
     )

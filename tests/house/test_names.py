@@ -1,9 +1,10 @@
-"""What a file imports by name is there: also in tests and tools, which no type checker reads."""
+"""What a file imports by name is there, also in tests and tools; the types of all of them are checked."""
 
 from __future__ import annotations
 
 import ast
 import re
+import tomllib
 from functools import cache
 
 from tests.house.test_imports import OURS, ROOT, modules
@@ -42,6 +43,18 @@ def test_imported_names_exist() -> None:
                 absent = [a.name for a in node.names if names is not None and a.name not in names]
                 missing += [f"{path.relative_to(ROOT)}: {node.module}.{name}" for name in absent]
     assert not missing
+
+
+NOT_OURS = {"build", "dist"}
+"""Folders that tools write copies into."""
+
+
+def test_types_of_every_folder_are_checked() -> None:
+    """Also before a commit: a test that calls what has changed is found where it is changed."""
+    held = {f.name for f in ROOT.iterdir() if f.is_dir() and f.name[0] != "." and any(f.rglob("*.py"))} - NOT_OURS
+    checked = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["mypy"]["files"]
+    assert held - set(checked) == set()
+    assert f"files: ^({'|'.join(checked)})/" in (ROOT / ".pre-commit-config.yaml").read_text()
 
 
 REFERENCE = re.compile(r":(?:mod|func|class|data|meth|attr):`~?([\w.]+)`")

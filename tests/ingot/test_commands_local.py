@@ -85,7 +85,7 @@ def test_a_program_for_another_machine_gives_equal_answers(path: Path, tmp_path:
     (program,) = (tmp_path / "pi").glob("net.aarch64.*")
     image = np.random.default_rng(0).standard_normal((2, 3, 6, 6)).astype(np.float32)
     image.tofile(tmp_path / "image.bin")
-    command = ["qemu-aarch64-static", program, "--shape", "image=2,3,6,6", "image.bin", "scores.bin"]
+    command = ["qemu-aarch64-static", str(program), "--shape", "image=2,3,6,6", "image.bin", "scores.bin"]
     subprocess.run(command, check=True, capture_output=True)
     scores = np.fromfile(tmp_path / "scores.bin", np.float32).reshape(2, 5)
     np.testing.assert_allclose(scores, expected_scores(classifier(), image), rtol=1e-4, atol=1e-6)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -30,8 +30,8 @@ def parts(tmp_path: Path) -> list[Part]:
     return list(stream(repository.files(version)))
 
 
-def stream(files: object) -> Iterator[Part]:
-    for path, content in files:  # type: ignore[attr-defined]
+def stream(files: Iterable[tuple[str, bytes | memoryview | Path]]) -> Iterator[Part]:
+    for path, content in files:
         data = content.read_bytes() if isinstance(content, Path) else bytes(content)
         yield Part(header=pb.FileHeader(path=path, size=len(data)))
         for start in range(0, len(data), 100):

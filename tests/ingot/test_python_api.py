@@ -5,12 +5,14 @@ from __future__ import annotations
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
 import ingot
+from runtime_service.loading.loader import ExecutorKind
 from shared_ir.errors import ErrorCode
 from tests.ingot.small_models import classifier, expected_scores, scale, unsupported
 
@@ -23,9 +25,11 @@ def artifact() -> ingot.Artifact:
 @pytest.mark.slow
 @pytest.mark.parametrize("shape", [(1, 3, 8, 8), (3, 3, 5, 17), (2, 3, 1, 1)])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_one_compilation_runs_at_every_size(artifact: ingot.Artifact, shape: tuple[int, ...], executor: str) -> None:
+def test_one_compilation_runs_at_every_size(
+    artifact: ingot.Artifact, shape: tuple[int, ...], executor: ExecutorKind
+) -> None:
     image = np.random.default_rng(1).standard_normal(shape).astype(np.float32)
-    with ingot.load(artifact, threads=1, executor=executor) as model:  # type: ignore[arg-type]
+    with ingot.load(artifact, threads=1, executor=executor) as model:
         scores = model.run({"image": image})["scores"]
     np.testing.assert_allclose(scores, expected_scores(classifier(), image), rtol=1e-4, atol=1e-6)
 
@@ -110,9 +114,9 @@ def test_bundle_is_a_program_with_the_weights_inside(tmp_path: Path) -> None:
         ({"model": scale(), "shapes": {"nothing": [1]}}, ErrorCode.INVALID_ARGUMENT),
     ],
 )
-def test_what_cannot_be_compiled_is_refused_with_a_reason(arguments: dict[str, object], code: ErrorCode) -> None:
+def test_what_cannot_be_compiled_is_refused_with_a_reason(arguments: dict[str, Any], code: ErrorCode) -> None:
     with pytest.raises(ingot.IngotError) as caught:
-        ingot.compile(workers=0, **arguments)  # type: ignore[arg-type]
+        ingot.compile(workers=0, **arguments)
     assert caught.value.code is code
     assert caught.value.message
 
@@ -125,13 +129,13 @@ def test_import_loads_neither_compiler_nor_runtime_nor_grpc() -> None:
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_an_extent_that_is_1_in_the_run_alone_broadcasts(executor: str) -> None:
+def test_an_extent_that_is_1_in_the_run_alone_broadcasts(executor: ExecutorKind) -> None:
     inputs = [onnx.helper.make_tensor_value_info(name, 1, [extent, 4]) for name, extent in (("a", "n"), ("b", "m"))]
     node = onnx.helper.make_node("Add", ["a", "b"], ["y"], name="sum")
     graph = onnx.helper.make_graph([node], "g", inputs, [onnx.ValueInfoProto(name="y")])
     model = onnx.helper.make_model(graph, opset_imports=[onnx.helper.make_opsetid("", 17)], ir_version=8)
     feeds = {"a": np.ones((3, 4), np.float32), "b": np.full((1, 4), 2, np.float32)}
-    loaded = ingot.load(ingot.compile(model, workers=0), threads=1, executor=executor)  # type: ignore[arg-type]
+    loaded = ingot.load(ingot.compile(model, workers=0), threads=1, executor=executor)
     with loaded:
         assert loaded.run(feeds)["y"].tolist() == [[3.0] * 4] * 3
         with pytest.raises(ingot.IngotError, match="node 'sum': m and n must be equal or 1"):

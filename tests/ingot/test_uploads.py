@@ -18,7 +18,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from tests.ingot.small_models import scale
 
 
-class Broken(grpc.RpcError):  # type: ignore[misc]
+class Broken(grpc.RpcError):
     def code(self) -> grpc.StatusCode:
         return grpc.StatusCode.UNAVAILABLE
 
@@ -57,7 +57,7 @@ class Service:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(upload.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr("ingot.upload.time.sleep", lambda seconds: None)
 
 
 def uploader(service: Service) -> Uploader:

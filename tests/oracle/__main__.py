@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,10 +24,10 @@ class Tally:
     """What came of the cases so far. ``known``: family and signature of what seeds hold already."""
 
     folder: Path
-    known: set[tuple[str, str]] = field(default_factory=set)
+    known: frozenset[tuple[str, str]] = frozenset()
     cases: Counter[str] = field(default_factory=Counter)
     answered: Counter[str] = field(default_factory=Counter)
-    seconds: Counter[str] = field(default_factory=Counter)
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     refusals: Counter[str] = field(default_factory=Counter)
     findings: Counter[tuple[str, str]] = field(default_factory=Counter)
     fresh: dict[tuple[str, str], str] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Tally:
             return ()
         self.cases[task.family] += 1
         self.answered[task.family] += outcome.answered
-        self.seconds[task.family] += outcome.seconds  # type: ignore[assignment]
+        self.seconds[task.family] += outcome.seconds
         self.refusals.update(outcome.refusals)
         wanted = []
         for signature, detail in outcome.findings.items():

@@ -13,6 +13,8 @@ import numpy as np
 import onnx
 import onnx.printer
 
+from runtime_service.loading.loader import ExecutorKind
+
 Array = np.ndarray
 Feeds = Mapping[str, Array]
 
@@ -29,7 +31,7 @@ class Case:
     model: onnx.ModelProto
     runs: tuple[Feeds, ...]
     levels: tuple[int, ...] = (0, 3)
-    calls: tuple[tuple[str, int], ...] = (("aot", 1), ("graph", 2))
+    calls: tuple[tuple[ExecutorKind, int], ...] = (("aot", 1), ("graph", 2))
     layouts: Mapping[str, str] | None = None
     aliases: tuple[tuple[str, str], ...] = ()
     pointwise: bool = False

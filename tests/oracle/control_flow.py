@@ -26,7 +26,7 @@ from compiler_service.compiler.pipeline import compile_model, inference, optimiz
 from compiler_service.compiler.program.variants import Variant
 from compiler_service.compiler.progress import Log
 from compiler_service.compiler.reference.interpret import run_graph
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.oracle.control_flow_graphs import Feeds, drawn_model
 from tests.oracle.control_flow_meaning import run_model
@@ -48,7 +48,8 @@ def check(model: onnx.ModelProto, requests: Sequence[Feeds], level: int) -> None
     """Raises AssertionError where an answer differs, IngotError where the model is refused or its plan is wrong."""
     artifact = compile_model(_source(model), host_target(), CompileOptions(opt_level=level), workers=0)
     wanted = [run_model(model, feeds) for feeds in requests]
-    for executor, threads in (("aot", 1), ("graph", 2), ("aot", 2), ("graph", 1)):
+    ways: list[tuple[ExecutorKind, int]] = [("aot", 1), ("graph", 2), ("aot", 2), ("graph", 1)]
+    for executor, threads in ways:
         with load_model(artifact, threads=threads, executor=executor) as loaded:
             for number, feeds in enumerate(requests):
                 found = list(loaded.run(feeds).values())

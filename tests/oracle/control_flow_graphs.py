@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -82,8 +83,12 @@ class Scope:
         return self.maker.choose(self.maker.choose(groups)) if groups else None
 
 
+def is_of(kind: tuple[int, Dims], value: Typed) -> bool:
+    return value.kind == kind
+
+
 def numeric(value: Typed) -> bool:
-    return value.dtype != BOOL
+    return bool(value.dtype != BOOL)
 
 
 @dataclass
@@ -128,7 +133,7 @@ class Maker:
         second = scope.pick(lambda v: v.kind == first.kind)
         assert second is not None
         op = self.choose(["Add", "Add", "Sub", "Max", "Min"])
-        scope.add(op, self.choose([(first, second), (second, first)]), *reversed(first.kind))
+        scope.add(op, self.choose([(first, second), (second, first)]), first.dims, first.dtype)
 
     def _unary(self, scope: Scope) -> None:
         value = scope.pick(numeric)
@@ -209,7 +214,8 @@ class Maker:
         """A truth of the data, or of the iteration."""
         options = [v for v in scope.values if v.kind == (BOOL, ())]
         if options and self.choose([True, False]):
-            return self.choose(options)
+            chosen: Typed = self.choose(options)
+            return chosen
         number = scope.trip if scope.trip is not None else scope.pick(lambda v: v.kind == (INT64, ()))
         if number is None:
             number = scope.add("Identity", [scope.constant(3)], (), INT64)
@@ -249,7 +255,8 @@ class Maker:
             self._steps(arm, (0, 1, 2, 3))
             outputs: list[Typed] = []
             for kind in kinds:
-                value = arm.pick(lambda v, kind=kind: v.kind == kind)  # type: ignore[misc]
+                value = arm.pick(partial(is_of, kind))
+                assert value is not None
                 outputs.append(self._output(arm, value, outputs))
             arms.append(_graph("arm", arm, [], outputs))
         results = [Typed(self.fresh("if"), dtype, dims) for dtype, dims in kinds]
@@ -267,7 +274,7 @@ class Maker:
         for _ in range(wanted):
             like = self.choose([False, True]) and initial
             kind = self.choose(initial).kind if like else None
-            value = scope.pick(lambda v, kind=kind: kind is None or v.kind == kind)  # type: ignore[misc]
+            value = scope.pick(partial(is_of, kind)) if kind else scope.pick()
             initial += [] if value is None else [value]
         inner = [Typed(self.fresh("c"), v.dtype, v.dims) for v in initial]
         body.own += inner
@@ -414,7 +421,7 @@ def _request(inputs: Sequence[Typed], n: int, trips: int, seed: int) -> Feeds:
     random = np.random.default_rng(seed)
     feeds: Feeds = {"m": np.array(trips), "p": np.array(bool(seed % 2))}
     for value in inputs[2:]:
-        shape = [n if d == "n" else d for d in value.dims]
+        shape = [n if isinstance(d, str) else d for d in value.dims]
         numbers = random.integers(-9, 10, shape)
         feeds[value.name] = np.asarray(numbers, helper.tensor_dtype_to_np_dtype(value.dtype))
     return feeds

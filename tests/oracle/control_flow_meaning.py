@@ -38,23 +38,25 @@ class _Interpreter:
         values = {**known, **{i.name: numpy_helper.to_array(i) for i in graph.initializer}}
         for node in graph.node:
             attributes = {a.name: helper.get_attribute_value(a) for a in node.attribute}
-            inputs = [values[n] if n else None for n in node.input]
             match node.op_type:
                 case "If":
-                    results = self.run(attributes["then_branch" if inputs[0].item() else "else_branch"], values)
+                    results = self.run(
+                        attributes["then_branch" if values[node.input[0]].item() else "else_branch"], values
+                    )
                 case "Loop":
-                    results = self._loop(attributes["body"], inputs, values)
+                    results = self._loop(attributes["body"], [values[n] if n else None for n in node.input], values)
                 case "Scan":
-                    results = self._scan(attributes, inputs, values)
+                    results = self._scan(attributes, [values[n] for n in node.input], values)
                 case _:
-                    results = [OPERATORS[node.op_type](attributes, *inputs)]
+                    results = [OPERATORS[node.op_type](attributes, *(values[n] if n else None for n in node.input))]
             for name, result in zip(node.output, results, strict=False):
                 values[name] = np.array(result)  # a copy: nothing is shared
                 values[name].flags.writeable = False
         return [values[o.name] for o in graph.output]
 
     def _loop(self, body: onnx.GraphProto, inputs: Sequence[Array | None], known: Environment) -> list[Array]:
-        limit, condition, *carried = inputs
+        limit, condition, *initial = inputs
+        carried = [v for v in initial if v is not None]
         trips = 1 << 62 if limit is None else int(limit.item())
         running = True if condition is None else bool(condition.item())
         names = [i.name for i in body.input]

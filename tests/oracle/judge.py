@@ -18,7 +18,7 @@ from compiler_service.compiler.fallback import OptimisationFaultWarning
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from compiler_service.compiler.program.kernels import ScheduleFaultWarning
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from tests.oracle.case import Array, Case
@@ -90,12 +90,12 @@ def _judge_level(case: Case, level: int, opinions: Sequence[dict[str, Answer]], 
 def _judge_calls(
     case: Case,
     artifact: Artifact,
-    call: tuple[str, int, str],
+    call: tuple[ExecutorKind, int, str],
     opinions: Sequence[dict[str, Answer]],
     verdict: Verdict,
 ) -> None:
     kind, threads, where = call
-    with load_model(artifact, threads=threads, executor=kind) as model:  # type: ignore[arg-type]
+    with load_model(artifact, threads=threads, executor=kind) as model:
         for run, opinion in enumerate(opinions):
             spot = f"{where}, run {run}"
             try:
@@ -119,7 +119,7 @@ def _compare(case: Case, own: list[Array], opinion: dict[str, Answer], where: st
     if any(agree(own, other, case.pointwise, loosest) for other in answers.values()):
         return
     both = list(answers.values())
-    kind = "alone" if len(both) < 2 else "wrong" if agree(*both, case.pointwise, loosest) else "disputed"
+    kind = "alone" if len(both) < 2 else "wrong" if agree(both[0], both[1], case.pointwise, loosest) else "disputed"
     if kind == "disputed" and each_agrees(own, both, case.pointwise, loosest):
         return
     detail = "; ".join(f"{n}: {difference(own, a, case.pointwise, loosest)}" for n, a in answers.items())

@@ -79,8 +79,9 @@ SUBJECTS = (
 
 
 def _subjects(test: Callable[..., None]) -> Callable[..., None]:
-    marked = pytest.mark.slow(pytest.mark.parametrize("level", LEVELS)(test))
-    return pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)(marked)
+    marked: Callable[..., None] = pytest.mark.slow(pytest.mark.parametrize("level", LEVELS)(test))
+    named: Callable[..., None] = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)(marked)
+    return named
 
 
 def _outputs(model: onnx.ModelProto, feeds: dict[str, Array], level: int) -> Array:
@@ -171,7 +172,7 @@ def _cuts(model: onnx.ModelProto) -> list[str]:
     """Values that alone lead from the input to the output."""
     nodes = list(model.graph.node)
     held = {i.name for i in model.graph.initializer}
-    found = []
+    found: list[str] = []
     for at in range(1, len(nodes)):
         made = {"x", *(o for n in nodes[:at] for o in n.output)}
         crossing = {i for n in nodes[at:] for i in n.input if i in made and i not in held}

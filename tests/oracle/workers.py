@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
+from typing import Any
 
 from tests.oracle.case import Case
 from tests.oracle.generate import drawn_case
@@ -56,13 +57,13 @@ def run_tasks(tasks: Iterator[Task], jobs: int, done: Callable[[Outcome], Sequen
                     task = urgent.pop(0) if urgent else next(tasks, None)
                     if task is not None:
                         child.send(task)
-            busy = {c.pipe: c for c in children if c.task is not None}
+            busy: dict[Any, _Child] = {c.pipe: c for c in children if c.task is not None}
             if not busy:
                 return
             ready = wait(list(busy), timeout=1.0)
             late = [p for p, c in busy.items() if p not in ready and c.is_late()]
             for pipe in (*ready, *late):
-                urgent += done(busy[pipe].receive())  # type: ignore[index]
+                urgent += done(busy[pipe].receive())
     finally:
         for child in children:
             child.end()
@@ -104,7 +105,8 @@ class _Child:
         assert task is not None
         try:
             if self.pipe.poll():
-                return self.pipe.recv()  # type: ignore[no-any-return]
+                outcome: Outcome = self.pipe.recv()
+                return outcome
             what = f"no answer in {PATIENCE:.0f} s"
         except EOFError:
             self.process.join()

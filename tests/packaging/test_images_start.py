@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -94,7 +95,7 @@ def test_a_model_goes_through_the_images(place: Place, wheel: Path) -> None:
         for name in IMAGES:
             containers.start(name)
         for name in IMAGES:
-            containers.wait(name, lambda name=name: containers.is_healthy(name))  # type: ignore[misc]
+            containers.wait(name, partial(containers.is_healthy, name))
         publish(containers)
         infer(containers)
         compile_here(containers)

@@ -48,7 +48,9 @@ def _computed(make: Maker, n: Entry) -> Entry | None:
     number = make.constant([make.choose([1, 2, 3])])
     if op == "rounded":  # as interpolation by a factor computes it
         real = make.add("Cast", n.name, to=TensorProto.FLOAT, exact=True)
-        scaled = None if real is None else make.add("Mul", real.name, make.constant(np.float32([0.5])), exact=True)
+        scaled = (
+            None if real is None else make.add("Mul", real.name, make.constant(np.array([0.5], np.float32)), exact=True)
+        )
         floor = None if scaled is None else make.add(make.choose(["Floor", "Ceil"]), scaled.name, exact=True)
         return None if floor is None else make.add("Cast", floor.name, to=TensorProto.INT64, exact=True)
     if op == "chosen":
@@ -189,7 +191,7 @@ def positions(make: Maker) -> Entry | None:
 
 
 def _number(x: Entry | None) -> int:
-    return TensorProto.DOUBLE if x is not None and x.array.dtype == np.float64 else TensorProto.FLOAT
+    return int(TensorProto.DOUBLE if x is not None and x.array.dtype == np.float64 else TensorProto.FLOAT)
 
 
 def picked(make: Maker) -> Entry | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 from onnx import TensorProto
@@ -197,7 +198,7 @@ def image(make: Maker) -> Entry | None:
         ]
     )
     channels, kernel = x.shape[1], make.integer(1, 3)
-    options = {"kernel_shape": [kernel] * spatial, "strides": [make.integer(1, 2)] * spatial}
+    options: dict[str, Any] = {"kernel_shape": [kernel] * spatial, "strides": [make.integer(1, 2)] * spatial}
     match kind:
         case "Conv":
             group = channels if make.flag() else 1

@@ -17,9 +17,9 @@ from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
+from tests.oracle.vote import agree
 from tests.random_models.model_maker import Array, Maker
 from tests.random_models.shape_steps import SHAPE_STEPS
-from tests.random_models.vote import agree
 
 QUICK = (8, 18, 43, 44, 47)
 """Of the faults that the generator finds: moves that read what is calculated from dims, and divisions by t // 2."""

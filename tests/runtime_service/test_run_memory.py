@@ -10,7 +10,7 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.pipeline import ModelSource, compile_model
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -54,8 +54,8 @@ def resident_mib() -> int:
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_a_run_that_needs_more_is_refused_and_others_are_served(summed: Artifact, executor: str) -> None:
-    with load_model(summed, threads=1, executor=executor, memory_bytes=64 * MIB) as model:  # type: ignore[arg-type]
+def test_a_run_that_needs_more_is_refused_and_others_are_served(summed: Artifact, executor: ExecutorKind) -> None:
+    with load_model(summed, threads=1, executor=executor, memory_bytes=64 * MIB) as model:
         assert model.run(rows(16))["y"] > 0
         with pytest.raises(IngotError) as caught:
             model.run(rows(128))
@@ -65,8 +65,8 @@ def test_a_run_that_needs_more_is_refused_and_others_are_served(summed: Artifact
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_outputs_that_the_run_sizes_are_bounded(filled: Artifact, executor: str) -> None:
-    with load_model(filled, threads=1, executor=executor, memory_bytes=64 * MIB) as model:  # type: ignore[arg-type]
+def test_outputs_that_the_run_sizes_are_bounded(filled: Artifact, executor: ExecutorKind) -> None:
+    with load_model(filled, threads=1, executor=executor, memory_bytes=64 * MIB) as model:
         for size in (32 * MIB, 1 << 40, (1 << 62) + 1):
             with pytest.raises(IngotError) as caught:
                 model.run({"s": np.array([size], np.int64)})
@@ -75,9 +75,9 @@ def test_outputs_that_the_run_sizes_are_bounded(filled: Artifact, executor: str)
 
 
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_what_is_not_kept_is_given_back(summed: Artifact, executor: str) -> None:
+def test_what_is_not_kept_is_given_back(summed: Artifact, executor: ExecutorKind) -> None:
     small, large = rows(1), rows(256)
-    with load_model(summed, threads=1, executor=executor, kept_bytes=16 * MIB) as model:  # type: ignore[arg-type]
+    with load_model(summed, threads=1, executor=executor, kept_bytes=16 * MIB) as model:
         model.run(small)
         before = resident_mib()
         model.run(large)

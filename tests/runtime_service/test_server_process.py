@@ -59,7 +59,7 @@ class Process:
     def ready_status(self) -> int:
         try:
             with urllib.request.urlopen(f"http://{self.addresses['http']}/v2/health/ready") as response:
-                return response.status
+                return int(response.status)
         except urllib.error.HTTPError as error:
             return error.code
 

@@ -43,11 +43,12 @@ def perceptron(scale: float) -> bytes:
     y = helper.make_tensor_value_info("y", TensorProto.FLOAT, ["N", 10])
     graph = helper.make_graph(nodes, "perceptron", [x], [y], weights)
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    return model.SerializeToString()  # type: ignore[no-any-return]
+    return bytes(model.SerializeToString())
 
 
 def expected(x: np.ndarray[Any, Any], scale: float = 1.0) -> np.ndarray[Any, Any]:
-    return np.maximum(x @ W1, 0) @ (W2 * np.float32(scale))
+    y: np.ndarray[Any, Any] = np.maximum(x @ W1, 0) @ (W2 * np.float32(scale))
+    return y
 
 
 @pytest.fixture(scope="module")
@@ -67,7 +68,7 @@ def publish(repository: ArtifactRepository, scale: float, *labels: str) -> int:
 
 @pytest.fixture
 def server(repository: ArtifactRepository) -> Iterator[RuntimeServer]:
-    addresses = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
+    addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
     home = Path(repository.store.url.removeprefix("file://")).parent
     settings = Settings(home=home, models="*@stable", poll_interval=0.1, instances=2, cores=2, **addresses)
     made = RuntimeServer(settings, store_source(settings))

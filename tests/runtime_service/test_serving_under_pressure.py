@@ -59,7 +59,8 @@ def test_a_full_queue_is_429_and_resource_exhausted(source: ToySource) -> None:
             with pytest.raises(grpc.RpcError) as caught:
                 GRPCInferenceServiceStub(channel).ModelInfer(request)
         assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-        assert dict(caught.value.trailing_metadata())["grpc-retry-pushback-ms"] == "1000"
+        metadata = {m.key: str(m.value) for m in caught.value.trailing_metadata()}
+        assert metadata["grpc-retry-pushback-ms"] == "1000"
         status, headers = _post_scale(server)
         assert (status, headers["Retry-After"]) == (429, "1")
         model.gate.set()

@@ -17,7 +17,7 @@ from runtime_service.batching.batcher import Batcher, BatchOptions
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.watch import Watch
 from runtime_service.executors.stop import Stop
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from runtime_service.loading.model import Model
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -88,10 +88,10 @@ def test_an_endless_loop_is_stopped_and_the_next_run_is_right(model: Model) -> N
 
 @pytest.mark.parametrize("threads", [1, 2])
 @pytest.mark.parametrize("executor", ["aot", "graph"])
-def test_a_run_that_is_stopped_before_it_begins_computes_nothing(executor: str, threads: int) -> None:
+def test_a_run_that_is_stopped_before_it_begins_computes_nothing(executor: ExecutorKind, threads: int) -> None:
     stop = Stop()
     stop.set()
-    with load_model(build_model().artifact(), threads=threads, executor=executor) as model:  # type: ignore[arg-type]
+    with load_model(build_model().artifact(), threads=threads, executor=executor) as model:
         with pytest.raises(IngotError, match="stopped"):
             model.run(toy_feeds(10), stop)
         assert set(model.run(toy_feeds(10), Stop())) == {"sum", "pairs"}

@@ -23,7 +23,7 @@ def toy_artifact(name: str = "toy", weights: Any = b"w" * 256, **manifest: Any) 
         kernels=(),
         steps=(),
     )
-    fields = {
+    fields: dict[str, Any] = {
         "name": name,
         "key": "ab" * 32,
         "abi_version": ABI_VERSION,

@@ -101,7 +101,7 @@ class Client:
 
     def upload(self, data: bytes, **header: Any) -> str:
         sha256 = sha256_hex(data)
-        fields = {"name": "model.onnx", "size": len(data), "sha256": sha256, "offset": 0} | header
+        fields: dict[str, Any] = {"name": "model.onnx", "size": len(data), "sha256": sha256, "offset": 0} | header
         first = pb.UploadModelRequest(header=pb.UploadHeader(**fields))
         pieces = [data[i : i + 1000] for i in range(fields["offset"], len(data), 1000)]
         requests = [first, *(pb.UploadModelRequest(chunk=piece) for piece in pieces)]
@@ -111,12 +111,14 @@ class Client:
         data = model if isinstance(model, bytes) else json.dumps(model).encode()
         source = pb.ModelSource(model_sha256=self.upload(data))
         message = pb.CompileRequest(name=name, source=source, targets=targets, **request)
-        return self.stub.Compile(message, timeout=30).job
+        job: pb.Job = self.stub.Compile(message, timeout=30).job
+        return job
 
     def wait(self, job: str, seconds: float = 60.0) -> pb.Job:
         """The job once it has finished."""
         wait_until(lambda: self.stub.GetJob(pb.GetJobRequest(id=job)).state in FINISHED, seconds)
-        return self.stub.GetJob(pb.GetJobRequest(id=job))
+        done: pb.Job = self.stub.GetJob(pb.GetJobRequest(id=job))
+        return done
 
     def run(self, model: Any, **request: Any) -> pb.Job:
         return self.wait(self.compile(model, **request).id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -18,8 +19,8 @@ pytestmark = pytest.mark.services
 
 
 def error_of(caught: pytest.ExceptionInfo[grpc.RpcError]) -> pb.ErrorDetail:
-    metadata = dict(caught.value.trailing_metadata())  # type: ignore[attr-defined]
-    return pb.ErrorDetail.FromString(metadata["ingot-error-bin"])
+    (attached,) = (m.value for m in caught.value.trailing_metadata() if m.key == "ingot-error-bin")
+    return pb.ErrorDetail.FromString(attached)
 
 
 def test_from_model_to_a_downloaded_artifact(client: Client, running: Installation) -> None:
@@ -168,7 +169,7 @@ def test_failures_keep_their_typed_error(client: Client, model: object, code: st
     assert job.version == 0
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.GetModel(pb.GetModelRequest(name="failing"))
-    assert caught.value.code() is grpc.StatusCode.NOT_FOUND  # type: ignore[attr-defined]
+    assert caught.value.code() is grpc.StatusCode.NOT_FOUND
 
 
 def test_a_failed_job_can_be_submitted_again(client: Client) -> None:
@@ -230,9 +231,10 @@ def test_tuning_records_are_part_of_the_key(client: Client) -> None:
         ({"source": None}, "INVALID_ARGUMENT", "not a sha256"),
     ],
 )
-def test_bad_requests_name_what_is_wrong(client: Client, change: dict[str, object], code: str, text: str) -> None:
+def test_bad_requests_name_what_is_wrong(client: Client, change: dict[str, Any], code: str, text: str) -> None:
     source = pb.ModelSource(model_sha256=client.upload(b"{}"))
-    request = pb.CompileRequest(**{"name": "m", "source": source, "targets": ["x86-64-v3"]} | change)  # type: ignore[arg-type]
+    fields: dict[str, Any] = {"name": "m", "source": source, "targets": ["x86-64-v3"]}
+    request = pb.CompileRequest(**fields | change)
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.Compile(request, timeout=20)
     error = error_of(caught)

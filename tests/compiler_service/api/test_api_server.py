@@ -11,7 +11,9 @@ import time
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -59,11 +61,11 @@ def start(settings: Settings) -> RunningServer:
 
 
 def detail(error: grpc.RpcError) -> pb.ErrorDetail:
-    metadata = dict(error.trailing_metadata())  # type: ignore[attr-defined]
-    return pb.ErrorDetail.FromString(metadata["ingot-error-bin"])
+    (attached,) = (m.value for m in error.trailing_metadata() if m.key == "ingot-error-bin")
+    return pb.ErrorDetail.FromString(attached)
 
 
-def submit(client: Client, text: str, **fields: object) -> pb.Job:
+def submit(client: Client, text: str, **fields: Any) -> pb.Job:
     return client.compile({"name": text}, name=text, **fields)
 
 
@@ -122,7 +124,7 @@ def test_a_full_queue_refuses(settings: Settings) -> None:
         submit(client, name)
     with pytest.raises(grpc.RpcError) as caught:
         submit(client, "c")
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED  # type: ignore[attr-defined]
+    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert detail(caught.value).blame == pb.BLAME_SERVICE
     running.stop(1)
 
@@ -156,13 +158,13 @@ def test_the_token_is_needed_but_for_health(settings: Settings) -> None:
         client = Client(address, metadata)
         with pytest.raises(grpc.RpcError) as caught:
             client.stub.ListModels(pb.ListModelsRequest(), metadata=metadata)
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.RpcError) as caught:
             client.upload(b"data")
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
         with pytest.raises(grpc.RpcError) as caught:
             list(client.stub.WatchJob(pb.WatchJobRequest(id="x"), metadata=metadata))
-        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED  # type: ignore[attr-defined]
+        assert caught.value.code() is grpc.StatusCode.UNAUTHENTICATED
     good = (("authorization", "Bearer s3cret"),)
     assert Client(address, good).upload(b"data")
     stub = health_pb2_grpc.HealthStub(grpc.insecure_channel(address))
@@ -182,19 +184,21 @@ def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
         with pytest.raises(IngotError) as caught:
             call(
                 address,
-                lambda stub=stub, id=id, metadata=metadata: stub.GetJob(pb.GetJobRequest(id=id), metadata=metadata),
+                partial(stub.GetJob, pb.GetJobRequest(id=id), metadata=metadata),
             )
         assert caught.value.code is expected
-        assert caught.value.__cause__.code() is status  # type: ignore[union-attr]
-        assert attached_error(caught.value.__cause__.trailing_metadata()) is not None  # type: ignore[union-attr]
+        cause: Any = caught.value.__cause__
+        assert cause.code() is status
+        assert attached_error(cause.trailing_metadata()) is not None
     running.stop(1)
 
 
 def test_an_address_that_is_taken_is_named(settings: Settings) -> None:
     running = start(settings)
     for name, port in (("compiler_port", running.port), ("compiler_metrics_port", running.metrics_port)):
+        taken: dict[str, Any] = {name: port}
         with pytest.raises(IngotError, match=f"cannot listen on 127.0.0.1:{port}") as caught:
-            start(replace(settings, **{name: port}))
+            start(replace(settings, **taken))
         assert caught.value.code is ErrorCode.UNAVAILABLE
         assert f"INGOT_{name.upper()}" in caught.value.remedy
     running.stop(1)
@@ -248,7 +252,7 @@ def test_without_redis_the_service_says_so(settings: Settings) -> None:
     client = Client(f"127.0.0.1:{running.port}")
     with pytest.raises(grpc.RpcError) as caught:
         client.stub.GetJob(pb.GetJobRequest(id="x"))
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE  # type: ignore[attr-defined]
+    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
     assert detail(caught.value).code == "UNAVAILABLE"
     assert client.upload(b"still works")
     assert list(client.stub.ListModels(pb.ListModelsRequest()).models) == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import Any
 
 import grpc
 import pytest
@@ -16,17 +17,18 @@ pytestmark = pytest.mark.services
 
 def error_of(caught: pytest.ExceptionInfo[grpc.RpcError]) -> pb.ErrorDetail:
     """The typed error in the trailing metadata."""
-    metadata = dict(caught.value.trailing_metadata())  # type: ignore[attr-defined]
-    return pb.ErrorDetail.FromString(metadata["ingot-error-bin"])
+    (attached,) = (m.value for m in caught.value.trailing_metadata() if m.key == "ingot-error-bin")
+    return pb.ErrorDetail.FromString(attached)
 
 
-def header(data: bytes, **fields: object) -> pb.UploadModelRequest:
-    given = {"name": "m.onnx", "size": len(data), "sha256": sha256_hex(data)} | fields
-    return pb.UploadModelRequest(header=pb.UploadHeader(**given))  # type: ignore[arg-type]
+def header(data: bytes, **fields: Any) -> pb.UploadModelRequest:
+    given: dict[str, Any] = {"name": "m.onnx", "size": len(data), "sha256": sha256_hex(data)} | fields
+    return pb.UploadModelRequest(header=pb.UploadHeader(**given))
 
 
 def send(client: Client, *requests: pb.UploadModelRequest) -> pb.UploadModelResponse:
-    return client.stub.UploadModel(iter(requests), timeout=20)  # type: ignore[no-any-return]
+    stored: pb.UploadModelResponse = client.stub.UploadModel(iter(requests), timeout=20)
+    return stored
 
 
 def chunk(data: bytes) -> pb.UploadModelRequest:
@@ -172,7 +174,7 @@ def accepted(client: Client, *requests: pb.UploadModelRequest) -> bool:
     try:
         send(client, *requests)
     except grpc.RpcError as error:
-        if error.code() is not grpc.StatusCode.UNAVAILABLE:  # type: ignore[attr-defined]
+        if error.code() is not grpc.StatusCode.UNAVAILABLE:
             raise
         return False
     return True

@@ -10,6 +10,7 @@ from compiler_service.compiler.fallback import OptimisationFaultWarning, at_a_le
 from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import FoldBatchNorm
 from compiler_service.compiler.graph_passes.convolutions.separate_taps import SeparateTaps
 from compiler_service.compiler.graph_passes.normal_form.fold_shapes import FoldShapes
+from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import ModelSource, check_model, compile_model
 from runtime_service.loading.loader import load_model
@@ -26,12 +27,12 @@ def broken(_pass: object, graph: Graph) -> Graph:
 
 
 @pytest.mark.parametrize(("at_fault", "level"), [(SeparateTaps, 2), (FoldBatchNorm, 1)])
-def test_a_pass_at_fault_is_gone_without(monkeypatch: pytest.MonkeyPatch, at_fault: type, level: int) -> None:
+def test_a_pass_at_fault_is_gone_without(monkeypatch: pytest.MonkeyPatch, at_fault: type[Pass], level: int) -> None:
     monkeypatch.setattr(at_fault, "run", broken)
     with pytest.warns(OptimisationFaultWarning, match=f"compiled at level {level}; report it: .*KeyError"):
         artifact = compile_model(SOURCE, host_target(), CompileOptions(disabled_passes=("pad-rows",)), workers=0)
     assert artifact.report["fallback"]["level"] == level
-    assert at_fault.name in artifact.report["fallback"]["fault"]  # type: ignore[attr-defined]
+    assert at_fault.name in artifact.report["fallback"]["fault"]
     assert artifact.manifest.options["opt_level"] == 3, "the key is that of what was asked for"
     x = normal(3, 4)
     with load_model(artifact, threads=1) as loaded:

@@ -72,11 +72,11 @@ def test_loop_carries_and_collects() -> None:
         }
         """
     )
-    last, rows = run_graph(graph, {"x": np.float32(3), "trips": np.array(10)})
+    last, rows = run_graph(graph, {"x": np.array(3, np.float32), "trips": np.array(10)})
     assert (float(last), rows.tolist()) == (24.0, [6.0, 12.0, 24.0])
-    last, rows = run_graph(graph, {"x": np.float32(3), "trips": np.array(1)})
+    last, rows = run_graph(graph, {"x": np.array(3, np.float32), "trips": np.array(1)})
     assert (float(last), rows.tolist()) == (6.0, [6.0])
-    last, rows = run_graph(graph, {"x": np.float32(3), "trips": np.array(0)})
+    last, rows = run_graph(graph, {"x": np.array(3, np.float32), "trips": np.array(0)})
     assert (float(last), rows.shape) == (3.0, (0,))
 
 

@@ -187,7 +187,7 @@ def test_constants_come_from_a_file_or_are_made_up(
     file.write_text(
         f"graph main(%x: float32[100]) -> (%y) {{\n const %w: float32[100] = {digest}\n %y: float32[100] = Add(%x, %w)\n}}"
     )
-    np.savez(tmp_path / "weights.npz", **{digest: weight})
+    np.savez(tmp_path / "weights.npz", allow_pickle=False, **{digest: weight})
     assert main(["-p", "fuse", str(file)]) == 1
     assert digest in capsys.readouterr().err
     assert main(["-p", "fuse", "--constants", str(tmp_path / "weights.npz"), str(file)]) == 0

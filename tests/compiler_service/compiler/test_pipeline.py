@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import onnx
 import onnxruntime
@@ -64,7 +66,8 @@ def image_model() -> bytes:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", 10])],
         initializers,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return bytes(model.SerializeToString())
 
 
 def text_model() -> bytes:
@@ -116,18 +119,19 @@ def text_model() -> bytes:
         [helper.make_tensor_value_info("y", TensorProto.FLOAT, ["n", "seq", width])],
         initializers,
     )
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10).SerializeToString()
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 20)], ir_version=10)
+    return bytes(model.SerializeToString())
 
 
 MODELS = {"image": image_model(), "text": text_model()}
-SIZES = {
+SIZES: dict[str, list[tuple[int, ...]]] = {
     "image": [(1, 3, 16, 16), (2, 3, 21, 34), (3, 3, 64, 8)],
     "text": [(1, 1), (2, 7), (1, 33)],
 }
 
 
-def compiled(model: str, **options: object) -> Artifact:
-    return compile_model(ModelSource.of(MODELS[model]), host_target(), CompileOptions(**options), workers=0)  # type: ignore[arg-type]
+def compiled(model: str, **options: Any) -> Artifact:
+    return compile_model(ModelSource.of(MODELS[model]), host_target(), CompileOptions(**options), workers=0)
 
 
 def feed(model: str, shape: tuple[int, ...]) -> np.ndarray:
@@ -160,7 +164,7 @@ def test_executors_and_thread_counts_give_the_same_bits(model: str) -> None:
     results = []
     for threads in (1, 2, 3):
         for executor in ("aot", "graph"):
-            with load_model(artifact, threads=threads, executor=executor) as loaded:  # type: ignore[arg-type]
+            with load_model(artifact, threads=threads, executor=executor) as loaded:
                 (got,) = loaded.run({loaded.inputs[0].name: x}).values()
                 results.append(got.tobytes())
     assert len(set(results)) == 1

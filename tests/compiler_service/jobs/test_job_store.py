@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -37,11 +38,18 @@ def fixture_store(redis: Redis) -> JobStore:
     return JobStore(redis, keep_seconds=100)
 
 
-def record(job: str = "j1", **fields: object) -> JobRecord:
+def record(job: str = "j1", **fields: Any) -> JobRecord:
     targets = (TargetRecord("host", {"cpu": "x"}, "k1"), TargetRecord("arm", {"cpu": "y"}, "k2"))
     source = Source("ab" * 32, {"w.bin": "cd" * 32})
-    given = {"id": job, "name": "m", "source": source, "options": {"opt_level": 3}, "targets": targets, "created": 5.5}
-    return JobRecord(**given | {"labels": ("stable",)} | fields)  # type: ignore[arg-type]
+    given: dict[str, Any] = {
+        "id": job,
+        "name": "m",
+        "source": source,
+        "options": {"opt_level": 3},
+        "targets": targets,
+        "created": 5.5,
+    }
+    return JobRecord(**given | {"labels": ("stable",)} | fields)
 
 
 def test_a_record_comes_back(store: JobStore) -> None:
@@ -87,7 +95,7 @@ def test_lists_and_what_is_active(store: JobStore, redis: Redis) -> None:
     assert [r.id for r in store.newest(9, state=JobState.FAILED)] == ["j3"]
     assert [r.id for r in store.active()] == ["j0", "j1", "j2", "j4"]
     assert store.active_count() == 4
-    assert 0 < redis.ttl("ingot:job:j3") <= 100  # type: ignore[operator]
+    assert 0 < redis.ttl("ingot:job:j3") <= 100
     assert redis.ttl("ingot:job:j2") == -1
     redis.delete("ingot:job:j4")
     assert [r.id for r in store.newest(2)] == ["j3", "j2"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from operator import itemgetter
 
 import grpc
 import numpy as np
@@ -36,7 +37,7 @@ def small_model(weight: float = 1.0, operator: str = "Relu", external: bool = Fa
     outputs = [helper.make_tensor_value_info("z", TensorProto.FLOAT, ["batch", 3])]
     graph = helper.make_graph(nodes, "small", inputs, outputs, [tensor])
     model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=9)
-    return model.SerializeToString()  # type: ignore[no-any-return]
+    return bytes(model.SerializeToString())
 
 
 @pytest.fixture(name="running", scope="module")
@@ -58,7 +59,7 @@ def test_a_model_compiles_for_this_machine_and_others(client: Client, running: I
     assert done.state == pb.JOB_STATE_SUCCEEDED, running.logs()
     repository = ArtifactRepository(FileStore(running.home / "store"), TrustStore.load(running.home / "trust"))
     for number, machine in enumerate(("host", "cortex-a72")):
-        opened = repository.open("small", "stable", lambda manifests, number=number: manifests[number])
+        opened = repository.open("small", "stable", itemgetter(number))
         assert opened.library.startswith(b"\x7fELF")
         assert opened.manifest.model_sha256 == done.model_sha256
         assert machine in ("host", opened.manifest.cpu)
@@ -121,7 +122,7 @@ def test_what_is_no_model_fails_with_a_typed_error(client: Client, data: bytes) 
 def test_bad_options(client: Client, options: dict[str, pb.OptionValue]) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         client.compile(small_model(), name="bad", targets=["host"], options=options)
-    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
 def test_the_catalogue_describes_the_compiler(client: Client) -> None:

@@ -53,7 +53,7 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
             announce(job, event)
             seen.append(store.get(job))
 
-        store.add_event = add_event  # type: ignore[method-assign]
+        store.add_event = add_event  # type: ignore[method-assign]  # of this store alone
         worker = make_stage_worker(parts, settings, threading.Event())
         parts.service.submit(Submission("m", Source(sha256_hex(data)), ("x86-64-v3", "x86-64-v4"), {}))
         while line.tasks:

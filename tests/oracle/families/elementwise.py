@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.oracle.builder import Builder
@@ -47,7 +49,7 @@ def binary(b: Builder, op: str) -> None:
     b.out(b.node(op, *names, **attributes), dtype=None if compares else dtype)
 
 
-def _operand_limits(op: str, dtype: np.dtype) -> list[dict]:
+def _operand_limits(op: str, dtype: np.dtype) -> list[dict[str, Any]]:
     """Divisors and shifts that are defined, powers that are no extremes."""
     whole = np.dtype(dtype).kind in "iu"
     if op in ("Div", "Mod") and whole:
@@ -132,7 +134,7 @@ def cast(b: Builder, op: str) -> None:
 def helper_type(dtype: np.dtype) -> int:
     from onnx import helper
 
-    return helper.np_dtype_to_tensor_dtype(dtype)
+    return int(helper.np_dtype_to_tensor_dtype(dtype))
 
 
 @family("BitCast")

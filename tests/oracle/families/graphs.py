@@ -70,8 +70,8 @@ class Growing:
         return value
 
     def _computed(self, op: str, operands: Sequence[Value], run: int, attributes: dict[str, Any]) -> Array | None:
-        arrays = [v.arrays[run] for v in operands]
-        if any(a is None for a in arrays):
+        arrays = [a for v in operands if (a := v.arrays[run]) is not None]
+        if len(arrays) < len(operands):
             return None
         names = [f"i{i}" for i in range(len(arrays))]
         node = helper.make_node(op, names, ["o"], **attributes)

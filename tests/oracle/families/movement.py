@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from tests.oracle.builder import RUNS, Axis, Builder, Shape, extents_of, fixed
@@ -125,7 +127,7 @@ def concat(b: Builder, op: str) -> None:
     shape = b.shape(1)
     axis = drawn_axis(b, len(shape))
     at = axis % len(shape)
-    names = []
+    names: list[str] = []
     for _ in range(b.draw.integer(1, 4)):
         if names and b.draw.rarely(5):
             names.append(b.draw.choose(names))
@@ -242,7 +244,7 @@ def center(b: Builder, op: str) -> None:
 def shape_(b: Builder, op: str) -> None:
     shape = b.shape()
     x, _ = _value(b, op, shape)
-    bounds = {}
+    bounds: dict[str, Any] = {}
     if op == "Shape":
         bounds = {k: b.draw.integer(-5, 5) for k in b.draw.some(("start", "end"))}
     b.out(b.node(op, x, **bounds))

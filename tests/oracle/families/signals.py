@@ -139,7 +139,8 @@ def window(b: Builder, op: str) -> None:
 def mel(b: Builder, op: str) -> None:
     numbers = [np.array(v, np.int64) for v in (b.draw.integer(2, 8), b.draw.choose((16, 32)), 8192)]
     edges = [np.array(v, np.float32) for v in (0.0, 4096.0)]
-    b.out(b.node(op, *(b.constant(v) for v in (*numbers, *edges))))
+    constants: list[np.ndarray] = [*numbers, *edges]
+    b.out(b.node(op, *(b.constant(v) for v in constants)))
 
 
 @family("RotaryEmbedding")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
@@ -246,7 +247,7 @@ def certificate(tmp_path: Path) -> TlsFiles:
 def test_tls_on_both_ports(certificate: TlsFiles) -> None:
     source = ToySource()
     source.publish("scale", 1, scale_model, "stable")
-    files = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
+    files: dict[str, Any] = {"tls_certificate": str(certificate.certificate), "tls_key": str(certificate.key)}
     with running_server(source, models="scale", **files) as server:
         context = ssl.create_default_context(cafile=certificate.certificate)
         port = int(server.addresses["http"].rpartition(":")[2])

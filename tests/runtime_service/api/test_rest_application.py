@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from http import HTTPStatus
 from typing import Any
 
@@ -37,7 +38,7 @@ def server() -> Iterator[RuntimeServer]:
     for name, make in {"scale": scale_model, "sum": sum_model, "fixed": fixed_model}.items():
         source.publish(name, 1, make, "stable")
     for dtype in DTYPES:
-        source.publish(dtype.value, 1, lambda dtype=dtype: typed_model(dtype), "stable")
+        source.publish(dtype.value, 1, partial(typed_model, dtype), "stable")
     source.publish("crash", 1, _crashing, "stable")
     with running_server(source, models="*", grpc_address="", http_address="", metrics_address="") as running:
         yield running
@@ -228,7 +229,8 @@ def test_values_that_do_not_fit_the_datatype_are_refused(application: RestApplic
 
 @pytest.mark.parametrize("length", ["-1", "x", "9999", "1e3", "²", ""])
 def test_a_wrong_length_header_is_refused(application: RestApplication, length: str) -> None:
-    assert post(application, request(), **{"inference-header-content-length": length})[0] == 400
+    headers: dict[str, Any] = {"inference-header-content-length": length}
+    assert post(application, request(), **headers)[0] == 400
 
 
 def test_left_over_binary_data_is_refused(application: RestApplication) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,7 +51,7 @@ def source() -> ToySource:
     made.publish("sum", 1, sum_model, "stable")
     made.publish("fixed", 4, fixed_model, "stable")
     for dtype in (DType.FLOAT16, DType.BOOL, DType.UINT8, DType.INT64, DType.BFLOAT16):
-        made.publish(dtype.value, 1, lambda dtype=dtype: typed_model(dtype), "stable")
+        made.publish(dtype.value, 1, partial(typed_model, dtype), "stable")
     return made
 
 
@@ -163,7 +164,8 @@ def test_statistics_count_requests_rows_and_executions(triton: tuple[ModuleType,
     as_json = {"as_json": True} if module is triton_grpc else {}
 
     def read() -> dict[str, Any]:
-        return client.get_inference_statistics("scale", "1", **as_json)["model_stats"][0]
+        statistics: dict[str, Any] = client.get_inference_statistics("scale", "1", **as_json)["model_stats"][0]
+        return statistics
 
     before = read()
     client.infer("scale", [tensor(module, "x", np.ones((3, 4), np.float32), "FP32")])
@@ -246,7 +248,7 @@ def test_typed_contents_are_answered_in_kind(stub: Any) -> None:
 def bad_requests() -> dict[str, pb.ModelInferRequest]:
     def request(
         datatype: str = "FP32", shape: tuple[int, ...] = (1, 4), raw: bytes | None = bytes(16), **contents: Any
-    ):
+    ) -> pb.ModelInferRequest:
         made = pb.ModelInferRequest(model_name="scale")
         tensor = made.inputs.add(name="x", datatype=datatype, shape=shape)
         for name, values in contents.items():
@@ -289,7 +291,7 @@ def test_client_mistakes_are_invalid_argument(stub: Any, what: str) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         stub.ModelInfer(bad_requests()[what])
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
-    assert len(caught.value.details()) > 20
+    assert len(caught.value.details() or "") > 20
 
 
 @pytest.mark.parametrize("name", ["nowhere", "é" * 20_000])

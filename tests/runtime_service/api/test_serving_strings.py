@@ -65,7 +65,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RuntimeServer]:
         artifact = compile_model(ModelSource.of(model), host_target())
         repository.put_artifact(artifact)
         repository.publish(name, [artifact.manifest.key], labels=("stable",))
-    addresses = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
+    addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
     settings = Settings(home=home, models="colours@stable", model_control="explicit", instances=1, cores=1, **addresses)
     made = RuntimeServer(settings, store_source(settings))
     made.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
 from runtime_service.models.registry import ModelRegistry
+from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings
 from shared_ir.dtype import DType
@@ -26,7 +28,7 @@ from tests.runtime_service.toy_models import ToyModel, ToySource, mixing_model, 
 class Service:
     """The service without its servers; passes are made by hand, time stands still until it is moved."""
 
-    def __init__(self, source: ToySource, explicit: bool = False, **settings: Any) -> None:
+    def __init__(self, source: VersionSource, explicit: bool = False, **settings: Any) -> None:
         self.source, self.now = source, 0.0
         self.metrics = Metrics(CollectorRegistry())
         self.lifecycle = Lifecycle(16)
@@ -173,7 +175,7 @@ def test_several_versions_and_labels(source: ToySource) -> None:
     assert service.infer(version="2") == (20.0, "2")
     assert service.infer(version="latest") == (20.0, "2")
     for unknown in ("3", "beta", "0", "-1", "1.0", "9" * 400, "²"):
-        assert service.code(lambda v=unknown: service.infer(version=v)) is ErrorCode.NOT_FOUND
+        assert service.code(partial(service.infer, version=unknown)) is ErrorCode.NOT_FOUND
 
 
 def test_a_broken_canary_does_not_hold_up_the_stable_version(source: ToySource) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
@@ -23,7 +24,7 @@ def picture_model(minimum: int) -> ToyModel:
     x = TensorSpec("x", DType.FLOAT32, (BATCH, 3, H, W))
     y = TensorSpec("y", DType.FLOAT32, (BATCH, 3))
 
-    def function(inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    def function(inputs: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
         if min(inputs["x"].shape[2:]) < minimum:
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "too small")
         return {"y": inputs["x"].mean((2, 3))}

@@ -25,7 +25,7 @@ REFUSALS = {
     ErrorCode.ARTIFACT_INCOMPATIBLE,
     ErrorCode.NOT_FOUND,
 }
-ARM = {"triple": "aarch64-linux-gnu", "cpu": "cortex-a72", "features": (), "key": "ef" * 32}
+ARM: dict[str, Any] = {"triple": "aarch64-linux-gnu", "cpu": "cortex-a72", "features": (), "key": "ef" * 32}
 
 
 @pytest.fixture(name="key")

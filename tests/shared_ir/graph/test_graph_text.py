@@ -11,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import as_dim, symbol
+from shared_ir.expr.dim import Dim, as_dim, symbol
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, Node, Value
 from shared_ir.graph.text import array_digest, large_constants, parse_graph, parse_module, print_graph, print_module
 from shared_ir.types import TensorType
@@ -20,8 +20,8 @@ from tests.shared_ir.graph.random_graphs import modules, same_graph
 F32 = DType.FLOAT32
 
 
-def _value(name: str, *shape: object, dtype: DType = F32) -> Value:
-    return Value(name, TensorType(dtype, tuple(as_dim(d) for d in shape)))  # type: ignore[arg-type]
+def _value(name: str, *shape: Dim, dtype: DType = F32) -> Value:
+    return Value(name, TensorType(dtype, tuple(as_dim(d) for d in shape)))
 
 
 def example() -> Module:

@@ -72,7 +72,7 @@ BAD = {
     "two bodies define one name": (graph(body("If", RELU), body("If", RELU), outputs=()), "%y is defined twice"),
     "group reads from outside": (graph(body(GROUP_OP, RELU), outputs=()), "%x is used but not defined above"),
     "attribute of a foreign kind": (
-        graph(Node("Relu", (X,), (Y,), {"a": np.zeros(2)}, "relu")),  # type: ignore[dict-item]
+        graph(Node("Relu", (X,), (Y,), {"a": np.zeros(2)}, "relu")),  # type: ignore[dict-item]  # what is refused
         "attribute a is a ndarray",
     ),
 }

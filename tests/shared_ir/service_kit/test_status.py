@@ -36,7 +36,7 @@ def ask(failures: dict[str, IngotError]) -> Iterator[Any]:
     port = server.add_insecure_port("127.0.0.1:0")
     server.start()
     with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield channel.unary_unary("/test.Failing/Fail")
+        yield channel.unary_unary("/test.Failing/Fail", request_serializer=None, response_deserializer=None)
     server.stop(0)
 
 

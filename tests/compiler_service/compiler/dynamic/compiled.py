@@ -36,7 +36,7 @@ onnx_proto = onnx.ModelProto
 node = helper.make_node
 
 
-def tensor(name: str, shape: Sequence[int | str | None], dtype: int = FLOAT) -> onnx.ValueInfoProto:
+def tensor(name: str, shape: Sequence[int | str | None] | None, dtype: int = FLOAT) -> onnx.ValueInfoProto:
     return helper.make_tensor_value_info(name, dtype, shape)
 
 
@@ -99,8 +99,10 @@ def check_cases(cases: Sequence[Callable[[], Case]]) -> Callable[[Callable[..., 
     """Decorates ``test(case, opt_level)``: every case, optimised and not."""
 
     def parametrised(test: Callable[..., None]) -> Callable[..., None]:
+        marked: Callable[..., None]
         by_level = pytest.mark.parametrize("opt_level", [3, 0], ids=("optimised", "unoptimised"))(test)
-        return pytest.mark.slow(pytest.mark.parametrize("case", cases, ids=lambda c: c.__name__)(by_level))
+        marked = pytest.mark.slow(pytest.mark.parametrize("case", cases, ids=lambda c: c.__name__)(by_level))
+        return marked
 
     return parametrised
 

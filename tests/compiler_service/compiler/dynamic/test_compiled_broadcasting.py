@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -34,7 +34,7 @@ from tests.compiler_service.compiler.dynamic.compiled import (
 Y = [tensor("y", None)]
 
 
-def feeds(inputs: dict[str, Sequence[str]], **sizes: Sequence[int]) -> list[Feeds]:
+def feeds(inputs: Mapping[str, Sequence[str]], **sizes: Sequence[int]) -> list[Feeds]:
     """A request for every combination of sizes; ``inputs`` names the symbols of each."""
     found: list[Feeds] = []
     for values in itertools.product(*sizes.values()):
@@ -44,7 +44,7 @@ def feeds(inputs: dict[str, Sequence[str]], **sizes: Sequence[int]) -> list[Feed
     return found
 
 
-def case(nodes: Sequence[onnx.NodeProto], inputs: dict[str, Sequence[str]], **sizes: Sequence[int]) -> Case:
+def case(nodes: Sequence[onnx.NodeProto], inputs: Mapping[str, Sequence[str]], **sizes: Sequence[int]) -> Case:
     declared = [tensor(n, [int(s) if s.isdigit() else s for s in shape]) for n, shape in inputs.items()]
     return model(nodes, declared, Y), feeds(inputs, **sizes)
 

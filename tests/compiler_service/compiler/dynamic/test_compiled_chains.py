@@ -43,13 +43,13 @@ def test_a_scale_that_two_operators_read(zero: int, groups: int, opt_level: int)
         helper.make_node("QLinearConv", names, ["q"], group=groups),
         helper.make_node("DequantizeLinear", ["q", "ys", "yz"], ["y"]),
     ]
-    scales = {"s": 0.25, "ws": 0.0625, "ys": 0.125}
+    constants: dict[str, Any] = {n: np.array(s, np.float32) for n, s in {"s": 0.25, "ws": 0.0625, "ys": 0.125}.items()}
+    constants |= {n: np.array(z, np.int8) for n, z in {"z": zero, "wz": 0, "yz": -3}.items()}
     proto = model(
         nodes,
         {"x": (INT8, [1, 4, 6, "n"])},
         w=rng.integers(-99, 99, (4, 4 // groups, 3, 3)).astype(np.int8),
-        **{name: np.float32(scale) for name, scale in scales.items()},
-        **{name: np.int8(value) for name, value in (("z", zero), ("wz", 0), ("yz", -3))},
+        **constants,
     )
     agrees(proto, opt_level, x=rng.integers(-99, 99, (1, 4, 6, 7)).astype(np.int8))
 

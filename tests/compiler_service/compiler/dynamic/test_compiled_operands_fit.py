@@ -79,7 +79,7 @@ class Operator:
 
     @property
     def _result(self) -> int:
-        return UINT8 if self.node.op_type == "QuantizeLinear" else FLOAT
+        return int(UINT8 if self.node.op_type == "QuantizeLinear" else FLOAT)
 
     def _kind(self, name: str) -> int:
         return self.integers[name].kind if name in self.integers else FLOAT

@@ -205,7 +205,8 @@ CASES = (
 
 @check_cases(CASES)
 def test_equals_onnxruntime(case: Any, opt_level: int) -> None:
-    assert_equals_onnxruntime(*case(), opt_level=opt_level)
+    proto, requests = case()
+    assert_equals_onnxruntime(proto, requests, opt_level=opt_level)
 
 
 def test_one_of_them_quickly() -> None:

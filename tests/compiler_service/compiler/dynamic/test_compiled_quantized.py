@@ -89,13 +89,13 @@ def test_rounded_convolutions(per_channel: bool) -> None:
     x, w = bytes_(2, 8, 9, 9), bytes_(12, 8, 3, 3, dtype=np.int8)
     scales = RNG.uniform(0.001, 0.01, 12).astype(np.float32) if per_channel else np.array(0.01, np.float32)
     zeros = np.zeros(12 if per_channel else (), np.int8)
-    constants = {
+    constants: dict[str, np.ndarray] = {
         "x1": np.array(0.02, np.float32), "x2": np.array(120, np.uint8), "x3": w, "x4": scales, "x5": zeros,
         "x6": np.array(0.3, np.float32), "x7": np.array(100, np.uint8), "x8": RNG.integers(-999, 999, 12).astype(np.int32),
     }  # fmt: skip
     model = model_of("QLinearConv", {"x0": x}, constants, onnx.TensorProto.UINT8, pads=[1] * 4)
-    levels = [run_compiled(model, {"x0": x}, level)[0] for level in (0, 3)]
-    np.testing.assert_array_equal(*levels)
+    plain, optimised = (run_compiled(model, {"x0": x}, level)[0] for level in (0, 3))
+    np.testing.assert_array_equal(plain, optimised)
     check_against_onnx_runtime(model, {"x0": x}, rtol=0.02)
 
 
@@ -146,7 +146,8 @@ def dequantized(nodes: list[onnx.NodeProto], x: np.ndarray, **constants: np.ndar
 @pytest.mark.parametrize(("channels", "stride"), every([(8, 1), (8, 2), (3, 2)], quick={(8, 1), (3, 2)}))
 def test_dequantized_convolutions_are_as_exact_as_integers(kind: type, channels: int, stride: int) -> None:
     x, w = bytes_(1, channels, 9, 9, dtype=kind), bytes_(20, channels, 3, 3, dtype=np.int8)
-    zero, steps = np.array(3, kind), RNG.uniform(0.001, 0.01, 20).astype(np.float32)
+    zero: np.ndarray = np.array(3, kind)
+    steps = RNG.uniform(0.001, 0.01, 20).astype(np.float32)
     nodes = [
         helper.make_node("DequantizeLinear", ["x", "s", "z"], ["d"]),
         helper.make_node("DequantizeLinear", ["w", "t", "u"], ["e"], axis=0),

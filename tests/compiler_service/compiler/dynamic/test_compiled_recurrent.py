@@ -72,7 +72,11 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, list[Feeds]]:
     }
     names = [n if n == "X" or n in present else "" for n in ("X", "W", "R", "B", "L", *states, *("P" * (op == "LSTM")))]
     constants = {n: a for n, a in weights.items() if n in present} if choose.random() < 0.6 else {}
-    outputs = {"Y": ["s", directions, "b", hidden], "Yh": [directions, "b", hidden], "Yc": [directions, "b", hidden]}
+    outputs: dict[str, list[int | str]] = {
+        "Y": ["s", directions, "b", hidden],
+        "Yh": [directions, "b", hidden],
+        "Yc": [directions, "b", hidden],
+    }
     results = ["Y", "Yh", "Yc"][: 1 + len(states)]
     kept = [n for n in results if choose.random() < 0.7] or results
     proto = model(
@@ -82,7 +86,7 @@ def random_model(seed: int) -> tuple[onnx.ModelProto, list[Feeds]]:
         constants,
         opset=14,
     )
-    requests = []
+    requests: list[Feeds] = []
     for steps, batch in SIZES:
         feeds = {"X": normal(steps, batch, width), "L": np.random.default_rng(seed).integers(1, steps + 1, batch)}
         feeds["L"] = feeds["L"].astype(np.int32)

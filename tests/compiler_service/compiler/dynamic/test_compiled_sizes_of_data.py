@@ -8,7 +8,7 @@ import numpy as np
 import onnx
 import pytest
 
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import launches
 from tests.compiler_service.compiler.dynamic.compiled import (
@@ -316,9 +316,9 @@ def test_answers_are_those_of_onnxruntime(case: Callable[[], Case], opt_level: i
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_what_does_not_fit_is_refused_in_the_run(executor: str) -> None:
+def test_what_does_not_fit_is_refused_in_the_run(executor: ExecutorKind) -> None:
     proto, _ = reshape()
-    with load_model(compiled(proto), executor=executor) as loaded:  # type: ignore[arg-type]
+    with load_model(compiled(proto), executor=executor) as loaded:
         with pytest.raises(IngotError, match="24") as caught:
             loaded.run({"x": normal(4, 6), "s": numbers(5, 5)})
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
@@ -334,18 +334,18 @@ def test_more_of_many_than_there_are() -> None:
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_negative_sizes_are_refused_in_the_run(executor: str) -> None:
+def test_negative_sizes_are_refused_in_the_run(executor: ExecutorKind) -> None:
     proto, _ = constant_of_shape()
-    with load_model(compiled(proto), executor=executor) as loaded:  # type: ignore[arg-type]
+    with load_model(compiled(proto), executor=executor) as loaded:
         with pytest.raises(IngotError, match="must be at least 0") as caught:
             loaded.run({"s": numbers(2, -1)})
         assert caught.value.received == "-1"
 
 
 @pytest.mark.parametrize("executor", EXECUTORS)
-def test_sizes_without_memory_are_an_error(executor: str) -> None:
+def test_sizes_without_memory_are_an_error(executor: ExecutorKind) -> None:
     proto, _ = constant_of_shape()
-    with load_model(compiled(proto), executor=executor) as loaded:  # type: ignore[arg-type]
+    with load_model(compiled(proto), executor=executor) as loaded:
         for size in (2**30, 2**62):
             with pytest.raises(IngotError, match="memory") as caught:
                 loaded.run({"s": numbers(size, 2**20)})

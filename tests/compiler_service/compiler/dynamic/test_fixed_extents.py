@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 import onnx
@@ -33,7 +33,7 @@ def unnamed(node: onnx.NodeProto, feeds: Feeds, opset: int, **constants: np.ndar
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", opset)], ir_version=10)
 
 
-def check(model: onnx.ModelProto, good: list[Feeds], bad: list[Feeds], opt_level: int) -> None:
+def check(model: onnx.ModelProto, good: Sequence[Feeds], bad: Sequence[Feeds], opt_level: int) -> None:
     session = onnxruntime.InferenceSession(model.SerializeToString(), providers=["CPUExecutionProvider"])
     source, options = ModelSource.of(model.SerializeToString()), CompileOptions(opt_level=opt_level)
     with load_model(compile_model(source, host_target(), options, workers=0), threads=1) as loaded:

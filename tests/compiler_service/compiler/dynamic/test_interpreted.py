@@ -21,9 +21,9 @@ from compiler_service.compiler.pipeline import inference
 from compiler_service.compiler.reference.interpret import run_graph
 from shared_ir.graph.ir import DEFINE_OP, GROUP_OP, REPEAT_OP, Graph, walk_graphs
 from shared_ir.graph.parse import parse_graph
-from tests.compiler_service.compiler.dynamic.compiled import Feeds, onnx_proto
+from tests.compiler_service.compiler.dynamic.compiled import Case, Feeds, onnx_proto
 from tests.compiler_service.compiler.dynamic.test_compiled_control_flow import CASES as CONTROL_FLOW
-from tests.compiler_service.compiler.dynamic.test_compiled_control_flow import Case, limits_and_conditions
+from tests.compiler_service.compiler.dynamic.test_compiled_control_flow import limits_and_conditions
 from tests.compiler_service.compiler.dynamic.test_compiled_recurrent import random_model
 from tests.compiler_service.compiler.dynamic.test_compiled_sizes_of_data import CASES as SIZES
 from tests.compiler_service.compiler.dynamic.test_compiled_sizes_of_data import top_k

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import hypothesis.strategies as st
 import numpy as np
 import onnx
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
+from shared_ir.artifact.value import Artifact
 from tests.compiler_service.compiler.dynamic.compiled import compiled, normal
 from tests.compiler_service.compiler.dynamic.test_compiled_parts import Net
 
@@ -20,7 +23,8 @@ Shape = tuple[int | str, int, int, int]
 def networks(draw: st.DrawFn) -> onnx.ModelProto:
     """Convolutions, pools and activations that are concatenated along any axis, again and again, and read elsewhere too."""
     net = Net()
-    batch = draw(st.sampled_from([1, 2, "n"]))
+    batches: list[int | str] = [1, 2, "n"]
+    batch = draw(st.sampled_from(batches))
     values: dict[str, Shape] = {"x": (batch, 16, 5, 6)}
     for _ in range(draw(st.integers(4, 10))):
         name = draw(st.sampled_from(list(values)))
@@ -37,9 +41,9 @@ def networks(draw: st.DrawFn) -> onnx.ModelProto:
             axis = draw(st.sampled_from([1, 1, 1, 2, 3]))
             others = [n for n, s in values.items() if _without(s, axis) == _without(shape, axis)]
             chosen = [name, *draw(st.lists(st.sampled_from(others), min_size=1, max_size=3))]
-            extents = list(shape)
-            extents[axis] = sum(values[n][axis] for n in chosen)  # type: ignore[misc]
-            values[net.concat(*chosen, axis=axis)] = tuple(extents)  # type: ignore[assignment]
+            extents: list[Any] = list(shape)
+            extents[axis] = sum(int(values[n][axis]) for n in chosen)
+            values[net.concat(*chosen, axis=axis)] = tuple(extents)
     read = {i for n in net.nodes for i in n.input}
     made = [n.output[0] for n in net.nodes if n.output[0] in values]
     outputs = [n for n in made if n not in read or draw(st.sampled_from([True, False, False, False]))]
@@ -59,12 +63,13 @@ def test_levels_executors_and_threads_agree(proto: onnx.ModelProto) -> None:
     for rows in (batch,) if isinstance(batch, int) else (1, 3):
         feeds = {"x": normal(rows, 16, 5, 6, seed=rows)}
         found = []
-        for artifact, executor, threads in (
+        ways: list[tuple[Artifact, ExecutorKind, int]] = [
             (optimised, "aot", 1),
             (optimised, "aot", 3),
             (optimised, "graph", 2),
             (plain, "aot", 1),
-        ):
+        ]
+        for artifact, executor, threads in ways:
             with load_model(artifact, threads=threads, executor=executor) as loaded:
                 found.append(loaded.run(feeds))
         first, *same, expected = found

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -21,6 +21,7 @@ from compiler_service.compiler.tensor_expr.tensor import placeholder
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import Blame, IngotError
+from shared_ir.expr import Var
 from shared_ir.graph.ir import DEFINE_OP, Graph, Module, Value
 
 INFERENCE = Inference(infer, OPERATORS)
@@ -90,7 +91,9 @@ def run(module: Module, feeds: Mapping[str, np.ndarray]) -> list[np.ndarray]:
         fed = {o: a for o, a in zip(operands, given, strict=True) if o is not None and a is not None}
         wanted = [(v, t) for v, t in zip(n.outputs, results, strict=False) if v is not None and t is not None]
         if n.op == DEFINE_OP:
-            symbols |= dict(zip((s.name for s in n.attributes["symbols"]), given[0].tolist(), strict=True))  # type: ignore[union-attr]
+            assert given[0] is not None
+            names = cast("tuple[Var, ...]", n.attributes["symbols"])
+            symbols |= dict(zip((s.name for s in names), given[0].tolist(), strict=True))
         for (value, _), array in zip(wanted, evaluate([t for _, t in wanted], fed, symbols), strict=True):
             arrays[value] = array
     return [arrays[v] for v in module.graph.outputs]

@@ -40,7 +40,8 @@ def forms() -> Iterator[Any]:
         yield schema_of_form(op, domain, described)
 
 
-ALL = [pytest.param(s, id=f"{s.domain}.{s.name}-{s.since_version}") for s in forms()]
+SCHEMAS = list(forms())
+ALL = [pytest.param(s, id=f"{s.domain}.{s.name}-{s.since_version}") for s in SCHEMAS]
 
 
 def node_model(schema: Any, **attributes: Any) -> onnx.ModelProto:
@@ -58,7 +59,7 @@ def node_model(schema: Any, **attributes: Any) -> onnx.ModelProto:
 
 
 def test_every_domain_is_walked() -> None:
-    assert {s.values[0].domain for s in ALL} == set(DOMAINS)
+    assert {s.domain for s in SCHEMAS} == set(DOMAINS)
 
 
 @pytest.mark.parametrize("schema", ALL)
@@ -77,8 +78,7 @@ def test_an_unknown_attribute_is_refused_by_name(schema: Any) -> None:
 def test_attributes_that_are_not_simply_read_exist() -> None:
     """No row of the table outlives its attribute, and each says why."""
     known: dict[str, set[str]] = {}
-    for parameter in ALL:
-        schema = parameter.values[0]
+    for schema in SCHEMAS:
         qualified = f"{schema.domain}.{schema.name}" if schema.domain else schema.name
         known.setdefault(qualified, set()).update(schema.attributes)
     for qualified, uses in STANDARD.items():

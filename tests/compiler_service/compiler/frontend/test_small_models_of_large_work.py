@@ -32,7 +32,7 @@ def model(nodes: Sequence[Any], inputs: dict[str, Any], constants: dict[str, Any
         [numpy_helper.from_array(np.asarray(a), n) for n, a in constants.items()],
     )
     made: onnx.ModelProto = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 node = helper.make_node

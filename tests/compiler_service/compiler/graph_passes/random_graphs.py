@@ -193,8 +193,10 @@ STEPS: tuple[Callable[[Maker], Value | None], ...] = (
 def graphs(draw: st.DrawFn) -> Graph:
     """One to four outputs, among them every value that nothing reads."""
     builder = Builder(fresh=_counter())
-    height, width = draw(st.sampled_from([(5, 7), (Var("h"), Var("w"))]))
-    batch = draw(st.sampled_from([2, Var("batch")]))
+    sides: list[tuple[Dim, Dim]] = [(5, 7), (Var("h"), Var("w"))]
+    height, width = draw(st.sampled_from(sides))
+    batches: list[Dim] = [2, Var("batch")]
+    batch = draw(st.sampled_from(batches))
     x = Value("x", TensorType(DType.FLOAT64, (batch, 2, height, width)))
     make = Maker(draw, builder, np.random.default_rng(draw(st.integers(0, 1000))), [x])
     for _ in range(draw(st.integers(2, 14))):

@@ -119,8 +119,8 @@ def _values(kind: Any) -> st.SearchStrategy[Any]:
         return st.frozensets(_values(typing.get_args(kind)[0]), max_size=3)
     if typing.get_origin(kind) is tuple:
         return st.lists(st.sampled_from([DType.FLOAT16, DType.BFLOAT16]), max_size=2, unique=True).map(tuple)
-    if dataclasses.is_dataclass(kind):
-        return st.fixed_dictionaries(_fields(kind)).map(lambda values: kind(**values))  # type: ignore[operator]
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+        return st.fixed_dictionaries(_fields(kind)).map(lambda values: kind(**values))
     return st.none() | _values(next(k for k in typing.get_args(kind) if k is not type(None)))
 
 

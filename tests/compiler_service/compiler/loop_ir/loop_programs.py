@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from compiler_service.compiler.loop_ir.ir import (
     Allocate,
@@ -63,7 +63,10 @@ def register_tiled_matmul(rows: int = 3, vectors: int = 2, lanes: int = 4, unrol
     def tile(name: str, body: Statement) -> tuple[Var, Var, Statement]:
         i, j, v = Var(f"{name}_i"), Var(f"{name}_j"), Var(f"{name}_v")
         column = j * lanes + v
-        rewritten = {"init": lambda: store(acc, [i, column], ZERO), "update": lambda: update(i, column)}
+        rewritten: dict[str, Callable[[], Statement]] = {
+            "init": lambda: store(acc, [i, column], ZERO),
+            "update": lambda: update(i, column),
+        }
         leaf = rewritten.get(name, lambda: finish(i, column))()
         return i, j, loops(leaf, (i, rows, UNROLLED), (j, vectors, UNROLLED), (v, lanes, VECTORIZED))
 

@@ -34,7 +34,7 @@ def positions(mask: Array, count: int) -> Array:
         result = np.full(count, -7)
         run(program, [mask, result], {"d0": len(mask), "d1": count})
         results.append(result)
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
     return results[0]
 
 
@@ -91,7 +91,7 @@ def test_suppression(most: int, least: float, centered: int) -> None:
     out = placeholder("y", scores.shape, DType.INT64)
     function = algorithm_function("ingot.Suppressed", "nms", arguments, out, 0, {"centered": centered})
     verify(function)
-    arrays = [
+    arrays: list[np.ndarray] = [
         given_boxes.astype(np.float32),
         scores,
         order,
@@ -121,7 +121,7 @@ def sorted_by(algorithm: str, data: Array, dtype: DType, largest: bool, count: i
         result = np.full((rows, 2, n) if algorithm == "ingot.Sorted" else (rows, count), -7)
         run(program, [data, result], {"d0": n})
         results.append(result[:, 0, :count] if algorithm == "ingot.Sorted" else result)
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
     return results[0]
 
 
@@ -181,7 +181,7 @@ def in_both_forms(function: Function, arrays: list[Array], blank: Array) -> Arra
     results = [blank.copy(), blank.copy()]
     for program, result in zip((function, flat), results, strict=True):
         run(program, [*arrays, result], {})
-    np.testing.assert_array_equal(*results)
+    np.testing.assert_array_equal(results[0], results[1])
     return results[0]
 
 

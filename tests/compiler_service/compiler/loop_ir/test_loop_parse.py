@@ -26,6 +26,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Ramp,
     Scope,
     Shuffle,
+    Statement,
     Store,
     VectorReduce,
     VectorVar,
@@ -166,8 +167,8 @@ def test_expressions_read_back(expr: Expr) -> None:
 # -- what the text has to say
 
 
-def over_x_and_y(body: object) -> Function:
-    return Function("f", (X, Y), (), T, 1, body)  # type: ignore[arg-type]
+def over_x_and_y(body: Statement) -> Function:
+    return Function("f", (X, Y), (), T, 1, body)
 
 
 def test_the_end_of_a_let_and_of_memory_is_said() -> None:
@@ -185,7 +186,9 @@ def test_the_end_of_a_let_and_of_memory_is_said() -> None:
         "        y[0, a] = 0.0",
         "    y[t, 0] = 0.0",
     ]
-    (first, second, third) = parse_function(text).body.statements  # type: ignore[attr-defined]
+    body = parse_function(text).body
+    assert isinstance(body, Block)
+    (first, second, third) = body.statements
     assert isinstance(first, Allocate)
     assert isinstance(second, Let)
     assert isinstance(third, Store)
@@ -196,7 +199,11 @@ def test_memory_that_is_allocated_in_two_places_stays_one_buffer() -> None:
     local = Buffer("local", DType.FLOAT32, (4,), Scope.STACK)
     use = Allocate(local, store(local, [0], Const(0.0, DType.FLOAT32)))
     read = assert_reads_back(over_x_and_y(Block((use, For(A, Const(2), ForKind.UNROLLED, use)))))
-    first, second = read.body.statements  # type: ignore[attr-defined]
+    assert isinstance(read.body, Block)
+    first, second = read.body.statements
+    assert isinstance(first, Allocate)
+    assert isinstance(second, For)
+    assert isinstance(second.body, Allocate)
     assert first.buffer is second.body.buffer
 
 
@@ -219,7 +226,9 @@ def test_vector_names_and_branches() -> None:
     value = BufferLoad(X, (T, ramp), mask)
     inner = Let(mask, Binary(BinaryOp.LT, ramp, Broadcast(Const(7), 4)), Store(Y, (T, ramp), value, mask))
     read = assert_reads_back(over_x_and_y(If(Binary(BinaryOp.LT, T, Const(1)), inner, Block(()))))
-    assert read.body.then.var is mask  # type: ignore[attr-defined]
+    assert isinstance(read.body, If)
+    assert isinstance(read.body.then, Let)
+    assert read.body.then.var is mask
     verify(read)
 
 

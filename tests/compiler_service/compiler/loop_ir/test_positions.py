@@ -19,6 +19,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, Var, cast, lift, logical_and, maximum, minimum, select, walk
 from shared_ir.expr.dim import Dim, symbol
+from shared_ir.graph.ir import Attribute
 
 N, M, TASK = Var("d0"), Var("d1"), Var("t")
 
@@ -99,11 +100,15 @@ def test_narrow_types_are_bounds() -> None:
             required_extents(gather(lambda i: i, extent, dtype))
 
 
+def known(ends: tuple[int, int] | None) -> Callable[[Buffer], tuple[int, int] | None]:
+    return lambda _: ends
+
+
 def test_known_elements_are_bounds() -> None:
     assert not required_extents(gather(lambda i: i, 8), lambda buffer: (0, 7) if buffer.name == "indices" else None)
     for ends in ((0, 8), (-1, 7), None):
         with pytest.raises(IngotError):
-            required_extents(gather(lambda i: i, 8), lambda _, ends=ends: ends)
+            required_extents(gather(lambda i: i, 8), known(ends))
 
 
 def test_writes_are_tested_like_reads() -> None:
@@ -114,9 +119,13 @@ def test_writes_are_tested_like_reads() -> None:
     assert not required_extents(masked)
     otherwise = scatter(lambda x, p: If(p < 0, Block(()), If(p >= N, Block(()), Store(x, (p,), one))))
     assert not required_extents(otherwise)
+
+    def under(test: Callable[[Expr], Expr]) -> Function:
+        return scatter(lambda x, p: If(test(p), Store(x, (p,), one)))
+
     for test in (lambda p: p >= 0, lambda p: p < N, lambda p: logical_and(p >= 0, p <= N)):
         with pytest.raises(IngotError, match="axis 0 of x"):
-            required_extents(scatter(lambda x, p, test=test: If(test(p), Store(x, (p,), one))))
+            required_extents(under(test))
 
 
 def test_a_loop_as_long_as_data_says_is_a_position_from_data() -> None:
@@ -175,7 +184,8 @@ def test_what_was_tested_before_a_write_is_forgotten() -> None:
             required_extents(program(wrong))
 
 
-ALGORITHMS = {
+Typed = tuple[tuple[Dim, ...], DType]
+ALGORITHMS: dict[str, tuple[list[Typed], Typed, dict[str, Attribute]]] = {
     "ingot.Positions": ([((N,), DType.BOOL)], ((M,), DType.INT64), {}),
     "ingot.Sorted": ([((3, N), DType.FLOAT32)], ((3, 2, N), DType.INT64), {}),
     "ingot.Best": ([((3, 100), DType.FLOAT32)], ((3, 5), DType.INT64), {}),

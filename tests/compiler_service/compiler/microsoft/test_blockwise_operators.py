@@ -23,7 +23,8 @@ def packed(codes: Array, bits: int) -> Array:
     rest = -codes.shape[-1] % per
     wide = np.concatenate([codes, np.zeros((*codes.shape[:-1], rest), codes.dtype)], -1)
     wide = wide.reshape(*codes.shape[:-1], -1, per)
-    return sum(wide[..., i].astype(np.int64) << (bits * i) for i in range(per)).astype(np.uint8)
+    whole: Array = (wide.astype(np.int64) << (bits * np.arange(per))).sum(-1)
+    return whole.astype(np.uint8)
 
 
 def model_of(

@@ -84,6 +84,7 @@ class Drawn:
 
     def _operands(self) -> dict[str, Array]:
         rng, b, s = self.rng, self.batch, self.own
+        widths: tuple[tuple[str, int], ...]
         if rng.integers(3):
             widths = (("query", self.heads), ("key", self.groups), ("value", self.groups))
         else:
@@ -156,7 +157,7 @@ def test_a_windowed_cache_step_by_step(room: int, level: int) -> None:
     cache = {n: past[n] for n in ("past_key", "past_value")}
     for own in (7, 1, 2, 1):
         total += own
-        feeds = call(own, room, total, **cache) | {"attention_bias": floats(1, 4, own, total)}
+        feeds = call(own, room, total, 1, **cache) | {"attention_bias": floats(1, 4, own, total)}
         attributes = {**GROUPED, "local_window_size": window, "sliding_window_cache": 1, "softcap": 4.0}
         model = model_of(feeds, 3, **attributes)
         found, expected = run_compiled(model, feeds, level), run_onnx_runtime(model, feeds)
@@ -182,7 +183,7 @@ def test_norms_of_queries_and_keys(epsilons: dict[str, float]) -> None:
     """ONNX Runtime's processor kernel leaves them out: equal to the same call behind norms."""
     weights = {"q_norm_weight": floats(WIDTH), "k_norm_weight": floats(WIDTH)[::-1].copy()}
     tables = {n: floats(32, WIDTH // 2) for n in ("cos_cache", "sin_cache")}
-    feeds = call(2, 3, 5, **tables)
+    feeds = call(2, 3, 5, 1, **tables)
     common = epsilons.get("qk_norm_epsilon", 1e-6)
     before = dict(feeds)
     for name, weight, key in (("query", "q_norm_weight", "q"), ("key", "k_norm_weight", "k")):
@@ -222,7 +223,7 @@ def test_of_the_positions_of_a_prompt_the_first_one_counts() -> None:
     ],
 )
 def test_what_is_left_out_is_refused_by_name(field: str, attributes: dict[str, Any], more: dict[str, Array]) -> None:
-    feeds = call(2, 0, 2, **more)
+    feeds = call(2, 0, 2, 1, **more)
     with pytest.raises(IngotError) as caught:
         run_compiled(model_of(feeds, 3, **GROUPED, **attributes), feeds, 0)
     assert (caught.value.code, caught.value.field) == (ErrorCode.UNSUPPORTED_ATTRIBUTE, field)

@@ -74,6 +74,7 @@ _TURNED = {
     "transB": Variation(1, {1: floats(5, 6)}),
 }
 _POOLED = [codes(2, 3, 6, 7), number(0.02), number(120, np.uint8), number(0.02), number(110, np.uint8)]
+_STEP_AND_ZERO: list[Array] = [np.full(1, 0.01, np.float32), np.zeros(1, np.int8)]
 _LSTM = {
     "direction": Variation("reverse"),
     "input_forget": Variation(1),
@@ -198,7 +199,7 @@ CALLS: Mapping[str, Call] = {
     ),
     "DynamicQuantizeLSTM": Call(
         [floats(5, 2, 6), codes(1, 6, 32, dtype=np.int8), codes(1, 8, 32, dtype=np.int8), floats(1, 64), None, None, None, None,
-         *([np.full(1, 0.01, np.float32), np.zeros(1, np.int8)] * 2)],
+         *(_STEP_AND_ZERO * 2)],
         {"hidden_size": 8},
         _LSTM,
         constants=[1, 2, 3, 8, 9, 10, 11],

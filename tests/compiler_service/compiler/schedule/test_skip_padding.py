@@ -109,7 +109,7 @@ def test_taps_that_meet_only_padding_are_not_multiplied(after_passes: bool) -> N
 def test_steps_that_do_not_fit(change: dict[str, str], message: str) -> None:
     output = convolution(5, 9, (4, 4))
     schedule = default_schedule(output, constants(output), AVX512)
-    changed = tuple(replace(s, **change) if isinstance(s, SkipPadding) else s for s in schedule)  # type: ignore[arg-type]
+    changed = tuple(replace(s, **change) if isinstance(s, SkipPadding) else s for s in schedule)
     with pytest.raises(IngotError, match=message):
         lower("kernel", output, arguments_of(output), [], changed, AVX512)
 

@@ -78,7 +78,9 @@ def test_weights_of_products_lose_denormal_numbers() -> None:
     for preparation, denormals, kept in ((packed, False, 0), (packed, True, 2), (Preparation(), False, 2)):
         weights = Weights()
         weights.place(value, array, argument, preparation)
-        found = np.frombuffer(weights.write(denormals=denormals), np.float32)
+        written = weights.write(denormals=denormals)
+        assert isinstance(written, memoryview)
+        found = np.frombuffer(written, np.float32)
         assert ((found != 0) & (np.abs(found) < 1e-38)).sum() == kept
 
 

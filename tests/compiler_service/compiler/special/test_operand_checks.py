@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import onnx
@@ -13,7 +13,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import compile_model
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import Check, walk_steps
@@ -51,15 +51,16 @@ def checks(artifact: Artifact) -> int:
     return sum(isinstance(s, Check) for s in walk_steps(artifact.plan.steps))
 
 
-def run(artifact: Artifact, executor: Literal["aot", "graph"] = "aot", **feeds: Array) -> Array:
+def run(artifact: Artifact, executor: ExecutorKind = "aot", **feeds: Array) -> Array:
     with load_model(artifact, threads=1, executor=executor) as loaded:
         return dict(loaded.run(feeds))["y"]
 
 
 def refused(artifact: Artifact, **feeds: Array) -> str:
-    for executor in ("aot", "graph"):
+    executors: list[ExecutorKind] = ["aot", "graph"]
+    for executor in executors:
         with pytest.raises(IngotError) as error:
-            run(artifact, executor, **feeds)  # type: ignore[arg-type]
+            run(artifact, executor, **feeds)
         assert error.value.code is ErrorCode.INVALID_ARGUMENT
     return str(error.value)
 
@@ -174,5 +175,5 @@ PROVED: dict[str, tuple[list[onnx.NodeProto], dict[str, Array]]] = {
 @pytest.mark.parametrize("name", PROVED)
 def test_what_is_proved_is_not_checked(name: str) -> None:
     nodes, weights = PROVED[name]
-    assert checks(compiled(nodes, 3, **weights)) == 0
+    assert checks(compiled(nodes, 3, FLOAT, **weights)) == 0
     assert checks(compiled([node("Gather", ["x", "i"], ["y"])])) == 1

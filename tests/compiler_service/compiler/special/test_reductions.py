@@ -32,11 +32,13 @@ WIDE = np.tile(ROWS, (1, 5))[:, :33]
 def _softmax(x: Array) -> Array:
     with np.errstate(all="ignore"):
         powers = np.exp(x - x.max(-1, keepdims=True))
-        return powers / powers.sum(-1, keepdims=True)
+        shares: Array = powers / powers.sum(-1, keepdims=True)
+        return shares
 
 
 def _last(x: Array, best: Any) -> Array:
-    return x.shape[-1] - 1 - best(x[:, ::-1], axis=-1)
+    positions: Array = x.shape[-1] - 1 - best(x[:, ::-1], axis=-1)
+    return positions
 
 
 @pytest.mark.parametrize("opt_level", [0, 3])
@@ -74,4 +76,5 @@ def test_rows(rows: Array, kind: Any, opt_level: int) -> None:
 
 def _pooled(x: Array) -> Array:
     whole = x[:, : x.shape[1] // 3 * 3]
-    return whole.reshape(len(x), -1, 3).max(-1)
+    largest: Array = whole.reshape(len(x), -1, 3).max(-1)
+    return largest

@@ -57,6 +57,10 @@ def _pow(x: Array, y: Array) -> Array:
     return np.power(x, y)
 
 
+def _elu(x: Array) -> Array:
+    return np.where(x > 0, x, np.expm1(x))
+
+
 _erf = np.frompyfunc(math.erf, 1, 1)
 
 TRUTH: Mapping[str, Callable[..., Array]] = {
@@ -68,10 +72,10 @@ TRUTH: Mapping[str, Callable[..., Array]] = {
     "Atan": np.arctan,
     "Atanh": np.arctanh,
     "Ceil": np.ceil,
-    "Celu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "Celu": _elu,
     "Cos": np.cos,
     "Cosh": np.cosh,
-    "Elu": lambda x: np.where(x > 0, x, np.expm1(x)),
+    "Elu": _elu,
     "Erf": lambda x: _erf(x.astype(np.float64)).astype(np.float64),
     "Exp": np.exp,
     "Floor": np.floor,

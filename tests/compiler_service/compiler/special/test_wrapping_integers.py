@@ -141,5 +141,5 @@ def test_diagonals_far_outside(opt_level: int, upper: int) -> None:
     cut = np.triu if upper else np.tril
     diagonals = (0, 3, -3, 2**62, -(2**62), 2**63 - 1, -(2**63), 2**63 - 3, -(2**63) + 3)
     found = run(graph, opt_level, *({"x": x, "k": np.array(k)} for k in diagonals))
-    for k, outputs in zip(diagonals, found, strict=True):
-        np.testing.assert_array_equal(outputs["y"], cut(x, max(-100, min(100, k))), err_msg=str(k))
+    for k, answer in zip(diagonals, found, strict=True):
+        np.testing.assert_array_equal(answer["y"], cut(x, max(-100, min(100, k))), err_msg=str(k))

@@ -87,7 +87,8 @@ def _cases() -> Iterator[NodeCase]:
 def _array(value: Any) -> np.ndarray | None:
     """Arrays, numpy scalars and tensor protos as arrays; sequences and optionals are None."""
     if isinstance(value, onnx.TensorProto):
-        return to_array(value)
+        array: np.ndarray = to_array(value)
+        return array
     return np.asarray(value) if isinstance(value, (np.ndarray, np.generic)) else None
 
 

@@ -25,7 +25,7 @@ SIZES = st.sampled_from([0, 1, 2, 3])
 
 def numpy_extent(*sizes: int) -> int | None:
     try:
-        return np.broadcast_shapes(*((n,) for n in sizes))[0]
+        return int(np.broadcast_shapes(*((n,) for n in sizes))[0])
     except ValueError:
         return None
 

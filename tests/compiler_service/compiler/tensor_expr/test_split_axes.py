@@ -13,6 +13,7 @@ from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compu
 from shared_ir.dtype import DType
 from shared_ir.expr import lift, maximum
 from shared_ir.expr.dim import Dim, symbol
+from shared_ir.expr.dim import evaluate as evaluate_dim
 
 F32 = DType.FLOAT32
 
@@ -28,7 +29,8 @@ def interleaved(n: Dim, size: Dim) -> Tensor:
 def test_an_axis_is_split_up_to_the_output() -> None:
     output = split_axes(interleaved(6, 12))
     assert output.shape == (6, 2)
-    feeds = {t: np.random.default_rng(0).standard_normal(t.shape).astype(np.float32) for t in leaves(output)}
+    shapes = {t: tuple(evaluate_dim(d, {}) for d in t.shape) for t in leaves(output)}
+    feeds = {t: np.random.default_rng(0).standard_normal(s).astype(np.float32) for t, s in shapes.items()}
     (got,) = evaluate([output], feeds, {})
     by_name = {t.name: a for t, a in feeds.items()}
     wanted = np.maximum((by_name["x"] @ by_name["w"]).reshape(-1) + by_name["r"], 0)

@@ -31,7 +31,7 @@ from compiler_service.compiler.tensor_expr.tensor import (
     topological,
 )
 from shared_ir.dtype import DType
-from shared_ir.expr.dim import symbol
+from shared_ir.expr.dim import Dim, symbol
 
 F32 = DType.FLOAT32
 
@@ -47,12 +47,12 @@ def test_seven_products_are_the_product() -> None:
         assert (terms[2 * i + j] == wanted).all()
 
 
-def product(shape: tuple[object, ...], depth: int, columns: int, *, by_column: bool) -> Tensor:
-    x = placeholder("x", (*shape, depth), F32)  # type: ignore[arg-type]
+def product(shape: tuple[Dim, ...], depth: int, columns: int, *, by_column: bool) -> Tensor:
+    x = placeholder("x", (*shape, depth), F32)
     w = placeholder("w", (columns, depth) if by_column else (depth, columns), F32)
     return reduce(
         ReduceOp.SUM,
-        (*shape, columns),  # type: ignore[arg-type]
+        (*shape, columns),
         (depth,),
         lambda *i: x[(*i[:-2], i[-1])] * (w[i[-2], i[-1]] if by_column else w[i[-1], i[-2]]),
         name="y",
@@ -62,7 +62,7 @@ def product(shape: tuple[object, ...], depth: int, columns: int, *, by_column: b
 @pytest.mark.parametrize("by_column", [False, True])
 @pytest.mark.parametrize("block", [1, 2, 4])
 @pytest.mark.parametrize("shape", [(6,), (7,), (2, 5), (1,), (symbol("n"),)])
-def test_the_stages_compute_the_product(shape: tuple[object, ...], block: int, by_column: bool) -> None:
+def test_the_stages_compute_the_product(shape: tuple[Dim, ...], block: int, by_column: bool) -> None:
     plain = product(shape, 6, 8, by_column=by_column)
     found = product_of(stage_of_tensor(plain))
     assert found is not None

@@ -13,6 +13,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr, maximum
 from shared_ir.expr.dim import Dim, as_dim, dims_text, evaluate, parse_dim, symbol
+from shared_ir.graph.ir import Attribute
 
 B, H, W = symbol("b"), symbol("h"), symbol("w")
 ANY, BATCH = joint_extent(H, W), joint_extent(B, W)
@@ -187,7 +188,7 @@ def split_dims(text: str) -> list[str]:
 @pytest.mark.parametrize("extent", range(1, 40))
 @pytest.mark.parametrize("ceil_mode", [0, 1])
 def test_pool_sizes_at_every_extent(extent: int, ceil_mode: int) -> None:
-    attributes = {"kernel_shape": (3,), "strides": (2,), "pads": (1, 1), "ceil_mode": ceil_mode}
+    attributes: dict[str, Attribute] = {"kernel_shape": (3,), "strides": (2,), "pads": (1, 1), "ceil_mode": ceil_mode}
     symbolic, static = (infer("MaxPool", (image(1, 1, d),), attributes)[0] for d in (H, extent))
     assert symbolic is not None
     assert static is not None

@@ -73,7 +73,7 @@ def page() -> Iterator[tuple[Array, Array]]:
     for offset in (0, 2 * size):
         if LIBC.mprotect(ctypes.c_void_p(address + offset), ctypes.c_size_t(size), 0):
             pytest.fail("mprotect refused")
-    whole = np.frombuffer((ctypes.c_byte * size).from_address(address + size), np.float32)
+    whole = np.frombuffer(memoryview((ctypes.c_byte * size).from_address(address + size)), np.float32)
     yield whole[: size // 8], whole[size // 8 :]
     for offset in (0, 2 * size):
         LIBC.mprotect(ctypes.c_void_p(address + offset), ctypes.c_size_t(size), 3)

@@ -190,7 +190,7 @@ def check_casts(source: DType, lanes: int, target: Target, build: Callable[..., 
 
 def expected_cast(x: Array, source: DType, dtype: DType) -> Array:
     if source.is_float and dtype in INTEGERS:  # saturating where numpy leaves the answer to the processor
-        info = np.iinfo(dtype.numpy)
+        info = np.iinfo(dtype.value)
         wide = np.nan_to_num(np.trunc(x.astype(np.float64)), nan=0.0, posinf=np.inf, neginf=-np.inf)
         inside = (wide > float(info.min)) & (wide < float(info.max))
         ends = np.where(wide <= float(info.min), info.min, info.max).astype(dtype.numpy)

@@ -47,8 +47,8 @@ class GuardedMemory:
         if LIBC.mprotect(ctypes.c_void_p(end), ctypes.c_size_t(mmap.PAGESIZE), 0):
             pytest.fail("mprotect refused")
         self._regions.append((memory, end))
-        held = np.frombuffer((ctypes.c_byte * array.nbytes).from_address(end - array.nbytes), array.dtype)
-        held = held.reshape(array.shape)
+        tail = memoryview((ctypes.c_byte * array.nbytes).from_address(end - array.nbytes))
+        held: Array = np.frombuffer(tail, array.dtype).reshape(array.shape)
         held[...] = array
         return held
 

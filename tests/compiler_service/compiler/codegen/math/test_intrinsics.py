@@ -36,7 +36,8 @@ def _erf(x: Array) -> Array:
     for k in range(120, 0, -1):  # erfc(x) = exp(-x^2)/sqrt(pi) / (x + (1/2)/(x + (2/2)/(x + ...
         fraction = (np.longdouble(k) / 2) / (far + fraction)
     tail = 1 - np.exp(-far * far) / root_pi / (far + fraction)
-    return np.copysign(np.where(a < 2.5, series, tail), x) + np.where(np.isnan(x), np.nan, 0)
+    values: np.ndarray[Any, Any] = np.copysign(np.where(a < 2.5, series, tail), x) + np.where(np.isnan(x), np.nan, 0)
+    return values
 
 
 def _sigmoid(x: Array) -> Array:

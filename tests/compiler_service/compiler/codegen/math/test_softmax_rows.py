@@ -16,8 +16,7 @@ from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.tensor_expr.broadcast import elementwise
 from compiler_service.compiler.tensor_expr.operators.normalization import log_softmax, softmax
 from compiler_service.compiler.tensor_expr.scalar import exp
-from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
-from compiler_service.compiler.tensor_expr.text import topological
+from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder, topological
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import symbol
 from shared_ir.machine.target import parse_target

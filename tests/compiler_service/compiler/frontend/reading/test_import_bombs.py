@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import onnx
 import pytest
@@ -16,9 +17,9 @@ from tests.compiler_service.compiler.frontend.onnx_models import constant, load,
 X = tensor("x", ["n", 4])
 
 
-def _repeat(op: Callable[[str, str, int], onnx.NodeProto], times: int, **more: object) -> onnx.ModelProto:
+def _repeat(op: Callable[[str, str, int], onnx.NodeProto], times: int, **more: Any) -> onnx.ModelProto:
     nodes = [op(f"v{i}", f"v{i + 1}", i) for i in range(times)]
-    return model(nodes, [tensor("v0", ["n", 4])], [f"v{times}"], **more)  # type: ignore[arg-type]
+    return model(nodes, [tensor("v0", ["n", 4])], [f"v{times}"], **more)
 
 
 def _concat(a: str, b: str, _: int) -> onnx.NodeProto:

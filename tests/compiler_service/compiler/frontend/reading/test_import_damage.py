@@ -39,7 +39,7 @@ def _sample() -> bytes:
         constant("two", [2]),
         constant("minus", [-1]),
     ]
-    return model(nodes, [X, tensor("flag", [], BOOL)], [tensor("y", ["n", 4])], constants).SerializeToString()
+    return bytes(model(nodes, [X, tensor("flag", [], BOOL)], [tensor("y", ["n", 4])], constants).SerializeToString())
 
 
 SAMPLE = _sample()
@@ -80,7 +80,7 @@ def test_damaged_models_are_refused_or_imported(changes: list[tuple[int, int]]) 
 def _sliced(*inputs: str) -> bytes:
     constants = [constant("scalar", 1, np.int64), constant("one", [1]), constant("two", [2])]
     built = model([node("Slice", inputs, ["y"])], [X, tensor("free", [1], INT64)], ["y"], constants)
-    return built.SerializeToString()
+    return bytes(built.SerializeToString())
 
 
 @pytest.mark.parametrize("inputs", [("x",), ("x", "scalar", "two", "free")], ids=len)

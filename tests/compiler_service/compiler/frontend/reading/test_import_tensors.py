@@ -14,7 +14,7 @@ from compiler_service.compiler.frontend.reading.tensors import DTYPES, dense, to
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
-_BYTES = {t: n for n, t in DTYPES.items() if t is not DType.STRING}
+_BYTES: dict[DType, int] = {t: n for n, t in DTYPES.items() if t is not DType.STRING}
 
 
 def read(tensor: onnx.TensorProto, limits: FrontendLimits | None = None) -> np.ndarray:

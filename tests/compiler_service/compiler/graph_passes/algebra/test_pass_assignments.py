@@ -35,7 +35,7 @@ def _positions(*places: range | int) -> np.ndarray:
 
 
 ALL = tuple(map(range, SHAPE))
-PLACES = {
+PLACES: dict[str, tuple[tuple[range | int, ...], list[str]]] = {
     "a row of each": ((ALL[0], 2), ["Slice", "Slice", "Concat"]),
     "first rows": ((ALL[0], range(3)), ["Slice", "Concat"]),
     "last rows, written from the end": ((ALL[0], range(-2, 0)), ["Slice", "Concat"]),

@@ -13,7 +13,7 @@ from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import FoldB
 from compiler_service.compiler.graph_passes.pipelines import default_pipeline
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
 from shared_ir.dtype import DType
-from shared_ir.graph.ir import Graph, Value
+from shared_ir.graph.ir import Attribute, Graph, Value
 from shared_ir.types import TensorType
 from tests.compiler_service.compiler.graph_passes.pass_graphs import assert_same, graph, ops, run_passes
 
@@ -58,8 +58,8 @@ def _term(builder: Builder, x: Value, branch: Branch, group: int, stride: int, r
     if branch.bias:
         inputs.append(builder.constant(random.standard_normal(channels).astype(np.float32)))
     pad = branch.kernel // 2
-    attributes = {"group": group, "pads": (pad,) * 4, "strides": (stride, stride)}
-    return builder.node("Conv", inputs, attributes)  # type: ignore[arg-type]
+    attributes: dict[str, Attribute] = {"group": group, "pads": (pad,) * 4, "strides": (stride, stride)}
+    return builder.node("Conv", inputs, attributes)
 
 
 @pytest.mark.parametrize("group", [1, 2, 4])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -26,13 +28,13 @@ def convolution(
     op: str = "Conv",
     bias: bool = False,
     dtype: DType = DType.FLOAT32,
-    **attributes: Attribute,
+    **attributes: Any,
 ) -> Graph:
     """``Relu(Conv(Relu(x)))``: its layout is the compiler's own."""
     random = np.random.default_rng(0)
     x = Value("x", TensorType(dtype, (2, channels, *spatial)))
     builder = Builder.of(Graph("main", (x,), (), ()))
-    group = int(attributes.get("group", 1))  # type: ignore[arg-type]
+    group = int(attributes.get("group", 1))
     sides = (outputs, channels // group) if op == "Conv" else (channels, outputs // group)
     weight = builder.constant(random.standard_normal((*sides, *taps)).astype(dtype.numpy), "w")
     operands = [builder.node("Relu", (x,)), weight]
@@ -58,7 +60,7 @@ def test_few_results_are_one_product_and_a_sum(outputs: int, bias: bool, spatial
     assert_same(before, after, 1e-4)
 
 
-WINDOWS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Attribute]]] = {
+WINDOWS: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "no padding": ((3, 3), (6, 5), {}),
     "padding that differs": ((2, 3), (6, 5), {"pads": (0, 1, 1, 0)}),
     "more padding than window": ((2, 2), (4, 4), {"pads": (3, 3, 3, 3)}),
@@ -82,7 +84,7 @@ def test_nothing_is_moved_around_a_single_result() -> None:
     assert ops(after).count("Transpose") == 1  # of the model's input
 
 
-TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Attribute]]] = {
+TRANSPOSED: dict[str, tuple[tuple[int, ...], tuple[int, ...], dict[str, Any]]] = {
     "by 2": ((4, 4), (5, 6), {"strides": (2, 2), "pads": (1, 1, 1, 1)}),
     "phases of one tap": ((2, 2), (5, 6), {"strides": (2, 2)}),
     "other strides on each axis": ((6, 4), (4, 5), {"strides": (3, 2), "pads": (2, 1, 1, 1)}),

@@ -12,6 +12,7 @@ from compiler_service.compiler.graph_passes.memory.verify_memory import ProvedPr
 from compiler_service.compiler.pipeline import define_kernels
 from compiler_service.compiler.program.steps import StepBuilder
 from compiler_service.compiler.program.variants import Variant
+from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from shared_ir.graph.ir import Graph, Module, Value, all_constants
 from shared_ir.plan.program import BufferSpec, Launch, Step, Storage
@@ -26,6 +27,9 @@ class _Buffers:
     def launch(self, definition: KernelDefinition) -> Launch:
         values = (*definition.operands, definition.result)
         return Launch(0, tuple(map(self.buffer, values)), (), 1, nodes=definition.nodes)
+
+    def assumptions(self, definition: KernelDefinition) -> tuple[Assumption, ...]:
+        return definition.assumptions
 
     def buffer(self, value: Value) -> int:
         is_weight = value in self.constants

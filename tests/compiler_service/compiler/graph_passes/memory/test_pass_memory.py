@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import hypothesis.strategies as st
 import numpy as np
@@ -20,7 +20,7 @@ from compiler_service.compiler.graph_passes.memory.separate_outputs import Separ
 from compiler_service.compiler.reference.interpret import run_graph
 from shared_ir.errors import IngotError
 from shared_ir.expr import Var
-from shared_ir.expr.dim import as_dim, dim_text, evaluate
+from shared_ir.expr.dim import Dim, as_dim, dim_text, evaluate
 from shared_ir.graph.ir import Graph, Value
 from shared_ir.plan.program import ALIGNMENT, Storage
 from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
@@ -28,7 +28,7 @@ from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds, grap
 
 B, H, W = Var("batch"), Var("h"), Var("w")
 HALF_H, HALF_W = (H + 1) // 2, (W + 1) // 2
-SIZES = {
+SIZES: dict[str, Callable[[int], Dim]] = {
     "constant": lambda n: n,
     "batch": lambda n: as_dim(B * n),
     "picture": lambda n: as_dim(B * H * W * n),
@@ -44,11 +44,11 @@ symbols = st.fixed_dictionaries({"batch": st.integers(0, 5), "h": st.integers(0,
 
 
 @st.composite
-def blocks(draw: st.DrawFn, kinds: Mapping[str, object]) -> list[MemoryBlock]:
+def blocks(draw: st.DrawFn, kinds: Mapping[str, Callable[[int], Dim]]) -> list[MemoryBlock]:
     found = []
     for _ in range(draw(st.integers(1, 12))):
         start = draw(st.integers(0, 10))
-        size = kinds[draw(st.sampled_from(sorted(kinds)))](draw(st.integers(1, 300)))  # type: ignore[operator]
+        size = kinds[draw(st.sampled_from(sorted(kinds)))](draw(st.integers(1, 300)))
         found.append(MemoryBlock(size, start, start + draw(st.integers(0, 4))))
     return found
 

@@ -324,7 +324,9 @@ def concatenations(draw: st.DrawFn) -> Graph:
         return f"{base}_{count}"
 
     make = Builder(fresh=fresh)
-    dims: list[Dim] = [draw(st.sampled_from([1, 2, Var("batch")])), draw(st.sampled_from([1, 3, Var("n")])), 2]
+    firsts: list[Dim] = [1, 2, Var("batch")]
+    seconds: list[Dim] = [1, 3, Var("n")]
+    dims: list[Dim] = [draw(st.sampled_from(firsts)), draw(st.sampled_from(seconds)), 2]
     x = Value("x", TensorType(DType.FLOAT64, tuple(dims)))
     values = [x]
     for _ in range(draw(st.integers(3, 14))):

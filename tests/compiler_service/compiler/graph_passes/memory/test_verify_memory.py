@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 import pytest
@@ -20,7 +20,7 @@ from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import as_dim
-from shared_ir.graph.ir import Graph
+from shared_ir.graph.ir import Graph, Value
 from shared_ir.plan.program import Branch, Copy, Launch, Repeat, Reserve, Step, Storage, Swap
 from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.compiler_service.compiler.graph_passes.pass_graphs import graph, run_passes
@@ -158,8 +158,8 @@ def test_the_old_value_updated_in_place_though_it_is_handed_on(monkeypatch: pyte
     found = planned(text)
     found.verify()
 
-    def following(self: Survey, body: Graph, carried: object, result: object, *_: object) -> object:
-        self._claim(body, result, Home(carried))  # type: ignore[arg-type]
+    def following(self: Survey, body: Graph, carried: Value, result: Value, *_: object) -> Value:
+        self._claim(body, result, Home(carried))
         return carried
 
     monkeypatch.setattr(Survey, "_following", following)
@@ -204,7 +204,7 @@ def test_parts_written_over_as_a_whole() -> None:
     refused(found.moved(k=replace(found.place("c"), size=512)), r"the kernel of %y.* needs %[ab].* written over by %k")
 
 
-def _changed(steps: tuple[Step, ...], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
+def _changed(steps: Sequence[Step], change: Callable[[Step], tuple[Step, ...]]) -> tuple[Step, ...]:
     return tuple(
         new
         for step in steps
@@ -241,7 +241,7 @@ def test_lifetimes_that_end_a_step_early(monkeypatch: pytest.MonkeyPatch) -> Non
     survey = planning.survey
 
     def shortened(*arguments: object) -> Survey:
-        found = survey(*arguments)  # type: ignore[arg-type]
+        found: Survey = survey(*arguments)
         found.spans.update({v: (a, max(a, b - 1)) for v, (a, b) in found.spans.items()})
         return found
 

@@ -35,7 +35,7 @@ def rewritten(text: str, tolerance: float = 0.0, data: DType = DType.UINT8, firs
     feeds = {}
     for value in before.inputs:
         shape = tuple(d if isinstance(d, int) else 3 for d in value.shape)
-        limits = np.iinfo(value.dtype.numpy)
+        limits = np.iinfo(value.dtype.value)
         feeds[value.name] = RNG.integers(limits.min, limits.max, shape, endpoint=True).astype(value.dtype.numpy)
     for wanted, found in zip(run_graph(before, feeds), run_graph(after, feeds), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=tolerance, atol=tolerance * np.abs(wanted).max(initial=0))

@@ -31,9 +31,9 @@ def quantized(
         low, high = low // 2, high // 2
     shape = (DEPTH, COLUMNS)
     parameters = (DEPTH // block, COLUMNS) if block else (COLUMNS,)
-    codes = random.integers(low, high, shape).astype(kind)
+    codes: np.ndarray = random.integers(low, high, shape).astype(kind)
     scales = random.random(parameters).astype(np.float32)
-    points = [random.integers(low, high, parameters).astype(kind)] if zeros else []
+    points: list[np.ndarray] = [random.integers(low, high, parameters).astype(kind)] if zeros else []
     arrays = [codes, scales, *points]
     axis = 0 if block else 1
     if turned:

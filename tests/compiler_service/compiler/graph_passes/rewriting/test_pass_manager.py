@@ -114,7 +114,8 @@ def test_dump_writes_numbered_files(tmp_path: Path) -> None:
 
 
 def test_time_and_print_between() -> None:
-    timer, printed = Time(), []
+    timer = Time()
+    printed: list[str] = []
     PIPELINE.run_graph(graph(TEXT), PassContext(instruments=(timer, PrintBetween(printed.append))))
     assert [name for name, _ in timer.seconds] == ["eliminate-dead-code", "simplify-algebra"]
     assert printed[0] == "# 01 eliminate-dead-code\n"
@@ -124,7 +125,7 @@ def test_time_and_print_between() -> None:
 def test_passes_are_frozen_and_named_once() -> None:
     assert all(PASSES[p.name] is type(p) for level in range(4) for p in default_pipeline(level).passes)
     with pytest.raises(FrozenInstanceError):
-        SimplifyAlgebra().split = False  # type: ignore[misc]
+        SimplifyAlgebra().split = False  # type: ignore[misc]  # what is refused
 
 
 def test_level_zero_does_what_code_needs() -> None:

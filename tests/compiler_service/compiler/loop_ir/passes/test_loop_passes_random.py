@@ -83,7 +83,8 @@ class Context:
     def condition(self, depth: int = 2) -> Expr:
         if depth and self.chance(3):
             combine = self.pick([logical_and, logical_or])
-            return combine(self.condition(depth - 1), self.condition(depth - 1))
+            both: Expr = combine(self.condition(depth - 1), self.condition(depth - 1))
+            return both
         if depth and self.chance(5):
             return Unary(UnaryOp.NOT, self.condition(depth - 1))
         if self.chance(4):
@@ -104,7 +105,8 @@ class Context:
         if choice == 1:
             return Cast(FLOAT, self.integer(1))
         if choice == 2 and self.floats:
-            return self.pick(self.floats)
+            value: Expr = self.pick(self.floats)
+            return value
         return self.access(self.pick(self.inputs))
 
     def access(self, buffer: Buffer) -> Expr:

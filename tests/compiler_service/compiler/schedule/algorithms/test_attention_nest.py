@@ -78,7 +78,7 @@ def step_of(schedule: Schedule) -> Attend:
     return found
 
 
-CASES = [
+CASES: list[tuple[Tensor, list[dict[str, int]]]] = [
     (attention(1, 2, 5, 7, 4, 4), [{}]),
     (attention(2, 2, 17, 19, 16, 16), [{}]),
     (attention(1, 2, 3, 131, 8, 24), [{}]),

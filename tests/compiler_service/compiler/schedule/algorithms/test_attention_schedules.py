@@ -67,7 +67,7 @@ def beside(batch: Dim, length: Dim, heads: int, depth: int) -> Tensor:
     )
 
 
-CASES = [
+CASES: list[tuple[Tensor, list[dict[str, int]]]] = [
     (scores(2, 37, 2, 32), [{}]),
     (scores(1, 16, 3, 20), [{}]),
     (scores(b, s, 2, 16), [{"b": 1, "s": 1}, {"b": 2, "s": 21}]),

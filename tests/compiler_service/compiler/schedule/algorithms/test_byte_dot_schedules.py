@@ -77,7 +77,7 @@ def bytes_of(output: Tensor, symbols: dict[str, int]) -> dict[Tensor, np.ndarray
     feeds = {}
     for tensor in arguments_of(output):
         shape = tuple(evaluate_dim(d, symbols) for d in tensor.shape)
-        limits = np.iinfo(tensor.dtype.numpy)
+        limits = np.iinfo(tensor.dtype.value)
         feeds[tensor] = rng.integers(limits.min, limits.max, shape, endpoint=True).astype(tensor.dtype.numpy)
     return feeds
 

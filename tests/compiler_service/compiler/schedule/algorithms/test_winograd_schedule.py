@@ -333,8 +333,11 @@ def _sums(statement: Statement, times: int) -> int:
     """How often a task adds a vector of products to an accumulator."""
     if isinstance(statement, For):
         return _sums(statement.body, times * int(getattr(statement.extent, "value", 0)))
-    own = isinstance(statement, Store) and "accumulated" in statement.buffer.name
-    own = own and not isinstance(statement.value, Broadcast)  # which begins a sum
+    own = (
+        isinstance(statement, Store)
+        and "accumulated" in statement.buffer.name
+        and not isinstance(statement.value, Broadcast)  # which begins a sum
+    )
     return times * own + sum(_sums(inner, times) for inner in substatements(statement))
 
 
@@ -376,7 +379,8 @@ def test_error_of_native_code(h: int, channels: int, groups: int, size: int, str
     """Within 1e-5 of the largest output, against float64."""
     output, constants = kernel(convolution(1, h, h, channels, channels, size, stride, size // 2, groups))
     feeds, result = computed_natively(output, constants)
-    wanted = direct64(*(feeds[t].astype(np.float64) for t in arguments_of(output)), groups=groups, stride=stride)
+    x, w, r = (feeds[t].astype(np.float64) for t in arguments_of(output))
+    wanted = direct64(x, w, r, groups=groups, stride=stride)
     assert np.abs(result - wanted).max() < 1e-5 * np.abs(wanted).max()
 
 
@@ -409,12 +413,12 @@ def direct64(x: np.ndarray, w: np.ndarray, r: np.ndarray, groups: int, stride: i
         ((1, 1, 256, 256, 3, 1), None),  # a tile would be mostly padding
     ],
 )
-def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: object) -> None:
+def test_the_model_chooses(case: tuple[int, ...], tile: int | None, target: Target) -> None:
     h, w, c, oc, k, stride = case
     output, constants = kernel(convolution(1, h, w, c, oc, k, stride, k // 2))
-    schedule = default_schedule(output, constants, target, methods=("winograd",))  # type: ignore[arg-type]
+    schedule = default_schedule(output, constants, target, methods=("winograd",))
     assert next((s.tile for s in schedule if isinstance(s, Winograd)), None) == tile
-    assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))  # type: ignore[arg-type]
+    assert not any(isinstance(s, Winograd) for s in default_schedule(output, constants, target))
 
 
 @pytest.mark.parametrize("size", [(56, 64), (28, 128), (14, 256)])

@@ -33,7 +33,7 @@ def instance_normalization(batch: Dim, rows: int, channels: Dim) -> Tensor:
     return compute((batch, rows, channels), lambda i, j, k: centred[i, j, k] * inverse[i, k], name="normal")
 
 
-CASES = [
+CASES: list[tuple[Tensor, list[dict[str, int]]]] = [
     (instance_normalization(2, 9, 16), [{}]),
     (instance_normalization(1, 5, 150), [{}]),
     (instance_normalization(3, 4, 7), [{}]),

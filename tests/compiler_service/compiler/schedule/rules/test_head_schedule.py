@@ -39,7 +39,7 @@ def largest(batch: int, rows: int, channels: int) -> Tensor:
     return compute(normal.shape, lambda i, j: normal[i, j] * 2.0, name="twice")
 
 
-CASES = [
+CASES: list[tuple[Tensor, list[dict[str, int]]]] = [
     (head(1, 7, 7, 768), [{}]),
     (head(3, 2, 3, 40), [{}]),
     (head(1, 5, 1, 150), [{}]),

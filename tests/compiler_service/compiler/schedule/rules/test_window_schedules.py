@@ -9,6 +9,7 @@ from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.ir import BufferLoad, Ramp, Shuffle, expressions_of, walk_statements
 from compiler_service.compiler.schedule.default import default_schedule
 from compiler_service.compiler.schedule.language.apply import apply_schedule
+from compiler_service.compiler.schedule.language.schedule import Step
 from compiler_service.compiler.schedule.language.steps import Inline, Overlap, Peel, Reorder, Split, Unroll, Vectorize
 from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
@@ -164,9 +165,9 @@ def test_tiles_cover_every_element(step: type, extent: int) -> None:
         ((Reorder("relu", ("n",)),), "every loop once"),
     ],
 )
-def test_what_cannot_overlap(schedule: tuple[object, ...], message: str) -> None:
+def test_what_cannot_overlap(schedule: tuple[Step, ...], message: str) -> None:
     with pytest.raises(IngotError, match=message):
-        apply_schedule(window(1, 4, 4, 16, 3, 1), schedule)  # type: ignore[arg-type]
+        apply_schedule(window(1, 4, 4, 16, 3, 1), schedule)
 
 
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
