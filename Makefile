@@ -50,9 +50,10 @@ conformance: $(VENV)/.test ## onnx's own node tests; writes conformance.json
 oracle: $(VENV)/.test ## an hour of random models of every operator against two oracles; 1 when it finds something new
 	@PYTHONPATH=. $(BIN)/python -m tests.oracle --seconds $(SECONDS_OF_ORACLE) --jobs 2
 
-fuzz: $(VENV)/.test ## odd requests under guard pages, ten minutes to models of every operator and ten to servers; 1 when one reaches what is not its own
+fuzz: $(VENV)/.test ## odd requests to models of every operator and to servers, under guard pages, and odd models to a compiler service: ten minutes each
 	@PYTHONPATH=. $(BIN)/python -m tests.guard --seconds $(SECONDS_OF_FUZZ) --jobs 2
 	@PYTHONPATH=. $(BIN)/python -m tests.guard.serving --seconds $(SECONDS_OF_FUZZ)
+	@PYTHONPATH=. $(BIN)/python -m tests.guard.compiling --seconds $(SECONDS_OF_FUZZ)
 
 exports: $(VENV)/.exports ## models as torch, scikit-learn and LightGBM export them, a hundred architectures among them
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/exports

@@ -40,7 +40,7 @@ def test_a_schedule_that_fits_is_no_fault() -> None:
     assert report["faults"] == []
     (rule,) = report["rules"].values()
     assert rule == "contraction"
-    assert set(report["codegen"]) == {"schedule", "lower", "loop passes", "emit"}
+    assert set(report["codegen"]) == {"schedule", "lower", "prove", "loop passes", "emit"}
 
 
 @pytest.mark.slow
