@@ -26,7 +26,8 @@ from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefi
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import IngotError
-from shared_ir.expr.dim import Dim, bind, dim_text, product
+from shared_ir.expr import equal, lift, select
+from shared_ir.expr.dim import Dim, as_dim, bind, dims_text, product
 from shared_ir.graph.ir import Value
 from shared_ir.machine.target import Target
 
@@ -69,8 +70,8 @@ class Kernel(ABC):
     def lower(self, schedule: Schedule, target: Target) -> Function:
         """The loop program before the loop passes."""
 
-    def required_extents(self, function: Function) -> frozenset[Dim]:
-        """Extents over the symbols of ``function``, as it was lowered, that must be at least 1 where it has tasks.
+    def required_extents(self, function: Function) -> frozenset[tuple[Dim, Dim]]:
+        """Extents over the symbols of ``function``, as it was lowered, and what each must be at least where it has tasks.
 
         Raises:
             IngotError: COMPILER_FAULT, it accesses memory at a position from data that is not proven to be inside.
@@ -126,7 +127,7 @@ class AlgorithmKernel(Kernel):
         parameters = len(own.parameters)
         return algorithm_function(own.algorithm, self.name, own.arguments, own.output, parameters, own.attributes)
 
-    def required_extents(self, function: Function) -> frozenset[Dim]:
+    def required_extents(self, function: Function) -> frozenset[tuple[Dim, Dim]]:
         own = self.definition
         if is_proven(own.algorithm, function.buffers[:-1], self.elements, own.attributes):
             return frozenset()
@@ -157,6 +158,13 @@ def _ends(arrays: Sequence[np.ndarray]) -> tuple[int, int] | None:
     return min((0, *(int(a.min()) for a in filled))), max((0, *(int(a.max()) for a in filled)))
 
 
+def _at_least(extent: Dim, least: Dim, elements: Dim) -> Assumption:
+    """``extent`` is at least ``least`` where there are ``elements``."""
+    if least == 1:
+        return Assumption(*inhabited(extent, elements))
+    return Assumption(as_dim(select(equal(lift(elements), 0), lift(least), lift(extent))), least, lower=True)
+
+
 class ScheduleFaultWarning(RuntimeWarning):
     """A kernel is compiled with a plain schedule, since that of its rule does not fit: right, but slow; a fault of the compiler."""
 
@@ -168,7 +176,7 @@ class BuiltKernel:
     Attributes:
         rule: the name of the rule that gave the schedule, or ``tuned``, or ``algorithm`` where it takes none.
         fault: why the schedule of the rules was not taken; empty where it was, as it should.
-        required: extents over the symbols of the function that must be at least 1 where it has tasks.
+        required: extents over the symbols of the function, and what each must be at least where it has tasks.
     """
 
     kernel: Kernel
@@ -176,7 +184,7 @@ class BuiltKernel:
     schedule: Schedule
     function: Function
     fault: str = ""
-    required: frozenset[Dim] = frozenset()
+    required: frozenset[tuple[Dim, Dim]] = frozenset()
 
     def tasks(self, definition: KernelDefinition) -> Dim:
         """Number of tasks of a launch, over the symbols of the model."""
@@ -186,8 +194,12 @@ class BuiltKernel:
         """What a launch takes for granted about extents besides its definition: where there is something to compute, those that it
         finds positions along are at least 1."""
         elements = product(definition.result.shape)
-        found = sorted({self._of(dim, definition) for dim in self.required}, key=dim_text)
-        return tuple(Assumption(*inhabited(d, elements)) for d in found if not isinstance(d, int) or d < 1)
+        found = {(self._of(extent, definition), self._of(least, definition)) for extent, least in self.required}
+        return tuple(
+            _at_least(extent, least, elements)
+            for extent, least in sorted(found, key=lambda pair: dims_text(pair))
+            if extent != least and not (isinstance(extent, int) and isinstance(least, int) and extent >= least)
+        )
 
     def _of(self, dim: Dim, definition: KernelDefinition) -> Dim:
         return bind(dim, {f"d{i}": p for i, p in enumerate(definition.parameters)})

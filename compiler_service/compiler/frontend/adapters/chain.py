@@ -10,6 +10,7 @@ import numpy as np
 
 from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import DEFINE_OP
 
 INTERNAL_DOMAIN = "ingot"
@@ -44,6 +45,36 @@ class Chain:
     def attribute(self, name: str, default: AttributeValue = None) -> Any:
         """An attribute of the node."""
         return self.node.attributes.get(name, default)
+
+    def required(self, name: str) -> Any:
+        """An attribute of the node.
+
+        Raises:
+            IngotError: INVALID_MODEL, there is none, or it is empty.
+        """
+        found = self.attribute(name)
+        if found is None or found == ():
+            raise IngotError(
+                ErrorCode.INVALID_MODEL,
+                f"{self.node.op} lacks the attribute {name}",
+                node=str(self.node),
+                field=name,
+                expected=name,
+                received="nothing",
+                remedy="Run onnx.checker on the model, and correct the node.",
+            )
+        return found
+
+    def rows(self, name: str, count: int) -> np.ndarray:
+        """The list of floats ``name`` as float32 ``[count, ...]``.
+
+        Raises:
+            IngotError: UNSUPPORTED_ATTRIBUTE, it cannot be divided into so many rows.
+        """
+        own = np.array(self.required(name), np.float32)
+        if count < 1 or len(own) % count:
+            raise self.operands.unsupported(name, f"numbers for each of {count}", f"{len(own)} numbers")
+        return own.reshape(count, -1)
 
     def constant(self, label: str, values: np.ndarray | Sequence[float] | float, dtype: type = np.float32) -> str:
         return self.operands.constant(label, np.asarray(values, dtype=dtype))

@@ -67,11 +67,12 @@ def imputer(node: SourceNode, operands: Operands) -> Nodes:
     """Missing elements (NaN, or a given value) replaced, by feature."""
     chain = Chain(node, operands)
     x = node.inputs[0]
-    floats, integers = (chain.attribute(f"imputed_value_{k}") for k in ("floats", "int64s"))
+    floats = chain.attribute("imputed_value_floats")
     if floats:
         values, missing = chain.constant("imputed", floats), node.attributes.get("replaced_value_float", 0.0)
     else:
-        values, missing = chain.constant("imputed", integers, np.int64), node.attributes.get("replaced_value_int64", 0)
+        values = chain.constant("imputed", chain.required("imputed_value_int64s"), np.int64)
+        missing = node.attributes.get("replaced_value_int64", 0)
     is_missing = (
         chain.add("IsNaN", x) if math.isnan(missing) else chain.add("Equal", x, operands.like("missing", missing, x))
     )
@@ -181,7 +182,8 @@ def linear_classifier(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     labels = class_labels(chain)
     features = operands.shape(node.inputs[0])[-1]
-    count = len(node.attributes["coefficients"]) // features if isinstance(features, int) else max(1, len(labels))
+    given = len(chain.required("coefficients"))
+    count = given // max(1, features) if isinstance(features, int) else max(1, len(labels))
     scores = _linear_scores(chain, count)
     if count == 1 and len(labels) == 2:
         chain.as_output(two_labels(chain, scores, labels, 0.5 if _is_probability(node) else 0.0))
@@ -204,7 +206,7 @@ def _is_probability(node: SourceNode) -> bool:
 def _linear_scores(chain: Chain, targets: int) -> str:
     node = chain.node
     x = as_float(chain, node.inputs[0])
-    table = np.array(node.attributes["coefficients"], np.float32).reshape(targets, -1).T
+    table = chain.rows("coefficients", targets).T
     scores = chain.add("MatMul", x, chain.constant("coefficients", np.ascontiguousarray(table)))
     if node.attributes.get("intercepts"):
         scores = chain.add("Add", scores, chain.constant("intercepts", node.attributes["intercepts"]))

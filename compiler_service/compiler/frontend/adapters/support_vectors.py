@@ -34,13 +34,13 @@ def svm_regressor(node: SourceNode, operands: Operands) -> Nodes:
     chain = Chain(node, operands)
     get = chain.attribute
     x = as_float(chain, node.inputs[0])
-    coefficients = np.array(get("coefficients"), np.float32)
+    coefficients = np.array(chain.required("coefficients"), np.float32)
     count = get("n_supports", 0)
     if count:
-        supports = np.array(get("support_vectors"), np.float32).reshape(count, -1)
+        supports = chain.rows("support_vectors", count)
         x = _kernel(chain, x, supports)
     scores = chain.add("MatMul", x, chain.constant("coefficients", coefficients.reshape(-1, 1)))
-    scores = chain.add("Add", scores, chain.constant("rho", get("rho")[:1]))
+    scores = chain.add("Add", scores, chain.constant("rho", chain.required("rho")[:1]))
     if get("one_class", 0):
         positive = chain.add("Greater", scores, chain.constant("zero", 0.0))
         scores = chain.add("Where", positive, chain.constant("inlier", 1.0), chain.constant("outlier", -1.0))
@@ -52,7 +52,7 @@ def svm_classifier(node: SourceNode, operands: Operands) -> Nodes:
     """The label with most votes of the pairs of classes; probabilities of all classes, or the decisions of the pairs."""
     chain = Chain(node, operands)
     labels, get = class_labels(chain), chain.attribute
-    if not get("vectors_per_class"):
+    if not chain.required("vectors_per_class"):
         raise operands.unsupported("vectors_per_class", "support vectors", "none: use LinearClassifier")
     pairs = list(combinations(range(len(labels)), 2))
     decisions = _decisions(chain, as_float(chain, node.inputs[0]), pairs)
@@ -74,18 +74,17 @@ def svm_classifier(node: SourceNode, operands: Operands) -> Nodes:
 
 def _decisions(chain: Chain, x: str, pairs: list[tuple[int, int]]) -> str:
     """``[n, pairs]``; the coefficients of a vector against the other classes stand one below the other."""
-    get = chain.attribute
-    counts = get("vectors_per_class")
+    counts = chain.required("vectors_per_class")
     total, starts = sum(counts), np.cumsum((0, *counts))
-    supports = np.array(get("support_vectors"), np.float32).reshape(total, -1)
-    given = np.array(get("coefficients"), np.float32).reshape(-1, total)
+    supports = chain.rows("support_vectors", total)
+    given = chain.rows("coefficients", len(counts) - 1)
     table = np.zeros((total, len(pairs)), np.float32)
     for column, (i, j) in enumerate(pairs):
         first, second = slice(starts[i], starts[i + 1]), slice(starts[j], starts[j + 1])
         table[first, column] = given[j - 1, first]
         table[second, column] = given[i, second]
     found = chain.add("MatMul", _kernel(chain, x, supports), chain.constant("coefficients", table))
-    return chain.add("Add", found, chain.constant("rho", get("rho")))
+    return chain.add("Add", found, chain.constant("rho", chain.required("rho")))
 
 
 def _votes(chain: Chain, decisions: str, pairs: list[tuple[int, int]]) -> str:

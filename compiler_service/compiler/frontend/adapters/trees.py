@@ -24,6 +24,8 @@ from shared_ir.dtype import DType
 
 Nodes = tuple[SourceNode, ...]
 
+_MOST_WEIGHTS = 1 << 28
+"""Of all nodes for all targets."""
 _AGGREGATES = ("AVERAGE", "SUM", "MIN", "MAX")
 _TRANSFORMS = ("NONE", "SOFTMAX", "LOGISTIC", "SOFTMAX_ZERO", "PROBIT")
 _MEMBER = 6
@@ -147,9 +149,11 @@ def _weights(chain: Chain, index: _Index, prefix: str, targets: int, aggregate: 
     """float32 ``[nodes, targets]``"""
     trees, nodes, ids = (_integers(chain, f"{prefix}_{name}") for name in ("treeids", "nodeids", "ids"))
     weights = np.array(_floats(chain, f"{prefix}_weights"), np.float32)
-    at = index.find(trees, nodes)
-    if not len(at) == len(ids) == len(weights) or (at < 0).any() or not ((ids >= 0) & (ids < targets)).all():
+    fit = len(trees) == len(nodes) == len(ids) == len(weights)
+    at = index.find(trees, nodes) if fit else trees
+    if not fit or (at < 0).any() or not ((ids >= 0) & (ids < targets)).all():
         raise chain.operands.unsupported(f"{prefix}_ids", f"nodes of the trees, and targets below {targets}", "others")
+    _require_room(chain, len(index.trees), targets)
     total, is_given = np.zeros((len(index.trees), targets), np.float32), np.zeros((len(index.trees), targets), bool)
     np.add.at(total, (at, ids), weights)
     is_given[at, ids] = True
@@ -215,6 +219,7 @@ def tree_ensemble(node: SourceNode, operands: Operands) -> Nodes:
     aggregate = _named(chain, "aggregate_function", _AGGREGATES, 1)
     targets = get("n_targets")
     dtype = np.float64 if _is_double(chain) else np.float32
+    _require_room(chain, len(reader.children), targets)
     weights = np.full((len(reader.children), targets), neutral_weight(aggregate), dtype)
     values = operands.array(get("leaf_weights")).reshape(-1)
     _require_within(chain, "leaf_targetids", get("leaf_targetids"), targets)
@@ -232,6 +237,12 @@ def _named(chain: Chain, attribute: str, names: Sequence[str], default: int) -> 
     number = int(chain.attribute(attribute, default))
     _require_within(chain, attribute, (number,), len(names))
     return names[number]
+
+
+def _require_room(chain: Chain, nodes: int, targets: int) -> None:
+    if not 0 < targets <= _MOST_WEIGHTS // max(1, nodes):
+        most = _MOST_WEIGHTS // max(1, nodes)
+        raise chain.operands.unsupported("n_targets", f"1 to {most} targets of {nodes} nodes", str(targets))
 
 
 def _require_within(chain: Chain, attribute: str, numbers: Sequence[int], count: int) -> None:

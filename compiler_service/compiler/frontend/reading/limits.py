@@ -83,11 +83,19 @@ class Budget:
     def _least_elements(self, shape: Sequence[Dim], name: str) -> int:
         total = 1
         for dim in shape:
-            extent = dim if isinstance(dim, int) else max(1, evaluate(dim, dict.fromkeys(dim_symbols([dim]), 1)))
-            if extent > self.limits.dim:
+            extent = _least(dim)
+            if extent is None or extent > self.limits.dim:
                 raise exceeded("a dim is too large", f"at most {self.limits.dim}", f"[{dims_text(shape)}]", tensor=name)
             total *= max(1, extent)  # numpy bounds the other dims of an empty array too
         return total
+
+
+def _least(dim: Dim) -> int | None:
+    """``dim`` where every symbol is 1; None where that is beyond int64."""
+    try:
+        return dim if isinstance(dim, int) else max(1, evaluate(dim, dict.fromkeys(dim_symbols([dim]), 1)))
+    except KeyError:
+        return None
 
 
 def exceeded(message: str, expected: str, received: str, *, tensor: str = "", field: str = "") -> IngotError:

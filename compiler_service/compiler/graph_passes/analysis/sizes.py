@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from shared_ir.expr.dim import dim_symbols, evaluate, product
+from shared_ir.expr.dim import Dim, dim_symbols, evaluate, product
 from shared_ir.graph.ir import Value
 
 EXTENT_IF_UNKNOWN = 64
 """The value that stands for every symbol where the sizes are compared to choose between legal layouts."""
+_LARGEST = 2**63 - 1
 
 
 def elements(value: Value) -> int:
-    count = product(value.shape)
-    return evaluate(count, dict.fromkeys(dim_symbols([count]), EXTENT_IF_UNKNOWN))
+    return estimate(product(value.shape))
+
+
+def estimate(size: Dim) -> int:
+    """``size`` where every symbol is :data:`EXTENT_IF_UNKNOWN`; the largest number that there is where it is beyond that."""
+    try:
+        return evaluate(size, dict.fromkeys(dim_symbols([size]), EXTENT_IF_UNKNOWN))
+    except KeyError:
+        return _LARGEST

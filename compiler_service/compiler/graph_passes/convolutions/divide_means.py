@@ -77,4 +77,4 @@ def _axes(node: Node, site: Site) -> tuple[int, ...] | None:
 
 def _parts(lines: int, cores: int) -> int:
     """The fewest equal parts of ``lines`` that are shared evenly among ``cores``; each line is one where there are none."""
-    return next((p for p in range(cores, lines + 1, cores) if lines % p == 0), lines) if cores > 1 else 1
+    return cores if lines % cores == 0 else lines

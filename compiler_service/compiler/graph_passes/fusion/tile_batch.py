@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from compiler_service.compiler.graph_passes.analysis.aliases import is_view
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.analysis.sizes import EXTENT_IF_UNKNOWN, elements
+from compiler_service.compiler.graph_passes.analysis.sizes import elements, estimate
 from compiler_service.compiler.graph_passes.analysis.symbols import fresh_symbols
 from compiler_service.compiler.graph_passes.fusion.batch_parts import Batch, BatchStage, part_of, stage_of
 from compiler_service.compiler.graph_passes.rewriting.builder import Builder
@@ -22,7 +22,7 @@ from compiler_service.compiler.graph_passes.rewriting.limits import above, at_le
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var
-from shared_ir.expr.dim import Dim, dim_symbols, evaluate
+from shared_ir.expr.dim import Dim
 from shared_ir.graph.ir import GROUP_OP, REPEAT_OP, Attribute, Graph, Node, Value, free_values, fresh_names
 from shared_ir.machine.target import Target
 from shared_ir.types import TensorType
@@ -30,6 +30,8 @@ from shared_ir.types import TensorType
 _EXPECTED_BATCH = 8
 """Parts of a batch whose size only the run knows."""
 
+_MOST_SAMPLES = 1 << 16
+"""Largest part of a batch that is looked at."""
 _MOST_NUMBERS = 64
 """First extents of inputs that are tried as a number of samples, where they are constant."""
 
@@ -119,7 +121,7 @@ def _batches(samples: Dim) -> Iterator[Batch]:
     """Ways to cut a batch into equal parts, the smallest first."""
     if not isinstance(samples, int):
         return iter((Batch(samples),))
-    return (Batch(samples, part) for part in range(1, samples // 2 + 1) if samples % part == 0)
+    return (Batch(samples, part) for part in range(1, min(samples // 2, _MOST_SAMPLES) + 1) if samples % part == 0)
 
 
 @dataclass(frozen=True)
@@ -238,7 +240,7 @@ def _cycles(stage: BatchStage, batch: Batch, costs: Costs, parts: int) -> float:
         return 0.0
     share = _parts(batch) / parts
     moved = sum(_bytes(batch.cut(v)) for v in (*stage.cut, *stage.node.results)) * share
-    flops = evaluate(batch.bound(stage.flops), dict.fromkeys(dim_symbols([stage.flops]), EXTENT_IF_UNKNOWN))
+    flops = estimate(batch.bound(stage.flops))
     own = flops * share if isinstance(batch.samples, Var) else flops / parts
     return parts * costs.kernel(own, moved + sum(map(_bytes, stage.whole)))
 

@@ -81,6 +81,12 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
     def box(index: Expr) -> tuple[Expr, ...]:
         return _corners([load(boxes, number, index, i) for i in range(4)], centered)
 
+    def nearest(index: Expr) -> Expr:
+        return clamped(clamped(index, count), boxes.shape[1])
+
+    def consider_with(kept: CompactCell) -> Callable[[Var], Statement]:
+        return lambda candidate: consider(kept, candidate)
+
     def consider(kept: CompactCell, candidate: Var) -> Statement:
         def compare(alone: CompactCell) -> Statement:
             def against(k: Var) -> Statement:
@@ -99,9 +105,7 @@ def _suppressed(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: At
 
     def choose(kept: CompactCell) -> Statement:
         clear = loop("c", count, lambda c: Store(out, (number, kind, c), Const(-1)))
-        visit = loop(
-            "i", count, lambda i: let("box", clamped(load(order, number, kind, i), count), lambda b: consider(kept, b))
-        )
+        visit = loop("i", count, lambda i: let("box", nearest(load(order, number, kind, i)), consider_with(kept)))
         return Block((clear, visit))
 
     return as_dim(lift(batch) * classes), with_cell("kept", lift(0, DType.INT64), choose)

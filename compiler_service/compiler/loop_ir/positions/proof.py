@@ -6,8 +6,8 @@ knows: any number of its type. So a bound follows only from the operations aroun
 nothing wraps. What a function writes itself has a bound where every one of its stores keeps it, as a counter does (induction; that no
 element is read before it is written is for guarded runs to find).
 
-An extent of 0 has no position inside. Such a proof therefore asks that the extent be at least 1 wherever there are tasks; who runs
-the function sees to it.
+An extent of 0 has no position inside. Such a proof therefore asks that the extent be at least 1 wherever there are tasks, or at least
+another extent, where a position is brought into that one; who runs the function sees to it.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from shared_ir.expr import (
     Expr,
     Select,
     Var,
+    binary,
     lift,
     maximum,
     substitute,
@@ -52,8 +53,8 @@ Numbers = Callable[[Buffer], "tuple[int, int] | None"]
 """The least and the largest element of an argument that is known when the function is compiled."""
 
 
-def required_extents(function: Function, numbers: Numbers = lambda _: None) -> frozenset[Dim]:
-    """The extents that must be at least 1 where ``function`` has tasks, for its accesses at positions from data to be inside.
+def required_extents(function: Function, numbers: Numbers = lambda _: None) -> frozenset[tuple[Dim, Dim]]:
+    """Extents, each with what it must be at least where ``function`` has tasks, for its accesses at positions from data to be inside.
 
     Args:
         function: before the loop passes, with an index for each axis.
@@ -80,7 +81,7 @@ class _Proof:
     data: PositionsFromData
     numbers: Numbers
     where: str = ""
-    required: set[Dim] = field(default_factory=set)
+    required: set[tuple[Dim, Dim]] = field(default_factory=set)
     kept: dict[Buffer, Bounds] = field(default_factory=dict)
     simplifier: Simplifier = field(default_factory=lambda: Simplifier({}))
     _bounds: dict[tuple[Expr, Scope | None], Bounds] = field(default_factory=dict)
@@ -134,15 +135,26 @@ class _Proof:
         bounds = self.bounds(index, scope)
         if self.is_between(bounds, extent - 1):
             return True
+        others = self.other_extents(extent, bounds)
         last: Expr = maximum(extent - 1, 0)
         if isinstance(extent, Var):  # where it is at least 1, it is one that is at least 0, plus 1
             last, other = extent, {extent: extent + 1}
             bounds = Bounds(*(tuple(substitute(e, other) for e in side) for side in bounds))
-        if not self.is_between(bounds, last):
-            return False
-        if not self.is_positive(extent, scope):
-            self.required.add(as_dim(extent))
-        return True
+        if self.is_between(bounds, last):
+            if not self.is_positive(extent, scope):
+                self.required.add((as_dim(extent), 1))
+            return True
+        self.required |= {(as_dim(extent), as_dim(other)) for other in others[:1]}
+        return bool(others)
+
+    def other_extents(self, extent: Expr, bounds: Bounds) -> list[Expr]:
+        """What ``extent`` must be at least for what has ``bounds`` to be inside, where that is said of other extents: definitions take
+        for granted that some are equal."""
+        if not any(self.is_natural(low) for low in bounds.least):
+            return []
+        found = [self.simplifier(_next(high)) for high in bounds.most if self.is_global(high)]
+        own = variables(extent)
+        return [e for e in found if own.isdisjoint(variables(e)) and not isinstance(e, Const)]
 
     def is_between(self, bounds: Bounds, last: Expr) -> bool:
         """Whether what has ``bounds`` is at least 0 and at most ``last``."""
@@ -188,11 +200,12 @@ class _Proof:
         for buffer, own in stores.items():
             least = (lift(0),) if buffer in natural else ()
             most = {m for v, s in own for e in _choices(v) for m in self.bounds(e, s).most if self.is_global(m)}
+            holding = []
             for bound in sorted(most, key=expression_text):
                 self.assume({**self.kept, buffer: Bounds(least, (bound,))})
                 if all(any(self.is_natural(bound - m) for m in self.bounds(v, s).most) for v, s in own):
-                    break
-                self.assume({**self.kept, buffer: Bounds(least)})
+                    holding.append(bound)
+            self.assume({**self.kept, buffer: Bounds(least, tuple(holding))})
 
     def assume(self, kept: dict[Buffer, Bounds]) -> None:
         self.kept = kept
@@ -269,6 +282,13 @@ class _Proof:
                 return UNKNOWN
             known = buffer.dtype.limits
         return Bounds((lift(known[0]),), (lift(known[1]),))
+
+
+def _next(expr: Expr) -> Expr:
+    """``expr + 1``"""
+    if isinstance(expr, Binary) and expr.op in (BinaryOp.MIN, BinaryOp.MAX):
+        return binary(expr.op, _next(expr.lhs), _next(expr.rhs))
+    return expr + 1
 
 
 def _choices(expr: Expr) -> Iterator[Expr]:

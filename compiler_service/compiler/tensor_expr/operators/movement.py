@@ -77,6 +77,9 @@ def concat(*tensors: Tensor, axis: int) -> Tensor:
     return compute(shape, body, name="concat", assumes=pairs)
 
 
+_MOST_PARTS = 1 << 14
+
+
 def split(
     x: Tensor, sizes: Tensor | None = None, *, axis: int = 0, num_outputs: int | None = None
 ) -> tuple[Tensor, ...]:
@@ -89,6 +92,8 @@ def split(
         offsets = [as_dim(sum(parts[:part], lift(0))) for part in range(len(parts) + 1)]
         assumes = [] if offsets[-1] == extent else [(extent, offsets[-1])]
     elif num_outputs is not None:
+        if not 1 <= num_outputs <= _MOST_PARTS:
+            raise unsupported_attribute("num_outputs", f"a number from 1 to {_MOST_PARTS}", str(num_outputs))
         parts = _equal_parts(extent, num_outputs)
         offsets = [as_dim(lift(parts[0]) * i) for i in range(num_outputs)]
     else:
