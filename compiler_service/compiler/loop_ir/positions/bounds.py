@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import product
 from typing import NamedTuple
 
@@ -30,7 +31,7 @@ class Bounds(NamedTuple):
 UNKNOWN = Bounds()
 
 
-def shortest(bounds: tuple[Expr, ...]) -> tuple[Expr, ...]:
+def shortest(bounds: Iterable[Expr]) -> tuple[Expr, ...]:
     """As many as are looked at, the shortest."""
     return tuple(sorted(dict.fromkeys(bounds), key=lambda e: e.depth)[:MOST_BOUNDS])
 

@@ -228,7 +228,8 @@ class _Proof:
         if found is None:
             itself = () if self.data.decides(expr) or expr.dtype is not DType.INT64 else (expr,)
             told, own = self.told(expr, scope), self.own(expr, scope)
-            found = Bounds(shortest((*itself, *told.least, *own.least)), shortest((*itself, *told.most, *own.most)))
+            least, most = (*itself, *told.least, *own.least), (*itself, *told.most, *own.most)
+            found = Bounds(*(shortest(map(self.simplifier, side)) for side in (least, most)))
             self._bounds[expr, scope] = found
         return found
 
