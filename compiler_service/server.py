@@ -30,7 +30,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.service_kit.bearer import TokenInterceptor
-from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
@@ -97,10 +97,10 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
 
 def _bind(server: grpc.Server, settings: Settings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
+    files = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+    credentials = files.grpc_credentials() if files else None
     try:
-        if settings.tls_certificate:
-            return server.add_secure_port(address, _tls(settings).grpc_credentials())
-        return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
         raise _taken(address, "INGOT_COMPILER_PORT") from error
 
@@ -120,11 +120,6 @@ def _serve_metrics(settings: Settings, registry: CollectorRegistry) -> Any:
 def _taken(address: str, variable: str) -> IngotError:
     remedy = f"Choose another port with {variable}, or 0 for a free one."
     return IngotError(ErrorCode.UNAVAILABLE, f"cannot listen on {address}", remedy=remedy)
-
-
-def _tls(settings: Settings) -> TlsFiles:
-    authority = Path(settings.tls_client_ca) if settings.tls_client_ca else None
-    return TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), authority)
 
 
 def serve(
@@ -161,12 +156,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = Settings.from_environment()
-    if given.port is not None:
-        settings = replace(settings, compiler_port=given.port)
-    if given.metrics_port is not None:
-        settings = replace(settings, compiler_metrics_port=given.metrics_port)
     try:
+        settings = Settings.from_environment()
+        if given.port is not None:
+            settings = replace(settings, compiler_port=given.port)
+        if given.metrics_port is not None:
+            settings = replace(settings, compiler_metrics_port=given.metrics_port)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
         print(f"error: {error}", file=sys.stderr)

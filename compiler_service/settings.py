@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shared_ir.machine.cores import usable_cores
-from shared_ir.service_kit.settings import read_fields, require_at_least, require_pair
+from shared_ir.service_kit.settings import read_fields, require_at_least, require_whole_tls
 
 PREFIX = "INGOT_"
 
@@ -75,7 +75,7 @@ class Settings:
         return settings
 
     def _check(self) -> None:
-        require_pair(self, "tls_certificate", "tls_key", variable)
+        require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
         require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
         require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)

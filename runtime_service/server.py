@@ -29,7 +29,7 @@ from runtime_service.settings import Settings
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 from shared_ir.storage.store import open_store
@@ -61,7 +61,8 @@ class RuntimeServer:
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
         )
-        token, tls = _token(settings), _tls(settings)
+        token = _token(settings)
+        tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         limits = HttpLimits(settings.max_request_bytes, max_connections=2 * settings.max_in_flight)
         rest = RestApplication(self.dataplane, self.metrics.registry, token)
         self._http: dict[str, HttpServer] = {}
@@ -176,13 +177,6 @@ def store_source(settings: Settings) -> StoreSource:
 
 def _with_port(address: str, port: int) -> str:
     return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _tls(settings: Settings) -> TlsFiles | None:
-    if not settings.tls_certificate:
-        return None
-    authority = Path(settings.tls_client_ca) if settings.tls_client_ca else None
-    return TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), authority)
 
 
 def _token(settings: Settings) -> str:

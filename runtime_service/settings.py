@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.settings import out_of_range, read_fields, require_at_least, require_pair
+from shared_ir.service_kit.settings import out_of_range, read_fields, require_at_least, require_whole_tls
 
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
@@ -49,7 +49,11 @@ class Settings:
     models_file: str = ""
     """JSON file with settings per model: ``{"resnet": {"policy": "stable", "max_batch_size": 16, ...}}``."""
     model_control: str = "configured"
-    """``explicit`` lets clients load and unload models over the repository API; ``configured`` refuses that."""
+    """``explicit`` lets clients load and unload models over the repository API, where there is a token or a
+    ``control_address``; ``configured`` refuses that."""
+    control_address: str = ""
+    """Where models are loaded and unloaded with ``explicit`` control, and nowhere else: ``unix:/path`` of a socket for
+    this user alone, or ``host:port``. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0
     """Seconds between two looks at the versions and labels of the store."""
     grpc_address: str = "127.0.0.1:8001"
@@ -103,7 +107,13 @@ class Settings:
     def _check(self) -> None:
         if self.model_control not in ("configured", "explicit"):
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
-        require_pair(self, "tls_certificate", "tls_key", variable)
+        if self.model_control == "explicit" and not (self.token or self.token_file or self.control_address):
+            raise _invalid(
+                "model_control",
+                f"{variable('token')} or {variable('control_address')} beside 'explicit'",
+                "neither: anyone who reaches the server could unload its models",
+            )
+        require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
         counts = (
             "max_batch_size",
