@@ -20,6 +20,7 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
+from shared_ir.service_kit.status import error_from_document
 from shared_ir.service_kit.tls import client_context
 from shared_ir.wire.byte_strings import bytes_of, strings_of
 from shared_ir.wire.names import DTYPES
@@ -180,8 +181,12 @@ def _array(datatype: str, shape: tuple[int, ...], data: bytes | memoryview, name
 def _http_error(status: int, data: bytes) -> IngotError:
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
         document = {"error": data[:500].decode(errors="replace")}
+    if (typed := error_from_document(document)) is not None:
+        return typed
     codes = {400: ErrorCode.INVALID_ARGUMENT, 404: ErrorCode.NOT_FOUND, 429: ErrorCode.RESOURCE_EXHAUSTED}
     codes |= {401: ErrorCode.INVALID_ARGUMENT, 503: ErrorCode.UNAVAILABLE, 504: ErrorCode.DEADLINE_EXCEEDED}
     return IngotError(codes.get(status, ErrorCode.INTERNAL), str(document.get("error", document)))

@@ -6,15 +6,16 @@ import argparse
 import json
 import logging
 import os
+import ssl
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api.grpc_server import GrpcServer
-from runtime_service.api.http_server import HttpLimits, HttpServer
-from runtime_service.api.rest import RestApplication, metrics_application
+from runtime_service.api.rest import Access, MetricsApplication, RestApplication
 from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
 from runtime_service.lifecycle import Lifecycle, Phase
@@ -25,10 +26,13 @@ from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
-from runtime_service.settings import Settings
+from runtime_service.settings import Settings, variable
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
+from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -36,6 +40,8 @@ from shared_ir.storage.store import open_store
 from shared_ir.versions import VERSION
 
 _LOG = logging.getLogger(__name__)
+_MOST_OBSERVERS = 64
+"""Connections of the ports for metrics and control, each."""
 _SECONDS_TO_STOP = 1.0
 """What runs may take to end once they are stopped."""
 
@@ -63,14 +69,10 @@ class RuntimeServer:
         )
         token = _token(settings)
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
-        limits = HttpLimits(settings.max_request_bytes, max_connections=2 * settings.max_in_flight)
-        rest = RestApplication(self.dataplane, self.metrics.registry, token)
-        self._http: dict[str, HttpServer] = {}
-        if settings.http_address:
-            self._http["http"] = HttpServer(rest, settings.http_address, limits, tls.context() if tls else None)
-        if settings.metrics_address:
-            application = metrics_application(self.metrics.registry)
-            self._http["metrics"] = HttpServer(application, settings.metrics_address, limits)
+        room = Room(settings.bytes_in_flight)
+        controls = not settings.control_address
+        access = Access(token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls)
+        self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
                 self.dataplane,
@@ -84,10 +86,26 @@ class RuntimeServer:
             target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
         )
 
+    def _http_servers(self, access: Access, room: Room, context: ssl.SSLContext | None) -> dict[str, HttpServer]:
+        settings, registry = self.settings, self.metrics.registry
+        found = {}
+        if settings.http_address:
+            limits = HttpLimits(max_connections=2 * settings.max_in_flight)
+            application = RestApplication(self.dataplane, registry, access)
+            found["http"] = HttpServer(application, settings.http_address, limits, context, room)
+        few = HttpLimits(max_connections=_MOST_OBSERVERS)
+        if settings.metrics_address:
+            metrics = MetricsApplication(self.dataplane, registry, access.hosts)
+            found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
+        if settings.control_address:
+            control = RestApplication(self.dataplane, registry, replace(access, control=True))
+            found["control"] = HttpServer(control, settings.control_address, few, room=room)
+        return found
+
     @property
     def addresses(self) -> dict[str, str]:
-        """``host:port`` in use for ``grpc``, ``http`` and ``metrics``, as far as they are turned on."""
-        configured = {"http": self.settings.http_address, "metrics": self.settings.metrics_address}
+        """``host:port`` in use for ``grpc``, ``http``, ``metrics`` and ``control``, as far as they are turned on."""
+        configured = {name: getattr(self.settings, f"{name}_address") for name in self._http}
         found = {name: _with_port(configured[name], server.port) for name, server in self._http.items()}
         if self._grpc is not None:
             found["grpc"] = _with_port(self.settings.grpc_address, self._grpc.port)
@@ -176,7 +194,7 @@ def store_source(settings: Settings) -> StoreSource:
 
 
 def _with_port(address: str, port: int) -> str:
-    return f"{address.rpartition(':')[0]}:{port}"
+    return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
 
 
 def _token(settings: Settings) -> str:

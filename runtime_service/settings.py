@@ -66,6 +66,9 @@ class Settings:
     """JSON file that gets the addresses in use once the server listens; for ports chosen by the system."""
     max_request_bytes: int = 256 * 1024 * 1024
     """Largest request, in bytes, for both protocols."""
+    max_bytes_in_flight: int = 0
+    """Bytes that all requests together may hold, bodies, what is made of them, and answers that are not taken yet; one
+    address may hold half of them. 0: four times the largest request."""
     max_in_flight: int = 256
     """Inference requests beyond which new ones are refused at once; also the number of serving threads."""
     max_batch_size: int = 64
@@ -96,6 +99,9 @@ class Settings:
     """Bearer token that every call must carry, health checks and metrics excepted. Empty: none."""
     token_file: str = ""
     """File with that token, for secrets that are mounted."""
+    hosts: str = ""
+    """Names, separated by commas, by which clients may address the server where there is no token, beside IP addresses and
+    ``localhost``; ``.example.com`` stands for all names below it, ``*`` for every name. Pages of other sites are refused."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -123,10 +129,18 @@ class Settings:
             "drain_timeout",
             "run_memory_bytes",
             "kept_memory_bytes",
+            "max_bytes_in_flight",
         )
         require_at_least(self, 0, counts, variable)
+        if 0 < self.max_bytes_in_flight < 2 * self.max_request_bytes:
+            expected = f"0, or at least twice {variable('max_request_bytes')}"
+            raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self.max_bytes_in_flight or 4 * self.max_request_bytes
 
     @property
     def trust_directory(self) -> Path:
