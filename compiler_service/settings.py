@@ -27,6 +27,7 @@ class Settings:
         signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
         compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
+        compiler_hosts: names, separated by commas, of ``/metrics`` beside IP addresses and ``localhost``; ``*`` for all.
         token: bearer token that every call must carry; empty for none.
         tls_certificate, tls_key, tls_client_ca: PEM files; a client CA makes client certificates mandatory.
         max_model_bytes: largest uploaded file.
@@ -50,6 +51,7 @@ class Settings:
     compiler_host: str = "127.0.0.1"
     compiler_port: int = 8500
     compiler_metrics_port: int = 8501
+    compiler_hosts: str = ""
     token: str = ""
     tls_certificate: str = ""
     tls_key: str = ""

@@ -15,7 +15,7 @@ from pathlib import Path
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api.grpc_server import GrpcServer
-from runtime_service.api.rest import Access, MetricsApplication, RestApplication
+from runtime_service.api.rest import Access, ObserverApplication, RestApplication
 from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
 from runtime_service.lifecycle import Lifecycle, Phase
@@ -79,8 +79,10 @@ class RuntimeServer:
                 settings.grpc_address,
                 max_in_flight=settings.max_in_flight,
                 max_request_bytes=settings.max_request_bytes,
+                room=room,
                 token=token,
                 tls=tls,
+                control=controls,
             )
         self._following = threading.Thread(
             target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
@@ -95,7 +97,7 @@ class RuntimeServer:
             found["http"] = HttpServer(application, settings.http_address, limits, context, room)
         few = HttpLimits(max_connections=_MOST_OBSERVERS)
         if settings.metrics_address:
-            metrics = MetricsApplication(self.dataplane, registry, access.hosts)
+            metrics = ObserverApplication(self.dataplane, registry, access.hosts)
             found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
         if settings.control_address:
             control = RestApplication(self.dataplane, registry, replace(access, control=True))

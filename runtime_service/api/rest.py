@@ -12,7 +12,6 @@ from http import HTTPStatus
 from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from runtime_service.api import documents, rest_codec
 from runtime_service.batching.messages import Cancellation
@@ -21,6 +20,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.bearer import HEADER, Bearer, refused
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes, parse_json
+from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, metrics_response
 from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
 
 _LOG = logging.getLogger(__name__)
@@ -33,9 +33,6 @@ _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
 _HEALTH = "/v2/health/"
-_METRICS = "/metrics"
-_MOST_CONTROL_BYTES = 64 * 1024
-"""Of the body of a request that is no inference."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +73,7 @@ class RestApplication:
             (re.compile("/v2/repository/index"), {"POST": self._index}),
             (re.compile("/v2/repository/models/(?P<model>[^/]+)/load"), {"POST": self._load}),
             (re.compile("/v2/repository/models/(?P<model>[^/]+)/unload"), {"POST": self._unload}),
-            (re.compile(_METRICS), {"GET": self._metrics}),
+            (re.compile(METRICS), {"GET": self._metrics}),
         )
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
@@ -86,7 +83,7 @@ class RestApplication:
         found = self._route(request)
         if isinstance(found, HttpResponse):
             return found
-        return self._access.most_body if found[0] == self._infer else _MOST_CONTROL_BYTES
+        return self._access.most_body if found[0] == self._infer else MOST_BODY
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         try:
@@ -104,7 +101,7 @@ class RestApplication:
     def _stranger(self, request: HttpRequest) -> HttpResponse | None:
         if request.path.startswith(_HEALTH):
             return None
-        if self._bearer is None or request.path == _METRICS:
+        if self._bearer is None or request.path == METRICS:
             return self._access.hosts.refusal(request)
         if self._bearer.accepts(request.headers.get(HEADER)):
             return None
@@ -190,22 +187,14 @@ class RestApplication:
         return metrics_response(self._registry, request)
 
 
-def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
-    """A scrape, in the format that the ``Accept`` header asks for."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
-
-
-class MetricsApplication:
+class ObserverApplication:
     """What the port of metrics serves: them, and health checks, which have room of their own there."""
 
     def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, hosts: Hosts) -> None:
-        self._whole = RestApplication(
-            dataplane, registry, Access(hosts=hosts, most_body=_MOST_CONTROL_BYTES, control=False)
-        )
+        self._whole = RestApplication(dataplane, registry, Access(hosts=hosts, most_body=MOST_BODY, control=False))
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
-        if request.path != _METRICS and not request.path.startswith(_HEALTH):
+        if request.path != METRICS and not request.path.startswith(_HEALTH):
             error = IngotError(ErrorCode.NOT_FOUND, "only GET /metrics and health checks are served here")
             return HttpResponse.failure(error)
         return self._whole.admit(request)

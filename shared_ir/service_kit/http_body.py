@@ -6,11 +6,12 @@ import zlib
 from http import HTTPStatus
 from typing import Protocol
 
+import numpy
+
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_head import Head, HttpRefusal
 
-_STEP = 1 << 20
-_FIRST = 16 * _STEP
+_LEAST_STEP, _MOST_STEP = 1 << 16, 1 << 20
 _MOST_EXTENSIONS = 64 * 1024
 """Bytes of a chunked body that are neither its data nor the lengths of its chunks."""
 _LINE = 8192
@@ -84,22 +85,20 @@ def _content_length(text: str, limit: int) -> int:
 
 
 def _read_exactly(stream: ByteStream, length: int, holder: Holder) -> memoryview:
-    # Grown and counted as data arrives: a declared length alone must not make the server allocate it.
-    buffer = bytearray(min(length, _FIRST))
-    filled = counted = 0
+    # NOTE: memory of such an array becomes real where it is written, so that a declared length alone takes none.
+    view = memoryview(numpy.empty(length, numpy.uint8))
+    filled = 0
     while filled < length:
-        if filled == len(buffer):
-            buffer += bytes(min(length - filled, len(buffer)))
-        if filled == counted:
-            step = min(len(buffer) - filled, _STEP)
-            holder.take(step)
-            counted += step
-        with memoryview(buffer) as view:
-            count = stream.readinto(view[filled:counted])
-        if not count:
-            raise _bad("the connection ended inside the body")
-        filled += count
-    return memoryview(buffer)
+        step = _step(filled, length - filled)
+        holder.take(step)
+        _fill(stream, view[filled : filled + step])
+        filled += step
+    return view
+
+
+def _step(filled: int, left: int) -> int:
+    """How many bytes to count and read next: the more have come, the more are expected."""
+    return min(left, _MOST_STEP, max(filled, _LEAST_STEP))
 
 
 def _read_chunks(stream: ByteStream, limit: int, holder: Holder) -> bytearray:
@@ -115,10 +114,11 @@ def _read_chunks(stream: ByteStream, limit: int, holder: Holder) -> bytearray:
         if len(body) + size > limit:
             raise _too_large(limit)
         while size:
-            step = min(size, _STEP)
+            step = _step(len(body), size)
             if len(body) + step > counted:
-                holder.take(_STEP)
-                counted += _STEP
+                more = max(step, _LEAST_STEP)
+                holder.take(more)
+                counted += more
             _append(stream, body, step)
             size -= step
         if _line(stream):
@@ -171,13 +171,13 @@ def _decompress(body: bytes | bytearray | memoryview, coding: str, limit: int, h
             rest: bytes | memoryview = memoryview(body)[end : end + _SLICE]
             end += len(rest)
             while True:
-                piece = decoder.decompress(rest, _STEP)
+                piece = decoder.decompress(rest, _MOST_STEP)
                 if len(data) + len(piece) > limit:
                     raise _too_large(limit)
                 holder.take(len(piece))
                 data += piece
                 rest = decoder.unconsumed_tail
-                if decoder.eof or (not rest and len(piece) < _STEP):
+                if decoder.eof or (not rest and len(piece) < _MOST_STEP):
                     break
     except zlib.error as error:
         raise _bad(f"the body is not valid {coding}") from error

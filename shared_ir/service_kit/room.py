@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import ipaddress
 import threading
 import time
@@ -13,6 +14,8 @@ from shared_ir.errors import ErrorCode, IngotError
 
 GRACE_SECONDS = 1.0
 """For so long a peer may keep a server waiting before others are let in at its cost."""
+SMALL = 16 * 1024
+"""Fewer bytes are not counted: all that may be in flight of them is a few megabytes."""
 _WAIT_SECONDS = 0.5
 """What one that must go may take to do so."""
 
@@ -39,14 +42,10 @@ class Room:
 
     def enter(self, peer: str, evict: Callable[[], object]) -> Guest:
         """A guest that holds nothing yet; ``evict`` ends what it does, from another thread."""
-        guest = Guest(self, peer, evict)
-        with self._changed:
-            self._guests.add(guest)
-        return guest
+        return Guest(self, peer, evict)
 
     def _leave(self, guest: Guest) -> None:
         with self._changed:
-            self._guests.discard(guest)
             self._add(guest, -guest.held)
             self._changed.notify_all()
 
@@ -55,7 +54,7 @@ class Room:
             if self._fits(guest, count):
                 self._add(guest, count)
                 return
-        while (victim := self._victim(guest)) is not None:
+        while (victim := self._victim(guest, count)) is not None:
             victim.evict()
             with self._changed:
                 if self._changed.wait_for(lambda: self._fits(guest, count), _WAIT_SECONDS):
@@ -80,22 +79,23 @@ class Room:
         guest.held += count
         self._held += count
         self._by_peer[guest.peer] += count
+        (self._guests.add if guest.held else self._guests.discard)(guest)
         if not self._by_peer[guest.peer]:
             del self._by_peer[guest.peer]
 
-    def _victim(self, asking: Guest) -> Guest | None:
+    def _victim(self, asking: Guest, count: int) -> Guest | None:
         """Whom to take room from: of the asking peer where its own share is used up, else of the one that holds most."""
         now = self._clock()
         with self._changed:
+            own = self._by_peer[asking.peer] + count > self._share
             late = [
                 (self._by_peer[guest.peer], -guest.waits_since, guest)
                 for guest in self._guests
                 if guest is not asking
-                and guest.held
                 and not guest.evicted
                 and guest.waits_since is not None
                 and now - guest.waits_since > GRACE_SECONDS
-                and (self._held >= self.total // 2 or guest.peer == asking.peer)
+                and (guest.peer == asking.peer or not own)
             ]
             if not late:
                 return None
@@ -119,10 +119,13 @@ class Guest:
 
     def take(self, count: int) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more."""
-        self._room._take(self, count)
+        if count >= SMALL:
+            self._room._take(self, count)
 
     def give(self, count: int) -> None:
-        self._room._give(self, count)
+        """Up to so many bytes of those that were taken."""
+        if self.held and count >= SMALL:
+            self._room._give(self, min(count, self.held))
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:
@@ -138,9 +141,11 @@ class Guest:
 
     def leave(self) -> None:
         """Everything is given back."""
-        self._room._leave(self)
+        if self.held:
+            self._room._leave(self)
 
 
+@functools.lru_cache(maxsize=4096)
 def peer_of(address: str) -> str:
     """Who counts as one client: an IPv4 address, a network of 64 bits of IPv6 (as one subscriber gets it), or a local socket."""
     try:
