@@ -68,7 +68,7 @@ class Settings:
     """Largest request, in bytes, for both protocols."""
     max_bytes_in_flight: int = 0
     """Bytes that all requests together may hold, bodies, what is made of them, and answers that are not taken yet; one
-    address may hold half of them. 0: four times the largest request."""
+    address may hold half of them. 0: eight times the largest request."""
     max_in_flight: int = 256
     """Inference requests beyond which new ones are refused at once; also the number of serving threads."""
     max_batch_size: int = 64
@@ -132,15 +132,15 @@ class Settings:
             "max_bytes_in_flight",
         )
         require_at_least(self, 0, counts, variable)
-        if 0 < self.max_bytes_in_flight < 2 * self.max_request_bytes:
-            expected = f"0, or at least twice {variable('max_request_bytes')}"
+        if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
+            expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
 
     @property
     def bytes_in_flight(self) -> int:
-        return self.max_bytes_in_flight or 4 * self.max_request_bytes
+        return self.max_bytes_in_flight or 8 * self.max_request_bytes
 
     @property
     def trust_directory(self) -> Path:

@@ -86,7 +86,7 @@ def _content_length(text: str, limit: int) -> int:
 
 def _read_exactly(stream: ByteStream, length: int, holder: Holder) -> memoryview:
     # NOTE: memory of such an array becomes real where it is written, so that a declared length alone takes none.
-    view = memoryview(numpy.empty(length, numpy.uint8))
+    view = memoryview(numpy.empty(length, numpy.uint8))  # type: ignore[arg-type]  # arrays are buffers
     filled = 0
     while filled < length:
         step = _step(filled, length - filled)

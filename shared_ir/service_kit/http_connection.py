@@ -95,6 +95,7 @@ class Connection:
         self.phase = Phase.IDLE
         self.since = time.monotonic()
         self.evicted = False
+        """It serves no other request."""
         self._answering = False
         self._server = server
         self._socket = accepted
@@ -165,7 +166,7 @@ class Connection:
             response, keeps = self._refused(error, HTTPStatus.REQUEST_TIMEOUT)
         except IngotError as error:
             response, keeps = self._refused(error, http_status(error))
-        keeps = keeps and not self._server.stopping and not self.evicted
+        keeps = keeps and not self._server.stopping and not self.evicted and "Connection" not in response.headers
         self._log(head, response)
         self._send(head, response, keeps)
         if not keeps:
@@ -194,7 +195,7 @@ class Connection:
         return response, head.keeps
 
     def _refused(self, error: IngotError, status: HTTPStatus) -> tuple[HttpResponse, bool]:
-        if self.evicted:
+        if self.evicted and self.phase is Phase.CLIENT:
             error = IngotError(
                 ErrorCode.UNAVAILABLE,
                 "the server needed the room of this request for others before it had arrived",
@@ -217,9 +218,9 @@ class Connection:
         lines = [f"HTTP/1.1 {response.status.value} {response.status.phrase}"]
         lines += [f"{name}: {value}" for name, value in response.headers.items()]
         lines.append(f"Content-Length: {length}")
-        if not keeps:
+        if not keeps and "Connection" not in response.headers:
             lines.append("Connection: close")
-        elif head is not None and head.is_old:
+        if keeps and head is not None and head.is_old:
             lines.append("Connection: keep-alive")
         start = "\r\n".join([*lines, "", ""]).encode("latin-1")
         parts = response.parts if head is None or head.method != "HEAD" else ()

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 
@@ -12,6 +14,9 @@ from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
 METRICS = "/metrics"
 MOST_BODY = 64 * 1024
 """Bytes of the body of a request that needs none."""
+
+_SCRAPES = threading.BoundedSemaphore(4)
+"""At once: a crowd of them would leave the interpreter to nobody else."""
 
 
 class MetricsApplication:
@@ -33,4 +38,10 @@ class MetricsApplication:
 def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
     """A scrape, in the format that the ``Accept`` header asks for."""
     encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
+    if not _SCRAPES.acquire(blocking=False):
+        error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
+        return HttpResponse.failure(error, headers={"Connection": "close"})
+    try:
+        return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
+    finally:
+        _SCRAPES.release()

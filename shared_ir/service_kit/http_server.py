@@ -11,7 +11,8 @@ Chosen by measurement: an identity application over loopback, 2 cores, keep-aliv
 
 It needs no dependency, and a body is read straight into the buffer that the tensors are views of. Connections count from their
 acceptance on. Where there is no room for another one, the peer that has most loses one: the one that has been idle for longest, or else
-the one whose client has kept the server waiting for longest. So there is room for a health check whatever others do.
+the one whose client has kept the server waiting for longest, or else, once it is answered, one whose request is computed. So there is
+room for a health check whatever others do.
 """
 
 from __future__ import annotations
@@ -159,28 +160,31 @@ class HttpServer(socketserver.TCPServer):
         return host.strip("[]"), int(port)
 
     def _make_room(self, most: int) -> bool:
-        """Whether fewer than ``most`` connections are left after one was closed where it had to be."""
+        """Whether there are fewer than ``most`` connections beside those that leave, after one was told to where it had to be."""
         with self._changed:
-            if len(self._connections) < most:
+            staying = [connection for connection in self._connections if not connection.evicted]
+            if len(staying) < most:
                 return True
-            victim = self._victim(time.monotonic())
-            if victim is None:
+            if len(self._connections) >= 2 * self.limits.max_connections:
                 return False
-            del self._connections[victim]  # its thread ends within moments; it has no say any more
-        victim.evict()
+            victim = self._victim(staying, time.monotonic())
+            victim.evicted = True
+            waits = victim.phase is not Phase.OURS  # what is computed leaves by itself, with its answer
+        if waits:
+            victim.evict()
         return True
 
-    def _victim(self, now: float) -> Connection | None:
-        """Of the peer that has most: who is idle for longest, or else has let us wait for longest."""
-        counts = Counter(connection.peer for connection in self._connections)
+    def _victim(self, staying: list[Connection], now: float) -> Connection:
+        """Of the peer that has most: who is idle for longest, or else has let us wait for longest, or else is computed for longest."""
+        counts = Counter(connection.peer for connection in staying)
         half = self.limits.max_connections // 2
-        candidates = [
-            ((counts[each.peer] > half, each.phase is Phase.IDLE, counts[each.peer], now - each.since), each)
-            for each in self._connections
-            if each.phase is Phase.IDLE
-            or (each.phase is Phase.CLIENT and (counts[each.peer] > half or now - each.since > GRACE_SECONDS))
-        ]
-        return max(candidates, key=lambda entry: entry[0])[1] if candidates else None
+
+        def rank(each: Connection) -> tuple[bool, int, int, float]:
+            waits = now - each.since
+            young = each.phase is Phase.CLIENT and waits <= GRACE_SECONDS and counts[each.peer] <= half
+            return counts[each.peer] > half, -Phase.OURS if young else -each.phase, counts[each.peer], waits
+
+        return max(staying, key=rank)
 
     def _turn_away(self, request: socket.socket) -> None:
         """Say so where that does not take time, and close."""

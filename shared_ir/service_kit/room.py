@@ -21,7 +21,7 @@ _WAIT_SECONDS = 0.5
 
 
 class Room:
-    """Bytes, of which one peer may hold half.
+    """Bytes, of which one peer may hold half with all of its requests together.
 
     Who asks for more than is left gets it at the cost of the guest that has kept the server waiting for longest, if that is longer than
     ``GRACE_SECONDS``; otherwise it is refused. So uploads that stand still hold nothing that others need.
@@ -73,7 +73,11 @@ class Room:
             self._changed.notify_all()
 
     def _fits(self, guest: Guest, count: int) -> bool:
-        return self._held + count <= self.total and self._by_peer[guest.peer] + count <= self._share
+        """NOTE: shares are for peers with several requests; one alone is bounded by what a request may be."""
+        of_peer = self._by_peer[guest.peer]
+        if self._held + count > self.total:
+            return self._held == guest.held
+        return of_peer + count <= self._share or of_peer == guest.held
 
     def _add(self, guest: Guest, count: int) -> None:
         guest.held += count
