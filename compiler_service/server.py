@@ -29,7 +29,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.service_kit.bearer import TokenInterceptor
-from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane
+from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane, prepare_process
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
 from shared_ir.service_kit.http_hosts import Hosts
@@ -179,6 +179,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    prepare_process()
     try:
         settings = Settings.from_environment()
         if given.port is not None:

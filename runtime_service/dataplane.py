@@ -107,7 +107,7 @@ class DataPlane:
         started = self._clock()
         try:
             with (
-                self._lifecycle.request(),
+                self._lifecycle.request(request.peer),
                 self._registry.acquire(request.model_name, request.model_version).held() as served,
             ):
                 return self._infer(request, served, started)

@@ -30,6 +30,7 @@ from runtime_service.settings import Settings, variable
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
@@ -220,6 +221,7 @@ def main() -> int:
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
     ).parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    prepare_process()
     try:
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, store_source(settings))

@@ -16,6 +16,7 @@ from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
+from shared_ir.service_kit.calls import peer_name
 from shared_ir.service_kit.status import abort, internal
 
 _LOG = logging.getLogger(__name__)
@@ -36,7 +37,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            decoded = decode(request, context.time_remaining(), cancellation)
+            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context))
             return encode(self._dataplane.infer(decoded), raw=bool(request.raw_input_contents))
 
         return _answer(context, infer)

@@ -128,7 +128,7 @@ class RestApplication:
             large = _LARGE_DOCUMENT if len(document) > _LARGE_BYTES else nullcontext()
             with request.holding(json_bytes(document)), large:
                 decoded, binary = rest_codec.decode(model, version, request.body, len(document))
-        decoded = replace(decoded, cancellation=Cancellation(request.has_gone))
+        decoded = replace(decoded, cancellation=Cancellation(request.has_gone), peer=request.peer)
         return rest_codec.encode(self._dataplane.infer(decoded), binary)
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:

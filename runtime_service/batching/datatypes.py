@@ -36,7 +36,7 @@ def parse_datatype(text: str, tensor: str) -> DType:
             "unknown datatype",
             tensor=tensor,
             expected="one of " + ", ".join(sorted(DTYPES)),
-            received=repr(text),
+            received=repr(text[:100]),
         )
     return dtype
 
@@ -118,7 +118,7 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
     try:
         values = np.asarray(data)
     except (ValueError, OverflowError, TypeError) as error:
-        raise _bad_data(tensor, dtype, shape, f"data that numpy refuses ({error})") from error
+        raise _bad_data(tensor, dtype, shape, "data of uneven lengths, or of kinds that do not go together") from error
     if values.size != count:
         raise _bad_data(tensor, dtype, shape, f"{values.size} values")
     if count and not _convertible(values, dtype, element):

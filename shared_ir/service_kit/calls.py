@@ -9,6 +9,8 @@ from __future__ import annotations
 import enum
 import functools
 import logging
+import os
+import resource
 import threading
 import time
 from collections import Counter
@@ -52,6 +54,13 @@ OPTIONS = (
 """Of every server: who connects and says nothing is let go."""
 
 
+def prepare_process() -> None:
+    """At the start of a server: as many descriptors as the system allows, and nothing in the log that gRPC has from its peers."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
 class Stage(enum.Enum):
     ARRIVING = enum.auto()  # the client sends a message
     OURS = enum.auto()
@@ -65,7 +74,7 @@ class Call:
 
     def __init__(self, lane: Lane, context: Any, room: Room) -> None:
         self.lane = lane
-        self.peer = peer_of(_host_of(context.peer()))
+        self.peer = peer_name(context)
         self.cancelled = False
         self._context = context
         self._guest: Guest = room.enter(self.peer, self.cancel)
@@ -318,6 +327,11 @@ def _log(method: str, call: Call, context: Any) -> None:
         return
     text = context.details() or b""
     _LOG.info("%s from %s: %s %s", method, call.peer, code.name, visible(text.decode(errors="replace"), 300))
+
+
+def peer_name(context: Any) -> str:
+    """Who counts as one client, of a call."""
+    return peer_of(_host_of(context.peer()))
 
 
 @functools.lru_cache(maxsize=4096)

@@ -198,9 +198,8 @@ def _too_large(limit: int) -> HttpRefusal:
         HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
         IngotError(
             ErrorCode.LIMIT_EXCEEDED,
-            "the body of the request is too large",
+            f"the body of the request is larger than {limit} bytes",
             field="body",
-            expected=f"at most {limit} bytes here",
             remedy="Send smaller requests; INGOT_RUNTIME_MAX_REQUEST_BYTES is the limit of inference.",
         ),
     )

@@ -185,7 +185,7 @@ class Connection:
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = read_body(self._input, head, admitted, self._guest)
         self._enter(Phase.OURS)
-        request = HttpRequest(head.method, path, head.fields, body, self._has_gone, self._guest.holding)
+        request = HttpRequest(head.method, path, head.fields, body, self._has_gone, self._guest.holding, self.peer)
         try:
             response = self._server.application(request)
         except Exception as error:

@@ -20,7 +20,7 @@ def _unbounded(count: int) -> AbstractContextManager[None]:
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """``path`` is without the query, still percent-encoded; header names are in lower case. ``has_gone`` tells whether the client has
-    hung up; ``holding`` counts bytes that are made of the body, for the time of a block."""
+    hung up; ``holding`` counts bytes that are made of the body, for the time of a block; ``peer`` is whose share they are of."""
 
     method: str
     path: str
@@ -28,6 +28,7 @@ class HttpRequest:
     body: bytes | bytearray | memoryview = b""
     has_gone: Callable[[], bool] = lambda: False
     holding: Callable[[int], AbstractContextManager[None]] = _unbounded
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,9 +5,14 @@ Over gRPC a failed call carries an ``ErrorDetail``, serialised, in the trailing 
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
@@ -58,6 +63,7 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
 }
 _RETRY = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
 _BLAME = {Blame.USER: pb.BLAME_USER, Blame.SERVICE: pb.BLAME_SERVICE}
+_PLACES = ("INGOT_HOME", "INGOT_CACHE_DIR", "INGOT_TRUST", "INGOT_STORE_URL", "TMPDIR")
 _TEXTS = ("message", "node", "tensor", "field", "expected", "received", "remedy")
 
 
@@ -66,8 +72,30 @@ def shown(error: IngotError) -> IngotError:
 
     What clients send comes back in errors; so this is done to all of them, in one place.
     """
-    texts = {name: visible(getattr(error, name)) for name in _TEXTS}
-    return IngotError(error.code, **texts)
+    return IngotError(error.code, **{name: cleaned(getattr(error, name)) for name in _TEXTS})
+
+
+def cleaned(text: str) -> str:
+    """:func:`visible` text without the folders of this machine, which are no business of clients."""
+    for place, name in _places():
+        text = text.replace(place, name)
+    return visible(text)
+
+
+@functools.cache
+def _places() -> tuple[tuple[str, str], ...]:
+    """Folders that errors of the system name, and what stands for them; the longest first."""
+    package = Path(__file__).parents[2]
+    found = {str(package): "<ingot>", sys.prefix: "<python>", sys.base_prefix: "<python>", str(Path.home()): "~"}
+    found[tempfile.gettempdir()] = "<temporary>"
+    found |= {os.environ[name]: f"<{name}>" for name in _PLACES if os.environ.get(name, "").startswith("/")}
+    return tuple(
+        sorted(
+            ((place, name) for place, name in found.items() if place.count("/") and len(place) > 3),
+            reverse=True,
+            key=lambda p: len(p[0]),
+        )
+    )
 
 
 def visible(text: str, limit: int = MAX_TEXT_BYTES) -> str:
@@ -79,7 +107,7 @@ def visible(text: str, limit: int = MAX_TEXT_BYTES) -> str:
 
 
 def error_to_pb(error: IngotError) -> pb.ErrorDetail:
-    texts = {name: visible(getattr(error, name)) for name in _TEXTS}
+    texts = {name: cleaned(getattr(error, name)) for name in _TEXTS}
     return pb.ErrorDetail(code=error.code.value, blame=_BLAME[error.blame], **texts)
 
 
