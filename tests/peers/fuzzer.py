@@ -10,7 +10,7 @@ import socket
 import sys
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,16 +77,16 @@ def server(**settings: Any) -> AbstractContextManager[RuntimeServer]:
 
 
 @contextmanager
-def unfinished(running: RuntimeServer, method: str, count: int) -> Iterator[list[Any]]:
-    """Calls of a method whose message never comes."""
+def unfinished(port: int, method: str, count: int, first: Sequence[bytes] = ()) -> Iterator[list[Any]]:
+    """Calls of a method whose message never comes, or the one after the ``first``."""
     over = threading.Event()
 
     def nothing() -> Iterator[bytes]:
+        yield from first
         over.wait(60)
-        yield from ()
 
     options = [("grpc.use_local_subchannel_pool", 1)]
-    with grpc.insecure_channel(f"127.0.0.1:{port_of(running, 'grpc')}", options) as channel:
+    with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
         try:
             yield [channel.stream_unary(method).future(nothing(), timeout=60) for _ in range(count)]
         finally:
@@ -190,7 +190,7 @@ def message_bytes(source: random.Random, kind: type) -> bytes:
 def check_grpc(channel: grpc.Channel, method: str, sent: bytes, lines: Lines, found: Findings) -> None:
     lines.records.clear()
     try:
-        channel.unary_unary(f"/{SERVICE}/{method}")(sent, timeout=20, metadata=(("x-note", "v" * 100),))
+        channel.unary_unary(f"/{method}")(sent, timeout=20, metadata=(("x-note", "v" * 100),))
         return
     except grpc.RpcError as error:
         failure = error
@@ -213,7 +213,7 @@ def fuzz(running: RuntimeServer, seconds: float, seed: int) -> Findings:
             found.sent += 1
             if source.random() < 0.3:
                 method = source.choice(list(METHODS))
-                check_grpc(channel, method, message_bytes(source, METHODS[method]), lines, found)
+                check_grpc(channel, f"{SERVICE}/{method}", message_bytes(source, METHODS[method]), lines, found)
                 continue
             sent = source.choice(KINDS)(source)
             lines.records.clear()

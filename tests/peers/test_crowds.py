@@ -116,7 +116,7 @@ METHODS += [health.CHECK, health.WATCH, "/grpc.reflection.v1alpha.ServerReflecti
 
 @pytest.mark.parametrize("method", METHODS)
 def test_calls_whose_message_never_comes(running: RuntimeServer, method: str) -> None:
-    with fuzzer.unfinished(running, method, MANY):
+    with fuzzer.unfinished(fuzzer.port_of(running, "grpc"), method, MANY):
         time.sleep(0.3)
         for _ in range(3):
             assert asks_grpc(running) < 3.0

@@ -82,7 +82,7 @@ def test_without_the_token_no_body_is_read(name: str) -> None:
                 connection.sendall(b"POST /v2/models/scale/infer HTTP/1.1\r\nHost: x\r\nContent-Length: 1000\r\n\r\n")
                 assert connection.recv(100).startswith(b"HTTP/1.1 401")
         else:
-            with fuzzer.unfinished(running, f"/{fuzzer.SERVICE}/ModelInfer", 1) as (call,):
+            with fuzzer.unfinished(fuzzer.port_of(running, "grpc"), f"/{fuzzer.SERVICE}/ModelInfer", 1) as (call,):
                 assert call.exception(5).code().name == "UNAUTHENTICATED"
         assert len(lines.records) == 1
         assert "s3cret" not in lines.records[0].getMessage()
