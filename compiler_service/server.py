@@ -82,7 +82,7 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     """
     stopping = threading.Event()
     registry = make_registry(parts.service.store, parts.counters)
-    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES))
+    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES)
     tokens = [TokenInterceptor(settings.token)] if settings.token else []
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),

@@ -61,7 +61,7 @@ class GrpcServer:
         """
         self._dataplane = dataplane
         self._health = health.Health()
-        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, message_bytes)
+        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes, message_bytes)
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
             interceptors=[*([TokenInterceptor(token)] if token else []), guard],

@@ -22,6 +22,7 @@ from urllib.parse import unquote
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.arrivals import Arrivals, connection_of
 from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
 from shared_ir.service_kit.status import abort, visible
 
@@ -30,7 +31,7 @@ CLIENT_SECONDS = 60.0
 """For so long a client may take to send a message, or to take an answer."""
 _SLOWEST_READER = 64 * 1024
 """Bytes of an answer that a client takes a second at least, beside that."""
-_LOOK_SECONDS = 1.0
+_LOOK_SECONDS = 0.25
 _SHORT_LOOK_SECONDS = 0.02
 """Between two looks at the calls, and where threads are short."""
 _MOST_WAITING = 8
@@ -70,11 +71,14 @@ class Stage(enum.Enum):
 class Call:
     """One call; ``since`` is when ``stage`` began, on ``time.monotonic``."""
 
-    __slots__ = ("_context", "_guest", "cancelled", "lane", "limit", "peer", "since", "stage")
+    __slots__ = ("_context", "_guest", "arriving", "cancelled", "connection", "lane", "limit", "peer", "since", "stage")
 
     def __init__(self, lane: Lane, context: Any, room: Room) -> None:
         self.lane = lane
-        self.peer = peer_name(context)
+        peer = context.peer()
+        self.connection = connection_of(peer)
+        self.peer = peer_of(_host_of(peer))
+        self.arriving = 0
         self.cancelled = False
         self._context = context
         self._guest: Guest = room.enter(self.peer, self.cancel)
@@ -85,6 +89,21 @@ class Call:
         now = time.monotonic()
         self.stage, self.since, self.limit = stage, now, CLIENT_SECONDS + size / _SLOWEST_READER
         self._guest.waits_since = None if stage is Stage.OURS else now
+
+    def arrives(self, count: int) -> None:
+        """So many bytes of its message are here already; the call ends where there is no room for them."""
+        try:
+            if count > self.arriving and self.stage is Stage.ARRIVING:
+                self.hold(count - self.arriving)
+                self.arriving = count
+        except IngotError:
+            self.cancel()
+
+    def has_arrived(self) -> None:
+        """What was counted on the way is counted as a message from here on."""
+        if self.arriving:
+            self._guest.give(self.arriving)
+            self.arriving = 0
 
     def hold(self, count: int) -> None:
         """Bytes of a message that came, or of an answer; raises IngotError RESOURCE_EXHAUSTED."""
@@ -141,12 +160,21 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
     Args:
         lane_of: the lane of a method, by its full name.
         room: of the bytes that calls hold.
+        most_message: largest message, in bytes.
         cost: bytes that a message takes once it is parsed; raises IngotError where those are too many.
     """
 
-    def __init__(self, lane_of: Callable[[str], Lane], room: Room, cost: Callable[[bytes], int] | None = None) -> None:
+    def __init__(
+        self,
+        lane_of: Callable[[str], Lane],
+        room: Room,
+        most_message: int,
+        cost: Callable[[bytes], int] | None = None,
+    ) -> None:
         self.room = room
         self.cost = cost or (lambda data: _PARSED * len(data))
+        self.arrivals = Arrivals()
+        self._most_message = most_message
         self._lane_of = lane_of
         self._handlers: dict[str, _Guarded] = {}
         self._lock = threading.Lock()
@@ -209,12 +237,24 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
                 late = [call for call in self._calls if call.stage is not Stage.OURS and now - call.since > call.limit]
                 late += [call for lane in self._lanes for call in lane.victims(now)]
                 is_short = any(lane.is_short for lane in self._lanes)
+                arriving = [
+                    call for call in self._calls if call.stage is Stage.ARRIVING and now - call.since > _LOOK_SECONDS
+                ]
             for call in late:
                 if not call.cancelled:
                     call.cancel()
+            self._count(arriving)
             if is_short:
                 time.sleep(_SHORT_LOOK_SECONDS)
                 self._wake.set()
+
+    def _count(self, arriving: list[Call]) -> None:
+        """What has come of messages that are not whole takes room too; of a connection it is the oldest call's."""
+        if not arriving:
+            return
+        on_their_way = self.arrivals.on_their_way()
+        for call in sorted(arriving, key=lambda call: call.since):
+            call.arrives(min(on_their_way.pop(call.connection, 0), self._most_message))
 
 
 class _Guarded:
@@ -277,6 +317,8 @@ class _Guarded:
             call.enter(Stage.ARRIVING)
 
     def _parsed(self, call: Call, data: bytes) -> Any:
+        call.has_arrived()
+        self._guard.arrivals.add(call.connection, len(data))
         call.hold(self._guard.cost(data))
         try:
             message = self._parse(data)

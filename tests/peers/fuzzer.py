@@ -231,6 +231,27 @@ def settled(running: RuntimeServer) -> None:
     assert running.dataplane.ready()
 
 
+def raw_call(method: str, data: bytes, size: int, window: int = 65535) -> bytes:
+    """What a client of HTTP/2 sends to call a method with a message of ``size`` bytes that starts with ``data`` (RFC 9113, RFC 7541).
+
+    ``window`` is how much of the answer it takes.
+    """
+
+    def frame(kind: int, flags: int, stream: int, body: bytes) -> bytes:
+        return len(body).to_bytes(3, "big") + bytes((kind, flags)) + stream.to_bytes(4, "big") + body
+
+    fields = {":method": "POST", ":scheme": "http", ":path": method, ":authority": "localhost", "te": "trailers"}
+    fields["content-type"] = "application/grpc"
+    block = b"".join(b"\0" + bytes((len(k),)) + k.encode() + bytes((len(v),)) + v.encode() for k, v in fields.items())
+    data = b"\0" + size.to_bytes(4, "big") + data
+    found = (
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
+        + frame(4, 0, 0, b"\0\4" + window.to_bytes(4, "big"))
+        + frame(1, 4, 1, block)
+    )
+    return found + b"".join(frame(0, 0, 1, data[at : at + 16384]) for at in range(0, len(data), 16384))
+
+
 def _frames(source: random.Random) -> bytes:
     """Frames of HTTP/2 with random headers and contents."""
     found = b"\x00\x00\x00\x04\x00\x00\x00\x00\x00" * (source.random() < 0.8)

@@ -10,7 +10,6 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from typing import Any
 
 import grpc
 import pytest
@@ -143,13 +142,28 @@ def test_uploads_that_stand_still_leave_room_for_others() -> None:
     assert running._http["http"].room.held == 0
 
 
+def test_parts_of_messages_are_counted(running: RuntimeServer) -> None:
+    """gRPC shows no message before it is whole; what has come of it takes memory before."""
+    room, held = running._http["http"].room, []
+    with ExitStack() as stack:
+        for _ in range(4):
+            held.append(
+                stack.enter_context(socket.create_connection(("127.0.0.1", fuzzer.port_of(running, "grpc")), 5))
+            )
+            held[-1].sendall(fuzzer.raw_call(f"/{fuzzer.SERVICE}/ModelInfer", bytes(60_000), 900_000))
+        wait_until(lambda: room.held > 4 * 50_000)
+    wait_until(lambda: room.held == 0)
+
+
 def test_answers_that_nobody_takes_are_counted(running: RuntimeServer) -> None:
     """Over gRPC the thread of a call is free once its answer is there; what waits to be taken still takes memory."""
-    data: Any = bytes(16 * 60_000)
-    request = pb.ModelInferRequest(model_name="scale", raw_input_contents=[data])
-    request.inputs.add(name="x", datatype="FP32", shape=[60_000, 4])
-    address = f"127.0.0.1:{fuzzer.port_of(running, 'grpc')}"
-    room = running._http["http"].room
-    with grpc.insecure_channel(address) as channel:
-        GRPCInferenceServiceStub(channel).ModelInfer(request, timeout=5)
-        wait_until(lambda: room.held == 0)
+    request = pb.ModelInferRequest(model_name="scale", raw_input_contents=[bytes(16 * 3_500)])
+    request.inputs.add(name="x", datatype="FP32", shape=[3_500, 4])
+    data, room = request.SerializeToString(), running._http["http"].room
+    with socket.create_connection(("127.0.0.1", fuzzer.port_of(running, "grpc")), 5) as connection:
+        connection.sendall(fuzzer.raw_call(f"/{fuzzer.SERVICE}/ModelInfer", data, len(data), window=0))
+        wait_until(lambda: room.held > 3 * 16 * 3_500)  # the message, parsed, and the answer
+        time.sleep(0.5)
+        assert room.held > 3 * 16 * 3_500
+        assert asks_grpc(running) < 2.0
+    wait_until(lambda: room.held == 0)
