@@ -73,7 +73,8 @@ def server(**settings: Any) -> AbstractContextManager[RuntimeServer]:
     """A runtime service of one model that takes no request of more than a megabyte."""
     source = ToySource()
     source.publish("scale", 1, scale_model, "stable")
-    return running_server(source, **{"models": "scale", "max_request_bytes": 1 << 20} | settings)
+    defaults: dict[str, Any] = {"models": "scale", "max_request_bytes": 1 << 20}
+    return running_server(source, **defaults | settings)
 
 
 @contextmanager
@@ -88,7 +89,7 @@ def unfinished(port: int, method: str, count: int, first: Sequence[bytes] = ()) 
     options = [("grpc.use_local_subchannel_pool", 1)]
     with grpc.insecure_channel(f"127.0.0.1:{port}", options) as channel:
         try:
-            yield [channel.stream_unary(method).future(nothing(), timeout=60) for _ in range(count)]
+            yield [channel.stream_unary(method, None, None).future(nothing(), timeout=60) for _ in range(count)]
         finally:
             over.set()
 
@@ -169,11 +170,11 @@ def check_text(sent: bytes, document: dict[str, str], status: int, found: Findin
         found.note(sent, f"{status} without its fields: {document}")
 
 
-def message_bytes(source: random.Random, kind: type) -> bytes:
+def message_bytes(source: random.Random, kind: Any) -> bytes:
     """A message of a method with something changed in it."""
     message = kind()
     for name in ("name", "model_name", "version"):
-        if name in kind.DESCRIPTOR.fields_by_name:  # type: ignore[attr-defined]
+        if name in kind.DESCRIPTOR.fields_by_name:
             setattr(message, name, source.choice(("scale", "", "\x1b[31m\u202e", "n" * 5000, "1")))
     if kind is pb.ModelInferRequest:
         kinds = ("FP32", "BYTES", "\x00", "t" * 5000, "BF16")
@@ -190,11 +191,11 @@ def message_bytes(source: random.Random, kind: type) -> bytes:
 def check_grpc(channel: grpc.Channel, method: str, sent: bytes, lines: Lines, found: Findings) -> None:
     lines.records.clear()
     try:
-        channel.unary_unary(f"/{method}")(sent, timeout=20, metadata=(("x-note", "v" * 100),))
+        channel.unary_unary(f"/{method}", None, None)(sent, timeout=20, metadata=(("x-note", "v" * 100),))
         return
     except grpc.RpcError as error:
         failure = error
-    code, details = failure.code(), str(failure.details())  # type: ignore[attr-defined]
+    code, details = failure.code(), str(failure.details())
     if code in (grpc.StatusCode.INTERNAL, grpc.StatusCode.UNKNOWN, grpc.StatusCode.DEADLINE_EXCEEDED):
         found.note(sent, f"{method}: {code} {details}")
     if not details.isprintable() or len(details) > _MOST_TEXT or _FOREIGN.search(details):

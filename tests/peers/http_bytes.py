@@ -6,6 +6,7 @@ import gzip
 import json
 import random
 from collections.abc import Callable
+from typing import Any
 
 SECRET = "7c1e-what-another-client-sent"
 _BODY = {"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1.0, 2.0, 3.0, 4.0]}]}
@@ -176,7 +177,20 @@ def _odd(source: random.Random, texts: tuple[str, ...]) -> str:
 
 def _document(source: random.Random) -> bytes:
     """JSON whose fields hold what they should not."""
-    values = (None, True, -1, 2**70, 1e400, "x" * 5000, [], {}, [[]], source.choice(_TEXTS), float("nan"), 10**18)
+    values: tuple[Any, ...] = (
+        None,
+        True,
+        -1,
+        2**70,
+        1e400,
+        "x" * 5000,
+        [],
+        {},
+        [[]],
+        source.choice(_TEXTS),
+        float("nan"),
+        10**18,
+    )
     body = json.loads(json.dumps(_BODY))
     for _ in range(source.choice((1, 2))):
         tensors = body.get("inputs")

@@ -81,7 +81,7 @@ def test_uploads_that_stand_still_give_way(running: RunningServer) -> None:
                     ),
                     timeout=5,
                 )
-            assert caught.value.code() is grpc.StatusCode.DATA_LOSS  # type: ignore[attr-defined]
+            assert caught.value.code() is grpc.StatusCode.DATA_LOSS
 
 
 @pytest.mark.parametrize("seed", range(3))

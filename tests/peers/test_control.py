@@ -29,7 +29,7 @@ def test_a_socket_of_its_own(tmp_path: Path) -> None:
             assert name == "metrics" or "CONTROL_ADDRESS" in json.loads(body)["remedy"]
         with grpc.insecure_channel(running.addresses["grpc"]) as channel, pytest.raises(grpc.RpcError) as caught:
             GRPCInferenceServiceStub(channel).RepositoryModelUnload(pb.RepositoryModelUnloadRequest(model_name="scale"))
-        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT  # type: ignore[attr-defined]
+        assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
         assert running.dataplane.model_ready("scale")
         with socket.socket(socket.AF_UNIX) as connection:
             connection.connect(str(path))

@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 import socket
+import tempfile
 from collections.abc import Iterator
+from pathlib import Path
 
+import numpy as np
 import pytest
 
+from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.status import http_document
 from tests.peers import fuzzer
 from tests.peers.http_bytes import framed_twice
 
@@ -86,3 +92,25 @@ def test_without_the_token_no_body_is_read(name: str) -> None:
                 assert call.exception(5).code().name == "UNAUTHENTICATED"
         assert len(lines.records) == 1
         assert "s3cret" not in lines.records[0].getMessage()
+
+
+def test_an_error_is_the_same_over_both_protocols(running: RuntimeServer) -> None:
+    found = []
+    for protocol in ("grpc", "http"):
+        endpoint = Endpoint(running.addresses[protocol], protocol)  # type: ignore[arg-type]
+        for model, array in (("scale", np.zeros((1, 3), np.float32)), ("none\x1b[31m", np.zeros((1, 4), np.float32))):
+            with pytest.raises(IngotError) as caught:
+                endpoint.infer(model, {"x": array})
+            found.append(caught.value.to_dict())
+        endpoint.close()
+    assert found[:2] == found[2:]
+    assert found[0]["tensor"] == "x"
+    assert "\x1b" not in json.dumps(found, ensure_ascii=False)
+
+
+def test_folders_of_the_machine_are_not_named() -> None:
+    document = http_document(
+        IngotError(ErrorCode.INTERNAL, f"no {tempfile.gettempdir()}/a/b", field=f"{Path.home()}/c")
+    )
+    assert document["message"] == "no <temporary>/a/b"
+    assert document["field"] == "~/c"
