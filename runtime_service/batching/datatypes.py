@@ -15,6 +15,10 @@ from shared_ir.wire.byte_strings import bytes_of, strings_of
 from shared_ir.wire.names import DTYPES, WIRE_NAMES
 
 _MAX_ELEMENTS = 2**40
+MOST_STRINGS = 1_000_000
+"""Of one tensor of a request."""
+_NUMBERS = frozenset({bool, int, float})
+_WITH_FRACTIONS = frozenset({int, float})
 _MAX_RANK = 32
 
 
@@ -84,7 +88,9 @@ def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tens
         IngotError: INVALID_ARGUMENT, the byte count does not fit the shape.
     """
     if dtype is DType.STRING:
-        return strings_of(raw, element_count(shape, tensor), tensor).reshape(shape)
+        count = element_count(shape, tensor)
+        _require_few(count, tensor)
+        return strings_of(raw, count, tensor).reshape(shape)
     element = numpy_dtype(dtype, tensor)
     size = element_count(shape, tensor) * element.itemsize
     if len(raw) != size:
@@ -113,18 +119,40 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
     """
     count = element_count(shape, tensor)
     if dtype is DType.STRING:
+        _require_few(count, tensor)
         return _from_strings(data, shape, count, tensor)
     element = numpy_dtype(dtype, tensor)
-    try:
-        values = np.asarray(data)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise _bad_data(tensor, dtype, shape, "data of uneven lengths, or of kinds that do not go together") from error
+    values = _numbers(data)
+    if values is None:
+        raise _bad_data(tensor, dtype, shape, "something that is no number, or lists of uneven lengths")
     if values.size != count:
         raise _bad_data(tensor, dtype, shape, f"{values.size} values")
     if count and not _convertible(values, dtype, element):
         raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
+
+
+def _numbers(data: object) -> Array | None:
+    """``data`` as an array; ``None`` where lists hold anything but numbers, truth values and such lists of one length.
+
+    NOTE: kinds are looked at before numpy is asked: it gives every element of a list the room of the longest text in it.
+    """
+    kinds = set(map(type, data)) if isinstance(data, list) else set()
+    if isinstance(data, list) and kinds <= _WITH_FRACTIONS and float in kinds:
+        return np.fromiter(data, np.float64, len(data))
+    pending = [data]
+    while pending:
+        item = pending.pop()
+        if isinstance(item, list):
+            if not set(map(type, item)) <= _NUMBERS:
+                pending += item
+        elif not isinstance(item, bool | int | float | np.ndarray):
+            return None
+    try:
+        return np.asarray(data)
+    except (ValueError, OverflowError, TypeError):
+        return None
 
 
 def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -> Array:
@@ -145,6 +173,19 @@ def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -
     array = np.empty(count, object)
     array[:] = found
     return array.reshape(shape)
+
+
+def _require_few(count: int, tensor: str) -> None:
+    """Strings are objects of the interpreter, each with some 60 bytes around it, and made one by one."""
+    if count > MOST_STRINGS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a tensor has too many strings",
+            tensor=tensor,
+            expected=f"at most {MOST_STRINGS}",
+            received=str(count),
+            remedy="Send them in several requests.",
+        )
 
 
 def _convertible(values: Array, dtype: DType, element: np.dtype[np.generic]) -> bool:

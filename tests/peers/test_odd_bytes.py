@@ -97,7 +97,7 @@ def test_without_the_token_no_body_is_read(name: str) -> None:
 def test_an_error_is_the_same_over_both_protocols(running: RuntimeServer) -> None:
     found = []
     for protocol in ("grpc", "http"):
-        endpoint = Endpoint(running.addresses[protocol], protocol)  # type: ignore[arg-type]
+        endpoint = Endpoint(running.addresses[protocol], protocol)
         for model, array in (("scale", np.zeros((1, 3), np.float32)), ("none\x1b[31m", np.zeros((1, 4), np.float32))):
             with pytest.raises(IngotError) as caught:
                 endpoint.infer(model, {"x": array})
