@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -18,7 +21,6 @@ _MAX_ELEMENTS = 2**40
 MOST_STRINGS = 1_000_000
 """Of one tensor of a request."""
 _NUMBERS = frozenset({bool, int, float})
-_WITH_FRACTIONS = frozenset({int, float})
 _MAX_RANK = 32
 
 
@@ -122,7 +124,7 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
         _require_few(count, tensor)
         return _from_strings(data, shape, count, tensor)
     element = numpy_dtype(dtype, tensor)
-    values = _numbers(data)
+    values = data if isinstance(data, np.ndarray) else _numbers(data, dtype)
     if values is None:
         raise _bad_data(tensor, dtype, shape, "something that is no number, or lists of uneven lengths")
     if values.size != count:
@@ -133,26 +135,22 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
         return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
 
 
-def _numbers(data: object) -> Array | None:
+def _numbers(data: object, dtype: DType) -> Array | None:
     """``data`` as an array; ``None`` where lists hold anything but numbers, truth values and such lists of one length.
 
-    NOTE: kinds are looked at before numpy is asked: it gives every element of a list the room of the longest text in it.
+    NOTE: numpy would take texts too, and give every element of a list the room of the longest of them.
     """
-    kinds = set(map(type, data)) if isinstance(data, list) else set()
-    if isinstance(data, list) and kinds <= _WITH_FRACTIONS and float in kinds:
-        return np.fromiter(data, np.float64, len(data))
-    pending = [data]
-    while pending:
-        item = pending.pop()
-        if isinstance(item, list):
-            if not set(map(type, item)) <= _NUMBERS:
-                pending += item
-        elif not isinstance(item, bool | int | float | np.ndarray):
+    while isinstance(data, list) and data and type(data[0]) is list:
+        if set(map(type, data)) != {list} or len(set(map(len, data))) != 1:
             return None
-    try:
-        return np.asarray(data)
-    except (ValueError, OverflowError, TypeError):
-        return None
+        data = list(chain.from_iterable(data))
+    if not isinstance(data, list):
+        return np.asarray(data) if isinstance(data, bool | int | float) else None
+    if data and dtype is not DType.BOOL and type(data[0]) is not bool:
+        kind, element = ("d", np.float64) if dtype.is_float else ("q", np.int64)
+        with suppress(TypeError, OverflowError):  # of another kind: numpy tells which
+            return np.frombuffer(array(kind, data), element)
+    return np.asarray(data) if set(map(type, data)) <= _NUMBERS else None
 
 
 def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -> Array:

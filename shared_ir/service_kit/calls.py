@@ -49,6 +49,7 @@ _SILENT = (
 OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.max_allowed_incoming_connections", 16_384),
     ("grpc.max_concurrent_streams", 1024),
     ("grpc.so_reuseport", 0),
 )
