@@ -16,12 +16,14 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
+from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
@@ -290,6 +292,11 @@ def test_tls_on_both_ports(certificate: TlsFiles) -> None:
         port = int(server.addresses["grpc"].rpartition(":")[2])
         with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
             assert GRPCInferenceServiceStub(channel).ServerReady(pb.ServerReadyRequest()).ready
+        for protocol in ("grpc", "http"):
+            address = f"localhost:{server.addresses[protocol].rpartition(':')[2]}"
+            endpoint = Endpoint(address, protocol, ca_certificate=certificate.certificate, timeout=10)
+            assert endpoint.infer("scale", {"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[2, 2, 2, 2]]
+            endpoint.close()
 
 
 def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
