@@ -8,6 +8,7 @@ import logging
 import select
 import socket
 import ssl
+import threading
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,6 +28,8 @@ _SLOWEST_READER = 64 * 1024
 _TOGETHER = 64 * 1024
 """Answers up to so many bytes leave in one piece with their head."""
 _LINGER_SECONDS = 1.0
+_TURN_SECONDS, _TURNS = 0.05, 5
+"""For so long a request waits for its turn, so many times at most: the one before may compute, or wait for its client."""
 _NO_NOISE = frozenset({HTTPStatus.TOO_MANY_REQUESTS, HTTPStatus.SERVICE_UNAVAILABLE, HTTPStatus.INTERNAL_SERVER_ERROR})
 """Statuses without a line in the log: metrics count refusals under load, and a failure of ours has its own line."""
 
@@ -63,6 +66,7 @@ class Owner(Protocol):
     limits: HttpLimits
     room: Room
     stopping: bool
+    turn: threading.Lock
 
     def secure(self, connection: socket.socket, /) -> socket.socket: ...
 
@@ -75,11 +79,15 @@ class _Reader(io.RawIOBase):
     def __init__(self) -> None:
         self.socket: socket.socket | None = None
         self.deadline = 0.0
+        self.is_asked = False
+        """Whether the question is what has been read already, not what is still to come."""
 
     def readable(self) -> bool:
         return True
 
-    def readinto(self, buffer: Any) -> int:
+    def readinto(self, buffer: Any) -> int | None:
+        if self.is_asked:
+            return None
         left = self.deadline - time.monotonic()
         if left <= 0 or self.socket is None:
             raise TimeoutError("the request took too long to arrive")
@@ -114,7 +122,7 @@ class Connection:
             self._socket = self._raw.socket = self._server.secure(self._socket)
             if isinstance(self._socket, ssl.SSLSocket):
                 self._socket.do_handshake()
-            while self._serve_one():
+            while self._serve_in_turn():
                 pass
         except (OSError, ValueError) as error:  # the client went away, or never spoke TLS; ValueError: closed meanwhile
             _LOG.debug("connection of %s ended: %s", self.peer, error)
@@ -142,6 +150,28 @@ class Connection:
         now = time.monotonic()
         self.phase, self.since = phase, now
         self._guest.waits_since = now if phase is Phase.CLIENT else None
+
+    def _serve_in_turn(self) -> bool:
+        """One request. Those that came together with the one before take turns with others of their kind for a moment: threads that
+        never wait for their clients would leave the interpreter to nobody else."""
+        self._raw.is_asked = True
+        came_together = bool(self._input.peek(1))
+        self._raw.is_asked = False
+        if not (came_together and self._has_its_turn()):
+            return not self.evicted and self._serve_one()
+        try:
+            return self._serve_one()
+        finally:
+            self._server.turn.release()
+
+    def _has_its_turn(self) -> bool:
+        """Whether the turn is this connection's; after a while it goes on without."""
+        for _ in range(_TURNS):
+            if self.evicted:
+                return False
+            if self._server.turn.acquire(timeout=_TURN_SECONDS):
+                return True
+        return False
 
     def _serve_one(self) -> bool:
         """One request; whether another may follow."""

@@ -69,6 +69,7 @@ class HttpServer(socketserver.TCPServer):
         self.context = context
         self.room = room or Room(1 << 30)
         self.stopping = False
+        self.turn = threading.Lock()
         self._changed = threading.Condition()
         self._connections: dict[Connection, None] = {}
         try:
@@ -165,7 +166,7 @@ class HttpServer(socketserver.TCPServer):
             staying = [connection for connection in self._connections if not connection.evicted]
             if len(staying) < most:
                 return True
-            if len(self._connections) >= 2 * self.limits.max_connections:
+            if not staying or len(self._connections) >= 2 * self.limits.max_connections:
                 return False
             victim = self._victim(staying, time.monotonic())
             victim.evicted = True

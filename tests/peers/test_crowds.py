@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import http.client
 import json
+import os
+import resource
 import socket
 import ssl
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import grpc
@@ -92,6 +94,38 @@ def test_clients_that_hold_connections(running: RuntimeServer, kind: str, name: 
         for _ in range(5):
             assert asks(running, name) < 2.0
     wait_until(lambda: not running._http[name]._connections)
+
+
+def test_a_server_without_descriptors_goes_on(running: RuntimeServer) -> None:
+    """Nobody can be accepted while there are none; afterwards everybody is."""
+    limits = resource.getrlimit(resource.RLIMIT_NOFILE)
+    port = fuzzer.port_of(running, "http")
+    with socket.socket() as waiting:
+        highest = max(map(int, os.listdir("/proc/self/fd")))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (highest + 1, limits[1]))
+        fillers = []
+        try:
+            with suppress(OSError):
+                while True:
+                    fillers.append(os.dup(0))
+            waiting.connect(("127.0.0.1", port))
+            time.sleep(0.3)
+        finally:
+            for descriptor in fillers:
+                os.close(descriptor)
+            resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+        assert asks(running) < 2.0
+        waiting.sendall(b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n")
+        waiting.settimeout(5)
+        assert waiting.recv(100).startswith(b"HTTP/1.1 200")
+
+
+def test_clients_that_send_request_upon_request() -> None:
+    """Without waiting for answers, so that the threads of their connections never wait for them."""
+    data = b"GET /v2/health/live HTTP/1.1\r\nHost: localhost\r\n\r\n" * 1000
+    with fuzzer.server(max_in_flight=128) as running, crowd(fuzzer.port_of(running, "http"), data, 150):
+        for _ in range(3):
+            assert asks(running) < 1.5
 
 
 def test_handshakes_that_never_end(tmp_path: Path) -> None:
