@@ -166,13 +166,23 @@ class HttpServer(socketserver.TCPServer):
             staying = [connection for connection in self._connections if not connection.evicted]
             if len(staying) < most:
                 return True
-            if not staying or len(self._connections) >= 2 * self.limits.max_connections:
+            now, most_threads = time.monotonic(), 2 * self.limits.max_connections
+            grace = GRACE_SECONDS if len(self._connections) < most_threads else 0.0
+            leaving = [
+                each
+                for each in self._connections
+                if each.evicted and each.phase is not Phase.OURS and now - each.since >= grace
+            ]
+            if not staying or len(self._connections) - len(leaving) >= most_threads:
                 return False
-            victim = self._victim(staying, time.monotonic())
+            victim = self._victim(staying, now)
             victim.evicted = True
-            waits = victim.phase is not Phase.OURS  # what is computed leaves by itself, with its answer
-        if waits:
-            victim.evict()
+            if (
+                victim.phase is not Phase.OURS
+            ):  # what is computed leaves by itself, with its answer, or when the next one comes
+                leaving.append(victim)
+        for each in leaving:
+            each.evict()
         return True
 
     def _victim(self, staying: list[Connection], now: float) -> Connection:
