@@ -7,36 +7,49 @@ import json
 import logging
 import sys
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import grpc
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
-from prometheus_client import CollectorRegistry, start_http_server
+from prometheus_client import CollectorRegistry
 
 from compiler_service.api.interceptors import CountingInterceptor
 from compiler_service.api.servicer import CompilerServicer
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
 from compiler_service.metrics import make_registry
-from compiler_service.settings import Settings
+from compiler_service.settings import Settings, variable
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.service_kit.bearer import TokenInterceptor
-from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane, prepare_process
+from shared_ir.service_kit.health import CHECK, WATCH, Health
+from shared_ir.service_kit.health import SERVICE as HEALTH
+from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.http_metrics import MetricsApplication
+from shared_ir.service_kit.http_server import HttpLimits, HttpServer
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
 SERVICE = "ingot.compiler.v1.CompilerService"
 MOST_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest gRPC message in bytes; models and artifacts travel in chunks."""
+
+MOST_BYTES = 1 << 30
+"""Of the messages that all calls hold together."""
+_UPLOADS = 32
+"""Uploads at once; for more, those that stand still are let go."""
+_HASTE = 0.05
+"""Seconds for which a client may keep a thread waiting that other calls wait for, where messages are small."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,19 +59,19 @@ class RunningServer:
     """A server that listens. ``port`` and ``metrics_port`` are the real ones; -1 without metrics."""
 
     server: grpc.Server
-    health: Any
+    health: Health
     stopping: threading.Event
     port: int
     metrics_port: int
-    metrics: Any
+    metrics: HttpServer | None
 
     def stop(self, drain_seconds: float) -> None:
         """Health says no, new calls are refused, streams end, running calls get ``drain_seconds``."""
-        self.health.enter_graceful_shutdown()
+        self.health.leave()
         self.stopping.set()
         self.server.stop(drain_seconds).wait()
         if self.metrics is not None:
-            self.metrics.shutdown()
+            self.metrics.stop(1.0)
 
 
 def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> RunningServer:
@@ -69,62 +82,67 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     """
     stopping = threading.Event()
     registry = make_registry(parts.service.store, parts.counters)
-    interceptors: list[Any] = [CountingInterceptor(registry)]
-    if settings.token:
-        interceptors.append(TokenInterceptor(settings.token))
+    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES)
+    tokens = [TokenInterceptor(settings.token)] if settings.token else []
     server = grpc.server(
-        ThreadPoolExecutor(max_workers=settings.max_watchers + 16, thread_name_prefix="grpc"),
-        interceptors=interceptors,
+        ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
+        interceptors=[*tokens, guard, CountingInterceptor(registry)],
         options=[
             ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
-            ("grpc.so_reuseport", 0),
+            *OPTIONS,
         ],
     )
     servicer = CompilerServicer(parts, catalogue, settings, stopping)
     compiler_pb2_grpc.add_CompilerServiceServicer_to_server(servicer, server)
-    health_servicer = health.HealthServicer()
-    health_pb2_grpc.add_HealthServicer_to_server(health_servicer, server)
+    health = Health()
+    health_pb2_grpc.add_HealthServicer_to_server(health, server)
     add_default_files(health_pb2.DESCRIPTOR)
-    reflection.enable_server_reflection((SERVICE, health.SERVICE_NAME, reflection.SERVICE_NAME), server, pool=POOL)
+    reflection.enable_server_reflection((SERVICE, HEALTH, reflection.SERVICE_NAME), server, pool=POOL)
     port = _bind(server, settings)
-    metrics = _serve_metrics(settings, registry)
+    metrics = _serve_metrics(settings, registry, health)
     server.start()
     for name in ("", SERVICE):
-        health_servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    return RunningServer(server, health_servicer, stopping, port, metrics.server_port if metrics else -1, metrics)
+        health.set(name, True)
+    return RunningServer(server, health, stopping, port, metrics.port if metrics else -1, metrics)
+
+
+def _lanes(watchers: int) -> Callable[[str], Lane]:
+    """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
+    questions, uploads = Lane("questions", 16, _HASTE), Lane("uploads", _UPLOADS)
+    streams, checks = Lane("streams", watchers + 16), Lane("checks", 4, _HASTE)
+    lanes = {CHECK: checks, WATCH: Lane("watchers", 16), f"/{SERVICE}/UploadModel": uploads}
+    lanes |= {f"/{SERVICE}/{name}": streams for name in ("WatchJob", "DownloadArtifact")}
+    return lambda method: lanes.get(method, questions)
 
 
 def _bind(server: grpc.Server, settings: Settings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
+    files = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+    credentials = files.grpc_credentials() if files else None
     try:
-        if settings.tls_certificate:
-            return server.add_secure_port(address, _tls(settings).grpc_credentials())
-        return server.add_insecure_port(address)
+        return server.add_secure_port(address, credentials) if credentials else server.add_insecure_port(address)
     except RuntimeError as error:
         raise _taken(address, "INGOT_COMPILER_PORT") from error
 
 
-def _serve_metrics(settings: Settings, registry: CollectorRegistry) -> Any:
+def _serve_metrics(settings: Settings, registry: CollectorRegistry, health: Health) -> HttpServer | None:
     """The HTTP server of ``/metrics``; None where the settings turn it off."""
     if settings.compiler_metrics_port < 0:
         return None
+    address = f"{settings.compiler_host}:{settings.compiler_metrics_port}"
+    application = MetricsApplication(registry, Hosts.parse(settings.compiler_hosts, variable("compiler_hosts")))
     try:
-        server, _ = start_http_server(settings.compiler_metrics_port, settings.compiler_host, registry)
-    except (OSError, OverflowError) as error:
-        address = f"{settings.compiler_host}:{settings.compiler_metrics_port}"
+        server = HttpServer(application, address, HttpLimits(max_connections=64))
+    except IngotError as error:
         raise _taken(address, "INGOT_COMPILER_METRICS_PORT") from error
+    server.start()
     return server
 
 
 def _taken(address: str, variable: str) -> IngotError:
     remedy = f"Choose another port with {variable}, or 0 for a free one."
     return IngotError(ErrorCode.UNAVAILABLE, f"cannot listen on {address}", remedy=remedy)
-
-
-def _tls(settings: Settings) -> TlsFiles:
-    authority = Path(settings.tls_client_ca) if settings.tls_client_ca else None
-    return TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), authority)
 
 
 def serve(
@@ -161,12 +179,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = Settings.from_environment()
-    if given.port is not None:
-        settings = replace(settings, compiler_port=given.port)
-    if given.metrics_port is not None:
-        settings = replace(settings, compiler_metrics_port=given.metrics_port)
+    prepare_process()
     try:
+        settings = Settings.from_environment()
+        if given.port is not None:
+            settings = replace(settings, compiler_port=given.port)
+        if given.metrics_port is not None:
+            settings = replace(settings, compiler_metrics_port=given.metrics_port)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
         print(f"error: {error}", file=sys.stderr)

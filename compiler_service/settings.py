@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from shared_ir.machine.cores import usable_cores
-from shared_ir.service_kit.settings import read_fields, require_at_least, require_pair
+from shared_ir.service_kit.settings import read_fields, require_at_least, require_whole_tls
 
 PREFIX = "INGOT_"
 
@@ -27,6 +27,7 @@ class Settings:
         signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
         compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
+        compiler_hosts: names, separated by commas, of ``/metrics`` beside IP addresses and ``localhost``; ``*`` for all.
         token: bearer token that every call must carry; empty for none.
         tls_certificate, tls_key, tls_client_ca: PEM files; a client CA makes client certificates mandatory.
         max_model_bytes: largest uploaded file.
@@ -50,6 +51,7 @@ class Settings:
     compiler_host: str = "127.0.0.1"
     compiler_port: int = 8500
     compiler_metrics_port: int = 8501
+    compiler_hosts: str = ""
     token: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
@@ -75,7 +77,7 @@ class Settings:
         return settings
 
     def _check(self) -> None:
-        require_pair(self, "tls_certificate", "tls_key", variable)
+        require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
         require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
         require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)

@@ -10,6 +10,7 @@ import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.status import attached_error
+from shared_ir.service_kit.tls import authorities
 
 MAX_MESSAGE = 256 * 1024 * 1024
 """Largest gRPC message in bytes, as the runtime service sends them by default."""
@@ -32,17 +33,12 @@ def open_channel(address: str, ca_certificate: str | Path | None = None) -> grpc
     """Plain, or over TLS with the authorities in the PEM file ``ca_certificate``. Connects at the first call.
 
     Raises:
-        IngotError: NOT_FOUND, the file cannot be read.
+        IngotError: INVALID_ARGUMENT, the file cannot be read or holds no certificate.
     """
     options = [("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", MAX_MESSAGE)]
     if ca_certificate is None:
         return grpc.insecure_channel(address, options)
-    try:
-        roots = Path(ca_certificate).read_bytes()
-    except OSError as error:
-        raise IngotError(
-            ErrorCode.NOT_FOUND, f"cannot read the certificate: {error.strerror}", field=str(ca_certificate)
-        ) from error
+    roots = authorities(Path(ca_certificate))  # gRPC itself takes any bytes, and then fails every handshake
     return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options)
 
 

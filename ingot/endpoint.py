@@ -6,6 +6,7 @@ import http.client
 import json
 import math
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
 
@@ -19,6 +20,8 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
+from shared_ir.service_kit.status import error_from_document
+from shared_ir.service_kit.tls import client_context
 from shared_ir.wire.byte_strings import bytes_of, strings_of
 from shared_ir.wire.names import DTYPES
 
@@ -35,6 +38,7 @@ class Endpoint:
         address: ``host:port``; by default ``INGOT_RUNTIME_ADDRESS`` (``INGOT_RUNTIME_HTTP_ADDRESS`` for HTTP), else what
             ``ingot up`` wrote, else the usual port of this machine.
         protocol: ``grpc`` or ``http``; the latter sends tensors as binary data behind the JSON.
+        ca_certificate: PEM file with the authorities that signed the service's certificate; turns TLS on.
     """
 
     def __init__(
@@ -43,13 +47,15 @@ class Endpoint:
         protocol: Literal["grpc", "http"] = "grpc",
         *,
         token: str = "",
+        ca_certificate: str | Path | None = None,
         timeout: float = 60.0,
     ) -> None:
         known = Addresses.find(home_directory())
         self.address = address or (known.grpc if protocol == "grpc" else known.http)
         self._timeout = timeout
         self._token = token
-        self._channel = open_channel(self.address) if protocol == "grpc" else None
+        self._channel = open_channel(self.address, ca_certificate) if protocol == "grpc" else None
+        self._tls = client_context(Path(ca_certificate)) if ca_certificate is not None else None
 
     def close(self) -> None:
         if self._channel is not None:
@@ -104,7 +110,10 @@ class Endpoint:
 
     def _exchange(self, method: str, path: str, body: bytes, json_length: int) -> tuple[int, bytes]:
         """Length of the JSON part of the answer, and the answer."""
-        connection = http.client.HTTPConnection(self.address, timeout=self._timeout)
+        if self._tls is None:
+            connection = http.client.HTTPConnection(self.address, timeout=self._timeout)
+        else:
+            connection = http.client.HTTPSConnection(self.address, timeout=self._timeout, context=self._tls)
         headers = {"Content-Type": "application/octet-stream", _JSON_LENGTH: str(json_length)} if body else {}
         headers |= {"Authorization": f"Bearer {self._token}"} if self._token else {}
         try:
@@ -172,8 +181,12 @@ def _array(datatype: str, shape: tuple[int, ...], data: bytes | memoryview, name
 def _http_error(status: int, data: bytes) -> IngotError:
     try:
         document = json.loads(data)
-    except ValueError:
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict):
         document = {"error": data[:500].decode(errors="replace")}
+    if (typed := error_from_document(document)) is not None:
+        return typed
     codes = {400: ErrorCode.INVALID_ARGUMENT, 404: ErrorCode.NOT_FOUND, 429: ErrorCode.RESOURCE_EXHAUSTED}
     codes |= {401: ErrorCode.INVALID_ARGUMENT, 503: ErrorCode.UNAVAILABLE, 504: ErrorCode.DEADLINE_EXCEEDED}
     return IngotError(codes.get(status, ErrorCode.INTERNAL), str(document.get("error", document)))

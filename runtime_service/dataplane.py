@@ -107,7 +107,7 @@ class DataPlane:
         started = self._clock()
         try:
             with (
-                self._lifecycle.request(),
+                self._lifecycle.request(request.peer),
                 self._registry.acquire(request.model_name, request.model_version).held() as served,
             ):
                 return self._infer(request, served, started)
@@ -221,13 +221,27 @@ class DataPlane:
         if isinstance(error, IngotError):
             return error
         _LOG.error(
-            "inference on %s version %d failed, request %r", served.name, served.version, request_id, exc_info=error
+            "inference on %s version %d failed, request %r",
+            served.name,
+            served.version,
+            request_id[:100],
+            exc_info=error,
         )
         return IngotError(
             ErrorCode.INTERNAL,
             f"the model failed with {type(error).__name__}; the log of the server has the details",
             remedy="Report it with the id of the request.",
         )
+
+
+def no_control() -> IngotError:
+    """What is told to who would load or unload a model where that is not done."""
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "models are not loaded or unloaded here",
+        field="repository",
+        remedy="Ask at INGOT_RUNTIME_CONTROL_ADDRESS of the server.",
+    )
 
 
 class _Reported(Exception):

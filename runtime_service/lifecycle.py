@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import enum
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -16,10 +17,15 @@ class Phase(enum.StrEnum):
     DRAINING = "draining"  # new requests are refused, those in flight are finished
 
 
+_LEAST_SHARED = 8
+"""Fewer requests in flight are not divided among peers."""
+
+
 class Lifecycle:
     """Counts requests in flight and decides whether another one may enter.
 
-    ``max_in_flight`` keeps threads free for health checks and metrics when clients flood the server.
+    ``max_in_flight`` keeps threads free for health checks and metrics when clients flood the server. While more than three quarters of
+    it are in flight, a peer that has half of it gets no more: the last quarter is for others.
     """
 
     def __init__(self, max_in_flight: int) -> None:
@@ -27,6 +33,7 @@ class Lifecycle:
         self._changed = threading.Condition()
         self._phase = Phase.SERVING
         self._in_flight = 0
+        self._by_peer: Counter[str] = Counter()
 
     @property
     def phase(self) -> Phase:
@@ -37,8 +44,8 @@ class Lifecycle:
         return self._in_flight
 
     @contextmanager
-    def request(self) -> Iterator[None]:
-        """Hold this while a request is being served.
+    def request(self, peer: str = "") -> Iterator[None]:
+        """Hold this while a request of ``peer`` is being served.
 
         Raises:
             IngotError: UNAVAILABLE when draining, RESOURCE_EXHAUSTED when too many are in flight.
@@ -48,20 +55,30 @@ class Lifecycle:
                 raise IngotError(
                     ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
                 )
-            if self._in_flight >= self._max_in_flight:
+            if self._in_flight >= self._max_in_flight or self._has_its_share(peer):
                 raise IngotError(
                     ErrorCode.RESOURCE_EXHAUSTED,
                     "too many requests are in flight on this server",
-                    expected=f"at most {self._max_in_flight}",
+                    expected=f"at most {self._max_in_flight}, and three quarters of them of one address",
                     remedy="Retry after a pause, or add replicas.",
                 )
             self._in_flight += 1
+            self._by_peer[peer] += 1
         try:
             yield
         finally:
             with self._changed:
                 self._in_flight -= 1
+                self._by_peer[peer] -= 1
+                if not self._by_peer[peer]:
+                    del self._by_peer[peer]
                 self._changed.notify_all()
+
+    def _has_its_share(self, peer: str) -> bool:
+        most = self._max_in_flight
+        return (
+            bool(peer) and most >= _LEAST_SHARED and 4 * self._in_flight >= 3 * most and 2 * self._by_peer[peer] >= most
+        )
 
     def enter(self, phase: Phase) -> None:
         with self._changed:

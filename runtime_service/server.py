@@ -6,15 +6,16 @@ import argparse
 import json
 import logging
 import os
+import ssl
 import sys
 import threading
+from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api.grpc_server import GrpcServer
-from runtime_service.api.http_server import HttpLimits, HttpServer
-from runtime_service.api.rest import RestApplication, metrics_application
+from runtime_service.api.rest import Access, ObserverApplication, RestApplication
 from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
 from runtime_service.lifecycle import Lifecycle, Phase
@@ -25,17 +26,23 @@ from runtime_service.models.registry import ModelRegistry
 from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
-from runtime_service.settings import Settings
+from runtime_service.settings import Settings, variable
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.tls import TlsFiles
+from shared_ir.service_kit.calls import prepare_process
+from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 from shared_ir.storage.store import open_store
 from shared_ir.versions import VERSION
 
 _LOG = logging.getLogger(__name__)
+_MOST_OBSERVERS = 64
+"""Connections of the ports for metrics and control, each."""
 _SECONDS_TO_STOP = 1.0
 """What runs may take to end once they are stopped."""
 
@@ -61,32 +68,47 @@ class RuntimeServer:
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
         )
-        token, tls = _token(settings), _tls(settings)
-        limits = HttpLimits(settings.max_request_bytes, max_connections=2 * settings.max_in_flight)
-        rest = RestApplication(self.dataplane, self.metrics.registry, token)
-        self._http: dict[str, HttpServer] = {}
-        if settings.http_address:
-            self._http["http"] = HttpServer(rest, settings.http_address, limits, tls.context() if tls else None)
-        if settings.metrics_address:
-            application = metrics_application(self.metrics.registry)
-            self._http["metrics"] = HttpServer(application, settings.metrics_address, limits)
+        token = _token(settings)
+        tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
+        room = Room(settings.bytes_in_flight)
+        controls = not settings.control_address
+        access = Access(token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls)
+        self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
                 self.dataplane,
                 settings.grpc_address,
                 max_in_flight=settings.max_in_flight,
                 max_request_bytes=settings.max_request_bytes,
+                room=room,
                 token=token,
                 tls=tls,
+                control=controls,
             )
         self._following = threading.Thread(
             target=self.follower.run, args=(settings.poll_interval,), name="follower", daemon=True
         )
 
+    def _http_servers(self, access: Access, room: Room, context: ssl.SSLContext | None) -> dict[str, HttpServer]:
+        settings, registry = self.settings, self.metrics.registry
+        found = {}
+        if settings.http_address:
+            limits = HttpLimits(max_connections=2 * settings.max_in_flight)
+            application = RestApplication(self.dataplane, registry, access)
+            found["http"] = HttpServer(application, settings.http_address, limits, context, room)
+        few = HttpLimits(max_connections=_MOST_OBSERVERS)
+        if settings.metrics_address:
+            metrics = ObserverApplication(self.dataplane, registry, access.hosts)
+            found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
+        if settings.control_address:
+            control = RestApplication(self.dataplane, registry, replace(access, control=True))
+            found["control"] = HttpServer(control, settings.control_address, few, room=room)
+        return found
+
     @property
     def addresses(self) -> dict[str, str]:
-        """``host:port`` in use for ``grpc``, ``http`` and ``metrics``, as far as they are turned on."""
-        configured = {"http": self.settings.http_address, "metrics": self.settings.metrics_address}
+        """``host:port`` in use for ``grpc``, ``http``, ``metrics`` and ``control``, as far as they are turned on."""
+        configured = {name: getattr(self.settings, f"{name}_address") for name in self._http}
         found = {name: _with_port(configured[name], server.port) for name, server in self._http.items()}
         if self._grpc is not None:
             found["grpc"] = _with_port(self.settings.grpc_address, self._grpc.port)
@@ -175,14 +197,7 @@ def store_source(settings: Settings) -> StoreSource:
 
 
 def _with_port(address: str, port: int) -> str:
-    return f"{address.rpartition(':')[0]}:{port}"
-
-
-def _tls(settings: Settings) -> TlsFiles | None:
-    if not settings.tls_certificate:
-        return None
-    authority = Path(settings.tls_client_ca) if settings.tls_client_ca else None
-    return TlsFiles(Path(settings.tls_certificate), Path(settings.tls_key), authority)
+    return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
 
 
 def _token(settings: Settings) -> str:
@@ -206,6 +221,7 @@ def main() -> int:
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
     ).parse_args()
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    prepare_process()
     try:
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, store_source(settings))

@@ -10,7 +10,7 @@ from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.settings import out_of_range, read_fields, require_at_least, require_pair
+from shared_ir.service_kit.settings import out_of_range, read_fields, require_at_least, require_whole_tls
 
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
@@ -49,7 +49,11 @@ class Settings:
     models_file: str = ""
     """JSON file with settings per model: ``{"resnet": {"policy": "stable", "max_batch_size": 16, ...}}``."""
     model_control: str = "configured"
-    """``explicit`` lets clients load and unload models over the repository API; ``configured`` refuses that."""
+    """``explicit`` lets clients load and unload models over the repository API, where there is a token or a
+    ``control_address``; ``configured`` refuses that."""
+    control_address: str = ""
+    """Where models are loaded and unloaded with ``explicit`` control, and nowhere else: ``unix:/path`` of a socket for
+    this user alone, or ``host:port``. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0
     """Seconds between two looks at the versions and labels of the store."""
     grpc_address: str = "127.0.0.1:8001"
@@ -62,6 +66,9 @@ class Settings:
     """JSON file that gets the addresses in use once the server listens; for ports chosen by the system."""
     max_request_bytes: int = 256 * 1024 * 1024
     """Largest request, in bytes, for both protocols."""
+    max_bytes_in_flight: int = 0
+    """Bytes that all requests together may hold, bodies, what is made of them, and answers that are not taken yet; one
+    address may hold half of them. 0: eight times the largest request."""
     max_in_flight: int = 256
     """Inference requests beyond which new ones are refused at once; also the number of serving threads."""
     max_batch_size: int = 64
@@ -92,6 +99,9 @@ class Settings:
     """Bearer token that every call must carry, health checks and metrics excepted. Empty: none."""
     token_file: str = ""
     """File with that token, for secrets that are mounted."""
+    hosts: str = ""
+    """Names, separated by commas, by which clients may address the server where there is no token, beside IP addresses and
+    ``localhost``; ``.example.com`` stands for all names below it, ``*`` for every name. Pages of other sites are refused."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
@@ -103,7 +113,13 @@ class Settings:
     def _check(self) -> None:
         if self.model_control not in ("configured", "explicit"):
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
-        require_pair(self, "tls_certificate", "tls_key", variable)
+        if self.model_control == "explicit" and not (self.token or self.token_file or self.control_address):
+            raise _invalid(
+                "model_control",
+                f"{variable('token')} or {variable('control_address')} beside 'explicit'",
+                "neither: anyone who reaches the server could unload its models",
+            )
+        require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
         counts = (
             "max_batch_size",
@@ -113,10 +129,18 @@ class Settings:
             "drain_timeout",
             "run_memory_bytes",
             "kept_memory_bytes",
+            "max_bytes_in_flight",
         )
         require_at_least(self, 0, counts, variable)
+        if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
+            expected = f"0, or at least four times {variable('max_request_bytes')}"
+            raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    @property
+    def bytes_in_flight(self) -> int:
+        return self.max_bytes_in_flight or 8 * self.max_request_bytes
 
     @property
     def trust_directory(self) -> Path:

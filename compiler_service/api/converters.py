@@ -14,7 +14,7 @@ from shared_ir.artifact.repository import Version
 from shared_ir.artifact.value import ABI_VERSION, Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.service_kit.status import error_to_pb
+from shared_ir.service_kit.status import cleaned, error_to_pb
 
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
@@ -118,7 +118,7 @@ def event_to_pb(event: Event, record: JobRecord | None) -> pb.JobEvent:
     if event.kind == "progress":
         message.progress.CopyFrom(pb.Progress(**event.data))
     elif event.kind == "log":
-        message.log.CopyFrom(pb.LogLine(**event.data))
+        message.log.CopyFrom(pb.LogLine(**{**event.data, "text": cleaned(str(event.data.get("text", "")))}))
     elif record is not None:
         message.job.CopyFrom(job_to_pb(record))
     return message

@@ -65,6 +65,8 @@ def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[An
 def _abort(context: grpc.ServicerContext, error: Exception) -> None:
     if isinstance(error, IngotError):
         abort(context, error)
+    if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
+        raise error
     if isinstance(error, RedisError):
         logger.warning("Redis: %s", error)
         remedy = "Try again in a moment; published models are not affected."

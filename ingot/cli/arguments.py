@@ -6,7 +6,7 @@ import argparse
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from ingot.client import Client
 from ingot.endpoint import Endpoint
@@ -28,14 +28,19 @@ def add_service(parser: argparse.ArgumentParser) -> None:
 
 def make_client(arguments: argparse.Namespace) -> Client:
     address = arguments.address or Addresses.find(home_directory(arguments.home)).compiler
-    certificate = os.environ.get("INGOT_CA_CERTIFICATE") or None
-    return Client(address, token=arguments.token, ca_certificate=certificate)
+    return Client(address, token=arguments.token, ca_certificate=_ca_certificate())
 
 
 def make_endpoint(arguments: argparse.Namespace) -> Endpoint:
     addresses = Addresses.find(home_directory(arguments.home))
     address = arguments.address or (addresses.http if arguments.http else addresses.grpc)
-    return Endpoint(address, "http" if arguments.http else "grpc", token=arguments.token)
+    protocol: Literal["grpc", "http"] = "http" if arguments.http else "grpc"
+    return Endpoint(address, protocol, token=arguments.token, ca_certificate=_ca_certificate())
+
+
+def _ca_certificate() -> str | None:
+    """Of every service that the command talks to."""
+    return os.environ.get("INGOT_CA_CERTIFICATE") or None
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -150,7 +150,6 @@ def service_environment(home: Path, redis_url: str, ports: Ports, models: str) -
     own = {
         "INGOT_RUNTIME_MODELS": models,
         "INGOT_RUNTIME_POLL_INTERVAL": "0.5",
-        "INGOT_RUNTIME_MODEL_CONTROL": "explicit",
     }
     fixed = {
         "INGOT_HOME": str(home),

@@ -16,6 +16,7 @@ from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistic
 from runtime_service.models.registry import VersionStatus
 from shared_ir.dtype import DType
 from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.status import cleaned
 
 Json = dict[str, Any]
 
@@ -83,7 +84,7 @@ def version_status(status: VersionStatus) -> Json:
         "name": status.name,
         "version": str(status.version) if status.version else "",
         "state": status.state.value,
-        "reason": attempts + status.reason if status.reason else "",
+        "reason": attempts + cleaned(status.reason) if status.reason else "",
     }
 
 

@@ -34,7 +34,10 @@ CONTENTS = {
 
 
 def decode(
-    request: pb.ModelInferRequest, remaining: float | None = None, cancellation: Cancellation | None = None
+    request: pb.ModelInferRequest,
+    remaining: float | None = None,
+    cancellation: Cancellation | None = None,
+    peer: str = "",
 ) -> InferRequest:
     """The request in our types; ``remaining`` is the time until the caller's deadline in seconds.
 
@@ -54,6 +57,7 @@ def decode(
         parameters=parameters,
         deadline=deadline(parameters, remaining),
         cancellation=cancellation,
+        peer=peer,
     )
 
 

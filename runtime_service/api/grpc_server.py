@@ -8,26 +8,35 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import grpc
 from google.protobuf.descriptor_pool import DescriptorPool
-from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
+from runtime_service.api.grpc_cost import message_bytes
 from runtime_service.api.grpc_servicer import InferenceServicer
 from runtime_service.dataplane import DataPlane
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2, model_config_pb2
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
+from shared_ir.service_kit import health
 from shared_ir.service_kit.bearer import TokenInterceptor
+from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane
+from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.tls import TlsFiles
 
 SERVICE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
-HEALTH = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
 LIVENESS = "liveness"
 """Name for the health service that is SERVING as long as the process answers; every other name means readiness."""
 SPARE_THREADS = 16
-"""Threads beyond the inference limit, so that health checks are answered by a server that is flooded."""
+"""Threads of inference beyond its limit, which tell those who are too many so."""
+_QUESTIONS = 16
+"""Threads for everything that is neither inference nor a health check."""
+_CHECKS, _WATCHERS = 4, 64
+_HASTE = 0.05
+"""Seconds for which a client may keep a thread of those waiting that others wait for."""
 
 
 class GrpcServer:
@@ -40,48 +49,57 @@ class GrpcServer:
         *,
         max_in_flight: int,
         max_request_bytes: int,
+        room: Room,
         token: str = "",
         tls: TlsFiles | None = None,
+        control: bool = True,
     ) -> None:
-        """Binds at once.
+        """Binds at once. ``control``: whether models may be loaded and unloaded here at all.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the address cannot be used.
         """
         self._dataplane = dataplane
-        self._health = health.HealthServicer(experimental_non_blocking=True)
+        self._health = health.Health()
+        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes, message_bytes)
         self._server = grpc.server(
-            ThreadPoolExecutor(max_in_flight + SPARE_THREADS, thread_name_prefix="grpc"),
-            interceptors=[TokenInterceptor(token)] if token else [],
+            ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
+            interceptors=[*([TokenInterceptor(token)] if token else []), guard],
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
                 ("grpc.max_send_message_length", -1),
-                ("grpc.so_reuseport", 0),
+                *OPTIONS,
             ],
         )
-        add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane), self._server)
+        add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane, control), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
-            (SERVICE, HEALTH, reflection.SERVICE_NAME), self._server, _reflection_pool()
+            (SERVICE, health.SERVICE, reflection.SERVICE_NAME), self._server, _reflection_pool()
         )
         self.port = _bind(self._server, address, tls)
 
     def start(self) -> None:
-        self._health.set(LIVENESS, health_pb2.HealthCheckResponse.SERVING)
+        self._health.set(LIVENESS, True)
         self.publish_readiness()
         self._server.start()
 
     def publish_readiness(self) -> None:
         """Tell the health service (checks and watches) whether the data plane is ready."""
-        status = health_pb2.HealthCheckResponse
         for name in ("", SERVICE):
-            self._health.set(name, status.SERVING if self._dataplane.ready() else status.NOT_SERVING)
+            self._health.set(name, self._dataplane.ready())
 
     def stop(self, grace: float) -> threading.Event:
         """Refuse new calls, let those in flight finish for ``grace`` seconds; the event is set when all is over."""
-        self._health.enter_graceful_shutdown()
+        self._health.leave()
         stopped: threading.Event = self._server.stop(grace)
         return stopped
+
+
+def _lanes(inferences: int) -> Any:
+    infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE)
+    checks, watchers = Lane("checks", _CHECKS, _HASTE), Lane("watchers", _WATCHERS)
+    lanes = {f"/{SERVICE}/ModelInfer": infer, health.CHECK: checks, health.WATCH: watchers}
+    return lambda method: lanes.get(method, questions)
 
 
 def _bind(server: grpc.Server, address: str, tls: TlsFiles | None) -> int:

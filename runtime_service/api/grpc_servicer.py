@@ -12,10 +12,11 @@ from google.protobuf.json_format import ParseDict
 from runtime_service.api import documents
 from runtime_service.api.grpc_codec import decode, encode
 from runtime_service.batching.messages import Cancellation
-from runtime_service.dataplane import DataPlane
+from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
+from shared_ir.service_kit.calls import peer_name
 from shared_ir.service_kit.status import abort, internal
 
 _LOG = logging.getLogger(__name__)
@@ -26,15 +27,17 @@ T = TypeVar("T")
 class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # generated code is untyped
     """Methods that are not here answer UNIMPLEMENTED: shared memory, tracing, log settings, streams."""
 
-    def __init__(self, dataplane: DataPlane) -> None:
+    def __init__(self, dataplane: DataPlane, control: bool = True) -> None:
+        """``control``: whether models may be loaded and unloaded here at all."""
         self._dataplane = dataplane
+        self._control = control
 
     def ModelInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelInferResponse:
         cancellation = Cancellation()
         context.add_callback(cancellation.cancel)
 
         def infer() -> pb.ModelInferResponse:
-            decoded = decode(request, context.time_remaining(), cancellation)
+            decoded = decode(request, context.time_remaining(), cancellation, peer_name(context))
             return encode(self._dataplane.infer(decoded), raw=bool(request.raw_input_contents))
 
         return _answer(context, infer)
@@ -86,6 +89,7 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
         self, request: pb.RepositoryModelLoadRequest, context: Context
     ) -> pb.RepositoryModelLoadResponse:
         def load() -> pb.RepositoryModelLoadResponse:
+            self._check_control()
             self._dataplane.load(request.model_name, _load_policy(dict(request.parameters)))
             return pb.RepositoryModelLoadResponse()
 
@@ -95,10 +99,15 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
         self, request: pb.RepositoryModelUnloadRequest, context: Context
     ) -> pb.RepositoryModelUnloadResponse:
         def unload() -> pb.RepositoryModelUnloadResponse:
+            self._check_control()
             self._dataplane.unload(request.model_name)
             return pb.RepositoryModelUnloadResponse()
 
         return _answer(context, unload)
+
+    def _check_control(self) -> None:
+        if not self._control:
+            raise no_control()
 
 
 def _answer(context: Context, call: Callable[[], T]) -> T:

@@ -7,20 +7,21 @@ import re
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from http import HTTPStatus
 from urllib.parse import unquote
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.exposition import choose_encoder
 
 from runtime_service.api import documents, rest_codec
-from runtime_service.api.http_message import HttpRequest, HttpResponse, parse_json
 from runtime_service.batching.messages import Cancellation
-from runtime_service.dataplane import DataPlane
+from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.bearer import HEADER, Bearer, refused
-from shared_ir.service_kit.status import RETRY_SECONDS, http_headers, http_status, internal
+from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes, parse_json
+from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, metrics_response
+from shared_ir.service_kit.status import RETRY_SECONDS, internal, visible
 
 _LOG = logging.getLogger(__name__)
 Handler = Callable[[HttpRequest, str, str], HttpResponse]
@@ -31,16 +32,34 @@ _LARGE_BYTES = 1 << 18
 _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
-_OPEN_PATHS = ("/v2/health/", "/metrics")
+_HEALTH = "/v2/health/"
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    """Who may ask for what.
+
+    Attributes:
+        token: that every call must carry, health checks and metrics excepted; empty for none.
+        hosts: names by which clients without a token may address the server.
+        most_body: largest body of an inference, in bytes.
+        control: whether models may be loaded and unloaded here at all.
+    """
+
+    token: str = ""
+    hosts: Hosts = field(default_factory=Hosts)
+    most_body: int = 256 * 1024 * 1024
+    control: bool = True
 
 
 class RestApplication:
     """Maps requests to the data plane. Never raises; what goes wrong becomes ``{"error": ...}`` with a status."""
 
-    def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, token: str = "") -> None:
+    def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, access: Access = Access()) -> None:
         self._dataplane = dataplane
         self._registry = registry
-        self._bearer = Bearer(token) if token else None
+        self._access = access
+        self._bearer = Bearer(access.token) if access.token else None
         self._routes: tuple[tuple[re.Pattern[str], Mapping[str, Handler]], ...] = (
             (re.compile(_MODEL + "/infer"), {"POST": self._infer}),
             (re.compile("/v2/health/live"), {"GET": self._live}),
@@ -54,33 +73,50 @@ class RestApplication:
             (re.compile("/v2/repository/index"), {"POST": self._index}),
             (re.compile("/v2/repository/models/(?P<model>[^/]+)/load"), {"POST": self._load}),
             (re.compile("/v2/repository/models/(?P<model>[^/]+)/unload"), {"POST": self._unload}),
-            (re.compile("/metrics"), {"GET": self._metrics}),
+            (re.compile(METRICS), {"GET": self._metrics}),
         )
+
+    def admit(self, request: HttpRequest) -> HttpResponse | int:
+        """Who asks, and for what, decided before a body is read."""
+        if (refusal := self._stranger(request)) is not None:
+            return refusal
+        found = self._route(request)
+        if isinstance(found, HttpResponse):
+            return found
+        return self._access.most_body if found[0] == self._infer else MOST_BODY
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
         try:
-            return self._route(request)
+            refusal, found = self._stranger(request), self._route(request)
+            if refusal is not None or isinstance(found, HttpResponse):
+                return refusal or found  # type: ignore[return-value]
+            handler, model, version = found
+            return handler(request, model, version)
         except IngotError as error:
-            return HttpResponse.error(http_status(error), str(error), http_headers(error))
+            return HttpResponse.failure(error)
         except Exception as error:
-            _LOG.exception("%s %s failed", request.method, request.path)
-            return HttpResponse.error(HTTPStatus.INTERNAL_SERVER_ERROR, str(internal(error)))
+            _LOG.exception("%s %s failed", request.method, visible(request.path, 200))
+            return HttpResponse.failure(internal(error))
 
-    def _route(self, request: HttpRequest) -> HttpResponse:
-        bearer = None if request.path.startswith(_OPEN_PATHS) else self._bearer
-        if bearer is not None and not bearer.accepts(request.headers.get(HEADER)):
-            return HttpResponse.error(HTTPStatus.UNAUTHORIZED, str(refused()), {"WWW-Authenticate": "Bearer"})
+    def _stranger(self, request: HttpRequest) -> HttpResponse | None:
+        if request.path.startswith(_HEALTH):
+            return None
+        if self._bearer is None or request.path == METRICS:
+            return self._access.hosts.refusal(request)
+        if self._bearer.accepts(request.headers.get(HEADER)):
+            return None
+        return HttpResponse.failure(refused(), HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
+
+    def _route(self, request: HttpRequest) -> tuple[Handler, str, str] | HttpResponse:
         for pattern, handlers in self._routes:
             if (match := pattern.fullmatch(request.path)) is None:
                 continue
             handler = handlers.get("GET" if request.method == "HEAD" else request.method)
             if handler is None:
-                allowed = ", ".join(handlers)
-                message = f"{request.method} is not allowed here, only {allowed}"
-                return HttpResponse.error(HTTPStatus.METHOD_NOT_ALLOWED, message, {"Allow": allowed})
+                return _not_allowed(request, ", ".join(handlers))
             named = match.groupdict()
-            return handler(request, unquote(named.get("model") or ""), unquote(named.get("version") or ""))
-        return HttpResponse.error(HTTPStatus.NOT_FOUND, f"no such path: {request.path[:200]}")
+            return handler, unquote(named.get("model") or ""), unquote(named.get("version") or "")
+        return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path[:200]))
 
     def _infer(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         length = request.headers.get(rest_codec.JSON_LENGTH)
@@ -88,9 +124,11 @@ class RestApplication:
             expected = self._dataplane.model_metadata(model, version).signature
             decoded, binary = rest_codec.decode_raw(model, version, request.body, expected)
         else:
-            with _LARGE_DOCUMENT if _is_large(request.body, length) else nullcontext():
-                decoded, binary = rest_codec.decode(model, version, request.body, length)
-        decoded = replace(decoded, cancellation=Cancellation(request.has_gone))
+            document = rest_codec.json_part(request.body, length)
+            large = _LARGE_DOCUMENT if len(document) > _LARGE_BYTES else nullcontext()
+            with request.holding(json_bytes(document)), large:
+                decoded, binary = rest_codec.decode(model, version, request.body, len(document))
+        decoded = replace(decoded, cancellation=Cancellation(request.has_gone), peer=request.peer)
         return rest_codec.encode(self._dataplane.infer(decoded), binary)
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
@@ -132,38 +170,44 @@ class RestApplication:
                 expected="'policy'",
                 remedy="Models come from the artifact store, with the configuration of this server.",
             )
+        self._check_control()
         self._dataplane.load(model, str(parameters.get("policy", "")))
         return HttpResponse()
 
     def _unload(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
+        self._check_control()
         self._dataplane.unload(model)
         return HttpResponse()
+
+    def _check_control(self) -> None:
+        if not self._access.control:
+            raise no_control()
 
     def _metrics(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return metrics_response(self._registry, request)
 
 
-def _is_large(body: bytes | memoryview, json_length: str | None) -> bool:
-    """Whether the JSON part of ``body`` is; without a length that is a number it is all of it."""
-    told = int(json_length[:18]) if json_length is not None and json_length.isdecimal() else len(body)
-    return min(told, len(body)) > _LARGE_BYTES
+class ObserverApplication:
+    """What the port of metrics serves: them, and health checks, which have room of their own there."""
+
+    def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, hosts: Hosts) -> None:
+        self._whole = RestApplication(dataplane, registry, Access(hosts=hosts, most_body=MOST_BODY, control=False))
+
+    def admit(self, request: HttpRequest) -> HttpResponse | int:
+        if request.path != METRICS and not request.path.startswith(_HEALTH):
+            error = IngotError(ErrorCode.NOT_FOUND, "only GET /metrics and health checks are served here")
+            return HttpResponse.failure(error)
+        return self._whole.admit(request)
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return self._whole(request)
 
 
-def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
-    """A scrape, in the format that the ``Accept`` header asks for."""
-    encode, content_type = choose_encoder(request.headers.get("accept", ""))
-    return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
-
-
-def metrics_application(registry: CollectorRegistry) -> Callable[[HttpRequest], HttpResponse]:
-    """What the metrics port serves."""
-
-    def application(request: HttpRequest) -> HttpResponse:
-        if request.path != "/metrics" or request.method not in ("GET", "HEAD"):
-            return HttpResponse.error(HTTPStatus.NOT_FOUND, "only GET /metrics is served here")
-        return metrics_response(registry, request)
-
-    return application
+def _not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:
+    error = IngotError(
+        ErrorCode.INVALID_ARGUMENT, "the method is not allowed here", expected=allowed, received=request.method[:32]
+    )
+    return HttpResponse.failure(error, HTTPStatus.METHOD_NOT_ALLOWED, {"Allow": allowed})
 
 
 def _truth(value: bool) -> HttpResponse:
@@ -174,6 +218,7 @@ def _truth(value: bool) -> HttpResponse:
 
 
 def _object(request: HttpRequest) -> dict[str, object]:
+    json_bytes(request.body)
     document = parse_json(request.body) if len(request.body) else {}
     if not isinstance(document, dict):
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "the body of the request is not a JSON object", field="body")

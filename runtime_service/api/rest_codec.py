@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from runtime_service.api.deadline import deadline
-from runtime_service.api.http_message import HttpResponse, parse_json
 from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import InferRequest, InferResponse, Parameter, TensorData
 from runtime_service.batching.validation import check_parameters, signature
@@ -19,6 +18,7 @@ from runtime_service.models.served import Interface
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.http_message import HttpResponse, parse_json
 
 JSON_LENGTH = "inference-header-content-length"
 """Header with the length of the JSON part in bytes; binary tensors follow it."""
@@ -38,16 +38,22 @@ class BinaryOutputs:
         return (self.by_name or {}).get(name, self.default)
 
 
-def decode(
-    model: str, version: str, body: bytes | memoryview, json_length: str | None
-) -> tuple[InferRequest, BinaryOutputs]:
-    """A request with a JSON part, ``json_length`` being the value of :data:`JSON_LENGTH`.
+Body = bytes | bytearray | memoryview
+
+
+def json_part(body: Body, json_length: str | None) -> memoryview:
+    """The JSON of a request, ``json_length`` being the value of :data:`JSON_LENGTH`; raises as :func:`decode`."""
+    view = memoryview(body)
+    return view if json_length is None else view[: _json_length(json_length, len(view))]
+
+
+def decode(model: str, version: str, body: Body, split: int) -> tuple[InferRequest, BinaryOutputs]:
+    """A request of ``split`` bytes of JSON, and binary tensors behind them.
 
     Raises:
         IngotError: INVALID_ARGUMENT naming the tensor or field.
     """
     view = memoryview(body)
-    split = len(view) if json_length is None else _json_length(json_length, len(view))
     document = _expect(parse_json(view[:split]), dict, "body")
     parameters = _parameters(document)
     inputs, rest = [], view[split:]
@@ -74,9 +80,7 @@ def decode(
     return request, binary
 
 
-def decode_raw(
-    model: str, version: str, body: bytes | memoryview, expected: Interface
-) -> tuple[InferRequest, BinaryOutputs]:
+def decode_raw(model: str, version: str, body: Body, expected: Interface) -> tuple[InferRequest, BinaryOutputs]:
     """A raw request: the body is the one input, of batch 1; its one other variable dim follows from the size.
 
     Raises:

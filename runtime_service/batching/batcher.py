@@ -24,6 +24,9 @@ from runtime_service.batching.watch import WATCH, Watch
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 
+_LOOK_SECONDS = 0.25
+"""How often a request that waits for its turn is asked whether its client is still there."""
+
 
 class ReleaseReason(enum.StrEnum):
     """Why a batch was released from the queue."""
@@ -206,14 +209,19 @@ class Batcher:
         return options.max_batch_size == 0 or options.max_queue_delay == 0 or work.rows >= options.max_batch_size
 
     def _wait(self, work: _Work) -> BatchResult:
-        timeout = None if work.deadline is None else max(0.0, work.deadline - self._clock())
-        try:
-            return work.future.result(timeout)
-        except FutureTimeoutError as error:
-            self._leave(work)
-            raise _deadline_exceeded() from error
-        except CancelledError as error:
-            raise _cancelled() from error
+        while True:
+            timeout = (
+                _LOOK_SECONDS if work.deadline is None else max(0.0, min(_LOOK_SECONDS, work.deadline - self._clock()))
+            )
+            try:
+                return work.future.result(timeout)
+            except FutureTimeoutError as error:
+                unwanted = work.unwanted(self._clock())
+                if unwanted is not None and not work.future.done():
+                    self._leave(work)
+                    raise unwanted from error
+            except CancelledError as error:
+                raise _cancelled() from error
 
     def _leave(self, work: _Work) -> None:
         """Forget ``work`` if it is not running yet."""

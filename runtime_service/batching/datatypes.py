@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
+from array import array
 from collections.abc import Sequence
+from contextlib import suppress
+from itertools import chain
 
 import numpy as np
 
@@ -15,6 +18,9 @@ from shared_ir.wire.byte_strings import bytes_of, strings_of
 from shared_ir.wire.names import DTYPES, WIRE_NAMES
 
 _MAX_ELEMENTS = 2**40
+MOST_STRINGS = 1_000_000
+"""Of one tensor of a request."""
+_NUMBERS = frozenset({bool, int, float})
 _MAX_RANK = 32
 
 
@@ -36,7 +42,7 @@ def parse_datatype(text: str, tensor: str) -> DType:
             "unknown datatype",
             tensor=tensor,
             expected="one of " + ", ".join(sorted(DTYPES)),
-            received=repr(text),
+            received=repr(text[:100]),
         )
     return dtype
 
@@ -84,7 +90,9 @@ def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tens
         IngotError: INVALID_ARGUMENT, the byte count does not fit the shape.
     """
     if dtype is DType.STRING:
-        return strings_of(raw, element_count(shape, tensor), tensor).reshape(shape)
+        count = element_count(shape, tensor)
+        _require_few(count, tensor)
+        return strings_of(raw, count, tensor).reshape(shape)
     element = numpy_dtype(dtype, tensor)
     size = element_count(shape, tensor) * element.itemsize
     if len(raw) != size:
@@ -113,18 +121,36 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
     """
     count = element_count(shape, tensor)
     if dtype is DType.STRING:
+        _require_few(count, tensor)
         return _from_strings(data, shape, count, tensor)
     element = numpy_dtype(dtype, tensor)
-    try:
-        values = np.asarray(data)
-    except (ValueError, OverflowError, TypeError) as error:
-        raise _bad_data(tensor, dtype, shape, f"data that numpy refuses ({error})") from error
+    values = data if isinstance(data, np.ndarray) else _numbers(data, dtype)
+    if values is None:
+        raise _bad_data(tensor, dtype, shape, "something that is no number, or lists of uneven lengths")
     if values.size != count:
         raise _bad_data(tensor, dtype, shape, f"{values.size} values")
     if count and not _convertible(values, dtype, element):
         raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
     with np.errstate(over="ignore"):
         return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
+
+
+def _numbers(data: object, dtype: DType) -> Array | None:
+    """``data`` as an array; ``None`` where lists hold anything but numbers, truth values and such lists of one length.
+
+    NOTE: numpy would take texts too, and give every element of a list the room of the longest of them.
+    """
+    while isinstance(data, list) and data and type(data[0]) is list:
+        if set(map(type, data)) != {list} or len(set(map(len, data))) != 1:
+            return None
+        data = list(chain.from_iterable(data))
+    if not isinstance(data, list):
+        return np.asarray(data) if isinstance(data, bool | int | float) else None
+    if data and dtype is not DType.BOOL and type(data[0]) is not bool:
+        kind, element = ("d", np.float64) if dtype.is_float else ("q", np.int64)
+        with suppress(TypeError, OverflowError):  # of another kind: numpy tells which
+            return np.frombuffer(array(kind, data), element)
+    return np.asarray(data) if set(map(type, data)) <= _NUMBERS else None
 
 
 def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -> Array:
@@ -145,6 +171,19 @@ def _from_strings(data: object, shape: Sequence[int], count: int, tensor: str) -
     array = np.empty(count, object)
     array[:] = found
     return array.reshape(shape)
+
+
+def _require_few(count: int, tensor: str) -> None:
+    """Strings are objects of the interpreter, each with some 60 bytes around it, and made one by one."""
+    if count > MOST_STRINGS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a tensor has too many strings",
+            tensor=tensor,
+            expected=f"at most {MOST_STRINGS}",
+            received=str(count),
+            remedy="Send them in several requests.",
+        )
 
 
 def _convertible(values: Array, dtype: DType, element: np.dtype[np.generic]) -> bool:

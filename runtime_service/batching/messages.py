@@ -65,6 +65,7 @@ class InferRequest:
         parameters: ``timeout`` in microseconds is understood; unknown ones are ignored.
         deadline: on the clock of ``time.monotonic``, in seconds; the request is not computed after it.
         cancellation: fires when the client went away.
+        peer: who sent it, as far as shares go.
     """
 
     model_name: str
@@ -75,6 +76,7 @@ class InferRequest:
     parameters: Mapping[str, Parameter] = field(default_factory=dict)
     deadline: float | None = None
     cancellation: Cancellation | None = None
+    peer: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -224,4 +224,6 @@ def _typed(error: Exception) -> IngotError:
     if isinstance(error, IngotError):
         return error
     _LOG.error("unexpected error while loading", exc_info=error)
-    return IngotError(ErrorCode.INTERNAL, f"loading failed with {type(error).__name__}: {error}")
+    return IngotError(
+        ErrorCode.INTERNAL, f"loading failed with {type(error).__name__}; the log of the server has the details"
+    )

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import hmac
+import logging
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.handler import with_behaviour
 from shared_ir.service_kit.status import abort
 
+_LOG = logging.getLogger(__name__)
 HEADER = "authorization"
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 """Health checks come from probes, which have no token."""
@@ -53,8 +54,10 @@ class TokenInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not
         if handler is None or handler_call_details.method.startswith(_OPEN_SERVICES):
             return handler
         given = dict(handler_call_details.invocation_metadata or ()).get(HEADER)
-        return handler if self._bearer.accepts(given) else with_behaviour(handler, _refuse)
+        # NOTE: a handler of streams is called before the first message is read; a message may be large, or never come.
+        return handler if self._bearer.accepts(given) else grpc.stream_stream_rpc_method_handler(_refuse)
 
 
-def _refuse(request: Any, context: grpc.ServicerContext) -> None:
+def _refuse(requests: Any, context: grpc.ServicerContext) -> None:
+    _LOG.info("a call without the token was refused")
     abort(context, refused(), grpc.StatusCode.UNAUTHENTICATED)

@@ -34,10 +34,17 @@ def require_at_least(settings: Any, least: float, names: tuple[str, ...], variab
             raise out_of_range(variable(name), f"a number >= {least}", str(getattr(settings, name)))
 
 
-def require_pair(settings: Any, certificate: str, key: str, variable: Variable) -> None:
-    """Raises IngotError INVALID_ARGUMENT when only one of the two files is given."""
-    if bool(getattr(settings, certificate)) != bool(getattr(settings, key)):
-        raise out_of_range(variable(key), f"{variable(certificate)} and {variable(key)} together", "one of them")
+def require_whole_tls(settings: Any, variable: Variable) -> None:
+    """TLS settings come whole: certificate and key together, and authorities of clients only with them.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, naming a variable that is given, and what is missing beside it.
+    """
+    names = ("tls_certificate", "tls_key", "tls_client_ca")
+    given = [variable(name) for name in names if getattr(settings, name)]
+    missing = [variable(name) for name in names[:2] if not getattr(settings, name)]
+    if given and missing:
+        raise out_of_range(given[0], f"{' and '.join(missing)} beside it", "nothing there, which would mean no TLS")
 
 
 def out_of_range(name: str, expected: str, received: str) -> IngotError:

@@ -5,9 +5,14 @@ Over gRPC a failed call carries an ``ErrorDetail``, serialised, in the trailing 
 
 from __future__ import annotations
 
+import functools
 import json
+import os
+import sys
+import tempfile
 from collections.abc import Iterable, Mapping
 from http import HTTPStatus
+from pathlib import Path
 from typing import Any, NoReturn
 
 import grpc
@@ -58,11 +63,51 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
 }
 _RETRY = frozenset({ErrorCode.RESOURCE_EXHAUSTED, ErrorCode.UNAVAILABLE})
 _BLAME = {Blame.USER: pb.BLAME_USER, Blame.SERVICE: pb.BLAME_SERVICE}
+_PLACES = ("INGOT_HOME", "INGOT_CACHE_DIR", "INGOT_TRUST", "INGOT_STORE_URL", "TMPDIR")
 _TEXTS = ("message", "node", "tensor", "field", "expected", "received", "remedy")
 
 
+def shown(error: IngotError) -> IngotError:
+    """``error`` as clients and logs may see it: each text of bounded length, without characters that terminals and readers obey.
+
+    What clients send comes back in errors; so this is done to all of them, in one place.
+    """
+    return IngotError(error.code, **{name: cleaned(getattr(error, name)) for name in _TEXTS})
+
+
+def cleaned(text: str) -> str:
+    """:func:`visible` text without the folders of this machine, which are no business of clients."""
+    for place, name in _places():
+        text = text.replace(place, name)
+    return visible(text)
+
+
+@functools.cache
+def _places() -> tuple[tuple[str, str], ...]:
+    """Folders that errors of the system name, and what stands for them; the longest first."""
+    package = Path(__file__).parents[2]
+    found = {str(package): "<ingot>", sys.prefix: "<python>", sys.base_prefix: "<python>", str(Path.home()): "~"}
+    found[tempfile.gettempdir()] = "<temporary>"
+    found |= {os.environ[name]: f"<{name}>" for name in _PLACES if os.environ.get(name, "").startswith("/")}
+    return tuple(
+        sorted(
+            ((place, name) for place, name in found.items() if place.count("/") and len(place) > 3),
+            reverse=True,
+            key=lambda p: len(p[0]),
+        )
+    )
+
+
+def visible(text: str, limit: int = MAX_TEXT_BYTES) -> str:
+    """At most ``limit`` bytes of ``text``; control characters and halves of surrogate pairs are written as Python escapes."""
+    text = text[: limit + 1]
+    if not text.isprintable():
+        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+    return _shortened(text, limit)
+
+
 def error_to_pb(error: IngotError) -> pb.ErrorDetail:
-    texts = {name: _clean(getattr(error, name)) for name in _TEXTS}
+    texts = {name: cleaned(getattr(error, name)) for name in _TEXTS}
     return pb.ErrorDetail(code=error.code.value, blame=_BLAME[error.blame], **texts)
 
 
@@ -74,7 +119,7 @@ def error_from_pb(detail: pb.ErrorDetail) -> IngotError:
 def abort(context: grpc.ServicerContext, error: IngotError, status: grpc.StatusCode | None = None) -> NoReturn:
     """End the call with ``error``; its own kind gives the status where none is named. Always raises."""
     context.set_trailing_metadata(grpc_metadata(error))
-    context.abort(status or grpc_status(error), _shortened(_clean(str(error)), MAX_TEXT_BYTES))
+    context.abort(status or grpc_status(error), _shortened(str(shown(error)), MAX_TEXT_BYTES))
     raise AssertionError("abort returned")
 
 
@@ -106,6 +151,17 @@ def grpc_metadata(error: IngotError) -> tuple[tuple[str, str | bytes], ...]:
     """Trailing metadata: the error, and the pause that gRPC's own retries observe (proposal A6)."""
     detail = (ERROR_METADATA, _fitting(error_to_pb(error)))
     return (detail, ("grpc-retry-pushback-ms", str(RETRY_SECONDS * 1000))) if error.code in _RETRY else (detail,)
+
+
+def http_document(error: IngotError) -> dict[str, str]:
+    """The body of a failed HTTP call: the whole text as ``error``, as the Open Inference Protocol has it, and each field by its name."""
+    clean = shown(error)
+    return {"error": str(clean), **clean.to_dict()}
+
+
+def error_from_document(document: Mapping[str, Any]) -> IngotError | None:
+    """The error in the body of a failed HTTP call; None where it has no fields, as those of older servers."""
+    return _from_json(document) if isinstance(document.get("code"), str) and "message" in document else None
 
 
 def http_headers(error: IngotError) -> dict[str, str]:
@@ -141,11 +197,6 @@ def _fitting(detail: pb.ErrorDetail) -> bytes:
         text = getattr(detail, longest)
         setattr(detail, longest, _shortened(text, len(text.encode()) // 2))
     return bytes(serialised)
-
-
-def _clean(text: str) -> str:
-    """With ``?`` for halves of a surrogate pair, as names of files may hold them, which UTF-8 has no bytes for."""
-    return text.encode(errors="replace").decode()
 
 
 def _shortened(text: str, limit: int) -> str:

@@ -1,4 +1,4 @@
-"""TLS material as both servers want it."""
+"""TLS material as servers and clients want it; what is incomplete or does not fit is refused before anything listens."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ class TlsFiles:
     client_ca: Path | None = None
 
     def grpc_credentials(self) -> grpc.ServerCredentials:
-        """Raises IngotError INVALID_ARGUMENT: a file cannot be read."""
+        """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
+        self.context()  # gRPC itself takes any bytes, and then fails every handshake
         pair = (_read(self.key), _read(self.certificate))
         authority = _read(self.client_ca) if self.client_ca else None
         return grpc.ssl_server_credentials([pair], authority, require_client_auth=authority is not None)
@@ -28,22 +29,79 @@ class TlsFiles:
     def context(self) -> ssl.SSLContext:
         """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        _read(self.key)
+        _read(self.certificate)
         try:
-            context.load_cert_chain(self.certificate, self.key)
-            if self.client_ca:
-                context.load_verify_locations(self.client_ca)
-                context.verify_mode = ssl.CERT_REQUIRED
-        except OSError as error:  # SSLError is one
-            raise _unusable(self.certificate, error) from error
+            context.load_cert_chain(self.certificate, self.key, password=_no_password)
+        except (OSError, ValueError) as error:  # SSLError is an OSError
+            raise _unusable(
+                self.certificate, error, "a certificate and, beside it, its own key without a password"
+            ) from error
+        if self.client_ca:
+            context.load_verify_locations(cadata=authorities(self.client_ca).decode())
+            context.verify_mode = ssl.CERT_REQUIRED
         return context
+
+
+def tls_files(certificate: str, key: str, client_ca: str) -> TlsFiles | None:
+    """The files that settings name; None where they name none.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, they name some of them only.
+    """
+    if not (certificate or key or client_ca):
+        return None
+    if not (certificate and key):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "TLS is configured by half",
+            field="tls",
+            expected="a certificate and its key",
+            received="one of them, or authorities of clients alone",
+        )
+    return TlsFiles(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
+
+
+def authorities(path: Path) -> bytes:
+    """The certificates in a PEM file of authorities.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the file cannot be read or holds no certificate.
+    """
+    client_context(path)
+    return _read(path)
+
+
+def client_context(path: Path) -> ssl.SSLContext:
+    """For a client that trusts the authorities in a PEM file and no others; raises as :func:`authorities`."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    try:
+        context.load_verify_locations(cadata=_read(path).decode("ascii"))
+    except (OSError, ValueError) as error:
+        raise _unusable(path, error, "certificates of authorities, as PEM") from error
+    return context
+
+
+def _no_password() -> str:
+    """Asked for where a key is encrypted; without it OpenSSL would ask at the terminal."""
+    raise ValueError("the key has a password")
 
 
 def _read(path: Path) -> bytes:
     try:
         return path.read_bytes()
     except OSError as error:
-        raise _unusable(path, error) from error
+        raise _unusable(path, error, "a file that the service may read") from error
 
 
-def _unusable(path: Path, error: OSError) -> IngotError:
-    return IngotError(ErrorCode.INVALID_ARGUMENT, f"cannot use a TLS file: {error}", field=str(path))
+def _unusable(path: Path, error: Exception, expected: str) -> IngotError:
+    reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "a TLS file cannot be used",
+        field=str(path),
+        expected=expected,
+        received=reason,
+        remedy="Name complete TLS files, or none at all.",
+    )

@@ -16,35 +16,47 @@ from pathlib import Path
 from typing import Any
 
 import grpc
+import numpy as np
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
-from runtime_service.api.http_message import HttpRequest, HttpResponse
-from runtime_service.api.http_server import HttpLimits, HttpServer
-from shared_ir.errors import IngotError
+from ingot.endpoint import Endpoint
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from shared_ir.service_kit.http_connection import Phase
+from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
+from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.tls import TlsFiles
 from tests.runtime_service.toy_models import ToySource, running_server, scale_model, wait_until
 
 pytestmark = pytest.mark.services
-LIMITS = HttpLimits(max_body=1000, max_connections=8, idle_timeout=0.5, request_timeout=0.5)
+LIMITS = HttpLimits(max_connections=8, idle_timeout=0.5, head_timeout=0.5, request_timeout=0.5)
+MOST_BODY = 1000
 GATE = threading.Event()
 
 
-def echo(request: HttpRequest) -> HttpResponse:
-    if request.path == "/wait":
-        GATE.wait(10)
-    return HttpResponse.json({"method": request.method, "path": request.path, "body": bytes(request.body).decode()})
+class Echo:
+    """Answers what it was asked; at ``/wait`` when the gate opens, at ``/secret`` nobody."""
+
+    def admit(self, request: HttpRequest) -> HttpResponse | int:
+        if request.path == "/secret":
+            return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "no such path", field=request.path))
+        return MOST_BODY
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        if request.path == "/wait":
+            GATE.wait(10)
+        return HttpResponse.json({"method": request.method, "path": request.path, "body": bytes(request.body).decode()})
 
 
 @pytest.fixture
 def server() -> Iterator[HttpServer]:
     GATE.clear()
-    made = HttpServer(echo, "127.0.0.1:0", LIMITS)
+    made = HttpServer(Echo(), "127.0.0.1:0", LIMITS)
     made.start()
     yield made
     GATE.set()
@@ -117,7 +129,7 @@ def test_compressed_body(server: HttpServer) -> None:
         "garbage": (b"\x00\x01\x02\r\n\r\n", 400),
         "no version": (b"GET\r\n\r\n", 400),
         "future version": (b"GET / HTTP/9.9\r\n\r\n", 505),
-        "header without colon": (post("nonsense\r\nContent-Length: 0\r\n"), None),
+        "header without colon": (post("nonsense\r\nContent-Length: 0\r\n"), 400),
         "long line": (b"GET /" + b"a" * 70000 + b" HTTP/1.1\r\n\r\n", 414),
         "many headers": (post("".join(f"h{i}: v\r\n" for i in range(200))), 431),
         "body too large": (post("Content-Length: 1001\r\n", bytes(1001)), 413),
@@ -146,7 +158,7 @@ def test_malformed_requests(server: HttpServer, request_bytes: bytes, status: in
 
 def test_a_compression_bomb_is_refused(server: HttpServer) -> None:
     bomb = gzip.compress(bytes(500_000))
-    assert len(bomb) < LIMITS.max_body
+    assert len(bomb) < MOST_BODY
     answer = exchange(server, post(f"Content-Encoding: gzip\r\nContent-Length: {len(bomb)}\r\n", bomb))
     assert status_of(answer) == 413
 
@@ -184,19 +196,35 @@ def test_clients_that_leave_harm_nobody(server: HttpServer) -> None:
     assert status_of(exchange(server, post("Content-Length: 0\r\n"))) == 200
 
 
-def test_connections_are_bounded(server: HttpServer) -> None:
-    held = [socket.create_connection(("127.0.0.1", server.port), 5) for _ in range(LIMITS.max_connections)]
-    wait_until(lambda: len(server._connections) == LIMITS.max_connections)
-    assert exchange(server, post("Content-Length: 0\r\n")) == b""
+def test_connections_are_bounded_and_the_idlest_goes(server: HttpServer) -> None:
+    held = []
+    for _ in range(3 * LIMITS.max_connections):
+        held.append(socket.create_connection(("127.0.0.1", server.port), 5))
+        assert status_of(exchange(server, post("Content-Length: 0\r\n"))) == 200
+        assert sum(not c.evicted for c in list(server._connections)) <= LIMITS.max_connections
+    assert held[0].recv(1) == b""
+    held[-1].sendall(post("Content-Length: 0\r\n"))
+    assert status_of(held[-1].recv(1000)) == 200
     for connection in held:
         connection.close()
-    wait_until(lambda: not server._connections)
-    assert status_of(exchange(server, post("Content-Length: 0\r\n"))) == 200
+
+
+def test_what_computes_is_not_closed_for_another(server: HttpServer) -> None:
+    with ThreadPoolExecutor(LIMITS.max_connections) as pool:
+        waiting = [
+            pool.submit(exchange, server, b"GET /wait HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+            for _ in range(LIMITS.max_connections)
+        ]
+        wait_until(lambda: sum(c.phase is Phase.OURS for c in server._connections) == LIMITS.max_connections)
+        for _ in range(3):
+            assert status_of(exchange(server, post("Content-Length: 0\r\n"))) == 200
+        GATE.set()
+        assert [status_of(answer.result(5)) for answer in waiting] == [200] * LIMITS.max_connections
 
 
 def test_stopping_finishes_what_was_begun() -> None:
     GATE.clear()
-    server = HttpServer(echo, "127.0.0.1:0", HttpLimits())
+    server = HttpServer(Echo(), "127.0.0.1:0", HttpLimits())
     server.start()
     idle = socket.create_connection(("127.0.0.1", server.port), 5)
     with ThreadPoolExecutor(2) as pool:
@@ -216,9 +244,9 @@ def test_stopping_finishes_what_was_begun() -> None:
 
 def test_an_address_in_use_is_one_sentence(server: HttpServer) -> None:
     with pytest.raises(IngotError, match="cannot listen"):
-        HttpServer(echo, f"127.0.0.1:{server.port}", LIMITS)
+        HttpServer(Echo(), f"127.0.0.1:{server.port}", LIMITS)
     with pytest.raises(IngotError, match="cannot listen"):
-        HttpServer(echo, "127.0.0.1:http", LIMITS)
+        HttpServer(Echo(), "127.0.0.1:http", LIMITS)
 
 
 @pytest.fixture
@@ -264,6 +292,11 @@ def test_tls_on_both_ports(certificate: TlsFiles) -> None:
         port = int(server.addresses["grpc"].rpartition(":")[2])
         with grpc.secure_channel(f"localhost:{port}", credentials) as channel:
             assert GRPCInferenceServiceStub(channel).ServerReady(pb.ServerReadyRequest()).ready
+        for protocol in ("grpc", "http"):
+            address = f"localhost:{server.addresses[protocol].rpartition(':')[2]}"
+            endpoint = Endpoint(address, protocol, ca_certificate=certificate.certificate, timeout=10)
+            assert endpoint.infer("scale", {"x": np.ones((1, 4), np.float32)})["y"].tolist() == [[2, 2, 2, 2]]
+            endpoint.close()
 
 
 def test_unusable_tls_files_are_named(tmp_path: Path) -> None:
@@ -278,7 +311,7 @@ def test_a_client_that_hangs_up_ends_its_run(leaves: str) -> None:
     source = ToySource()
     source.publish("scale", 1, scale_model, "stable")
     body = json.dumps({"inputs": [{"name": "x", "shape": [1, 4], "datatype": "FP32", "data": [1, 2, 3, 4]}]}).encode()
-    head = f"POST /v2/models/scale/infer HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+    head = f"POST /v2/models/scale/infer HTTP/1.1\r\nHost: localhost\r\nContent-Length: {len(body)}\r\n\r\n".encode()
     with running_server(source, models="scale") as server:
         port, model = int(server.addresses["http"].rpartition(":")[2]), source.model("scale", 1)
         model.gate.clear()

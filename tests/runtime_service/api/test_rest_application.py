@@ -14,10 +14,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runtime_service.api.http_message import HttpRequest, HttpResponse
-from runtime_service.api.rest import RestApplication
+from runtime_service.api.rest import Access, RestApplication
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
+from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
 from shared_ir.wire.names import WIRE_NAMES
 from tests.runtime_service.toy_models import (
     ToyModel,
@@ -261,7 +261,7 @@ def test_a_timeout_that_is_too_short_is_504(application: RestApplication) -> Non
 
 
 def test_token(server: RuntimeServer) -> None:
-    application = RestApplication(server.dataplane, server.metrics.registry, token="secret")
+    application = RestApplication(server.dataplane, server.metrics.registry, Access(token="secret"))
     assert application(HttpRequest("GET", "/v2")).status == 401
     assert application(HttpRequest("GET", "/v2", {"authorization": "Bearer wrong"})).status == 401
     assert application(HttpRequest("GET", "/v2", {"authorization": "Bearer secret"})).status == 200

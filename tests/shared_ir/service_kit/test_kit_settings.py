@@ -34,6 +34,10 @@ def test_the_malformed_variable_is_named(module: Any, text: str) -> None:
         (compiler, "tls_key", "/key.pem"),
         (runtime, "instances", "0"),
         (runtime, "tls_key", "/key.pem"),
+        (compiler, "tls_client_ca", "/ca.pem"),
+        (runtime, "tls_client_ca", "/ca.pem"),
+        (runtime, "tls_certificate", "/crt.pem"),
+        (runtime, "model_control", "explicit"),
     ],
 )
 def test_what_is_out_of_range_is_named(module: Any, name: str, text: str) -> None:

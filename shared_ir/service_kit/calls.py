@@ -1,0 +1,384 @@
+"""Calls of a gRPC server: which threads they get, what they may hold, and for how long a client may keep them waiting.
+
+gRPC's own server takes a thread for a call as soon as its head is there, waits in it for the message without end, and answers a message
+that is none with INTERNAL. Here a call waits for its message under watch, and gives its thread up where others need it.
+"""
+
+from __future__ import annotations
+
+import enum
+import functools
+import logging
+import os
+import resource
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NoReturn
+from urllib.parse import unquote
+
+import grpc
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.arrivals import Arrivals, connection_of
+from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
+from shared_ir.service_kit.status import abort, visible
+
+_LOG = logging.getLogger(__name__)
+CLIENT_SECONDS = 60.0
+"""For so long a client may take to send a message, or to take an answer."""
+_SLOWEST_READER = 64 * 1024
+"""Bytes of an answer that a client takes a second at least, beside that."""
+_LOOK_SECONDS = 0.25
+_SHORT_LOOK_SECONDS = 0.02
+"""Between two looks at the calls, and where threads are short."""
+_MOST_WAITING = 8
+"""Calls that wait for each thread of a lane; more are refused."""
+_PARSED = 2
+"""Bytes that a message takes for each of its own once it is parsed too."""
+_SILENT = (
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.DEADLINE_EXCEEDED,
+    grpc.StatusCode.INTERNAL,
+)
+"""Statuses without a line in the log: metrics count them, and a failure of ours has its own line."""
+OPTIONS = (
+    ("grpc.server_handshake_timeout_ms", 20_000),
+    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.max_allowed_incoming_connections", 16_384),
+    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.so_reuseport", 0),
+)
+"""Of every server: who connects and says nothing is let go."""
+
+
+def prepare_process() -> None:
+    """At the start of a server: as many descriptors as the system allows, and nothing in the log that gRPC has from its peers."""
+    os.environ.setdefault("GRPC_VERBOSITY", "ERROR")
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+class Stage(enum.Enum):
+    ARRIVING = enum.auto()  # the client sends a message
+    OURS = enum.auto()
+    ANSWERING = enum.auto()  # the client takes an answer
+
+
+class Call:
+    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``."""
+
+    __slots__ = ("_context", "_guest", "arriving", "cancelled", "connection", "lane", "limit", "peer", "since", "stage")
+
+    def __init__(self, lane: Lane, context: Any, room: Room) -> None:
+        self.lane = lane
+        peer = context.peer()
+        self.connection = connection_of(peer)
+        self.peer = peer_of(_host_of(peer))
+        self.arriving = 0
+        self.cancelled = False
+        self._context = context
+        self._guest: Guest = room.enter(self.peer, self.cancel)
+        self.enter(Stage.ARRIVING)
+
+    def enter(self, stage: Stage, size: int = 0) -> None:
+        """``size`` is that of an answer."""
+        now = time.monotonic()
+        self.stage, self.since, self.limit = stage, now, CLIENT_SECONDS + size / _SLOWEST_READER
+        self._guest.waits_since = None if stage is Stage.OURS else now
+
+    def arrives(self, count: int) -> None:
+        """So many bytes of its message are here already; the call ends where there is no room for them."""
+        try:
+            if count > self.arriving and self.stage is Stage.ARRIVING:
+                self.hold(count - self.arriving)
+                self.arriving = count
+        except IngotError:
+            self.cancel()
+
+    def has_arrived(self) -> None:
+        """What was counted on the way is counted as a message from here on."""
+        if self.arriving:
+            self._guest.give(self.arriving)
+            self.arriving = 0
+
+    def hold(self, count: int) -> None:
+        """Bytes of a message that came, or of an answer; raises IngotError RESOURCE_EXHAUSTED."""
+        self._guest.take(count)
+
+    def drop(self) -> None:
+        """What it holds is of no use any more."""
+        self._guest.give(self._guest.held)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self._context.cancel()
+
+    def end(self) -> None:
+        self._guest.leave()
+
+
+class Lane:
+    """Threads for calls of a kind, which calls of other kinds cannot take.
+
+    Args:
+        threads: calls that run at once.
+        grace: seconds for which a client may keep a thread waiting while other calls wait for one.
+    """
+
+    def __init__(self, name: str, threads: int, grace: float = GRACE_SECONDS) -> None:
+        self.threads = threads
+        self.grace = grace
+        self.waiting = 0
+        self.running: set[Call] = set()
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=f"grpc-{name}")
+
+    @property
+    def is_short(self) -> bool:
+        return self.waiting > 0 and len(self.running) + self.waiting > self.threads
+
+    def victims(self, now: float) -> list[Call]:
+        """Whose threads others get: of the peer that has most, those whose clients let us wait for longest."""
+        if not self.is_short:
+            return []
+        counts = Counter(call.peer for call in self.running)
+        late = [
+            call
+            for call in self.running
+            if call.stage is not Stage.OURS and not call.cancelled and now - call.since > self.grace
+        ]
+        late.sort(key=lambda call: (-counts[call.peer], call.since))
+        return late[: self.waiting]
+
+
+class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscriptable at run time
+    """Watches over the calls of a server.
+
+    Args:
+        lane_of: the lane of a method, by its full name.
+        room: of the bytes that calls hold.
+        most_message: largest message, in bytes.
+        cost: bytes that a message takes once it is parsed; raises IngotError where those are too many.
+    """
+
+    def __init__(
+        self,
+        lane_of: Callable[[str], Lane],
+        room: Room,
+        most_message: int,
+        cost: Callable[[bytes], int] | None = None,
+    ) -> None:
+        self.room = room
+        self.cost = cost or (lambda data: _PARSED * len(data))
+        self.arrivals = Arrivals()
+        self._most_message = most_message
+        self._lane_of = lane_of
+        self._handlers: dict[str, _Guarded] = {}
+        self._lock = threading.Lock()
+        self._lanes: set[Lane] = set()
+        self._calls: set[Call] = set()
+        self._wake = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = continuation(handler_call_details)
+        if handler is None:
+            return None
+        method = handler_call_details.method
+        kept = self._handlers.get(method)
+        if kept is None or kept.handler is not handler:
+            kept = self._handlers[method] = _Guarded(self, self._lane_of(method), method, handler)
+        lane = kept.lane
+        with self._lock:
+            if lane.waiting >= _MOST_WAITING * lane.threads:
+                return _CROWDED
+            lane.waiting += 1
+            is_short = lane.is_short
+        if is_short:
+            self._wake.set()
+        return kept.replacement
+
+    def enter(self, lane: Lane, context: Any) -> Call:
+        """A call that has its thread."""
+        call = Call(lane, context, self.room)
+        with self._lock:
+            lane.waiting -= 1
+            lane.running.add(call)
+            self._lanes.add(lane)
+            self._calls.add(call)
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._look, name="calls", daemon=True)
+                self._thread.start()
+        if not context.add_callback(lambda: self._ended(call)):
+            self._ended(call)
+        return call
+
+    def leave(self, call: Call) -> None:
+        """It gives its thread back."""
+        with self._lock:
+            call.lane.running.discard(call)
+
+    def _ended(self, call: Call) -> None:
+        with self._lock:
+            self._calls.discard(call)
+        call.end()
+
+    def _look(self) -> None:
+        while True:
+            self._wake.wait(_LOOK_SECONDS)
+            self._wake.clear()
+            now = time.monotonic()
+            with self._lock:
+                late = [call for call in self._calls if call.stage is not Stage.OURS and now - call.since > call.limit]
+                late += [call for lane in self._lanes for call in lane.victims(now)]
+                is_short = any(lane.is_short for lane in self._lanes)
+                arriving = [
+                    call for call in self._calls if call.stage is Stage.ARRIVING and now - call.since > _LOOK_SECONDS
+                ]
+            for call in late:
+                if not call.cancelled:
+                    call.cancel()
+            self._count(arriving)
+            if is_short:
+                time.sleep(_SHORT_LOOK_SECONDS)
+                self._wake.set()
+
+    def _count(self, arriving: list[Call]) -> None:
+        """What has come of messages that are not whole takes room too; of a connection it is the oldest call's."""
+        if not arriving:
+            return
+        on_their_way = self.arrivals.on_their_way()
+        for call in sorted(arriving, key=lambda call: call.since):
+            call.arrives(min(on_their_way.pop(call.connection, 0), self._most_message))
+
+
+class _Guarded:
+    """A method whose messages we fetch and parse ourselves."""
+
+    def __init__(self, guard: CallGuard, lane: Lane, method: str, handler: Any) -> None:
+        self.lane = lane
+        self.handler = handler
+        self._guard = guard
+        self._method = method
+        self._parse, self._serialise = handler.request_deserializer, handler.response_serializer
+        self._inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
+        behaviour = self._stream if handler.response_streaming else self._unary
+        make = (
+            grpc.stream_stream_rpc_method_handler
+            if handler.response_streaming
+            else grpc.stream_unary_rpc_method_handler
+        )
+        self.replacement = make(_in_pool(behaviour, lane.executor))
+
+    def _unary(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
+        call = self._guard.enter(self.lane, context)
+        try:
+            data: bytes = self._serialise(self._inner(self._messages(call, requests), context))
+            call.hold(len(data))
+            call.enter(Stage.ANSWERING, len(data))
+            return data
+        except Exception as error:
+            self._fail(call, context, error)
+        finally:
+            self._guard.leave(call)
+
+    def _stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
+        call = self._guard.enter(self.lane, context)
+        try:
+            for response in self._inner(self._messages(call, requests), context):
+                data = self._serialise(response)
+                call.enter(Stage.ANSWERING, len(data))
+                yield data
+                call.enter(Stage.OURS)
+        except Exception as error:
+            self._fail(call, context, error)
+        finally:
+            self._guard.leave(call)
+
+    def _messages(self, call: Call, requests: Iterator[bytes]) -> Any:
+        """The one message of a call, or all of them as they come."""
+        if self.handler.request_streaming:
+            return self._each(call, requests)
+        data = next(requests, None)
+        if data is None:
+            message = "the call carries no message"
+            raise IngotError(ErrorCode.INVALID_ARGUMENT, message, expected="one message of its request type")
+        return self._parsed(call, data)
+
+    def _each(self, call: Call, requests: Iterator[bytes]) -> Iterator[Any]:
+        for data in requests:
+            yield self._parsed(call, data)
+            call.drop()
+            call.enter(Stage.ARRIVING)
+
+    def _parsed(self, call: Call, data: bytes) -> Any:
+        call.has_arrived()
+        self._guard.arrivals.add(call.connection, len(data))
+        call.hold(self._guard.cost(data))
+        try:
+            message = self._parse(data)
+        except Exception as error:  # whatever the parser makes of it: these bytes are no message
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "the call carries bytes that are no message of this method",
+                expected="a message of the method's request type",
+                received=f"{len(data)} bytes",
+                remedy="Use stubs that were made from the service's own description.",
+            ) from error
+        call.enter(Stage.OURS)
+        return message
+
+    def _fail(self, call: Call, context: Any, error: Exception) -> NoReturn:
+        """End the call with ``error``, or leave it to what has ended it already, with one line in the log."""
+        try:
+            if isinstance(error, IngotError):
+                abort(context, error)
+            raise error
+        finally:
+            _log(self._method, call, context)
+
+
+def _in_pool(behaviour: Callable[..., Any], executor: ThreadPoolExecutor) -> Callable[..., Any]:
+    """``behaviour`` with the mark by which gRPC finds its threads."""
+    marked: Any = functools.partial(behaviour)
+    marked.experimental_thread_pool = executor
+    return marked  # type: ignore[no-any-return]
+
+
+def _refuse_crowd(requests: Any, context: grpc.ServicerContext) -> None:
+    error = IngotError(
+        ErrorCode.RESOURCE_EXHAUSTED,
+        "too many calls wait on this server",
+        remedy="Retry after a pause, or add replicas.",
+    )
+    abort(context, error)
+
+
+_CROWDED = grpc.stream_stream_rpc_method_handler(_refuse_crowd)
+
+
+def _log(method: str, call: Call, context: Any) -> None:
+    """One line for what was refused, with nothing of the request in it but the name of a method that exists."""
+    code = context.code()
+    if code is None or code in _SILENT:
+        return
+    text = context.details() or b""
+    _LOG.info("%s from %s: %s %s", method, call.peer, code.name, visible(text.decode(errors="replace"), 300))
+
+
+def peer_name(context: Any) -> str:
+    """Who counts as one client, of a call."""
+    return peer_of(_host_of(context.peer()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _host_of(peer: str) -> str:
+    """From gRPC's name of a peer: ``ipv4:10.0.0.1:5000``, ``ipv6:%5B::1%5D:5000``, ``unix:``."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""

@@ -1,0 +1,67 @@
+"""``grpc.health.v1``: what probes and clients ask before anything else.
+
+The servicer that comes with gRPC tells watchers while it holds the lock that checks need: one watcher that reads nothing would stop all.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+SERVICE = health_pb2.DESCRIPTOR.services_by_name["Health"].full_name
+CHECK, WATCH = f"/{SERVICE}/Check", f"/{SERVICE}/Watch"
+Status = health_pb2.HealthCheckResponse
+_UNKNOWN: int = Status.SERVICE_UNKNOWN
+_LOOK_SECONDS = 5.0
+"""How often a watcher looks whether its client is still there."""
+
+
+class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # generated code is untyped
+    """States by the names of services."""
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._states: dict[str, int] = {}
+        self._leaving = False
+
+    def set(self, name: str, is_serving: bool) -> None:
+        with self._changed:
+            if not self._leaving:
+                self._states[name] = Status.SERVING if is_serving else Status.NOT_SERVING
+                self._changed.notify_all()
+
+    def leave(self) -> None:
+        """Say no from here on, whatever is set."""
+        with self._changed:
+            self._leaving = True
+            self._states = dict.fromkeys(self._states, Status.NOT_SERVING)
+            self._changed.notify_all()
+
+    def Check(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Any:
+        state = self._states.get(request.service)
+        if state is None:
+            context.abort(grpc.StatusCode.NOT_FOUND, "no service of that name")
+        return Status(status=state)
+
+    def Watch(self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext) -> Iterator[Any]:
+        told: int | None = None
+        while context.is_active():
+            found, is_last = self._await_change(request.service, told)
+            if found != told:
+                told = found
+                yield Status(status=found)
+            if is_last:
+                return
+
+    def _await_change(self, name: str, told: int | None) -> tuple[int, bool]:
+        """The state of a service once it is not ``told`` any more, or after some seconds; and whether there is none after it."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._state(name) != told, _LOOK_SECONDS)
+            return self._state(name), self._leaving
+
+    def _state(self, name: str) -> int:
+        return self._states.get(name, _UNKNOWN)

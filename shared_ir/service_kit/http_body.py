@@ -1,0 +1,205 @@
+"""Bodies of HTTP/1.1 requests: lengths, chunks, compression, all bounded (RFC 9112 sections 6 and 7)."""
+
+from __future__ import annotations
+
+import zlib
+from http import HTTPStatus
+from typing import Protocol
+
+import numpy
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.http_head import Head, HttpRefusal
+
+_LEAST_STEP, _MOST_STEP = 1 << 16, 1 << 20
+_MOST_EXTENSIONS = 64 * 1024
+"""Bytes of a chunked body that are neither its data nor the lengths of its chunks."""
+_LINE = 8192
+_SLICE = 64 * 1024
+"""Compressed bytes that are given to the decoder at once: it copies what it has not used yet."""
+
+
+class ByteStream(Protocol):
+    """A buffered binary reader."""
+
+    def readinto(self, buffer: memoryview, /) -> int: ...
+
+    def readline(self, size: int, /) -> bytes: ...
+
+
+class Holder(Protocol):
+    """Counts what a body takes; refuses with an IngotError."""
+
+    def take(self, count: int, /) -> None: ...
+
+    def give(self, count: int, /) -> None: ...
+
+
+def has_body(head: Head) -> bool:
+    return "transfer-encoding" in head.fields or head.fields.get("content-length", "0") != "0"
+
+
+def declared_length(head: Head, limit: int) -> int | None:
+    """How long the body says it is; ``None`` for one in chunks.
+
+    Raises:
+        HttpRefusal: lengths that contradict each other, that are more than ``limit``, an unknown coding.
+    """
+    codings = head.fields.get("transfer-encoding")
+    length = head.fields.get("content-length")
+    if codings is None:
+        return 0 if length is None else _content_length(length, limit)
+    if length is not None or head.is_old:
+        raise _bad("a request has both Content-Length and Transfer-Encoding, or the latter in HTTP/1.0")
+    if codings.lower() != "chunked":
+        raise _bad("unknown Transfer-Encoding", "chunked", HTTPStatus.NOT_IMPLEMENTED)
+    return None
+
+
+def read_body(stream: ByteStream, head: Head, limit: int, holder: Holder) -> bytes | bytearray | memoryview:
+    """The decoded body of a request, at most ``limit`` bytes; empty when the head announces none. ``holder`` has its bytes.
+
+    Raises:
+        HttpRefusal: as :func:`declared_length`; truncated, malformed, of an unknown coding.
+        IngotError: of ``holder``.
+        TimeoutError: it did not arrive in time.
+    """
+    length = declared_length(head, limit)
+    coding = head.fields.get("content-encoding", "identity").lower()
+    if coding not in ("identity", "gzip", "deflate"):
+        raise _bad("unknown Content-Encoding", "gzip or deflate", HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
+    if length == 0:
+        return b""
+    body = _read_chunks(stream, limit, holder) if length is None else _read_exactly(stream, length, holder)
+    return body if coding == "identity" else _decompress(body, coding, limit, holder)
+
+
+def _content_length(text: str, limit: int) -> int:
+    distinct = {part.strip() for part in text.split(",")}
+    text = distinct.pop()
+    if distinct or not (text.isascii() and text.isdecimal()):
+        raise _bad("malformed Content-Length", "one number")
+    if len(text) > 18 or int(text) > limit:
+        raise _too_large(limit)
+    return int(text)
+
+
+def _read_exactly(stream: ByteStream, length: int, holder: Holder) -> memoryview:
+    # NOTE: memory of such an array becomes real where it is written, so that a declared length alone takes none.
+    view = memoryview(numpy.empty(length, numpy.uint8))  # type: ignore[arg-type]  # arrays are buffers
+    filled = 0
+    while filled < length:
+        step = _step(filled, length - filled)
+        holder.take(step)
+        _fill(stream, view[filled : filled + step])
+        filled += step
+    return view
+
+
+def _step(filled: int, left: int) -> int:
+    """How many bytes to count and read next: the more have come, the more are expected."""
+    return min(left, _MOST_STEP, max(filled, _LEAST_STEP))
+
+
+def _read_chunks(stream: ByteStream, limit: int, holder: Holder) -> bytearray:
+    body = bytearray()
+    counted, extensions = 0, 0
+    while True:
+        size, extension = _chunk_size(stream)
+        extensions += extension
+        if extensions > _MOST_EXTENSIONS:
+            raise _bad("too long extensions of chunks", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+        if size == 0:
+            break
+        if len(body) + size > limit:
+            raise _too_large(limit)
+        while size:
+            step = _step(len(body), size)
+            if len(body) + step > counted:
+                more = max(step, _LEAST_STEP)
+                holder.take(more)
+                counted += more
+            _append(stream, body, step)
+            size -= step
+        if _line(stream):
+            raise _bad("malformed chunk", "its end after its bytes")
+    while line := _line(stream):  # trailer fields
+        extensions += len(line)
+        if extensions > _MOST_EXTENSIONS:
+            raise _bad("too many trailer fields", status=HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE)
+    return body
+
+
+def _chunk_size(stream: ByteStream) -> tuple[int, int]:
+    """Of the next chunk, and the length of its extensions, which nobody reads."""
+    text, mark, rest = _line(stream).partition(b";")
+    digits = text.rstrip(b" \t")
+    if not digits or len(digits) > 16 or digits.strip(b"0123456789abcdefABCDEF"):
+        raise _bad("malformed chunk size", "hexadecimal digits")
+    return int(digits, 16), len(mark) + len(rest)
+
+
+def _append(stream: ByteStream, body: bytearray, count: int) -> None:
+    start = len(body)
+    body += bytes(count)
+    with memoryview(body) as view:
+        _fill(stream, view[start:])
+
+
+def _fill(stream: ByteStream, view: memoryview) -> None:
+    filled = 0
+    while filled < len(view):
+        count = stream.readinto(view[filled:])
+        if not count:
+            raise _bad("the connection ended inside the body")
+        filled += count
+
+
+def _line(stream: ByteStream) -> bytes:
+    line = stream.readline(_LINE)
+    if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
+        raise _bad("malformed chunked body", "lines that end with CR LF")
+    return line[:-2]
+
+
+def _decompress(body: bytes | bytearray | memoryview, coding: str, limit: int, holder: Holder) -> bytearray:
+    decoder = zlib.decompressobj(wbits=47 if coding == "gzip" else 15)
+    data = bytearray()
+    end = 0
+    try:
+        while end < len(body) and not decoder.eof:
+            rest: bytes | memoryview = memoryview(body)[end : end + _SLICE]
+            end += len(rest)
+            while True:
+                piece = decoder.decompress(rest, _MOST_STEP)
+                if len(data) + len(piece) > limit:
+                    raise _too_large(limit)
+                holder.take(len(piece))
+                data += piece
+                rest = decoder.unconsumed_tail
+                if decoder.eof or (not rest and len(piece) < _MOST_STEP):
+                    break
+    except zlib.error as error:
+        raise _bad(f"the body is not valid {coding}") from error
+    if not decoder.eof:
+        raise _bad(f"the {coding} body is truncated")
+    if decoder.unused_data or end < len(body):
+        raise _bad(f"the {coding} body has more bytes behind its end")
+    holder.give(len(body))
+    return data
+
+
+def _bad(message: str, expected: str = "", status: HTTPStatus = HTTPStatus.BAD_REQUEST) -> HttpRefusal:
+    return HttpRefusal(status, IngotError(ErrorCode.INVALID_ARGUMENT, message, field="body", expected=expected))
+
+
+def _too_large(limit: int) -> HttpRefusal:
+    return HttpRefusal(
+        HTTPStatus.REQUEST_ENTITY_TOO_LARGE,
+        IngotError(
+            ErrorCode.LIMIT_EXCEEDED,
+            f"the body of the request is larger than {limit} bytes",
+            field="body",
+            remedy="Send smaller requests; INGOT_RUNTIME_MAX_REQUEST_BYTES is the limit of inference.",
+        ),
+    )

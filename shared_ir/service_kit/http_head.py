@@ -1,0 +1,121 @@
+"""Heads of HTTP/1.1 requests, read strictly: what two readers could understand differently is refused (RFC 9112 sections 2 to 5).
+
+A server behind a proxy that takes a line for another one than the proxy did answers requests that nobody sent ("smuggling").
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from http import HTTPStatus
+from typing import Protocol
+
+from shared_ir.errors import ErrorCode, IngotError
+
+MOST_TARGET_BYTES = 16 * 1024
+MOST_HEAD_BYTES = 64 * 1024
+MOST_FIELDS = 100
+_ONCE = frozenset({"host", "authorization", "origin", "content-encoding", "inference-header-content-length", "expect"})
+"""Fields of which a second one would contradict the first."""
+_REQUEST = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]{1,32}) ([\x21-\x7e]+) HTTP/([0-9])\.([0-9])\r\n")
+_FIELD = re.compile(rb"([!#$%&'*+\-.^_`|~0-9A-Za-z]+):[ \t]*([^\x00-\x08\x0a-\x1f\x7f]*?)[ \t]*\r\n")
+_ABSOLUTE = re.compile(r"https?://([^/?#]+)(/[^#]*|\?[^#]*)?", re.IGNORECASE)
+
+
+class LineStream(Protocol):
+    def readline(self, size: int, /) -> bytes: ...
+
+
+class HttpRefusal(Exception):
+    """A request that cannot be read to its end; the connection must be closed after answering with ``status``."""
+
+    def __init__(self, status: HTTPStatus, error: IngotError) -> None:
+        super().__init__(str(error))
+        self.status = status
+        self.error = error
+
+
+@dataclass(frozen=True, slots=True)
+class Head:
+    """``target`` starts with a slash; names of ``fields`` are in lower case, values of equal names joined by commas."""
+
+    method: str
+    target: str
+    fields: Mapping[str, str]
+    keeps: bool
+    is_old: bool
+    """HTTP/1.0"""
+
+
+def read_head(stream: LineStream) -> Head | None:
+    """The next head; ``None`` where the stream ends before it.
+
+    Raises:
+        HttpRefusal: it is malformed, or larger than a server reads.
+    """
+    line = stream.readline(MOST_TARGET_BYTES)
+    if line == b"\r\n":  # old clients end a body with one
+        line = stream.readline(MOST_TARGET_BYTES)
+    if not line:
+        return None
+    match = _REQUEST.fullmatch(line)
+    if match is None:
+        if len(line) >= MOST_TARGET_BYTES:
+            raise _refusal(
+                HTTPStatus.REQUEST_URI_TOO_LONG, "the request line is too long", f"{MOST_TARGET_BYTES} bytes"
+            )
+        raise _refusal(HTTPStatus.BAD_REQUEST, "the request line is malformed", "METHOD /path HTTP/1.1")
+    method, target, major, minor = match.groups()
+    if major != b"1":
+        raise _refusal(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED, "this is a server of HTTP/1.1", "HTTP/1.1")
+    fields = _read_fields(stream, MOST_HEAD_BYTES - len(line))
+    is_old = minor == b"0"
+    if not is_old and "host" not in fields:
+        raise _refusal(HTTPStatus.BAD_REQUEST, "the request has no Host", "one Host header")
+    path, host = _origin_form(target.decode())
+    if host is not None:
+        fields["host"] = host
+    options = fields.get("connection", "").lower()
+    return Head(
+        method.decode(), path, fields, "close" not in options and (not is_old or "keep-alive" in options), is_old
+    )
+
+
+def _read_fields(stream: LineStream, left: int) -> dict[str, str]:
+    fields: dict[str, str] = {}
+    for _ in range(MOST_FIELDS + 1):
+        line = stream.readline(left)
+        if line == b"\r\n":
+            return fields
+        left -= len(line)
+        if left <= 0:
+            break
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            raise _refusal(HTTPStatus.BAD_REQUEST, "a header of the request is malformed", "lines of `name: value`")
+        name, value = match[1].decode().lower(), match[2].decode("latin-1")
+        if name in fields:
+            if name in _ONCE:
+                raise _refusal(HTTPStatus.BAD_REQUEST, "a header came twice", "it once", name)
+            value = f"{fields[name]}, {value}"
+        fields[name] = value
+    raise _refusal(
+        HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+        "the request has too many headers, or too long ones",
+        f"{MOST_FIELDS} headers of {MOST_HEAD_BYTES} bytes together at most",
+    )
+
+
+def _origin_form(target: str) -> tuple[str, str | None]:
+    """The path, and the host of a target that names one."""
+    if target.startswith("/"):
+        return target, None
+    if match := _ABSOLUTE.fullmatch(target):
+        path = match[2] or "/"
+        return (path if path.startswith("/") else f"/{path}"), match[1]
+    raise _refusal(HTTPStatus.BAD_REQUEST, "the target of the request is malformed", "a path that starts with a slash")
+
+
+def _refusal(status: HTTPStatus, message: str, expected: str, field: str = "") -> HttpRefusal:
+    return HttpRefusal(status, IngotError(ErrorCode.INVALID_ARGUMENT, message, field=field, expected=expected))

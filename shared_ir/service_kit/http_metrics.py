@@ -1,0 +1,47 @@
+"""``/metrics`` over HTTP, in the format that a scraper asks for."""
+
+from __future__ import annotations
+
+import threading
+
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import choose_encoder
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.http_hosts import Hosts
+from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
+
+METRICS = "/metrics"
+MOST_BODY = 64 * 1024
+"""Bytes of the body of a request that needs none."""
+
+_SCRAPES = threading.BoundedSemaphore(4)
+"""At once: a crowd of them would leave the interpreter to nobody else."""
+
+
+class MetricsApplication:
+    """The metrics of a registry, and nothing else."""
+
+    def __init__(self, registry: CollectorRegistry, hosts: Hosts) -> None:
+        self._registry = registry
+        self._hosts = hosts
+
+    def admit(self, request: HttpRequest) -> HttpResponse | int:
+        if request.path != METRICS or request.method not in ("GET", "HEAD"):
+            return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, "only GET /metrics is served here"))
+        return self._hosts.refusal(request) or MOST_BODY
+
+    def __call__(self, request: HttpRequest) -> HttpResponse:
+        return metrics_response(self._registry, request)
+
+
+def metrics_response(registry: CollectorRegistry, request: HttpRequest) -> HttpResponse:
+    """A scrape, in the format that the ``Accept`` header asks for."""
+    encode, content_type = choose_encoder(request.headers.get("accept", ""))
+    if not _SCRAPES.acquire(blocking=False):
+        error = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "others scrape the metrics already")
+        return HttpResponse.failure(error, headers={"Connection": "close"})
+    try:
+        return HttpResponse(parts=(encode(registry),), headers={"Content-Type": content_type})
+    finally:
+        _SCRAPES.release()

@@ -1,0 +1,161 @@
+"""Memory that the requests of a server may hold, together and each peer's: what does not fit is refused, not allocated."""
+
+from __future__ import annotations
+
+import functools
+import ipaddress
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from shared_ir.errors import ErrorCode, IngotError
+
+GRACE_SECONDS = 1.0
+"""For so long a peer may keep a server waiting before others are let in at its cost."""
+SMALL = 16 * 1024
+"""Fewer bytes are not counted: all that may be in flight of them is a few megabytes."""
+_WAIT_SECONDS = 0.5
+"""What one that must go may take to do so."""
+
+
+class Room:
+    """Bytes, of which one peer may hold half with all of its requests together.
+
+    Who asks for more than is left gets it at the cost of the guest that has kept the server waiting for longest, if that is longer than
+    ``GRACE_SECONDS``; otherwise it is refused. So uploads that stand still hold nothing that others need.
+    """
+
+    def __init__(self, total: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.total = total
+        self._share = max(1, total // 2)
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._held = 0
+        self._by_peer: Counter[str] = Counter()
+        self._guests: set[Guest] = set()
+
+    @property
+    def held(self) -> int:
+        return self._held
+
+    def enter(self, peer: str, evict: Callable[[], object]) -> Guest:
+        """A guest that holds nothing yet; ``evict`` ends what it does, from another thread."""
+        return Guest(self, peer, evict)
+
+    def _leave(self, guest: Guest) -> None:
+        with self._changed:
+            self._add(guest, -guest.held)
+            self._changed.notify_all()
+
+    def _take(self, guest: Guest, count: int) -> None:
+        with self._changed:
+            if self._fits(guest, count):
+                self._add(guest, count)
+                return
+        while (victim := self._victim(guest, count)) is not None:
+            victim.evict()
+            with self._changed:
+                if self._changed.wait_for(lambda: self._fits(guest, count), _WAIT_SECONDS):
+                    self._add(guest, count)
+                    return
+        raise IngotError(
+            ErrorCode.RESOURCE_EXHAUSTED,
+            "the requests that this server holds leave no room for this one",
+            expected=f"at most {self.total} bytes together, and {self._share} from one address",
+            remedy="Retry after a pause, or add replicas.",
+        )
+
+    def _give(self, guest: Guest, count: int) -> None:
+        with self._changed:
+            self._add(guest, -count)
+            self._changed.notify_all()
+
+    def _fits(self, guest: Guest, count: int) -> bool:
+        """NOTE: shares are for peers with several requests; one alone is bounded by what a request may be."""
+        of_peer = self._by_peer[guest.peer]
+        if self._held + count > self.total:
+            return self._held == guest.held
+        return of_peer + count <= self._share or of_peer == guest.held
+
+    def _add(self, guest: Guest, count: int) -> None:
+        guest.held += count
+        self._held += count
+        self._by_peer[guest.peer] += count
+        (self._guests.add if guest.held else self._guests.discard)(guest)
+        if not self._by_peer[guest.peer]:
+            del self._by_peer[guest.peer]
+
+    def _victim(self, asking: Guest, count: int) -> Guest | None:
+        """Whom to take room from: of the asking peer where its own share is used up, else of the one that holds most."""
+        now = self._clock()
+        with self._changed:
+            own = self._by_peer[asking.peer] + count > self._share
+            late = [
+                (self._by_peer[guest.peer], -guest.waits_since, guest)
+                for guest in self._guests
+                if guest is not asking
+                and not guest.evicted
+                and guest.waits_since is not None
+                and now - guest.waits_since > GRACE_SECONDS
+                and (guest.peer == asking.peer or not own)
+            ]
+            if not late:
+                return None
+            victim = max(late, key=lambda entry: entry[:2])[2]
+            victim.evicted = True
+            return victim
+
+
+class Guest:
+    """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room."""
+
+    __slots__ = ("_evict", "_room", "evicted", "held", "peer", "waits_since")
+
+    def __init__(self, room: Room, peer: str, evict: Callable[[], object]) -> None:
+        self._room = room
+        self._evict = evict
+        self.peer = peer
+        self.held = 0
+        self.waits_since: float | None = None
+        self.evicted = False
+
+    def take(self, count: int) -> None:
+        """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more."""
+        if count >= SMALL:
+            self._room._take(self, count)
+
+    def give(self, count: int) -> None:
+        """Up to so many bytes of those that were taken."""
+        if self.held and count >= SMALL:
+            self._room._give(self, min(count, self.held))
+
+    @contextmanager
+    def holding(self, count: int) -> Iterator[None]:
+        """Bytes for the time of a block; raises as :meth:`take`."""
+        self.take(count)
+        try:
+            yield
+        finally:
+            self.give(count)
+
+    def evict(self) -> None:
+        self._evict()
+
+    def leave(self) -> None:
+        """Everything is given back."""
+        if self.held:
+            self._room._leave(self)
+
+
+@functools.lru_cache(maxsize=4096)
+def peer_of(address: str) -> str:
+    """Who counts as one client: an IPv4 address, a network of 64 bits of IPv6 (as one subscriber gets it), or a local socket."""
+    try:
+        parsed = ipaddress.ip_address(address.partition("%")[0])
+    except ValueError:
+        return "local"
+    if isinstance(parsed, ipaddress.IPv4Address):
+        return str(parsed)
+    return str(parsed.ipv4_mapped) if parsed.ipv4_mapped else str(ipaddress.ip_network((parsed, 64), strict=False))

@@ -1,0 +1,41 @@
+"""What the values of a request may make the server allocate."""
+
+from __future__ import annotations
+
+import tracemalloc
+from typing import Any
+
+import numpy as np
+import pytest
+
+from runtime_service.batching.datatypes import MOST_STRINGS, from_bytes, from_numbers
+from shared_ir.dtype import DType
+from shared_ir.errors import ErrorCode, IngotError
+
+
+@pytest.mark.parametrize("dtype", [DType.FLOAT32, DType.INT64, DType.BOOL])
+@pytest.mark.parametrize("nested", [False, True])
+def test_one_long_text_among_numbers_does_not_widen_them(dtype: DType, nested: bool) -> None:
+    data: list[object] = ["a" * 100_000, *([1] * 1000)]
+    tracemalloc.start()
+    with pytest.raises(IngotError, match="no number") as caught:
+        from_numbers([data] if nested else data, dtype, (1001,), "x")
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert peak < 1_000_000
+
+
+def test_numbers_of_any_kind_are_what_they_were() -> None:
+    cases: tuple[Any, ...] = ([1, 2.5], [[1], [2.5]], [1.0, float("nan")], [2**53 + 1, 1], [True, False], 7, [2**63, 0])
+    for data in cases:
+        dtype = DType.FLOAT64 if np.asarray(data).dtype.kind == "f" else DType.UINT64
+        found = from_numbers(data, DType.BOOL if data == [True, False] else dtype, np.shape(data), "x")
+        np.testing.assert_array_equal(found, np.asarray(data))
+
+
+def test_strings_are_counted_before_they_are_made() -> None:
+    with pytest.raises(IngotError, match="too many strings"):
+        from_bytes(bytes(4), DType.STRING, (MOST_STRINGS + 1,), "x")
+    with pytest.raises(IngotError, match="too many strings"):
+        from_numbers([""], DType.STRING, (MOST_STRINGS + 1,), "x")

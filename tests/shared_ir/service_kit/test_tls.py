@@ -1,0 +1,85 @@
+"""TLS that is incomplete or does not fit is refused before anything listens or connects."""
+
+from __future__ import annotations
+
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+
+from ingot.channel import open_channel
+from ingot.endpoint import Endpoint
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.tls import TlsFiles, authorities, tls_files
+
+
+def pair(folder: Path, name: str, password: bytes = b"") -> tuple[Path, Path]:
+    """Files of a certificate for localhost that signed itself, and of its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    start = datetime.now() - timedelta(days=1)
+    builder = x509.CertificateBuilder().subject_name(subject).issuer_name(subject).public_key(key.public_key())
+    builder = builder.serial_number(1).not_valid_before(start).not_valid_after(start + timedelta(days=9))
+    certificate = builder.sign(key, hashes.SHA256())
+    secret = serialization.BestAvailableEncryption(password) if password else serialization.NoEncryption()
+    encoding = serialization.Encoding.PEM
+    files = folder / f"{name}.crt", folder / f"{name}.key"
+    files[0].write_bytes(certificate.public_bytes(encoding))
+    files[1].write_bytes(key.private_bytes(encoding, serialization.PrivateFormat.PKCS8, secret))
+    return files
+
+
+def test_what_fits_is_taken(tmp_path: Path) -> None:
+    certificate, key = pair(tmp_path, "a")
+    files = tls_files(str(certificate), str(key), str(certificate))
+    assert files is not None
+    files.grpc_credentials()
+    assert authorities(certificate) == certificate.read_bytes()
+    assert tls_files("", "", "") is None
+
+
+@pytest.mark.parametrize("given", [("a", "", ""), ("", "a", ""), ("", "", "a"), ("a", "", "a"), ("", "a", "a")])
+def test_half_of_it_is_refused(given: tuple[str, str, str]) -> None:
+    with pytest.raises(IngotError, match="by half") as caught:
+        tls_files(*given)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize(
+    "kind", ["the key of another", "no PEM", "empty", "a folder", "missing", "password", "authority"]
+)
+def test_what_does_not_fit_is_refused_by_both_servers(kind: str, tmp_path: Path) -> None:
+    certificate, key = pair(tmp_path, "a")
+    other = {
+        "the key of another": pair(tmp_path, "b")[1],
+        "no PEM": tmp_path / "text",
+        "empty": tmp_path / "empty",
+        "a folder": tmp_path,
+        "missing": tmp_path / "none",
+        "password": pair(tmp_path, "c", b"secret")[1],
+    }
+    (tmp_path / "text").write_text("ssh-ed25519 AAAA")
+    (tmp_path / "empty").write_text("")
+    files = TlsFiles(certificate, key, key) if kind == "authority" else TlsFiles(certificate, other[kind])
+    for use in (files.context, files.grpc_credentials):
+        with pytest.raises(IngotError, match="TLS file cannot be used") as caught:
+            use()
+        assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+        assert "PRIVATE" not in str(caught.value)
+
+
+@pytest.mark.parametrize("kind", ["no PEM", "a key", "missing"])
+def test_what_does_not_fit_is_refused_by_clients(kind: str, tmp_path: Path) -> None:
+    (tmp_path / "text").write_text("nothing")
+    path = {"no PEM": tmp_path / "text", "a key": pair(tmp_path, "a")[1], "missing": tmp_path / "none"}[kind]
+    for connect in (
+        lambda: open_channel("localhost:1", path),
+        lambda: Endpoint("localhost:1", ca_certificate=path),
+        lambda: Endpoint("localhost:1", "http", ca_certificate=path),
+    ):
+        with pytest.raises(IngotError, match="TLS file cannot be used"):
+            connect()
