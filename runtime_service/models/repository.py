@@ -38,7 +38,8 @@ class StoreSource:
                 f"the store {self.repository.store.url} has no model {name!r}",
                 remedy="Compile and publish it first, or check the spelling.",
             )
-        return PolicyCatalogue(versions, self.repository.labels(name))
+        labels = self.repository.all_labels(name)
+        return PolicyCatalogue(versions, labels.numbers, labels.faults)
 
     def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
         opened = self.repository.open_version(self.repository.version(name, version))

@@ -13,7 +13,6 @@ from shared_ir.artifact.oci import (
     INDEX_FILE,
     LAYOUT_DOCUMENT,
     LAYOUT_FILE,
-    MAX_DOCUMENT,
     MEDIA_ATTACHMENT,
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -30,20 +29,20 @@ from shared_ir.artifact.oci import (
     Entry,
     check_reference,
     config_document,
-    corrupt,
     index_document,
     manifest_document,
-    parse_document,
     read_index,
     read_manifest,
 )
-from shared_ir.artifact.signature import SigningKey, TrustStore
+from shared_ir.artifact.signature import SigningKey, Trust
+from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
 from shared_ir.plan.program import Plan
 from shared_ir.storage.files import create_atomically, map_file, write_atomically
+from shared_ir.storage.sealed import read_sealed
 
 Choose = Callable[[Sequence[Manifest]], Manifest]
 """Picks the target to open among those of a version."""
@@ -86,7 +85,7 @@ class OpenedArtifact:
 
     Attributes:
         library: the verified bytes of ``model.so``; ``library_path`` is the file they were read from.
-        weights: read-only mapping of ``weights.bin``, page aligned, verified; empty when the model has none.
+        weights: ``weights.bin`` in memory that nobody else can change, page aligned, verified; empty when the model has none.
         attachments: files by name.
     """
 
@@ -123,7 +122,7 @@ def save_version(
     return index.digest
 
 
-def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs) -> Entry:
+def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs, staged: bool = False) -> Entry:
     """Store one artifact's blobs and its signed manifest; the entry belongs in an index."""
     layers = [
         _put(blobs, MEDIA_PLAN, write_plan(artifact.plan).encode(), "plan.json"),
@@ -133,13 +132,29 @@ def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs) -> Entry:
     ]
     layers += [_put(blobs, MEDIA_ATTACHMENT, data, title) for title, data in sorted(artifact.attachments.items())]
     config = _put(blobs, MEDIA_CONFIG, config_document(artifact.manifest, layers))
-    manifest = _put(blobs, MEDIA_MANIFEST, manifest_document(artifact.manifest, config, layers, signer))
+    manifest = _put(blobs, MEDIA_MANIFEST, manifest_document(artifact.manifest, config, layers, signer, staged))
     return Entry(manifest, artifact.manifest)
 
 
-def pack_index(name: str, version: str, entries: Sequence[Entry], signer: SigningKey, blobs: Blobs) -> Descriptor:
+def with_report(data: bytes, report: Mapping[str, Any], trust: Trust, signer: SigningKey, blobs: Blobs) -> Entry:
+    """The artifact whose staged manifest is ``data`` with another report, verified now: code and weights are those that it named."""
+    manifest, _, layers = read_manifest(data, trust, staged=True)
+    written = _put(blobs, MEDIA_REPORT, canonical_json(dict(report)), "report.json")
+    layers = tuple(written if layer.media_type == MEDIA_REPORT else layer for layer in layers)
+    config = _put(blobs, MEDIA_CONFIG, config_document(manifest, layers))
+    return Entry(_put(blobs, MEDIA_MANIFEST, manifest_document(manifest, config, layers, signer)), manifest)
+
+
+def pack_index(
+    name: str,
+    version: str,
+    entries: Sequence[Entry],
+    signer: SigningKey,
+    blobs: Blobs,
+    facts: Mapping[str, str] | None = None,
+) -> Descriptor:
     """Store the signed index of a version; its descriptor belongs in ``index.json``."""
-    return _put(blobs, MEDIA_INDEX, index_document(name, version, entries, signer))
+    return _put(blobs, MEDIA_INDEX, index_document(name, version, entries, signer, facts))
 
 
 def tagged(descriptor: Descriptor, tag: str) -> Descriptor:
@@ -183,7 +198,7 @@ def read_references(directory: Path) -> tuple[Descriptor, ...]:
     return tuple(Descriptor.from_dict(item) for item in manifests)
 
 
-def open_version(directory: Path, tag: str | None, trust: TrustStore, choose: Choose = best_for_host) -> OpenedArtifact:
+def open_version(directory: Path, tag: str | None, trust: Trust, choose: Choose = best_for_host) -> OpenedArtifact:
     """Check and open one target of version ``tag`` (``None``: the only version) of the layout at ``directory``.
 
     Order: signature, ABI, then size and digest of every blob; nothing is mapped as code here.
@@ -195,7 +210,7 @@ def open_version(directory: Path, tag: str | None, trust: TrustStore, choose: Ch
 
 
 def open_descriptor(
-    blobs: Blobs, descriptor: Descriptor, trust: TrustStore, choose: Choose, title: str = "", version: str = ""
+    blobs: Blobs, descriptor: Descriptor, trust: Trust, choose: Choose, title: str = "", version: str = ""
 ) -> OpenedArtifact:
     """As :func:`open_version`; ``title`` and ``version``, when given, must be those that the index was signed for."""
     if descriptor.media_type == MEDIA_INDEX:
@@ -207,16 +222,16 @@ def open_descriptor(
                 )
         chosen = choose([entry.manifest for entry in entries])
         descriptor = next(entry.descriptor for entry in entries if entry.manifest == chosen)
-        opened = _open_target(blobs, descriptor, trust)
+        opened = open_target(blobs, descriptor, trust)
         if opened.manifest != chosen:
             raise corrupt("the index describes another artifact than the one it points at", received=descriptor.digest)
         return opened
     if descriptor.media_type != MEDIA_MANIFEST:
         raise corrupt("this is not a model version", expected=MEDIA_INDEX, received=descriptor.media_type)
-    return _open_target(blobs, descriptor, trust)
+    return open_target(blobs, descriptor, trust)
 
 
-def list_targets(directory: Path, tag: str | None, trust: TrustStore) -> tuple[Manifest, ...]:
+def list_targets(directory: Path, tag: str | None, trust: Trust) -> tuple[Manifest, ...]:
     """The manifests of a version's targets, signature checked."""
     blobs, descriptor = DirectoryBlobs(directory), _find_tag(directory, tag)
     data = _read(blobs, descriptor, MAX_DOCUMENT)
@@ -225,8 +240,9 @@ def list_targets(directory: Path, tag: str | None, trust: TrustStore) -> tuple[M
     return tuple(entry.manifest for entry in read_index(data, trust)[1])
 
 
-def _open_target(blobs: Blobs, descriptor: Descriptor, trust: TrustStore) -> OpenedArtifact:
-    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT), trust)
+def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool = False) -> OpenedArtifact:
+    """As :func:`open_descriptor`, of one target's manifest; it may be ``staged``."""
+    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT), trust, staged)
     _read(blobs, config, MAX_DOCUMENT)
     by_type = {layer.media_type: layer for layer in layers if layer.media_type != MEDIA_ATTACHMENT}
     plan_text, report_text = _read(blobs, by_type[MEDIA_PLAN]), _read(blobs, by_type[MEDIA_REPORT])
@@ -241,7 +257,7 @@ def _open_target(blobs: Blobs, descriptor: Descriptor, trust: TrustStore) -> Ope
         plan=read_plan(plan_text),
         library=_read(blobs, library),
         library_path=blobs.path(library.digest),
-        weights=_map_weights(blobs, weights),
+        weights=_sealed_weights(blobs, weights),
         weights_path=blobs.path(weights.digest),
         report=json.loads(report_text),
         attachments=attachments,
@@ -296,16 +312,16 @@ def _check_file(blobs: Blobs, descriptor: Descriptor) -> None:
     _check_digest(path, descriptor.digest, digest_of_file(path))
 
 
-def _map_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
-    """Map, then verify the very pages that will be used. The tree digest is part of the signed manifest."""
+def _sealed_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
+    """Read, and verify the very bytes that will be used. The tree digest is part of the signed manifest."""
     path = blobs.path(descriptor.digest)
     _check_size(path, descriptor)
-    view = map_file(path)
+    view, received = read_sealed(path, descriptor.size)
     expected = descriptor.annotations.get(TREE_DIGEST)
     if expected is None:
         _check_digest(path, descriptor.digest, digest_of(view))
     else:
-        _check_digest(path, expected, tree_digest(view))
+        _check_digest(path, expected, received)
     return view
 
 

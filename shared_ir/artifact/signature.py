@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -120,9 +120,20 @@ class SigningKey:
         return Signature(self.key_id, base64.b64encode(self.private.sign(payload)).decode())
 
 
+class Trust(Protocol):
+    """Whose artifacts may be loaded."""
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        """The trusted public keys by their id."""
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        """Raises IngotError ARTIFACT_UNTRUSTED unless a trusted key signed exactly ``payload``."""
+
+
 @dataclass(frozen=True)
 class TrustStore:
-    """The public keys whose artifacts may be loaded."""
+    """Public keys that are trusted."""
 
     keys: Mapping[str, Ed25519PublicKey]
 
@@ -154,6 +165,36 @@ class TrustStore:
                 f"the signature by key {signature.key_id} does not belong to this artifact",
                 remedy="The artifact was changed after it was signed: fetch it again from its source.",
             ) from error
+
+
+@dataclass(frozen=True)
+class TrustFolder:
+    """The keys in a folder as they are whenever something is to be verified: one that is added counts from then on, and one
+    that is taken away no longer."""
+
+    directory: Path
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        return TrustStore.load(self.directory).keys
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        TrustStore(self.keys).verify(payload, signature)
+
+
+@dataclass(frozen=True)
+class TrustEither:
+    """Whom one of two trusts."""
+
+    first: Trust
+    second: Trust
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        return {**self.first.keys, **self.second.keys}
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        TrustStore(self.keys).verify(payload, signature)
 
 
 def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:

@@ -6,10 +6,13 @@ import contextlib
 import mmap
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
 from typing import IO
+
+from shared_ir.errors import ErrorCode, IngotError
 
 _BLOCK = 4 * 1024 * 1024
 """Bytes of one write. The page cache keeps in one large page what one write puts at a multiple of 2 MiB, as far as the file
@@ -44,6 +47,33 @@ def copy_file(source: Path, target: Path) -> None:
 def _write_whole(file: FileIO, block: memoryview) -> None:
     while len(block):
         block = block[file.write(block) :]
+
+
+def read_own(path: Path, limit: int) -> bytes:
+    """The bytes of a file that a process of ours, which foreign data may have taken over, was to leave at ``path``.
+
+    Raises:
+        IngotError: COMPILER_FAULT, there is none, or something else lies there (a link to a file of somebody else), or too much.
+    """
+    reason = ""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        with os.fdopen(descriptor, "rb") as file:
+            status = os.fstat(descriptor)
+            if not stat.S_ISREG(status.st_mode):
+                reason = "it is no file"
+            elif status.st_size > limit:
+                reason = f"it has {status.st_size} bytes"
+            else:
+                return file.read(status.st_size)
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise IngotError(
+        ErrorCode.COMPILER_FAULT,
+        f"a file that the compiler was to leave cannot be read: {reason}",
+        field=path.name,
+        expected=f"a file of at most {limit} bytes",
+    )
 
 
 def map_file(path: Path) -> memoryview:

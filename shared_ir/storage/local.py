@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_ir.storage.files import create_atomically, write_atomically
-from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found
+from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
 
 
 @dataclass(frozen=True)
@@ -28,9 +28,13 @@ class FileStore:
         path = self._path(key)
         return not path.exists() and create_atomically(path, data)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, limit: int | None = None) -> bytes:
         try:
-            return self._path(key).read_bytes()
+            with self._path(key).open("rb") as file:
+                size = os.fstat(file.fileno()).st_size
+                if limit is not None and size > limit:
+                    raise too_large(self.url, key, limit, size)
+                return file.read(size)
         except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
             raise not_found(self.url, key) from error
 

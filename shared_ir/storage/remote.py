@@ -15,7 +15,7 @@ from obstore.store import AzureStore, GCSStore, S3Store, from_url
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_temporary
-from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found
+from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
 
 CACHE_LIMIT = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""
@@ -110,8 +110,12 @@ class RemoteStore:
             return False
         return True
 
-    def get(self, key: str) -> bytes:
-        return bytes(self._call(key, lambda: obstore.get(self.store, check_key(key)).bytes()))
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        found = self._call(key, obstore.get, self.store, check_key(key))
+        size = int(found.meta["size"])
+        if limit is not None and size > limit:
+            raise too_large(self.url, key, limit, size)
+        return bytes(self._call(key, lambda: found.bytes()))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         size = self.size(key)

@@ -1,0 +1,161 @@
+"""Someone else writes to the object store and to Redis: a worker signs and publishes only what the job asked for, made by it or
+proven to be that. Real Redis, stages in processes of their own."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source
+from compiler_service.jobs.service import Submission
+from compiler_service.settings import Settings
+from compiler_service.store.sources import Upload
+from compiler_service.wiring import make_parts
+from compiler_service.worker.run import make_stage_worker
+from compiler_service.worker.stages import Outcome
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from tests.services.installation import ROOT
+from tests.services.redis_server import redis_server
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
+
+pytestmark = pytest.mark.services
+
+Stage = tuple[JobStage, str, int]
+
+
+class Platform:
+    """A compiler service whose queue the test works off; ``between`` is called before each stage."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.home = home
+        self._tasks: deque[tuple[Sequence[JobStage], str, int]] = deque()
+        settings = Settings(home=home, redis_url=url)
+        self.parts = make_parts(settings, ToyCompiler(), self, STAGE_COMMAND)
+        self.worker = make_stage_worker(self.parts, settings, threading.Event())
+
+    @property
+    def store(self) -> Path:
+        return self.home / "store"
+
+    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
+        self._tasks.append((stages, job, target))
+
+    def upload(self, model: Any) -> Source:
+        data = json.dumps(model).encode()
+        self.parts.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
+        return Source(sha256_hex(data))
+
+    def compile(
+        self, name: str, model: Any, between: Callable[[Stage], object] = lambda stage: None, **submission: Any
+    ) -> JobRecord:
+        job = self.parts.service.submit(Submission(name, self.upload(model), ("x86-64-v3",), {}, **submission))
+        while self._tasks:
+            stages, id_, number = self._tasks.popleft()
+            for stage in stages:
+                between((stage, id_, number))
+                if self.worker.run(stage, id_, number) is not Outcome.CONTINUE:
+                    break
+        return self.parts.service.store.get(job.id)
+
+    def key(self, model: Any) -> str:
+        target = ToyCompiler().resolve_target("x86-64-v3")
+        source = Source(sha256_hex(json.dumps(model).encode()))
+        return ToyCompiler().artifact_key(source, target, ToyCompiler().normalise_options({}), b"")
+
+
+@pytest.fixture(name="platform")
+def fixture_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    with redis_server() as url:
+        yield Platform(tmp_path, url)
+
+
+GOOD, EVIL = {"name": "good"}, {"name": "evil"}
+
+
+def test_an_artifact_copied_to_the_key_of_another_is_compiled_anew(platform: Platform) -> None:
+    assert platform.compile("evil", EVIL).state is JobState.SUCCEEDED
+    evil = (platform.store / f"artifacts/{platform.key(EVIL)}.json").read_bytes()
+    (platform.store / f"artifacts/{platform.key(GOOD)}.json").write_bytes(evil)
+    job = platform.compile("good", GOOD)
+    assert (job.state, job.cache_hit) == (JobState.SUCCEEDED, False)
+    assert platform.parts.repository.open("good").manifest.name == "good"
+
+
+@pytest.mark.parametrize("folder", ["artifacts", "staged"])
+def test_what_is_copied_in_between_two_stages_is_not_published(platform: Platform, folder: str) -> None:
+    platform.compile("evil", EVIL)
+    evil = (platform.store / f"artifacts/{platform.key(EVIL)}.json").read_bytes()
+
+    def copy(stage: Stage) -> None:
+        if stage[0] is {"artifacts": JobStage.PUBLISH, "staged": JobStage.VERIFY}[folder]:
+            (platform.store / f"{folder}/{platform.key(GOOD)}.json").write_bytes(evil)
+
+    assert platform.compile("good", GOOD, copy).state is JobState.FAILED
+    assert platform.parts.repository.models() == ("evil",)
+
+
+@pytest.mark.parametrize("stage", [JobStage.VERIFY, JobStage.PUBLISH])
+def test_a_job_whose_key_is_changed_in_redis_is_not_published(platform: Platform, stage: JobStage) -> None:
+    platform.compile("evil", EVIL)
+
+    def change(before: Stage) -> None:
+        if before[0] is stage:
+            platform.parts.service.store.redis.hset(f"ingot:job:{before[1]}", "0.artifact_key", platform.key(EVIL))
+
+    job = platform.compile("good", GOOD, change)
+    assert job.state is JobState.FAILED
+    assert platform.parts.repository.models() == ("evil",)
+
+
+def test_a_model_that_claims_the_key_of_another_is_not_signed(platform: Platform) -> None:
+    """What compiles a model may have been taken over by it."""
+    job = platform.compile("evil", EVIL | {"key": platform.key(GOOD)})
+    assert job.targets[0].error is not None
+    assert job.targets[0].error.code is ErrorCode.COMPILER_FAULT
+    assert "not of what the job asked for" in job.targets[0].error.message
+    assert not platform.parts.repository.find_artifact(platform.key(GOOD), staged=True)
+    assert not list(platform.store.glob("staged/*"))
+
+
+@pytest.mark.parametrize("file", ["model.so", "weights.bin", "plan.json", "report.json", "manifest.json"])
+def test_a_link_to_the_signing_key_is_not_published(platform: Platform, file: str) -> None:
+    job = platform.compile("evil", EVIL | {"link": file, "to": str(platform.home / "signing.pem")})
+    assert job.targets[0].error is not None
+    assert job.targets[0].error.code is ErrorCode.COMPILER_FAULT
+    secret = (platform.home / "signing.pem").read_bytes()
+    assert not any(secret in path.read_bytes() for path in platform.store.rglob("*") if path.is_file())
+
+
+@pytest.mark.parametrize("stage", [JobStage.INGEST, JobStage.BUILD, JobStage.VERIFY])
+def test_an_upload_that_was_changed_is_not_compiled(platform: Platform, stage: JobStage) -> None:
+    source = platform.upload(GOOD)
+
+    def change(before: Stage) -> None:
+        if before[0] is stage:
+            (platform.store / "sources" / source.model_sha256).write_bytes(json.dumps(EVIL).encode())
+
+    job = platform.compile("good", GOOD, change)
+    assert job.state is JobState.FAILED
+    assert job.error is not None
+    assert job.error.code is ErrorCode.CHECKSUM_MISMATCH
+    assert platform.parts.repository.models() == ()
+
+
+def test_the_service_itself_refuses_a_label_that_was_put_back(platform: Platform) -> None:
+    platform.compile("good", GOOD, labels=("stable",))
+    label = platform.store / "models/good/labels/stable.json"
+    first = label.read_bytes()
+    platform.compile("good", GOOD | {"steps": 3}, labels=("stable",))
+    assert platform.parts.repository.resolve("good", "stable").number == 2
+    label.write_bytes(first)
+    with pytest.raises(IngotError, match="gone back"):
+        platform.parts.repository.resolve("good", "stable")
