@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -34,7 +34,7 @@ from shared_ir.artifact.oci import (
     read_index,
     read_manifest,
 )
-from shared_ir.artifact.signature import SigningKey, Trust
+from shared_ir.artifact.signature import SigningKey, Trust, Witness
 from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
@@ -87,6 +87,7 @@ class OpenedArtifact:
         library: the verified bytes of ``model.so``; ``library_path`` is the file they were read from.
         weights: ``weights.bin`` in memory that nobody else can change, page aligned, verified; empty when the model has none.
         attachments: files by name.
+        signers: ids of the keys that signed it.
     """
 
     manifest: Manifest
@@ -97,6 +98,7 @@ class OpenedArtifact:
     weights_path: Path
     report: Mapping[str, Any] = field(repr=False)
     attachments: Mapping[str, Path]
+    signers: frozenset[str] = frozenset()
 
     def to_artifact(self) -> Artifact:
         attachments = {name: path.read_bytes() for name, path in self.attachments.items()}
@@ -213,8 +215,9 @@ def open_descriptor(
     blobs: Blobs, descriptor: Descriptor, trust: Trust, choose: Choose, title: str = "", version: str = ""
 ) -> OpenedArtifact:
     """As :func:`open_version`; ``title`` and ``version``, when given, must be those that the index was signed for."""
+    witness = Witness(trust)
     if descriptor.media_type == MEDIA_INDEX:
-        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT), trust)
+        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT), witness)
         for name, wanted in ((TITLE, title), (VERSION, version)):
             if wanted and annotations.get(name) != wanted:
                 raise corrupt(
@@ -222,13 +225,13 @@ def open_descriptor(
                 )
         chosen = choose([entry.manifest for entry in entries])
         descriptor = next(entry.descriptor for entry in entries if entry.manifest == chosen)
-        opened = open_target(blobs, descriptor, trust)
+        opened = open_target(blobs, descriptor, witness)
         if opened.manifest != chosen:
             raise corrupt("the index describes another artifact than the one it points at", received=descriptor.digest)
-        return opened
+        return replace(opened, signers=frozenset(witness.used))
     if descriptor.media_type != MEDIA_MANIFEST:
         raise corrupt("this is not a model version", expected=MEDIA_INDEX, received=descriptor.media_type)
-    return open_target(blobs, descriptor, trust)
+    return replace(open_target(blobs, descriptor, witness), signers=frozenset(witness.used))
 
 
 def list_targets(directory: Path, tag: str | None, trust: Trust) -> tuple[Manifest, ...]:

@@ -31,6 +31,11 @@ def public_pem(key: Ed25519PublicKey) -> bytes:
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
 
 
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """``sha256:`` and the hexadecimal sha256 of the raw public key: what people compare before they trust it."""
+    return f"sha256:{sha256_hex(_raw(key))}"
+
+
 def key_id(key: Ed25519PublicKey) -> str:
     """First 16 hexadecimal digits of the sha256 of the raw public key."""
     return sha256_hex(_raw(key))[:16]
@@ -76,9 +81,9 @@ class SigningKey:
         try:
             key = serialization.load_pem_private_key(data, password=None)
         except (ValueError, TypeError) as error:
-            raise _not_a_key(path, "private") from error
+            raise _not_a_key(str(path), "private") from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise _not_a_key(path, "private")
+            raise _not_a_key(str(path), "private")
         return cls(key)
 
     @classmethod
@@ -144,7 +149,7 @@ class TrustStore:
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Every ``*.pub`` (PEM) in a directory; a missing directory trusts nobody."""
-        return cls.of(_load_public(path) for path in sorted(directory.glob("*.pub")))
+        return cls.of(read_public(path.read_bytes(), str(path)) for path in sorted(directory.glob("*.pub")))
 
     def verify(self, payload: bytes, signature: Signature) -> None:
         """Raises IngotError ARTIFACT_UNTRUSTED unless a trusted key signed exactly ``payload``."""
@@ -183,6 +188,22 @@ class TrustFolder:
 
 
 @dataclass(frozen=True)
+class Witness:
+    """The same trust, which notes the ids of the keys whose signatures it has verified."""
+
+    trust: Trust
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        return self.trust.keys
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        self.trust.verify(payload, signature)
+        self.used.add(signature.key_id)
+
+
+@dataclass(frozen=True)
 class TrustEither:
     """Whom one of two trusts."""
 
@@ -204,6 +225,17 @@ def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:
     return path
 
 
+def read_public(data: bytes, where: str) -> Ed25519PublicKey:
+    """The key in a PEM file. Raises IngotError INVALID_ARGUMENT."""
+    try:
+        key = serialization.load_pem_public_key(data)
+    except ValueError as error:
+        raise _not_a_key(where, "public") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _not_a_key(where, "public")
+    return key
+
+
 def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
     """The key pair of one installation, made at first use: ``home/signing.pem``, trusted in ``home/trust``."""
     key = SigningKey.load_or_create(home / SIGNING_KEY_FILE)
@@ -213,20 +245,10 @@ def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
     return key, TrustStore.load(directory)
 
 
-def _load_public(path: Path) -> Ed25519PublicKey:
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except ValueError as error:
-        raise _not_a_key(path, "public") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise _not_a_key(path, "public")
-    return key
-
-
-def _not_a_key(path: Path, kind: str) -> IngotError:
+def _not_a_key(where: str, kind: str) -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
         f"not an ed25519 {kind} key",
-        field=str(path),
+        field=where,
         expected=f"a PEM file with an ed25519 {kind} key",
     )
