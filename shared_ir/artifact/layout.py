@@ -87,6 +87,7 @@ class OpenedArtifact:
         library: the verified bytes of ``model.so``; ``library_path`` is the file they were read from.
         weights: ``weights.bin`` in memory that nobody else can change, page aligned, verified; empty when the model has none.
         attachments: files by name.
+        plan_digest: of ``plan.json`` as it was read.
         signers: ids of the keys that signed it.
     """
 
@@ -98,6 +99,7 @@ class OpenedArtifact:
     weights_path: Path
     report: Mapping[str, Any] = field(repr=False)
     attachments: Mapping[str, Path]
+    plan_digest: str
     signers: frozenset[str] = frozenset()
 
     def to_artifact(self) -> Artifact:
@@ -264,6 +266,7 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
         weights_path=blobs.path(weights.digest),
         report=json.loads(report_text),
         attachments=attachments,
+        plan_digest=by_type[MEDIA_PLAN].digest,
     )
 
 

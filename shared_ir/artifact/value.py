@@ -10,6 +10,7 @@ from typing import Any, Self
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
+from shared_ir.plan.json_form import plan_digest
 from shared_ir.plan.program import Plan
 from shared_ir.versions import ABI_VERSION, SUPPORTED_ABI_VERSIONS
 
@@ -88,6 +89,10 @@ class Artifact:
     weights: bytes | memoryview | Path
     report: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def plan_digest(self) -> str:
+        return plan_digest(self.plan)
 
 
 def artifact_key(
