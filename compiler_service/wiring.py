@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from redis import Redis
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
@@ -45,7 +46,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     repository = ArtifactRepository(store, trust, signer, Memory(settings.home / MEMORY_FILE))
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
-    jobs = JobStore(redis, settings.keep_jobs_seconds)
+    jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(signer, repository.trust))
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache)

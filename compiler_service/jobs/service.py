@@ -271,7 +271,7 @@ class JobService:
         number = self._find_version(record)
         if number:
             for label in record.labels:
-                self._repository.set_label(record.name, label, number)
+                self._repository.set_label(record.name, label, number, record.created)
             now = time.time()
             record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=number)
             self.store.create(record)

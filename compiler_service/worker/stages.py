@@ -93,6 +93,9 @@ class StageWorker:
         try:
             record = self._store.get(job)
         except IngotError as error:
+            if error.code is ErrorCode.ARTIFACT_UNTRUSTED:
+                logger.warning("job %s is not taken: %s", job, error)
+                return Outcome.STOP
             if error.code is ErrorCode.NOT_FOUND:
                 return Outcome.STOP
             raise
@@ -206,7 +209,7 @@ class StageWorker:
             manifest = self._repository.find_artifact(key)
             if manifest is not None:
                 self._service.require_made_for(record, target_number, manifest)
-        version = self._repository.publish(record.name, keys, record.id, record.labels)
+        version = self._repository.publish(record.name, keys, record.id, record.labels, record.created)
         return lambda: self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
 
     # ---- parts

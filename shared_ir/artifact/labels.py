@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -45,30 +46,45 @@ class LabelRecords:
                 _LOG.warning("label %r of model %r is not taken: %s", label, name, error)
                 faults[label] = error
                 continue
-            if found is not None:
+            if found is not None and found.number:
                 numbers[label] = found.number
         return Labels(numbers, faults)
 
     def find(self, name: str, label: str) -> Label:
         """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT."""
         found = self.proven.label(name, label) if label in self.names(name) else None
-        if found is None:
+        if found is None or not found.number:
             expected = ", ".join(sorted(self.all(name).numbers)) or "a version number: it has no labels"
             message = f"model {name!r} has no label {label!r}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="label", expected=expected)
         return found
 
-    def put(self, name: str, label: str, number: int, index: str, signer: SigningKey) -> None:
-        """Point a label at a version, whose index has the digest ``index``; version 0: at none. One atomic write."""
-        self.is_there(name, label)  # so that what is there has been seen: the next generation comes after it
-        found = Label(name, label, number, index, self.proven.next_generation(name, label))
+    def put(
+        self, name: str, label: str, number: int, index: str, signer: SigningKey, asked: float | None = None
+    ) -> None:
+        """Point a label at a version, whose index has the digest ``index``; version 0: at none. One atomic write.
+
+        Who ``asked`` for it (in seconds since the epoch; now) before what is there was asked for is too late: nothing changes. So a
+        job that is run once more does not set a label back.
+        """
+        before = self._before(name, label)  # it has been seen now: the next generation comes after it
+        moment = time.time_ns() // 1000 if asked is None else int(asked * 1e6)
+        if before is not None and before.asked > moment:
+            return
+        generation = self.proven.next_generation(name, label)
+        found = Label(name, label, number, index, generation, moment)
         self.proven.store.put(label_path(name, label), label_document(found, signer))
 
     def is_there(self, name: str, label: str) -> bool:
         """Whether there is something to take away, be it proven or not."""
+        found = self._before(name, label)
+        return found.number > 0 if found is not None else label in self.names(name)
+
+    def _before(self, name: str, label: str) -> Label | None:
+        """None where nothing is there, and where what is there proves nothing."""
         try:
-            return self.proven.label(name, label) is not None
+            return self.proven.label(name, label)
         except IngotError as error:
             if error.code is ErrorCode.UNAVAILABLE:
                 raise
-            return True
+            return None

@@ -210,7 +210,9 @@ def open_version(directory: Path, tag: str | None, trust: Trust, choose: Choose 
     Raises:
         IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
     """
-    return open_descriptor(DirectoryBlobs(directory), _find_tag(directory, tag), trust, choose)
+    found = _find_tag(directory, tag)
+    title, version = _named_by(found.annotations.get(REFERENCE, ""))
+    return open_descriptor(DirectoryBlobs(directory), found, trust, choose, title, version)
 
 
 def open_descriptor(
@@ -268,6 +270,15 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
         attachments=attachments,
         plan_digest=by_type[MEDIA_PLAN].digest,
     )
+
+
+def _named_by(tag: str) -> tuple[str, str]:
+    """The model and version that an index must be of, as far as its tag is one that a service gives: ``3``, ``resnet50/3``.
+
+    NOTE: any other tag is its owner's, who may have copied a version under it.
+    """
+    title, _, version = tag.rpartition("/")
+    return (title, version) if version.isdecimal() else ("", "")
 
 
 def _find_tag(directory: Path, tag: str | None) -> Descriptor:

@@ -106,7 +106,7 @@ class StoreReader:
         return found
 
     def label(self, name: str, label: str) -> Label | None:
-        """A label, None when there is none.
+        """A label, None when there is none; one that was taken away is of version 0.
 
         Raises:
             IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED: it is not signed, is another one's, or is older than one seen before.
@@ -123,7 +123,7 @@ class StoreReader:
         self.memory.refuse_older(remembered, found.generation, digest_of(data))
         if found.number:
             self.memory.refuse_older(f"{self.store.url}/{version_path(name, found.number)}", found.number, found.index)
-        return found if found.number else None
+        return found
 
     def next_generation(self, name: str, label: str) -> int:
         """More than any that was seen of a label: microseconds since the epoch, so that it is so for those too who saw more."""

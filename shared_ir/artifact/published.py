@@ -34,7 +34,7 @@ class Version:
 class Label:
     """A name that points at version ``number`` of a model, whose index has the digest ``index``.
 
-    ``generation`` grows each time that the label is moved.
+    ``generation`` grows each time that the label is moved; ``asked`` is when somebody asked for that, in microseconds since the epoch.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Label:
     number: int
     index: str
     generation: int
+    asked: int
 
 
 def check_model_name(name: str) -> str:
@@ -102,6 +103,7 @@ def label_document(label: Label, signer: SigningKey) -> bytes:
         "version": label.number,
         "index": label.index,
         "generation": label.generation,
+        "asked": label.asked,
     }
     return sign_document({"mediaType": MEDIALABEL, "annotations": {}} | fields, signer)
 
@@ -119,13 +121,14 @@ def read_label(data: bytes, trust: Trust, name: str, label: str) -> Label:
         if error.code is not ErrorCode.ARTIFACT_UNTRUSTED:
             raise
         raise replace(error, remedy=f"Set it again: ingot models {name} --set-label {label}=VERSION.") from error
-    numbers = [document.get("version"), document.get("generation")]
+    numbers = [document.get(field) for field in ("version", "generation", "asked")]
     if (document.get("model"), document.get("label")) != (name, label):
         received = f"{document.get('label')!r} of {document.get('model')!r}"
         raise corrupt("a label lies under the name of another", expected=what, received=received)
     if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers):
         raise corrupt(f"{what} is malformed", received=str(numbers))
-    return Label(name, label, document["version"], str(document.get("index", "")), document["generation"])
+    number, generation, asked = (int(number) for number in numbers)  # type: ignore[arg-type]  # none is missing
+    return Label(name, label, number, str(document.get("index", "")), generation, asked)
 
 
 def _bad_name(what: str, name: str) -> IngotError:

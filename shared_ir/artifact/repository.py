@@ -144,11 +144,18 @@ class ArtifactRepository:
 
     # ---- versions
 
-    def publish(self, name: str, keys: Sequence[str], publication: str = "", labels: Sequence[str] = ()) -> Version:
+    def publish(
+        self,
+        name: str,
+        keys: Sequence[str],
+        publication: str = "",
+        labels: Sequence[str] = (),
+        asked: float | None = None,
+    ) -> Version:
         """Make the artifacts of ``keys``, one per target, the next version of model ``name``, then move ``labels``.
 
         A second call with the same ``publication`` finds the version that the first one made. Readers see a version
-        once its record exists, which is written last.
+        once its record exists, which is written last. ``asked`` is as in :meth:`set_label`.
 
         Raises:
             IngotError: NOT_FOUND when a key was not compiled; INVALID_ARGUMENT.
@@ -158,7 +165,7 @@ class ArtifactRepository:
             check_label(label)
         version = self._find_publication(name, publication) or self._publish(name, keys, publication)
         for label in labels:
-            self.set_label(name, label, version.number)
+            self.set_label(name, label, version.number, asked)
         return version
 
     def models(self) -> tuple[str, ...]:
@@ -213,10 +220,16 @@ class ArtifactRepository:
         """The same, with what keeps the others from counting."""
         return self._labels.all(name)
 
-    def set_label(self, name: str, label: str, number: int) -> None:
-        """Point ``label`` at a version that exists; one atomic write. Raises IngotError NOT_FOUND."""
+    def set_label(self, name: str, label: str, number: int, asked: float | None = None) -> None:
+        """Point ``label`` at a version that exists; one atomic write.
+
+        Nothing changes where who ``asked`` for it (seconds since the epoch; by default now) did so before what is there was asked for.
+
+        Raises:
+            IngotError: NOT_FOUND.
+        """
         version = self.version(name, number)
-        self._labels.put(name, check_label(label), version.number, version.index.digest, self._signing_key())
+        self._labels.put(name, check_label(label), version.number, version.index.digest, self._signing_key(), asked)
 
     def delete_label(self, name: str, label: str) -> None:
         """Raises IngotError NOT_FOUND."""

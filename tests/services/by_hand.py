@@ -20,6 +20,7 @@ from shared_ir.digest import sha256_hex
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 Stage = tuple[JobStage, str, int]
+Between = Callable[[Stage], object]
 
 
 class Platform:
@@ -44,17 +45,22 @@ class Platform:
         self.parts.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
         return Source(sha256_hex(data))
 
-    def compile(
-        self, name: str, model: Any, between: Callable[[Stage], object] = lambda stage: None, **submission: Any
-    ) -> JobRecord:
-        job = self.parts.service.submit(Submission(name, self.upload(model), ("x86-64-v3",), {}, **submission))
+    def compile(self, name: str, model: Any, between: Between = lambda stage: None, **submission: Any) -> JobRecord:
+        job = self.submit(name, model, **submission)
+        self.work_off(between)
+        return self.parts.service.store.get(job)
+
+    def submit(self, name: str, model: Any, **submission: Any) -> str:
+        order = Submission(name, self.upload(model), ("x86-64-v3",), {}, **submission)
+        return self.parts.service.submit(order).id
+
+    def work_off(self, between: Between = lambda stage: None) -> None:
         while self._tasks:
-            stages, id_, number = self._tasks.popleft()
+            stages, job, number = self._tasks.popleft()
             for stage in stages:
-                between((stage, id_, number))
-                if self.worker.run(stage, id_, number) is not Outcome.CONTINUE:
+                between((stage, job, number))
+                if self.worker.run(stage, job, number) is not Outcome.CONTINUE:
                     break
-        return self.parts.service.store.get(job.id)
 
     def key(self, model: Any) -> str:
         target = ToyCompiler().resolve_target("x86-64-v3")

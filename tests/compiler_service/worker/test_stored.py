@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_service.jobs.records import JobStage, JobState
+from compiler_service.jobs.records import WHOLE_JOB, JobStage, JobState
 from shared_ir.errors import ErrorCode, IngotError
 from tests.services.by_hand import Platform, Stage
 from tests.services.installation import ROOT
@@ -107,3 +107,42 @@ def test_the_service_itself_refuses_a_label_that_was_put_back(platform: Platform
     label.write_bytes(first)
     with pytest.raises(IngotError, match="gone back"):
         platform.parts.repository.resolve("good", "stable")
+
+
+@pytest.mark.parametrize("change", ["name", "source", "seal", "copied"])
+def test_an_order_that_was_changed_in_redis_is_not_taken(platform: Platform, change: str) -> None:
+    platform.compile("evil", EVIL)
+    redis = platform.parts.service.store.redis
+
+    def forge(before: Stage) -> None:
+        record = f"ingot:job:{before[1]}"
+        order = json.loads(redis.hget(record, "job"))
+        match change:
+            case "name":
+                redis.hset(record, "job", json.dumps(order | {"name": "other"}))
+            case "source":
+                redis.hset(record, "job", json.dumps(order | {"model_sha256": platform.upload(EVIL).model_sha256}))
+            case "seal":
+                redis.hdel(record, "seal")
+            case "copied":
+                other = next(key for key in redis.scan_iter("ingot:job:????????????????") if key != record)
+                redis.hset(record, mapping={name: redis.hget(other, name) for name in ("job", "seal")})
+
+    submitted = platform.submit("good", GOOD, labels=("stable",))
+    platform.work_off(forge)
+    with pytest.raises(IngotError) as caught:
+        platform.parts.service.store.get(submitted)
+    assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
+    assert platform.parts.service.store.active() == []
+    assert platform.parts.repository.models() == ("evil",)
+
+
+def test_a_job_that_is_run_once_more_does_not_set_its_label_back(platform: Platform) -> None:
+    first = platform.compile("good", GOOD, labels=("stable",))
+    platform.compile("good", GOOD | {"steps": 3}, labels=("stable",))
+    redis = platform.parts.service.store.redis
+    redis.hset(f"ingot:job:{first.id}", "state", "RUNNING")
+    platform.send((JobStage.PUBLISH,), first.id, WHOLE_JOB)
+    platform.work_off()
+    assert platform.parts.service.store.get(first.id).version == 1
+    assert platform.parts.repository.labels("good") == {"stable": 2}
