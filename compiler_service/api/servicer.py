@@ -175,7 +175,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
-        return pb.ListModelsResponse(models=[self._model(name) for name in self._repository.models()])
+        return pb.ListModelsResponse(models=list(self._models()))
 
     @_answered
     def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
@@ -220,8 +220,18 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
 
+    def _models(self) -> Iterator[pb.Model]:
+        """Every model; without those of which nothing is proven."""
+        for name in self._repository.models():
+            try:
+                yield self._model(name)
+            except IngotError as error:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+                logger.warning("model %r is not listed: %s", name, error)
+
     def _model(self, name: str) -> pb.Model:
-        latest = self._repository.resolve(name)
+        latest = self._repository.newest(name)
         return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
 
 

@@ -55,6 +55,15 @@ def check_model_name(name: str) -> str:
         raise _bad_name("model", name) from error
 
 
+def is_model_name(name: str) -> bool:
+    """Whether :func:`check_model_name` takes it."""
+    try:
+        check_model_name(name)
+    except IngotError:
+        return False
+    return True
+
+
 def check_label(label: str) -> str:
     """Raises IngotError INVALID_ARGUMENT."""
     if not LABEL.fullmatch(label):

@@ -56,6 +56,7 @@ from shared_ir.artifact.published import (
     check_label,
     check_model_name,
     entry_to_dict,
+    is_model_name,
     version_path,
     version_to_dict,
 )
@@ -171,7 +172,8 @@ class ArtifactRepository:
     def models(self) -> tuple[str, ...]:
         """Names of all models with a version."""
         keys = (info.key.split("/") for info in self.store.list("models"))
-        return tuple(sorted({parts[1] for parts in keys if len(parts) == 4 and parts[2] == "versions"}))
+        names = {parts[1] for parts in keys if len(parts) == 4 and parts[2] == "versions"}
+        return tuple(sorted(filter(is_model_name, names)))
 
     def version_numbers(self, name: str) -> tuple[int, ...]:
         """Ascending. Raises IngotError ARTIFACT_UNTRUSTED when the newest that was seen before is gone."""
@@ -194,6 +196,18 @@ class ArtifactRepository:
         if not numbers:
             raise self._no_model(name)
         return tuple(version for number in numbers if (version := self._proven_version(name, number)))
+
+    def newest(self, name: str) -> Version:
+        """The newest version that is proven, for showing: what is served is :meth:`resolve`'s to say, which passes none over.
+
+        Raises:
+            IngotError: NOT_FOUND, there is none.
+        """
+        proven = (self._proven_version(name, number) for number in reversed(self.version_numbers(name)))
+        found = next((version for version in proven if version), None)
+        if found is None:
+            raise self._no_model(name)
+        return found
 
     def resolve(self, name: str, which: int | str | None = None) -> Version:
         """A version by number (``3`` or ``"3"``) or label; the newest for None or ``""``.

@@ -261,7 +261,10 @@ def test_strange_names_beside_the_records_harm_nobody(scene: Scene) -> None:
     for name in ("x.json", "1.5.json", "-3.json", "00000000.json", "٣.json", "9" * 40 + ".txt"):
         for folder in ("versions", "labels"):
             (scene.root / "models/m" / folder / name).write_bytes(b"{}")
+    (scene.root / "models/a b/versions").mkdir(parents=True)
+    (scene.root / "models/a b/versions/00000001.json").write_bytes(b"{}")
     assert scene.answers() == expected
+    assert scene.reader().models() == ("m", "n")
 
 
 def test_memory_that_cannot_be_kept_is_still_that_of_the_process(tmp_path: Path) -> None:

@@ -41,8 +41,7 @@ def emit_entry(
     ``kernel_symbols[i]`` is the linker symbol of ``plan.kernels[i]``, a function of the type ``ingot_kernel_function``.
     ``denormals`` are kept where asked for (``native/float_mode.c``).
     """
-    constants, digest = _Constants(), plan_digest(plan)
-    checks = _checks(plan)
+    constants, checks, digest = _Constants(), _checks(plan), plan_digest(plan)
     plan = replace(plan, steps=without_calls(plan.steps))
     in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
     execute = emit_execute(plan, len(checks))
