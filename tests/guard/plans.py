@@ -156,7 +156,8 @@ def _serve(
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()
     signature._empty = empty
-    graph.aligned_bytes = steps.aligned_bytes = _guarded_bytes
+    for module in (graph, steps):
+        module.__dict__["aligned_bytes"] = _guarded_bytes
     if older:
         Library.plan_digest = property(lambda self: "")  # type: ignore[method-assign,assignment]
         graph.GraphExecutor._launch = _touch  # type: ignore[method-assign]

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.codegen.toolchain.link import guarded_memory
-from runtime_service.loading.loader import load_model
+from runtime_service.loading.loader import ExecutorKind, load_model
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -31,11 +31,12 @@ def test_a_library_runs_with_the_plan_that_it_is_of_and_no_other(toy: Artifact) 
     first = toy.plan.steps[0]
     assert isinstance(first, Launch)
     other = replace(toy.plan, steps=(replace(first, tasks=1 << 20), *toy.plan.steps[1:]))
-    for kind in ("aot", "graph"):
-        with load_model(toy, executor=kind) as model:  # type: ignore[arg-type]
+    kinds: tuple[ExecutorKind, ...] = ("aot", "graph")
+    for kind in kinds:
+        with load_model(toy, executor=kind) as model:
             model.run(toy_feeds(3))
         with pytest.raises(IngotError, match="the plan's digest differ") as caught:
-            load_model(replace(toy, plan=other), executor=kind)  # type: ignore[arg-type]
+            load_model(replace(toy, plan=other), executor=kind)
         assert caught.value.code is ErrorCode.ARTIFACT_CORRUPT
 
 

@@ -104,7 +104,7 @@ def fits(expected: Any, received: Any) -> bool:
     if isinstance(received, ErrorCode):
         return True
     if isinstance(expected, dict):
-        return received.items() <= expected.items()
+        return bool(received.items() <= expected.items())
     if isinstance(expected, list):
         return all(item in expected for item in received)
     return bool(expected == received)
@@ -245,10 +245,11 @@ def test_a_label_must_be_signed_and_is_told_how(scene: Scene) -> None:
 
 def test_a_label_can_be_set_again_after_it_was_deleted_or_lost(scene: Scene, tmp_path: Path) -> None:
     memory = Memory(tmp_path / "seen.db")
-    for take_away in (
+    ways: tuple[Callable[[], None], ...] = (
         lambda: scene.writer().delete_label("m", "stable"),
         lambda: scene.store.delete("models/m/labels/stable.json"),
-    ):
+    )
+    for take_away in ways:
         assert scene.reader(memory).labels("m")["stable"] == 2
         take_away()
         assert "stable" not in scene.reader(memory).labels("m")

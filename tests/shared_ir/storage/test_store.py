@@ -66,6 +66,15 @@ def test_put_get_list_delete(store: ObjectStore, tmp_path: Path) -> None:
     assert store.size("a/b/1") is None
 
 
+def test_what_is_too_large_is_not_read(store: ObjectStore) -> None:
+    store.put("a/large", b"x" * 1001)
+    assert store.get("a/large", 1001) == b"x" * 1001
+    with pytest.raises(IngotError) as caught:
+        store.get("a/large", 1000)
+    assert caught.value.code is ErrorCode.LIMIT_EXCEEDED
+    assert (caught.value.expected, caught.value.received) == ("at most 1000 bytes", "1001 bytes")
+
+
 def test_ranges(store: ObjectStore) -> None:
     store.put("x", bytes(range(100)))
     assert store.get_range("x", 10, 5) == bytes(range(10, 15))
