@@ -127,8 +127,8 @@ def _write_programs(directory: Path, name: str, tag: str, home: Path | None) -> 
     for manifest in list_targets(directory, tag, trust):
         opened = open_version(directory, tag, trust, lambda _, chosen=manifest: chosen)  # type: ignore[misc]
         files += [
-            _write_program(directory, name, manifest.triple, manifest.cpu, path.read_bytes())
-            for path in opened.attachments.values()
+            _write_program(directory, name, manifest.triple, manifest.cpu, file.read())
+            for file in opened.attachments.values()
         ]
     return files
 

@@ -80,6 +80,21 @@ class DirectoryBlobs:
 
 
 @dataclass(frozen=True)
+class StoredFile:
+    """A file of an artifact that is read only where somebody wants it, and verified then."""
+
+    path: Path
+    digest: str
+    size: int
+
+    def read(self) -> bytes:
+        """Raises IngotError ARTIFACT_CORRUPT."""
+        data = self.path.read_bytes()
+        _check_digest(self.path, self.digest, digest_of(data))
+        return data
+
+
+@dataclass(frozen=True)
 class OpenedArtifact:
     """An artifact whose signature, ABI, sizes and digests have been checked.
 
@@ -98,12 +113,12 @@ class OpenedArtifact:
     weights: memoryview = field(repr=False)
     weights_path: Path
     report: Mapping[str, Any] = field(repr=False)
-    attachments: Mapping[str, Path]
+    attachments: Mapping[str, StoredFile]
     plan_digest: str
     signers: frozenset[str] = frozenset()
 
     def to_artifact(self) -> Artifact:
-        attachments = {name: path.read_bytes() for name, path in self.attachments.items()}
+        attachments = {name: file.read() for name, file in self.attachments.items()}
         return Artifact(self.manifest, self.plan, self.library, self.weights, self.report, attachments)
 
 
@@ -257,8 +272,9 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
     attachments = {}
     for layer in layers:
         if layer.media_type == MEDIA_ATTACHMENT:
-            _check_file(blobs, layer)
-            attachments[layer.annotations.get(TITLE, layer.digest)] = blobs.path(layer.digest)
+            path = blobs.path(layer.digest)
+            _check_size(path, layer)
+            attachments[layer.annotations.get(TITLE, layer.digest)] = StoredFile(path, layer.digest, layer.size)
     return OpenedArtifact(
         manifest=manifest,
         plan=read_plan(plan_text),
@@ -318,15 +334,10 @@ def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> byt
     _check_size(path, descriptor)
     if limit is not None and descriptor.size > limit:
         raise corrupt("a document of the artifact is too large", expected=f"at most {limit} bytes", field=str(path))
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        data = file.read(descriptor.size)  # and no more, should it have grown
     _check_digest(path, descriptor.digest, digest_of(data))
     return data
-
-
-def _check_file(blobs: Blobs, descriptor: Descriptor) -> None:
-    path = blobs.path(descriptor.digest)
-    _check_size(path, descriptor)
-    _check_digest(path, descriptor.digest, digest_of_file(path))
 
 
 def _sealed_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:

@@ -45,10 +45,11 @@ class Memory:
     _told: bool = False
 
     def seen(self, name: str) -> Seen | None:
-        own, kept = self._own.get(name), self._kept(name)
-        if own is None or kept is None:
-            return own or kept
-        return max(own, kept, key=lambda item: item.generation)
+        """NOTE: the file is asked once for each name, since a server looks at all of them every few seconds."""
+        own = self._own.get(name)
+        if own is None and (kept := self._kept(name)) is not None:
+            own = self._own.setdefault(name, kept)
+        return own
 
     def refuse_older(self, name: str, generation: int, digest: str) -> None:
         """Remember this generation of ``name``, unless a newer one was seen.

@@ -61,7 +61,7 @@ from shared_ir.artifact.published import (
     version_to_dict,
 )
 from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustStore
-from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
+from shared_ir.artifact.signed import corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
@@ -70,6 +70,8 @@ from shared_ir.storage.protocol import Data, ObjectStore
 __all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
 
 _LOG = logging.getLogger(__name__)
+_LARGEST_INDEX = 256 << 20
+"""Bytes of ``index.json``, which names every version of every model."""
 _SCAN = 16
 """How many of the newest versions are searched for an earlier publication by the same job."""
 
@@ -314,11 +316,14 @@ class ArtifactRepository:
 
     def _add_to_index(self, version: Version) -> None:
         tag = f"{version.name}/{version.number}"
-        if self.store.size(INDEX_FILE) is None:
+        try:
+            document = parse_document(self.store.get(INDEX_FILE, _LARGEST_INDEX), INDEX_FILE)
+            others = [Descriptor.from_dict(item) for item in document.get("manifests") or ()]
+        except (IngotError, TypeError) as error:
+            if isinstance(error, IngotError) and error.code is ErrorCode.UNAVAILABLE:
+                raise
             self.rebuild_index()
             return
-        document = parse_document(self.store.get(INDEX_FILE, MAX_DOCUMENT), INDEX_FILE)
-        others = [Descriptor.from_dict(item) for item in document["manifests"]]
         kept = [d for d in others if d.annotations.get(REFERENCE) != tag]
         self.store.put(INDEX_FILE, references_document([*kept, tagged(version.index, tag)]))
 

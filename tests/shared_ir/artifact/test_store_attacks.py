@@ -19,7 +19,10 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.local import FileStore
+from shared_ir.storage.protocol import ObjectStore
+from shared_ir.storage.store import open_store
 from tests.services.artifacts import toy_artifact
+from tests.services.s3_server import s3_server
 
 SEEDS = int(os.environ.get("STORE_SEEDS", "1"))
 """More of them change more bytes and swap more pairs."""
@@ -49,7 +52,7 @@ class Scene:
         return scene
 
     @property
-    def store(self) -> FileStore:
+    def store(self) -> ObjectStore:
         return FileStore(self.root)
 
     def writer(self) -> ArtifactRepository:
@@ -108,6 +111,36 @@ def fits(expected: Any, received: Any) -> bool:
     if isinstance(expected, list):
         return all(item in expected for item in received)
     return bool(expected == received)
+
+
+@dataclass
+class Bucket(Scene):
+    """The same behind an S3 endpoint."""
+
+    @property
+    def store(self) -> ObjectStore:
+        return open_store("s3://attacked/store", self.root / "cache")
+
+    def objects(self) -> list[str]:
+        return [info.key for folder in ("artifacts", "blobs", "models", "staged") for info in self.store.list(folder)]
+
+
+@pytest.mark.services
+def test_a_bucket_is_proven_like_a_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with s3_server("attacked") as url:
+        settings = {"ENDPOINT_URL": url, "ACCESS_KEY_ID": "test", "SECRET_ACCESS_KEY": "test", "REGION": "us-east-1"}
+        for name, value in settings.items():
+            monkeypatch.setenv(f"AWS_{name}", value)
+        scene, memory = Bucket.make(tmp_path), Memory()
+        expected = scene.answers(memory)
+        assert not any(isinstance(answer, ErrorCode) for answer in expected.values())
+        kept = {path: scene.store.get(path) for path in scene.objects()}
+        for one, two in random.Random(0).sample(pairs(list(kept), 40), 40):
+            scene.store.put(one, kept[two])
+            found = scene.answers(memory)
+            assert {name: a for name, a in found.items() if not fits(expected[name], a)} == {}, f"{one}, {two}"
+            scene.store.put(one, kept[one])
+        assert scene.answers(memory) == expected
 
 
 @pytest.fixture(name="scene")
@@ -266,6 +299,20 @@ def test_strange_names_beside_the_records_harm_nobody(scene: Scene) -> None:
     (scene.root / "models/a b/versions/00000001.json").write_bytes(b"{}")
     assert scene.answers() == expected
     assert scene.reader().models() == ("m", "n")
+
+
+@pytest.mark.parametrize("index", [b"", b"[]", b"{}", b'{"manifests":3}', b'{"manifests":[3]}', b'{"manifests":null}'])
+def test_an_index_that_somebody_spoiled_is_made_anew(scene: Scene, index: bytes) -> None:
+    scene.store.put("index.json", index)
+    scene.writer().publish("n", [A], "job5")
+    tags = {item["annotations"]["org.opencontainers.image.ref.name"] for item in _tags(scene)}
+    assert "n/2" in tags
+    assert index in (b"{}", b'{"manifests":null}') or tags == {"m/1", "m/2", "n/1", "n/2"}
+
+
+def _tags(scene: Scene) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(scene.store.get("index.json"))["manifests"]
+    return found
 
 
 def test_memory_that_cannot_be_kept_is_still_that_of_the_process(tmp_path: Path) -> None:
