@@ -25,6 +25,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.status import abort, internal
+from shared_ir.storage.files import open_regular
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one chunk of a download."""
@@ -244,7 +245,7 @@ def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
 
 def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
     if isinstance(content, Path):
-        with content.open("rb") as file:
+        with open_regular(content) as file:
             while piece := file.read(CHUNK_BYTES):
                 yield piece
     else:

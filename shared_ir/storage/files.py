@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import secrets
@@ -10,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
 
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -55,17 +56,12 @@ def read_own(path: Path, limit: int) -> bytes:
     Raises:
         IngotError: COMPILER_FAULT, there is none, or something else lies there (a link to a file of somebody else), or too much.
     """
-    reason = ""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
-        with os.fdopen(descriptor, "rb") as file:
-            status = os.fstat(descriptor)
-            if not stat.S_ISREG(status.st_mode):
-                reason = "it is no file"
-            elif status.st_size > limit:
-                reason = f"it has {status.st_size} bytes"
-            else:
-                return file.read(status.st_size)
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= limit:
+                return file.read(size)
+            reason = f"it has {size} bytes"
     except OSError as error:
         reason = error.strerror or str(error)
     raise IngotError(
@@ -74,6 +70,28 @@ def read_own(path: Path, limit: int) -> bytes:
         field=path.name,
         expected=f"a file of at most {limit} bytes",
     )
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file to read. Raises FileNotFoundError where there is none, or a link, a pipe, a folder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileNotFoundError(errno.ENOENT, "a link, and no file", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a file lies at ``path`` itself, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def map_file(path: Path) -> memoryview:
