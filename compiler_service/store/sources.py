@@ -121,7 +121,7 @@ class SourceStore:
         return SourceFiles(self._file(source.model_sha256), blobs)
 
     def _file(self, sha256: str) -> Path:
-        path = self._store.local_path(_key(sha256))
+        path = self._store.local_path(_key(sha256), self._max_bytes)
         received = digest_of_file(path)
         if received != f"sha256:{sha256}":
             raise IngotError(

@@ -21,7 +21,7 @@ from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import ARTIFACT, RECORDS
 from compiler_service.stages.runner import StageRunner, StoppedError
 from compiler_service.store.sources import SourceStore, request_source
-from compiler_service.store.tuning_store import TuningStore
+from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
 from shared_ir.artifact.exchange import read_artifact, write_artifact
@@ -30,8 +30,6 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
 from shared_ir.storage.files import read_own
 
-MOST_RECORD_BYTES = 256 << 20
-"""Bytes of the tuning records of a model on a target."""
 MAX_DELIVERIES = 2
 """How often a stage is started before it counts as the stage's fault that its workers are lost."""
 

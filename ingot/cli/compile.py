@@ -181,7 +181,9 @@ def _numbers(artifact: Artifact) -> tuple[str, ...]:
 
 
 def _write_program(directory: Path, name: str, triple: str, cpu: str, data: bytes) -> Path:
-    path = directory / f"{name}.{triple.split('-')[0]}.{cpu}"
+    path = directory / re.sub(
+        r"[^\w.+-]", "_", f"{name}.{triple.split('-')[0]}.{cpu}"
+    )  # a name, and no way out of the folder
     path.write_bytes(data)
     path.chmod(0o755)
     return path

@@ -54,8 +54,12 @@ class Blobs(Protocol):
     def put(self, digest: str, data: bytes | memoryview | Path) -> None:
         """Store ``data``, whose digest is ``digest``; nothing happens when it is there already."""
 
-    def path(self, digest: str) -> Path:
-        """A local file with the blob, not verified yet. Raises IngotError ARTIFACT_CORRUPT when it is missing."""
+    def path(self, digest: str, limit: int | None = None) -> Path:
+        """A local file with the blob, not verified yet.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, it is missing; LIMIT_EXCEEDED, it is to be fetched and has more than ``limit`` bytes.
+        """
 
 
 @dataclass(frozen=True)
@@ -69,7 +73,7 @@ class DirectoryBlobs:
         if not path.exists():
             create_atomically(path, data)
 
-    def path(self, digest: str) -> Path:
+    def path(self, digest: str, limit: int | None = None) -> Path:
         path = self._path(digest)
         if not path.is_file():
             raise corrupt("a blob of the artifact is missing", field=str(path))
@@ -272,16 +276,16 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
     attachments = {}
     for layer in layers:
         if layer.media_type == MEDIA_ATTACHMENT:
-            path = blobs.path(layer.digest)
+            path = blobs.path(layer.digest, layer.size)
             _check_size(path, layer)
             attachments[layer.annotations.get(TITLE, layer.digest)] = StoredFile(path, layer.digest, layer.size)
     return OpenedArtifact(
         manifest=manifest,
         plan=read_plan(plan_text),
         library=_read(blobs, library),
-        library_path=blobs.path(library.digest),
+        library_path=blobs.path(library.digest, library.size),
         weights=_sealed_weights(blobs, weights),
-        weights_path=blobs.path(weights.digest),
+        weights_path=blobs.path(weights.digest, weights.size),
         report=json.loads(report_text),
         attachments=attachments,
         plan_digest=by_type[MEDIA_PLAN].digest,
@@ -330,7 +334,7 @@ def _put_weights(blobs: Blobs, weights: bytes | memoryview | Path) -> Descriptor
 
 def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> bytes:
     """The verified bytes of a blob."""
-    path = blobs.path(descriptor.digest)
+    path = blobs.path(descriptor.digest, descriptor.size)
     _check_size(path, descriptor)
     if limit is not None and descriptor.size > limit:
         raise corrupt("a document of the artifact is too large", expected=f"at most {limit} bytes", field=str(path))
@@ -342,7 +346,7 @@ def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> byt
 
 def _sealed_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
     """Read, and verify the very bytes that will be used. The tree digest is part of the signed manifest."""
-    path = blobs.path(descriptor.digest)
+    path = blobs.path(descriptor.digest, descriptor.size)
     _check_size(path, descriptor)
     view, received = read_sealed(path, descriptor.size)
     expected = descriptor.annotations.get(TREE_DIGEST)

@@ -139,7 +139,7 @@ class StoreReader:
             if error.code is ErrorCode.NOT_FOUND:
                 raise corrupt("a blob of the artifact is missing", field=f"{self.store.url}/{key}") from error
             raise
-        if digest_of(data) != descriptor.digest:
+        if digest_of(data) != descriptor.digest or len(data) != descriptor.size:
             received = digest_of(data)
             raise corrupt("a blob is not what it was when it was signed", expected=descriptor.digest, received=received)
         return data

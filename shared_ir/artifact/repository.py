@@ -85,14 +85,16 @@ class StoreBlobs:
     def put(self, digest: str, data: Data) -> None:
         self.store.put_if_absent(blob_key(digest), data)
 
-    def path(self, digest: str) -> Path:
+    def path(self, digest: str, limit: int | None = None) -> Path:
         try:
-            return self.store.local_path(blob_key(digest))
+            return self.store.local_path(blob_key(digest), limit)
         except IngotError as error:
+            where = f"{self.store.url}/{blob_key(digest)}"
             if error.code is ErrorCode.NOT_FOUND:
-                raise corrupt(
-                    "a blob of the artifact is missing", field=f"{self.store.url}/{blob_key(digest)}"
-                ) from error
+                raise corrupt("a blob of the artifact is missing", field=where) from error
+            if error.code is ErrorCode.LIMIT_EXCEEDED:
+                expected, received = error.expected, error.received
+                raise corrupt("a blob has the wrong size", field=where, expected=expected, received=received) from error
             raise
 
 
@@ -273,17 +275,17 @@ class ArtifactRepository:
             LAYOUT_FILE: LAYOUT_DOCUMENT,
             INDEX_FILE: references_document([tagged(descriptor, str(version.number))]),
         }
-        for digest in documents:
-            files[blob_key(digest)] = self._blobs.path(digest)
+        for found in documents:
+            files[blob_key(found.digest)] = self._blobs.path(found.digest, found.size)
         return tuple(files.items())
 
     def fetch(self, name: str, which: int | str | None, directory: Path, key: str = "") -> str:
         """Add a version to the OCI image layout at ``directory``; return its tag."""
         version = self.resolve(name, which)
-        descriptor, digests = self._documents(version, key)
+        descriptor, documents = self._documents(version, key)
         blobs, tag = DirectoryBlobs(directory), str(version.number)
-        for digest in digests:
-            blobs.put(digest, self._blobs.path(digest))
+        for found in documents:
+            blobs.put(found.digest, self._blobs.path(found.digest, found.size))
         others = [d for d in read_references(directory) if d.annotations.get(REFERENCE) != tag]
         write_references(directory, [*others, tagged(descriptor, tag)])
         return tag
@@ -354,18 +356,18 @@ class ArtifactRepository:
             _LOG.warning("version %d of model %r is not taken: %s", number, name, error)
             return None
 
-    def _documents(self, version: Version, key: str) -> tuple[Descriptor, list[str]]:
-        """The descriptor to tag, and the digests of everything below it."""
+    def _documents(self, version: Version, key: str) -> tuple[Descriptor, list[Descriptor]]:
+        """The descriptor to tag, and everything below it."""
         entries = read_index(self._proven.blob(version.index), self.trust)[1]
         chosen = [entry for entry in entries if key in ("", entry.manifest.key)]
         if not chosen:
             message = f"version {version.number} of {version.name!r} has no artifact {key}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="artifact_key")
-        digests = [] if key else [version.index.digest]
+        documents = [] if key else [version.index]
         for entry in chosen:
             _, config, layers = read_manifest(self._proven.blob(entry.descriptor), self.trust)
-            digests += [entry.descriptor.digest, config.digest, *(layer.digest for layer in layers)]
-        return (chosen[0].descriptor if key else version.index), digests
+            documents += [entry.descriptor, config, *layers]
+        return (chosen[0].descriptor if key else version.index), documents
 
     def _signing_key(self) -> SigningKey:
         if self._signer is None:

@@ -63,11 +63,13 @@ class FileStore:
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
 
-    def local_path(self, key: str) -> Path:
-        path = self._path(key)
-        if not is_regular(path):
+    def local_path(self, key: str, limit: int | None = None) -> Path:
+        size = self.size(key)
+        if size is None:
             raise not_found(self.url, key)
-        return path
+        if limit is not None and size > limit:
+            raise too_large(self.url, key, limit, size)
+        return self._path(key)
 
     def _path(self, key: str) -> Path:
         return self.root / check_key(key)

@@ -53,8 +53,8 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Deleting what is not there is not an error."""
 
-    def local_path(self, key: str) -> Path:
-        """A local file with the object, fit to map; it must not be written. Raises IngotError NOT_FOUND."""
+    def local_path(self, key: str, limit: int | None = None) -> Path:
+        """A local file with the object; it must not be written. Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, as :meth:`get`."""
 
 
 def check_key(key: str) -> str:

@@ -148,14 +148,19 @@ class RemoteStore:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
 
-    def local_path(self, key: str) -> Path:
+    def local_path(self, key: str, limit: int | None = None) -> Path:
         head = self._call(key, obstore.head, self.store, check_key(key))
+        size = int(head["size"])
+        if limit is not None and size > limit:
+            raise too_large(self.url, key, limit, size)
         version = head["e_tag"] or f"{head['last_modified']}"
         name = sha256_hex("\0".join((self.url, key, version, str(head["size"]))).encode())
         found = self.cache.find(name)
         if found is not None:
             return found
         result = self._call(key, obstore.get, self.store, check_key(key))
+        if limit is not None and int(result.meta["size"]) > limit:  # it has changed since
+            raise too_large(self.url, key, limit, int(result.meta["size"]))
         return self._call(key, lambda: self.cache.add(name, (bytes(chunk) for chunk in result.stream())))
 
     def _call(self, key: str, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
