@@ -30,9 +30,9 @@ def add_parser(commands: Any) -> None:
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
     directory = home_directory(arguments.home) / "trust"
-    if arguments.remove:
+    if arguments.remove is not None:
         _remove(directory, arguments.remove)
-    if arguments.remove or arguments.list:
+    if arguments.remove is not None or arguments.list:
         return _show(directory, output)
     return _add(arguments, directory, output)
 
@@ -47,7 +47,7 @@ def _add(arguments: argparse.Namespace, directory: Path, output: Output) -> int:
     shown, identifier = fingerprint(key), key_id(key)
     known = shown in map(fingerprint, TrustStore.load(directory).keys.values())
     output.note(f"{address} signs with key {identifier}\n  {shown}")
-    if arguments.fingerprint:
+    if arguments.fingerprint is not None:
         _compare(arguments.fingerprint, shown)
     elif not known:
         _ask(output)
