@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import ctypes
 import faulthandler
+import gc
 import json
 import os
 import random
@@ -155,6 +156,7 @@ def _serve(
     resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     faulthandler.disable()
+    gc.freeze()  # what is there already need not be looked at again
     signature._empty = empty
     for module in (graph, steps):
         module.__dict__["aligned_bytes"] = _guarded_bytes
@@ -162,6 +164,7 @@ def _serve(
         Library.plan_digest = property(lambda self: "")  # type: ignore[method-assign,assignment]
         graph.GraphExecutor._launch = _touch  # type: ignore[method-assign]
     for number in range(first, len(plans)):
+        gc.collect()  # guards take room among the addresses
         print(json.dumps({"begun": number, "found": ""}), file=pipe, flush=True)
         kinds: tuple[ExecutorKind, ...] = ("aot", "graph")
         for kind in kinds:
