@@ -149,9 +149,12 @@ class GraphExecutor:
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
         behind = objects or Objects(plan.strings)
         run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind, stop)
-        for step, resolved in call.prepared.values():
-            for slot, buffer in enumerate(step.buffers):
-                resolved.buffers[slot] = run.address(buffer)
+        for key, (step, resolved) in call.prepared.items():
+            try:
+                for slot, buffer in enumerate(step.buffers):
+                    resolved.buffers[slot] = run.address(buffer)
+            except IngotError:  # of a way that this run does not take, whose arena is smaller; where it is taken, it is refused
+                del prepared[key]
         try:
             run.run(plan.steps)
             return [self._owned(run, i) if array is None else array for i, array in enumerate(outputs)]
