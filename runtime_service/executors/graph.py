@@ -153,7 +153,9 @@ class GraphExecutor:
             try:
                 for slot, buffer in enumerate(step.buffers):
                     resolved.buffers[slot] = run.address(buffer)
-            except IngotError:  # of a way that this run does not take, whose arena is smaller; where it is taken, it is refused
+            except (
+                IngotError
+            ):  # of a way that this run does not take, whose arena is smaller; where it is taken, it is refused
                 del prepared[key]
         try:
             run.run(plan.steps)
