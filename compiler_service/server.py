@@ -25,6 +25,7 @@ from compiler_service.metrics import make_registry
 from compiler_service.settings import Settings, variable
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
+from shared_ir.artifact.signature import fingerprint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
@@ -159,6 +160,7 @@ def serve(
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
     logger.info("compiler service on %s:%d", settings.compiler_host, running.port)
+    logger.info("signing key %s, %s", parts.signer.key_id, fingerprint(parts.signer.public))
     if ready_file is not None:
         address = f"{settings.compiler_host}:{running.port}"
         metrics = f"{settings.compiler_host}:{running.metrics_port}" if running.metrics_port >= 0 else ""

@@ -9,14 +9,16 @@ from dataclasses import dataclass
 from redis import Redis
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StageLimits, StageRunner
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
+from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.artifact.signature import SigningKey, TrustStore, add_trusted
+from shared_ir.artifact.signature import SigningKey, Trust, TrustFolder, add_trusted
 from shared_ir.storage.store import open_store
 
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
@@ -41,19 +43,19 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
     store = open_store(settings.store, settings.cache / "objects")
     signer, trust = _keys(settings)
-    repository = ArtifactRepository(store, trust, signer)
+    repository = ArtifactRepository(store, trust, signer, Memory(settings.home / MEMORY_FILE))
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
-    jobs = JobStore(redis, settings.keep_jobs_seconds)
+    jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(signer, repository.trust))
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache)
     return Parts(service, counters, repository, sources, tuning, runner, signer)
 
 
-def _keys(settings: Settings) -> tuple[SigningKey, TrustStore]:
+def _keys(settings: Settings) -> tuple[SigningKey, Trust]:
     """The installation's signing key, made at first use and trusted here."""
     signer = SigningKey.load_or_create(settings.signing_key_file)
     if not (settings.trust_directory / f"{signer.key_id}.pub").exists():
         add_trusted(settings.trust_directory, signer.public)
-    return signer, TrustStore.load(settings.trust_directory)
+    return signer, TrustFolder(settings.trust_directory)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -9,29 +11,33 @@ from typing import Any
 
 from shared_ir.artifact.layout import read_references, write_references
 from shared_ir.artifact.oci import INDEX_FILE, LAYOUT_FILE, REFERENCE
-from shared_ir.digest import digest_of_file
+from shared_ir.artifact.signed import MAX_DOCUMENT
+from shared_ir.digest import digest_hex, digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import create_atomically
 
+_DOCUMENTS = (LAYOUT_FILE, INDEX_FILE)
 _BLOBS = "blobs/sha256/"
+_BLOB = re.compile(_BLOBS + "[0-9a-f]{64}")
 
 
 def receive_layout(parts: Iterable[Any], directory: Path) -> str:
     """Write the files of a ``DownloadArtifact`` stream; the tag of the version that came.
 
-    Blobs are checked against their names; other versions in ``directory`` stay. The index is written last, so an
-    interrupted download leaves no half version.
+    Files are written under digests that they have, and under no other name; other versions in ``directory`` stay. The index is
+    written last, so an interrupted download leaves no half version.
 
     Raises:
-        IngotError: CHECKSUM_MISMATCH, ARTIFACT_CORRUPT.
+        IngotError: CHECKSUM_MISMATCH, ARTIFACT_CORRUPT; RESOURCE_EXHAUSTED, a file is larger than the disk has room for.
     """
     with tempfile.TemporaryDirectory(prefix="ingot-download-") as name:
         incoming = Path(name)
         for path, size in _receive(parts, incoming):
-            if path.startswith(_BLOBS):
-                _keep_blob(incoming / "part", directory / path, size)
-            else:
+            if path in _DOCUMENTS:
                 (incoming / "part").rename(incoming / path)
+            else:
+                digest = f"sha256:{path.removeprefix(_BLOBS)}"
+                _keep_blob(incoming / "part", directory / _BLOBS / digest_hex(digest), size)
         found = read_references(incoming)
         if len(found) != 1:
             raise IngotError(
@@ -49,16 +55,37 @@ def _receive(parts: Iterable[Any], incoming: Path) -> Iterator[tuple[str, int]]:
     part = next(stream, None)
     while part is not None:
         path, size = part.header.path, part.header.size
-        if path not in (LAYOUT_FILE, INDEX_FILE) and not path.startswith(_BLOBS):
-            raise IngotError(
-                ErrorCode.ARTIFACT_CORRUPT, "the service sent a file that is no part of a version", field=path
-            )
+        _check_header(path, size, incoming)
         with (incoming / "part").open("wb") as file:
             part = next(stream, None)
             while part is not None and part.WhichOneof("part") == "chunk":
+                if file.tell() + len(part.chunk) > size:
+                    raise _corrupt("the service sent more of a file than it said", path, f"{size} bytes")
                 file.write(part.chunk)
                 part = next(stream, None)
         yield path, size
+
+
+def _check_header(path: str, size: int, incoming: Path) -> None:
+    """Before a byte is written: whether this file may come, and whether there is room for it."""
+    if path not in _DOCUMENTS and not _BLOB.fullmatch(path):
+        raise _corrupt("the service sent a file that is no part of a version", path, f"{_BLOBS}<digest>")
+    if path in _DOCUMENTS and size > MAX_DOCUMENT:
+        raise _corrupt("a document of the version is too large", path, f"at most {MAX_DOCUMENT} bytes")
+    free = shutil.disk_usage(incoming).free
+    if size > free:
+        raise IngotError(
+            ErrorCode.RESOURCE_EXHAUSTED,
+            "there is no room for a file of the version",
+            field=path,
+            expected=f"at most {free} bytes",
+            received=f"{size} bytes",
+            remedy="Make room on the disk, or set TMPDIR to one that has it.",
+        )
+
+
+def _corrupt(message: str, path: str, expected: str) -> IngotError:
+    return IngotError(ErrorCode.ARTIFACT_CORRUPT, message, field=path[:200], expected=expected)
 
 
 def _keep_blob(received: Path, wanted: Path, size: int) -> None:

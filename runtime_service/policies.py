@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from shared_ir.errors import ErrorCode, IngotError
@@ -18,10 +18,11 @@ _TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
 
 @dataclass(frozen=True, slots=True)
 class PolicyCatalogue:
-    """What the store holds of one model: version numbers and labels that point at them."""
+    """What the store holds of one model: version numbers, labels that point at them, and why other labels do not count."""
 
     versions: tuple[int, ...]
     labels: Mapping[str, int]
+    faults: Mapping[str, IngotError] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,11 +59,13 @@ class VersionPolicy:
         """The versions of ``catalogue`` that this policy asks for.
 
         Raises:
-            IngotError: NOT_FOUND, a version or the first label does not exist.
+            IngotError: NOT_FOUND, a version or the first label does not exist; what is wrong with the first label.
         """
         chosen: list[int] = []
         for index, term in enumerate(self.terms):
             resolved = _resolve(term, catalogue)
+            if index == 0 and term in catalogue.faults:
+                raise catalogue.faults[term]
             if not resolved and (index == 0 or term.isdigit()):
                 raise IngotError(
                     ErrorCode.NOT_FOUND,

@@ -27,8 +27,9 @@ from runtime_service.models.repository import StoreSource
 from runtime_service.models.source import VersionSource
 from runtime_service.models.versions import ModelLoader
 from runtime_service.settings import Settings, variable
+from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.artifact.signature import TrustStore
+from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
@@ -183,7 +184,7 @@ def store_source(settings: Settings) -> StoreSource:
     Raises:
         IngotError: INVALID_ARGUMENT, the URL of the store; ARTIFACT_UNTRUSTED, no key is trusted.
     """
-    trust = TrustStore.load(settings.trust_directory)
+    trust = TrustFolder(settings.trust_directory)
     if not trust.keys:
         raise IngotError(
             ErrorCode.ARTIFACT_UNTRUSTED,
@@ -193,7 +194,7 @@ def store_source(settings: Settings) -> StoreSource:
             remedy="Copy the public key of the compiler service there, or set INGOT_TRUST.",
         )
     store = open_store(settings.store_url or str(settings.home / "store"), settings.home / "cache")
-    return StoreSource(ArtifactRepository(store, trust), load_models)
+    return StoreSource(ArtifactRepository(store, trust, memory=Memory(settings.home / MEMORY_FILE)), load_models)
 
 
 def _with_port(address: str, port: int) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -71,4 +71,9 @@ def tree_digest(data: memoryview, threads: int = 4) -> str:
     else:
         with ThreadPoolExecutor(max_workers=threads) as pool:
             leaves = list(pool.map(leaf, starts))
+    return tree_of(size, leaves)
+
+
+def tree_of(size: int, leaves: Iterable[bytes]) -> str:
+    """:func:`tree_digest` of ``size`` bytes whose chunks have these digests."""
     return digest_of(size.to_bytes(8, "little") + b"".join(leaves))

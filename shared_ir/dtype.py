@@ -116,3 +116,11 @@ _NUMPY_NAMES = frozenset(
     for t in DType
     if t is not DType.STRING and not t.value.startswith(("bfloat", "float8", "float4")) and t.bits >= 8
 )
+
+
+_DTYPE_NAMES = (
+    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128 "
+    "bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4 float4e2m1 float8e8m0 uint2 int2"
+)
+ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.split(), start=1)}
+"""onnx.TensorProto.DataType of each element type."""

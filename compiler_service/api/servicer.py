@@ -25,6 +25,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.status import abort, internal
+from shared_ir.storage.files import open_regular
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one chunk of a download."""
@@ -177,7 +178,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
-        return pb.ListModelsResponse(models=[self._model(name) for name in self._repository.models()])
+        return pb.ListModelsResponse(models=list(self._models()))
 
     @_answered
     def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
@@ -222,8 +223,18 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
 
+    def _models(self) -> Iterator[pb.Model]:
+        """Every model; without those of which nothing is proven."""
+        for name in self._repository.models():
+            try:
+                yield self._model(name)
+            except IngotError as error:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+                logger.warning("model %r is not listed: %s", name, error)
+
     def _model(self, name: str) -> pb.Model:
-        latest = self._repository.resolve(name)
+        latest = self._repository.newest(name)
         return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
 
 
@@ -236,7 +247,7 @@ def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
 
 def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
     if isinstance(content, Path):
-        with content.open("rb") as file:
+        with open_regular(content) as file:
             while piece := file.read(CHUNK_BYTES):
                 yield piece
     else:

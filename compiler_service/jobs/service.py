@@ -21,8 +21,10 @@ from compiler_service.jobs.records import (
 )
 from compiler_service.jobs.store import JobStore
 from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
+from shared_ir.artifact.value import Manifest
+from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import Target, target_to_dict
+from shared_ir.machine.target import Target, target_from_dict, target_to_dict
 
 MAX_TARGETS = 64
 _VERSIONS_SEARCHED = 16
@@ -195,6 +197,38 @@ class JobService:
                     found += 1
         return found
 
+    def require_made_for(
+        self, record: JobRecord, number: int, manifest: Manifest, records: bytes | None = None
+    ) -> None:
+        """What is about to be signed or published must be what target ``number`` of a job asked for, made by nobody else's order.
+
+        With the tuning ``records`` that it was made with, its key too must be the one that follows from all of them.
+
+        Raises:
+            IngotError: COMPILER_FAULT.
+        """
+        target = target_from_dict(record.targets[number].spec)
+        wanted = {
+            "model_sha256": record.source.digest,
+            "triple": target.triple,
+            "cpu": target.cpu,
+            "features": list(target.features),
+            "options": dict(record.options),
+        }
+        if records is not None:
+            wanted["key"] = self._compiler.artifact_key(record.source, target, record.options, records)
+        found = manifest.to_dict()
+        wrong = [name for name, value in wanted.items() if canonical_json(found[name]) != canonical_json(value)]
+        if wrong:
+            raise IngotError(
+                ErrorCode.COMPILER_FAULT,
+                "an artifact is not of what the job asked for",
+                field=", ".join(wrong),
+                expected=str([wanted[name] for name in wrong])[:200],
+                received=str([found[name] for name in wrong])[:200],
+                remedy="Submit the job again. If it happens again, somebody writes to the queue or the store.",
+            )
+
     # ---- parts
 
     def _check(self, submission: Submission) -> None:
@@ -237,7 +271,7 @@ class JobService:
         number = self._find_version(record)
         if number:
             for label in record.labels:
-                self._repository.set_label(record.name, label, number)
+                self._repository.set_label(record.name, label, number, record.created)
             now = time.time()
             record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=number)
             self.store.create(record)

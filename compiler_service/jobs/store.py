@@ -15,6 +15,7 @@ Keys, all below ``ingot:``::
 from __future__ import annotations
 
 import json
+import logging
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -23,8 +24,10 @@ from redis import Redis
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.records import Event, JobRecord, JobState
+from compiler_service.jobs.seal import Seal
 from shared_ir.errors import ErrorCode, IngotError
 
+_LOG = logging.getLogger(__name__)
 MOST_EVENTS_OF_JOB = 5000
 """Events kept per job."""
 
@@ -89,11 +92,13 @@ class JobStore:
     Args:
         redis: a client with ``decode_responses=True``.
         keep_seconds: how long a finished job is remembered.
+        seal: signs orders and tells whose are taken; None takes any, for those that only look.
     """
 
-    def __init__(self, redis: Redis, keep_seconds: int = 7 * 24 * 3600) -> None:
+    def __init__(self, redis: Redis, keep_seconds: int = 7 * 24 * 3600, seal: Seal | None = None) -> None:
         self.redis: Any = redis  # redis-py types every answer as maybe awaitable
         self._keep = keep_seconds
+        self._seal = seal
         self._patch = self.redis.register_script(_PATCH)
         self._join_flight = self.redis.register_script(_JOIN_FLIGHT)
         self._end_flight = self.redis.register_script(_END_FLIGHT)
@@ -103,8 +108,9 @@ class JobStore:
     # ---- records
 
     def create(self, record: JobRecord) -> None:
+        fields = encode(record)
         pipe = self.redis.pipeline()
-        pipe.hset(_job(record.id), mapping=encode(record))
+        pipe.hset(_job(record.id), mapping=self._seal.put(fields) if self._seal else fields)
         pipe.zadd("ingot:jobs", {record.id: record.created})
         if not record.state.finished:
             pipe.zadd("ingot:active", {record.id: record.created})
@@ -114,7 +120,7 @@ class JobStore:
             self._expire(record.id)
 
     def get(self, job: str) -> JobRecord:
-        """Raises IngotError NOT_FOUND."""
+        """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, nobody ordered it."""
         fields = self.redis.hgetall(_job(job))
         if "job" not in fields:
             raise IngotError(
@@ -123,7 +129,7 @@ class JobStore:
                 field="id",
                 remedy="Finished jobs are forgotten after some days; the models that they published stay.",
             )
-        return decode(fields)
+        return self._proven(job, fields)
 
     def newest(self, limit: int, state: JobState | None = None, name: str = "") -> Sequence[JobRecord]:
         """At most ``limit`` jobs that match, newest first."""
@@ -235,11 +241,31 @@ class JobStore:
         for job in ids:
             pipe.hgetall(_job(job))
         loaded = pipe.execute()
-        gone = [job for job, fields in zip(ids, loaded, strict=True) if "job" not in fields]
+        found: list[JobRecord] = []
+        gone: list[str] = []
+        for job, fields in zip(ids, loaded, strict=True):
+            try:
+                if "job" not in fields:
+                    gone.append(job)
+                    continue
+                found.append(self._proven(job, fields))
+            except IngotError as error:
+                _LOG.warning("job %s is not taken: %s", job, error)
+                gone.append(job)
         if gone:
             self.redis.zrem("ingot:jobs", *gone)
             self.redis.zrem("ingot:active", *gone)
-        return [decode(fields) for fields in loaded if "job" in fields]
+        return found
+
+    def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
+        """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
+        if self._seal is not None:
+            self._seal.check(fields)
+        record = decode(fields)
+        if record.id != job:
+            message = "a job lies under the id of another"
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, expected=job[:100], received=record.id[:100])
+        return record
 
     def _expire(self, job: str) -> None:
         self.redis.expire(_job(job), self._keep)

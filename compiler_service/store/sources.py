@@ -17,6 +17,7 @@ from pathlib import Path, PurePosixPath
 
 from compiler_service.jobs.records import Source
 from compiler_service.stages.process import SourceFiles
+from shared_ir.digest import digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
@@ -111,9 +112,27 @@ class SourceStore:
             self._require(sha256, f"the external data {location!r}")
 
     def files(self, source: Source) -> SourceFiles:
-        """Local files, fit to be read and never to be written."""
-        blobs = {loc: self._store.local_path(_key(sha256)) for loc, sha256 in source.external_data.items()}
-        return SourceFiles(self._store.local_path(_key(source.model_sha256)), blobs)
+        """Local files, fit to be read and never to be written; each is what its name says.
+
+        Raises:
+            IngotError: NOT_FOUND; CHECKSUM_MISMATCH, somebody changed what was uploaded.
+        """
+        blobs = {location: self._file(sha256) for location, sha256 in source.external_data.items()}
+        return SourceFiles(self._file(source.model_sha256), blobs)
+
+    def _file(self, sha256: str) -> Path:
+        path = self._store.local_path(_key(sha256), self._max_bytes)
+        received = digest_of_file(path)
+        if received != f"sha256:{sha256}":
+            raise IngotError(
+                ErrorCode.CHECKSUM_MISMATCH,
+                "an uploaded file is not what it was",
+                field=_key(sha256),
+                expected=f"sha256:{sha256}",
+                received=received,
+                remedy="Take it out of the store, and upload it again.",
+            )
+        return path
 
     def _append(self, upload: Upload, chunks: Iterable[bytes], file: FileIO) -> None:
         held = file.seek(0, os.SEEK_END)

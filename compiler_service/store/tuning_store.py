@@ -10,6 +10,9 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
 from shared_ir.storage.protocol import ObjectStore
 
+MOST_RECORD_BYTES = 256 << 20
+"""Bytes of the tuning records of a model on a target."""
+
 
 @dataclass(frozen=True)
 class TuningStore:
@@ -19,7 +22,7 @@ class TuningStore:
 
     def load(self, source: Source, target: Target) -> bytes:
         try:
-            return self.store.get(_key(source, target))
+            return self.store.get(_key(source, target), MOST_RECORD_BYTES)
         except IngotError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return b""

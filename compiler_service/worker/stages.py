@@ -21,13 +21,14 @@ from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import ARTIFACT, RECORDS
 from compiler_service.stages.runner import StageRunner, StoppedError
 from compiler_service.store.sources import SourceStore, request_source
-from compiler_service.store.tuning_store import TuningStore
+from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
 from shared_ir.artifact.exchange import read_artifact, write_artifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
+from shared_ir.storage.files import read_own
 
 MAX_DELIVERIES = 2
 """How often a stage is started before it counts as the stage's fault that its workers are lost."""
@@ -90,6 +91,9 @@ class StageWorker:
         try:
             record = self._store.get(job)
         except IngotError as error:
+            if error.code is ErrorCode.ARTIFACT_UNTRUSTED:
+                logger.warning("job %s is not taken: %s", job, error)
+                return Outcome.STOP
             if error.code is ErrorCode.NOT_FOUND:
                 return Outcome.STOP
             raise
@@ -163,17 +167,19 @@ class StageWorker:
         with self._directory(record) as work:
             (work / RECORDS).write_bytes(self._tuning.load(record.source, spec))
             self._process("tune", record, target, work, heartbeat)
-            self._tuning.save(record.source, spec, (work / RECORDS).read_bytes())
+            self._tuning.save(record.source, spec, read_own(work / RECORDS, MOST_RECORD_BYTES))
         return _nothing
 
     def _build(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
         target = record.targets[number]
         if self._compiled(record, number) is not None:
             return _nothing
+        records = self._tuning.load(record.source, target_from_dict(target.spec))
         with self._directory(record) as work:
-            (work / RECORDS).write_bytes(self._tuning.load(record.source, target_from_dict(target.spec)))
+            (work / RECORDS).write_bytes(records)
             self._process("build", record, target, work, heartbeat)
             artifact = read_artifact(work / ARTIFACT)
+            self._service.require_made_for(record, number, artifact.manifest, records)
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
         return _nothing
@@ -183,12 +189,10 @@ class StageWorker:
         if key is None:
             raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
         if self._repository.find_artifact(key) is None:
-            artifact = self._repository.open_artifact(key, staged=True).to_artifact()
             with self._directory(record) as work:
-                write_artifact(work / ARTIFACT, artifact)
+                report = self._write_staged(record, number, key, work / ARTIFACT)
                 answer = self._process("verify", record, record.targets[number], work, heartbeat)
-            report = dict(artifact.report) | {"verification": answer["report"]}
-            self._repository.put_artifact(replace(artifact, report=report))
+            self._repository.promote(key, report | {"verification": answer["report"]})
         return lambda: self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
 
     def _publish(self, record: JobRecord, number: int, heartbeat: Heartbeat) -> Conclusion:
@@ -199,10 +203,21 @@ class StageWorker:
                 error = replace(error, message=f"target {failed.target!r}: {error.message}")
             return lambda: self._service.finish_job(record.id, failed.state, error=error)
         keys = [target.artifact_key for target in record.targets]
-        version = self._repository.publish(record.name, keys, record.id, record.labels)
+        for target_number, key in enumerate(keys):
+            manifest = self._repository.find_artifact(key)
+            if manifest is not None:
+                self._service.require_made_for(record, target_number, manifest)
+        version = self._repository.publish(record.name, keys, record.id, record.labels, record.created)
         return lambda: self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
 
     # ---- parts
+
+    def _write_staged(self, record: JobRecord, number: int, key: str, directory: Path) -> dict[str, Any]:
+        """Write what the build left for the process that verifies it; its report. Nothing of it stays in memory."""
+        opened = self._repository.open_artifact(key, staged=True)
+        self._service.require_made_for(record, number, opened.manifest)
+        write_artifact(directory, opened.to_artifact())
+        return dict(opened.report)
 
     def _process(
         self, stage: str, record: JobRecord, target: TargetRecord | None, work: Path, heartbeat: Heartbeat

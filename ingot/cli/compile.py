@@ -127,8 +127,8 @@ def _write_programs(directory: Path, name: str, tag: str, home: Path | None) -> 
     for manifest in list_targets(directory, tag, trust):
         opened = open_version(directory, tag, trust, lambda _, chosen=manifest: chosen)  # type: ignore[misc]
         files += [
-            _write_program(directory, name, manifest.triple, manifest.cpu, path.read_bytes())
-            for path in opened.attachments.values()
+            _write_program(directory, name, manifest.triple, manifest.cpu, file.read())
+            for file in opened.attachments.values()
         ]
     return files
 
@@ -181,7 +181,9 @@ def _numbers(artifact: Artifact) -> tuple[str, ...]:
 
 
 def _write_program(directory: Path, name: str, triple: str, cpu: str, data: bytes) -> Path:
-    path = directory / f"{name}.{triple.split('-')[0]}.{cpu}"
+    path = directory / re.sub(
+        r"[^\w.+-]", "_", f"{name}.{triple.split('-')[0]}.{cpu}"
+    )  # a name, and no way out of the folder
     path.write_bytes(data)
     path.chmod(0o755)
     return path

@@ -70,7 +70,7 @@ def _inspect_directory(arguments: argparse.Namespace, output: Output) -> int:
         for manifest in list_targets(arguments.path, tag, trust):
             opened = open_version(arguments.path, tag, trust, lambda _, chosen=manifest: chosen)  # type: ignore[misc]
             sizes = {"library": len(opened.library), "weights": len(opened.weights)}
-            sizes |= {name: path.stat().st_size for name, path in opened.attachments.items()}
+            sizes |= {name: file.size for name, file in opened.attachments.items()}
             found.append(
                 {"tag": tag, "manifest": manifest.to_dict(), "files": sizes}
                 | {"inputs": [_tensor(t) for t in opened.plan.inputs]}

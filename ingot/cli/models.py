@@ -1,4 +1,4 @@
-"""``ingot models``, ``targets``, ``check`` and ``trust``: what the compiler service knows."""
+"""``ingot models``, ``targets`` and ``check``: what the compiler service knows."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from ingot.artifact import compiler, model_source
 from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options, pairs
 from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.client import Client
-from ingot.home import home_directory
 from ingot.records import CheckReport
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -34,9 +33,7 @@ def add_parser(commands: Any) -> None:
     add_model_options(check)
     check.set_defaults(run=run_check)
 
-    trust = commands.add_parser("trust", help="let models of a compiler service run on this machine")
-    trust.set_defaults(run=run_trust)
-    for parser in (models, targets, check, trust):
+    for parser in (models, targets, check):
         add_service(parser)
         add_common(parser)
 
@@ -123,23 +120,6 @@ def check_here(model: Path, options: dict[str, Any]) -> CheckReport:
 
     report = check_model(model_source(model), CompileOptions.from_dict(options))
     return check_from_pb(check_to_pb(check_to_dict(report)))
-
-
-def run_trust(arguments: argparse.Namespace, output: Output) -> int:
-    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
-    from cryptography.hazmat.primitives.serialization import load_pem_public_key
-
-    from shared_ir.artifact.signature import add_trusted
-
-    with make_client(arguments) as client:
-        capabilities = client.capabilities()
-    key = load_pem_public_key(capabilities.signing_key.encode())
-    if not isinstance(key, Ed25519PublicKey):
-        raise IngotError(ErrorCode.INTERNAL, "the service signs with a key of another kind", expected="ed25519")
-    path = add_trusted(home_directory(arguments.home) / "trust", key)
-    output.document({"key_id": capabilities.signing_key_id, "file": str(path)})
-    output.say(f"models signed by key {capabilities.signing_key_id} may run here now ({path})")
-    return SUCCESS
 
 
 def _labels(labels: Any) -> str:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import signal
 import threading
 from dataclasses import replace
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -57,9 +59,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             ("", "HTTP", f"http://{addresses.http}"),
             ("", "metrics", f"http://{addresses.metrics}/metrics"),
             ("files", "", str(home)),
+            ("signing key", "", _signing_key(home)),
         ]
         output.table(("service", "", "address"), rows)
         output.note("Ctrl-C stops everything.")
         while not stop.wait(_LOOK):
             installation.check()
     return SUCCESS
+
+
+def _signing_key(home: Path) -> str:
+    """Fingerprint of the key that models made here are signed with: what others compare before they trust it."""
+    from shared_ir.artifact.signature import SIGNING_KEY_FILE, SigningKey, fingerprint
+
+    given = os.environ.get("INGOT_SIGNING_KEY")
+    return fingerprint(SigningKey.load(Path(given) if given else home / SIGNING_KEY_FILE).public)

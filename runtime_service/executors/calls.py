@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import math
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -22,13 +23,24 @@ FUNCTIONS: Mapping[str, Any] = MappingProxyType({**sequence_calls.FUNCTIONS, **s
 OBJECT = "object"
 
 
-def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None], objects: Objects) -> None:
-    """Run ``step`` on views of its buffers.
+_FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
+"""What functions raise that get what the compiler never gives them."""
+
+
+def check_call(step: Call) -> None:
+    """Whether this runtime has the function, and it takes so many inputs and these attributes.
 
     Raises:
-        IngotError: INVALID_ARGUMENT from the function, or where a tensor is not of the shape that the plan expects;
-            ARTIFACT_CORRUPT for a function that this runtime does not have.
+        IngotError: ARTIFACT_CORRUPT.
     """
+    function = _function(step)
+    try:
+        inspect.signature(function).bind(*step.inputs, **step.attributes)
+    except TypeError as error:
+        raise _corrupt(step, str(error)) from error
+
+
+def _function(step: Call) -> Any:
     function = FUNCTIONS.get(step.function)
     if function is None:
         raise IngotError(
@@ -36,18 +48,40 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
             f"the plan calls a function that this runtime does not have: {step.function}",
             remedy="Run the model with the version of the runtime that it was compiled for, or compile it again.",
         )
-    given = [None if x is None else _value(x, kind, objects) for x, kind in zip(inputs, step.takes, strict=True)]
-    attributes = dict(step.attributes)
-    if "dtype" in attributes:
-        attributes["dtype"] = array_dtype(DType(attributes["dtype"]))
+    return function
+
+
+def _corrupt(step: Call, reason: str) -> IngotError:
+    return IngotError(
+        ErrorCode.ARTIFACT_CORRUPT,
+        f"the plan calls {step.function} with what it does not take: {reason}"[:300],
+        node=", ".join(step.nodes),
+        remedy="Compile the model again.",
+    )
+
+
+def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None], objects: Objects) -> None:
+    """Run ``step`` on views of its buffers.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT from the function, or where a tensor is not of the shape that the plan expects;
+            ARTIFACT_CORRUPT for a function that this runtime does not have.
+    """
+    function = _function(step)
     try:
+        given = [None if x is None else _value(x, kind, objects) for x, kind in zip(inputs, step.takes, strict=True)]
+        attributes = dict(step.attributes)
+        if "dtype" in attributes:
+            attributes["dtype"] = array_dtype(DType(attributes["dtype"]))
         found = function(*given, **attributes)
+        results = found if isinstance(found, tuple) else (found,)
+        for result, kind, target in zip(results, step.gives, outputs, strict=True):
+            if target is not None:
+                _store(result, kind, target, objects, step)
     except IngotError as error:
         raise error.located(node=", ".join(step.nodes)) from error
-    results = found if isinstance(found, tuple) else (found,)
-    for result, kind, target in zip(results, step.gives, outputs, strict=True):
-        if target is not None:
-            _store(result, kind, target, objects, step)
+    except _FAULTS as error:
+        raise _corrupt(step, f"{type(error).__name__}: {error}") from error
 
 
 def _value(x: Array, kind: str, objects: Objects) -> Any:

@@ -15,7 +15,7 @@ from runtime_service.executors.library import Handle
 from runtime_service.executors.objects import Objects
 from runtime_service.executors.resources import Resources
 from runtime_service.executors.signature import CallShapes, CallSignature, ShapeCache, Shapes, copy_memory
-from runtime_service.executors.steps import Resolved, Runner, Slots, StepInterpreter
+from runtime_service.executors.steps import Block, Resolved, Runner, Slots, StepInterpreter
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols
@@ -24,6 +24,9 @@ from shared_ir.sizes import Sizes
 
 _CLOCK_SPAN = 20_000.0
 """Nanoseconds of which two looks at the clock, some tens of nanoseconds, are no part worth mention."""
+
+
+_NOWHERE, _ANYWHERE = Block(0, 0), Block(0, 1 << 63)
 
 
 @dataclass(frozen=True)
@@ -49,13 +52,13 @@ class GraphExecutor:
     """Runs the steps of a plan in order, each launch over the threads of the library's pool."""
 
     def __init__(
-        self, plan: Plan, signature: CallSignature, handle: Handle, weights_address: int, resources: Resources
+        self, plan: Plan, signature: CallSignature, handle: Handle, weights: Array, resources: Resources
     ) -> None:
         self._plan = plan
         self._resources = resources
         self._signature = signature
         self._handle = handle
-        self._weights = weights_address
+        self._weights = _block(weights)
         self._arena = aligned_bytes(0, ALIGNMENT)
         self._slots = Slots.of(plan, resources)
         self._calls = ShapeCache(self._prepare)
@@ -137,18 +140,23 @@ class GraphExecutor:
         plan, call = self._plan, self._calls.of(inputs)
         outputs = call.shapes.allocate()
         self._reserve(call.arena_size)
-        bases: dict[Storage, Sequence[int]] = {
-            Storage.INPUT: [address_of(a) for a in inputs],
-            Storage.OUTPUT: [0 if a is None else address_of(a) for a in outputs],
+        bases: dict[Storage, Sequence[Block]] = {
+            Storage.INPUT: [_block(a) for a in inputs],
+            Storage.OUTPUT: [_NOWHERE if a is None else _block(a) for a in outputs],
             Storage.WEIGHT: [self._weights],
-            Storage.ARENA: [address_of(self._arena)],
+            Storage.ARENA: [_block(self._arena)],
         }
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
         behind = objects or Objects(plan.strings)
         run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind, stop)
-        for step, resolved in call.prepared.values():
-            for slot, buffer in enumerate(step.buffers):
-                resolved.buffers[slot] = run.address(buffer)
+        for key, (step, resolved) in call.prepared.items():
+            try:
+                for slot, buffer in enumerate(step.buffers):
+                    resolved.buffers[slot] = run.address(buffer)
+            except (
+                IngotError
+            ):  # of a way that this run does not take, whose arena is smaller; where it is taken, it is refused
+                del prepared[key]
         try:
             run.run(plan.steps)
             return [self._owned(run, i) if array is None else array for i, array in enumerate(outputs)]
@@ -163,15 +171,25 @@ class GraphExecutor:
     def _owned(self, run: StepInterpreter, index: int) -> Array:
         """A copy of an output whose extents the run has defined."""
         shape = tuple(run.value(d) for d in self._plan.outputs[index].shape)
-        address = address_of(run.slots.blocks[self._plan.output_slot(index)])
-        return copy_memory(address, shape, self._signature.output_dtypes[index], self._resources)
+        block = run.slots.blocks[self._plan.output_slot(index)]
+        dtype = self._signature.output_dtypes[index]
+        if min(shape, default=0) < 0 or math.prod(shape) * dtype.itemsize > block.nbytes:
+            raise IngotError(
+                ErrorCode.ARTIFACT_CORRUPT,
+                f"output {self._plan.outputs[index].name!r} is larger than what the run has made of it",
+                expected=f"at most {block.nbytes} bytes",
+                received=str(shape),
+                remedy="Compile the model again.",
+            )
+        address = address_of(block)
+        return copy_memory(address, shape, dtype, self._resources)
 
     def _prepare(self, shapes: Shapes) -> _Call:
         plan, call = self._plan, CallShapes.resolve(self._signature, self._handle, shapes, self._resources)
         symbols = {s.name: shapes[s.input][s.axis] for s in plan.symbols}
         value = Sizes(symbols).value
         most = max(len(plan.inputs), len(plan.outputs), 1)
-        no_address: Mapping[Storage, Sequence[int]] = {s: [0] * most for s in Storage}
+        no_address: Mapping[Storage, Sequence[Block]] = {s: [_ANYWHERE] * most for s in Storage}
         resolver = StepInterpreter(
             plan, Slots([], self._resources), no_address, dict(symbols), {}, self._launch, Objects(())
         )
@@ -199,6 +217,10 @@ class GraphExecutor:
                 f"model {self._plan.name!r} needs {size} bytes for inputs of this size",
                 remedy="Send a smaller batch or give the process more memory.",
             ) from error
+
+
+def _block(array: Array) -> Block:
+    return Block(address_of(array), array.nbytes)
 
 
 def _repeats(warm: int, nanoseconds: float) -> int:

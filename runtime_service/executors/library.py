@@ -87,6 +87,7 @@ _LATER_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
         ),
     ),
     "ingot_give_back": (None, (ctypes.c_void_p,)),
+    "ingot_plan_digest": (ctypes.c_char_p, ()),
     "ingot_time_kernel": (
         ctypes.c_int,
         (
@@ -157,6 +158,12 @@ class Library:
     def kernel_names(self) -> tuple[str, ...]:
         dll = self.functions
         return tuple(dll.ingot_kernel_name(i).decode() for i in range(dll.ingot_kernel_count()))
+
+    @property
+    def plan_digest(self) -> str:
+        """Of the plan that it was generated from; empty where it was built before libraries said so."""
+        dll = self.functions
+        return (dll.ingot_plan_digest() or b"").decode() if hasattr(dll, "ingot_plan_digest") else ""
 
     @property
     def input_dtypes(self) -> tuple[int, ...]:

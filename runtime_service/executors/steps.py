@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -20,6 +21,7 @@ from shared_ir.expr.dim import Dim
 from shared_ir.plan.program import (
     ALIGNMENT,
     Branch,
+    BufferSpec,
     Call,
     Check,
     Constraint,
@@ -76,6 +78,14 @@ class Slots:
             self.blocks[slot][: old.nbytes] = old
 
 
+@dataclass(frozen=True, slots=True)
+class Block:
+    """Memory that buffers lie in; ``size`` in bytes."""
+
+    address: int
+    size: int
+
+
 @dataclass(frozen=True)
 class Resolved:
     """A launch with every size known; ``sizes`` are the bytes of ``buffers``."""
@@ -96,7 +106,7 @@ class StepInterpreter:
     """One run.
 
     Attributes:
-        bases: address of the memory of each storage; for inputs and outputs, of each index.
+        bases: the memory of each storage; for inputs and outputs, of each index.
         symbols: by name; those of the inputs to begin with.
         prepared: launches whose sizes and addresses do not change during the run, by identity.
         run_launch: does the work of a launch.
@@ -106,7 +116,7 @@ class StepInterpreter:
 
     plan: Plan
     slots: Slots
-    bases: Mapping[Storage, Sequence[int]]
+    bases: Mapping[Storage, Sequence[Block]]
     symbols: dict[str, int]
     prepared: Mapping[int, Resolved]
     run_launch: Runner
@@ -148,7 +158,7 @@ class StepInterpreter:
         match step:
             case Copy(source=source, target=target):
                 size = self.value(self.plan.buffers[target].size)
-                ctypes.memmove(self.address(target), self.address(source), size)
+                ctypes.memmove(self.address(target), self.address(source, size), size)
             case Reserve(buffer=number, keep=keep):
                 buffer = self.plan.buffers[number]
                 self.slots.reserve(buffer.index, self.value(buffer.offset) + self.value(buffer.size), keep)
@@ -174,23 +184,40 @@ class StepInterpreter:
         self.symbols.update(values)
         self._sizes = Sizes(self.symbols)
 
-    def address(self, number: int) -> int:
+    def address(self, number: int, size: int | None = None) -> int:
+        """Where a buffer begins; so many bytes, by default those of the buffer, are there.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, they are not.
+        """
         buffer = self.plan.buffers[number]
-        sized = buffer.storage is Storage.SLOT  # it lies elsewhere when it has grown
-        base = address_of(self.slots.blocks[buffer.index]) if sized else self.bases[buffer.storage][buffer.index]
-        return base + self.value(buffer.offset)
+        offset, wanted = self.value(buffer.offset), self.value(buffer.size) if size is None else size
+        block = self.block(buffer)
+        if offset < 0 or wanted < 0 or (wanted and offset + wanted > block.size):
+            raise _outside(buffer, f"{wanted} bytes at {offset}", block.size)
+        return block.address + offset
+
+    def block(self, buffer: BufferSpec) -> Block:
+        if buffer.storage is not Storage.SLOT:
+            return self.bases[buffer.storage][buffer.index]
+        memory = self.slots.blocks[buffer.index]  # it lies elsewhere when it has grown
+        return Block(address_of(memory), memory.nbytes)
 
     def views(self, buffers: Iterable[int]) -> list[Array | None]:
         """The memory of buffers as arrays; None for those that are absent (-1)."""
-        specs = [None if b < 0 else self.plan.buffers[b] for b in buffers]
-        return [
-            None if s is None else view(self.address(b), tuple(map(self.value, s.shape)), array_dtype(s.dtype))
-            for b, s in zip(buffers, specs, strict=True)
-        ]
+        return [None if number < 0 else self.view(number) for number in buffers]
+
+    def view(self, number: int) -> Array:
+        buffer = self.plan.buffers[number]
+        shape, dtype = tuple(map(self.value, buffer.shape)), array_dtype(buffer.dtype)
+        if min(shape, default=0) < 0:
+            raise _outside(buffer, f"an extent of {min(shape)}", self.block(buffer).size)
+        return view(self.address(number, math.prod(shape) * dtype.itemsize), shape, dtype)
 
     def element(self, step: Read) -> int:
         kind = _READ[self.plan.buffers[step.buffer].dtype]
-        return int(kind.from_address(self.address(step.buffer) + step.index * ctypes.sizeof(kind)).value)
+        start = step.index * ctypes.sizeof(kind)
+        return int(kind.from_address(self.address(step.buffer, start + ctypes.sizeof(kind)) + start).value)
 
     def check(self, constraint: Constraint) -> None:
         actual, expected = self.value(constraint.actual), self.value(constraint.expected)
@@ -208,3 +235,13 @@ class StepInterpreter:
             self.run(step.body)
             counter += 1
             self.assign({step.counter: counter})
+
+
+def _outside(buffer: BufferSpec, what: str, size: int) -> IngotError:
+    return IngotError(
+        ErrorCode.ARTIFACT_CORRUPT,
+        f"a buffer of the plan lies outside of the {buffer.storage} {buffer.name!r}".rstrip(" '"),
+        expected=f"at most {size} bytes",
+        received=what,
+        remedy="Compile the model again.",
+    )

@@ -10,6 +10,7 @@ import numpy as np
 
 from runtime_service.arrays import Array, address_of, aligned_copy
 from runtime_service.executors.aot import AotExecutor
+from runtime_service.executors.calls import check_call
 from runtime_service.executors.executor import Executor
 from runtime_service.executors.graph import GraphExecutor
 from runtime_service.executors.library import Handle, Library
@@ -20,6 +21,7 @@ from runtime_service.loading.model import Model
 from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.artifact.value import Manifest
+from shared_ir.dtype import ONNX_DTYPES
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import static
 from shared_ir.machine.cores import usable_cores
@@ -40,6 +42,8 @@ class Loadable(Protocol):
     def library(self) -> bytes: ...
     @property
     def weights(self) -> bytes | memoryview | Path: ...
+    @property
+    def plan_digest(self) -> str: ...
 
 
 def load_version(
@@ -92,7 +96,7 @@ def _load(
     plan, weights = artifact.plan, map_weights(artifact.weights)
     library = Library(artifact.library, plan.name)
     try:
-        _check_plan(artifact.manifest, plan, library)
+        _check_plan(artifact, library)
         signature = CallSignature.of(plan, library.input_dtypes, library.output_dtypes)
         defaults = _defaults(plan, weights)
         make = partial(_make_executor, plan, signature, library, weights, resources)
@@ -156,7 +160,7 @@ def _make_executor(
 def _make_graph(
     plan: Plan, signature: CallSignature, library: Library, weights: Array, resources: Resources
 ) -> GraphExecutor:
-    return GraphExecutor(plan, signature, _make_handle(library, weights, resources), address_of(weights), resources)
+    return GraphExecutor(plan, signature, _make_handle(library, weights, resources), weights, resources)
 
 
 def _make_handle(library: Library, weights: Array, resources: Resources) -> Handle:
@@ -173,15 +177,20 @@ def map_weights(weights: bytes | memoryview | Path) -> Array:
     return aligned_copy(array, ALIGNMENT)
 
 
-def _check_plan(manifest: Manifest, plan: Plan, library: Library) -> None:
-    """The plan, the manifest and the code must be parts of one artifact."""
-    functions = library.functions
+def _check_plan(artifact: Loadable, library: Library) -> None:
+    """The plan, the manifest and the code must be parts of one artifact; every call must be one that this runtime has.
+
+    NOTE: a library that was built before it said which plan it is of is taken at its signer's word for what its kernels touch.
+    """
+    plan, functions = artifact.plan, library.functions
+    said = library.plan_digest
     pairs = (
-        ("ABI version", manifest.abi_version, functions.ingot_abi_version()),
+        ("ABI version", artifact.manifest.abi_version, functions.ingot_abi_version()),
         ("kernels", tuple(k.name for k in plan.kernels), library.kernel_names),
-        ("inputs", len(plan.inputs), len(library.input_dtypes)),
-        ("outputs", len(plan.outputs), len(library.output_dtypes)),
+        ("inputs", tuple(ONNX_DTYPES[t.memory_dtype] for t in plan.inputs), library.input_dtypes),
+        ("outputs", tuple(ONNX_DTYPES[t.memory_dtype] for t in plan.outputs), library.output_dtypes),
         ("weights", plan.weights_size, functions.ingot_weights_size()),
+        ("the plan's digest", artifact.plan_digest if said else "", said),
     )
     for what, expected, received in pairs:
         if expected != received:
@@ -192,3 +201,6 @@ def _check_plan(manifest: Manifest, plan: Plan, library: Library) -> None:
                 received=str(received)[:200],
                 remedy="Compile the model again.",
             )
+    for step in walk_steps(plan.steps):
+        if isinstance(step, Call):
+            check_call(step)

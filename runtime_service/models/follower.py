@@ -163,7 +163,14 @@ class Follower:
         return True
 
     def _follow(self, model: ModelSettings) -> None:
-        """Bring one model to what its policy asks for; raises the first error and leaves the old versions alone."""
+        """Bring one model to what its policy asks for; raises the first error and leaves the old versions alone, but for those
+        whose signer is trusted no longer."""
+        for version in self._registry.loaded(model.name):
+            if self._source.revoked(model.name, version):
+                self._close(model.name, version)
+                _LOG.error(
+                    "%s version %d is unloaded: the key that signed it is trusted no longer", model.name, version
+                )
         selection = self._select(model)
         self._registry.want(model.name, selection)
         errors = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from runtime_service.executors.resources import Resources
 from runtime_service.models.served import LoadedModel
@@ -26,6 +26,7 @@ class StoreSource:
 
     repository: ArtifactRepository
     load_models: LoadModels
+    _signers: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
     def models(self) -> tuple[str, ...]:
         return self.repository.models()
@@ -38,8 +39,14 @@ class StoreSource:
                 f"the store {self.repository.store.url} has no model {name!r}",
                 remedy="Compile and publish it first, or check the spelling.",
             )
-        return PolicyCatalogue(versions, self.repository.labels(name))
+        labels = self.repository.all_labels(name)
+        return PolicyCatalogue(versions, labels.numbers, labels.faults)
 
     def load(self, name: str, version: int, instances: int, resources: Resources) -> tuple[LoadedModel, ...]:
         opened = self.repository.open_version(self.repository.version(name, version))
-        return self.load_models(opened, instances, resources)
+        models = self.load_models(opened, instances, resources)
+        self._signers[name, version] = opened.signers
+        return models
+
+    def revoked(self, name: str, version: int) -> bool:
+        return not self._signers.get((name, version), frozenset()) <= self.repository.trust.keys.keys()

@@ -26,3 +26,7 @@ class VersionSource(Protocol):
         Nothing of it is mapped or run before it was verified.
         """
         ...
+
+    def revoked(self, name: str, version: int) -> bool:
+        """Whether a version that was loaded is signed by a key that is no longer trusted."""
+        ...

@@ -4,14 +4,21 @@ from __future__ import annotations
 
 import json
 import os
+import stat
+from contextlib import suppress
 from pathlib import Path
 
+from shared_ir.artifact.signed import MAX_DOCUMENT, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
-from shared_ir.storage.files import copy_file, write_blocks
+from shared_ir.storage.files import copy_file, read_own, write_blocks
 
 _MANIFEST, _PLAN, _LIBRARY, _WEIGHTS, _REPORT = "manifest.json", "plan.json", "model.so", "weights.bin", "report.json"
 _ATTACHMENTS = "attachments"
+_MOST = 16 << 30
+"""Bytes of one file."""
+_LONGEST_NAME = 1000
 
 
 def write_artifact(directory: Path, artifact: Artifact) -> None:
@@ -33,16 +40,38 @@ def write_artifact(directory: Path, artifact: Artifact) -> None:
 
 
 def read_artifact(directory: Path) -> Artifact:
-    """The inverse of :func:`write_artifact`; the weights stay in their file."""
-    names = sorted((directory / _ATTACHMENTS).glob("*.name"))
+    """The inverse of :func:`write_artifact`; the weights stay in their file.
+
+    Who wrote the directory may have been taken over by what it compiled: links are not followed, and sizes are bounded.
+
+    Raises:
+        IngotError: COMPILER_FAULT, ARTIFACT_CORRUPT, ARTIFACT_INCOMPATIBLE.
+    """
+    attachments = directory / _ATTACHMENTS
+    for folder in (directory, attachments):
+        if folder.is_symlink() or not folder.is_dir():
+            raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no artifact", field=folder.name)
+    names = sorted(attachments.glob("*.name"))
+    document = parse_document(read_own(directory / _MANIFEST, MAX_DOCUMENT), "the artifact's manifest")
+    weights = directory / _WEIGHTS
+    with suppress(FileNotFoundError):
+        if not stat.S_ISREG(weights.lstat().st_mode):
+            raise IngotError(ErrorCode.COMPILER_FAULT, "the weights that the compiler left are no file")
     return Artifact(
-        manifest=Manifest.from_dict(json.loads((directory / _MANIFEST).read_bytes())),
-        plan=read_plan((directory / _PLAN).read_bytes()),
-        library=(directory / _LIBRARY).read_bytes(),
-        weights=directory / _WEIGHTS,
-        report=json.loads((directory / _REPORT).read_bytes()),
-        attachments={name.read_text(): name.with_suffix(".data").read_bytes() for name in names},
+        manifest=Manifest.from_dict(document),
+        plan=read_plan(read_own(directory / _PLAN, _MOST)),
+        library=read_own(directory / _LIBRARY, _MOST),
+        weights=weights,
+        report=parse_document(read_own(directory / _REPORT, _MOST), "the artifact's report"),
+        attachments={_name(name): read_own(name.with_suffix(".data"), _MOST) for name in names},
     )
+
+
+def _name(file: Path) -> str:
+    try:
+        return read_own(file, _LONGEST_NAME).decode()
+    except UnicodeDecodeError as error:
+        raise IngotError(ErrorCode.COMPILER_FAULT, "the name of an attachment is no text") from error
 
 
 def _link(source: Path, target: Path) -> None:

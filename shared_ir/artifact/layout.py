@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -13,7 +13,6 @@ from shared_ir.artifact.oci import (
     INDEX_FILE,
     LAYOUT_DOCUMENT,
     LAYOUT_FILE,
-    MAX_DOCUMENT,
     MEDIA_ATTACHMENT,
     MEDIA_CONFIG,
     MEDIA_INDEX,
@@ -30,20 +29,20 @@ from shared_ir.artifact.oci import (
     Entry,
     check_reference,
     config_document,
-    corrupt,
     index_document,
     manifest_document,
-    parse_document,
     read_index,
     read_manifest,
 )
-from shared_ir.artifact.signature import SigningKey, TrustStore
+from shared_ir.artifact.signature import SigningKey, Trust, Witness
+from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
 from shared_ir.plan.program import Plan
 from shared_ir.storage.files import create_atomically, map_file, write_atomically
+from shared_ir.storage.sealed import read_sealed
 
 Choose = Callable[[Sequence[Manifest]], Manifest]
 """Picks the target to open among those of a version."""
@@ -55,8 +54,12 @@ class Blobs(Protocol):
     def put(self, digest: str, data: bytes | memoryview | Path) -> None:
         """Store ``data``, whose digest is ``digest``; nothing happens when it is there already."""
 
-    def path(self, digest: str) -> Path:
-        """A local file with the blob, not verified yet. Raises IngotError ARTIFACT_CORRUPT when it is missing."""
+    def path(self, digest: str, limit: int | None = None) -> Path:
+        """A local file with the blob, not verified yet.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, it is missing; LIMIT_EXCEEDED, it is to be fetched and has more than ``limit`` bytes.
+        """
 
 
 @dataclass(frozen=True)
@@ -70,7 +73,7 @@ class DirectoryBlobs:
         if not path.exists():
             create_atomically(path, data)
 
-    def path(self, digest: str) -> Path:
+    def path(self, digest: str, limit: int | None = None) -> Path:
         path = self._path(digest)
         if not path.is_file():
             raise corrupt("a blob of the artifact is missing", field=str(path))
@@ -81,13 +84,30 @@ class DirectoryBlobs:
 
 
 @dataclass(frozen=True)
+class StoredFile:
+    """A file of an artifact that is read only where somebody wants it, and verified then."""
+
+    path: Path
+    digest: str
+    size: int
+
+    def read(self) -> bytes:
+        """Raises IngotError ARTIFACT_CORRUPT."""
+        data = self.path.read_bytes()
+        _check_digest(self.path, self.digest, digest_of(data))
+        return data
+
+
+@dataclass(frozen=True)
 class OpenedArtifact:
     """An artifact whose signature, ABI, sizes and digests have been checked.
 
     Attributes:
         library: the verified bytes of ``model.so``; ``library_path`` is the file they were read from.
-        weights: read-only mapping of ``weights.bin``, page aligned, verified; empty when the model has none.
+        weights: ``weights.bin`` in memory that nobody else can change, page aligned, verified; empty when the model has none.
         attachments: files by name.
+        plan_digest: of ``plan.json`` as it was read.
+        signers: ids of the keys that signed it.
     """
 
     manifest: Manifest
@@ -97,10 +117,12 @@ class OpenedArtifact:
     weights: memoryview = field(repr=False)
     weights_path: Path
     report: Mapping[str, Any] = field(repr=False)
-    attachments: Mapping[str, Path]
+    attachments: Mapping[str, StoredFile]
+    plan_digest: str
+    signers: frozenset[str] = frozenset()
 
     def to_artifact(self) -> Artifact:
-        attachments = {name: path.read_bytes() for name, path in self.attachments.items()}
+        attachments = {name: file.read() for name, file in self.attachments.items()}
         return Artifact(self.manifest, self.plan, self.library, self.weights, self.report, attachments)
 
 
@@ -123,7 +145,7 @@ def save_version(
     return index.digest
 
 
-def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs) -> Entry:
+def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs, staged: bool = False) -> Entry:
     """Store one artifact's blobs and its signed manifest; the entry belongs in an index."""
     layers = [
         _put(blobs, MEDIA_PLAN, write_plan(artifact.plan).encode(), "plan.json"),
@@ -133,13 +155,29 @@ def pack(artifact: Artifact, signer: SigningKey, blobs: Blobs) -> Entry:
     ]
     layers += [_put(blobs, MEDIA_ATTACHMENT, data, title) for title, data in sorted(artifact.attachments.items())]
     config = _put(blobs, MEDIA_CONFIG, config_document(artifact.manifest, layers))
-    manifest = _put(blobs, MEDIA_MANIFEST, manifest_document(artifact.manifest, config, layers, signer))
+    manifest = _put(blobs, MEDIA_MANIFEST, manifest_document(artifact.manifest, config, layers, signer, staged))
     return Entry(manifest, artifact.manifest)
 
 
-def pack_index(name: str, version: str, entries: Sequence[Entry], signer: SigningKey, blobs: Blobs) -> Descriptor:
+def with_report(data: bytes, report: Mapping[str, Any], trust: Trust, signer: SigningKey, blobs: Blobs) -> Entry:
+    """The artifact whose staged manifest is ``data`` with another report, verified now: code and weights are those that it named."""
+    manifest, _, layers = read_manifest(data, trust, staged=True)
+    written = _put(blobs, MEDIA_REPORT, canonical_json(dict(report)), "report.json")
+    layers = tuple(written if layer.media_type == MEDIA_REPORT else layer for layer in layers)
+    config = _put(blobs, MEDIA_CONFIG, config_document(manifest, layers))
+    return Entry(_put(blobs, MEDIA_MANIFEST, manifest_document(manifest, config, layers, signer)), manifest)
+
+
+def pack_index(
+    name: str,
+    version: str,
+    entries: Sequence[Entry],
+    signer: SigningKey,
+    blobs: Blobs,
+    facts: Mapping[str, str] | None = None,
+) -> Descriptor:
     """Store the signed index of a version; its descriptor belongs in ``index.json``."""
-    return _put(blobs, MEDIA_INDEX, index_document(name, version, entries, signer))
+    return _put(blobs, MEDIA_INDEX, index_document(name, version, entries, signer, facts))
 
 
 def tagged(descriptor: Descriptor, tag: str) -> Descriptor:
@@ -183,7 +221,7 @@ def read_references(directory: Path) -> tuple[Descriptor, ...]:
     return tuple(Descriptor.from_dict(item) for item in manifests)
 
 
-def open_version(directory: Path, tag: str | None, trust: TrustStore, choose: Choose = best_for_host) -> OpenedArtifact:
+def open_version(directory: Path, tag: str | None, trust: Trust, choose: Choose = best_for_host) -> OpenedArtifact:
     """Check and open one target of version ``tag`` (``None``: the only version) of the layout at ``directory``.
 
     Order: signature, ABI, then size and digest of every blob; nothing is mapped as code here.
@@ -191,15 +229,18 @@ def open_version(directory: Path, tag: str | None, trust: TrustStore, choose: Ch
     Raises:
         IngotError: NOT_FOUND, ARTIFACT_UNTRUSTED, ARTIFACT_INCOMPATIBLE, ARTIFACT_CORRUPT.
     """
-    return open_descriptor(DirectoryBlobs(directory), _find_tag(directory, tag), trust, choose)
+    found = _find_tag(directory, tag)
+    title, version = _named_by(found.annotations.get(REFERENCE, ""))
+    return open_descriptor(DirectoryBlobs(directory), found, trust, choose, title, version)
 
 
 def open_descriptor(
-    blobs: Blobs, descriptor: Descriptor, trust: TrustStore, choose: Choose, title: str = "", version: str = ""
+    blobs: Blobs, descriptor: Descriptor, trust: Trust, choose: Choose, title: str = "", version: str = ""
 ) -> OpenedArtifact:
     """As :func:`open_version`; ``title`` and ``version``, when given, must be those that the index was signed for."""
+    witness = Witness(trust)
     if descriptor.media_type == MEDIA_INDEX:
-        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT), trust)
+        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT), witness)
         for name, wanted in ((TITLE, title), (VERSION, version)):
             if wanted and annotations.get(name) != wanted:
                 raise corrupt(
@@ -207,16 +248,16 @@ def open_descriptor(
                 )
         chosen = choose([entry.manifest for entry in entries])
         descriptor = next(entry.descriptor for entry in entries if entry.manifest == chosen)
-        opened = _open_target(blobs, descriptor, trust)
+        opened = open_target(blobs, descriptor, witness)
         if opened.manifest != chosen:
             raise corrupt("the index describes another artifact than the one it points at", received=descriptor.digest)
-        return opened
+        return replace(opened, signers=frozenset(witness.used))
     if descriptor.media_type != MEDIA_MANIFEST:
         raise corrupt("this is not a model version", expected=MEDIA_INDEX, received=descriptor.media_type)
-    return _open_target(blobs, descriptor, trust)
+    return replace(open_target(blobs, descriptor, witness), signers=frozenset(witness.used))
 
 
-def list_targets(directory: Path, tag: str | None, trust: TrustStore) -> tuple[Manifest, ...]:
+def list_targets(directory: Path, tag: str | None, trust: Trust) -> tuple[Manifest, ...]:
     """The manifests of a version's targets, signature checked."""
     blobs, descriptor = DirectoryBlobs(directory), _find_tag(directory, tag)
     data = _read(blobs, descriptor, MAX_DOCUMENT)
@@ -225,8 +266,9 @@ def list_targets(directory: Path, tag: str | None, trust: TrustStore) -> tuple[M
     return tuple(entry.manifest for entry in read_index(data, trust)[1])
 
 
-def _open_target(blobs: Blobs, descriptor: Descriptor, trust: TrustStore) -> OpenedArtifact:
-    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT), trust)
+def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool = False) -> OpenedArtifact:
+    """As :func:`open_descriptor`, of one target's manifest; it may be ``staged``."""
+    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT), trust, staged)
     _read(blobs, config, MAX_DOCUMENT)
     by_type = {layer.media_type: layer for layer in layers if layer.media_type != MEDIA_ATTACHMENT}
     plan_text, report_text = _read(blobs, by_type[MEDIA_PLAN]), _read(blobs, by_type[MEDIA_REPORT])
@@ -234,18 +276,29 @@ def _open_target(blobs: Blobs, descriptor: Descriptor, trust: TrustStore) -> Ope
     attachments = {}
     for layer in layers:
         if layer.media_type == MEDIA_ATTACHMENT:
-            _check_file(blobs, layer)
-            attachments[layer.annotations.get(TITLE, layer.digest)] = blobs.path(layer.digest)
+            path = blobs.path(layer.digest, layer.size)
+            _check_size(path, layer)
+            attachments[layer.annotations.get(TITLE, layer.digest)] = StoredFile(path, layer.digest, layer.size)
     return OpenedArtifact(
         manifest=manifest,
         plan=read_plan(plan_text),
         library=_read(blobs, library),
-        library_path=blobs.path(library.digest),
-        weights=_map_weights(blobs, weights),
-        weights_path=blobs.path(weights.digest),
+        library_path=blobs.path(library.digest, library.size),
+        weights=_sealed_weights(blobs, weights),
+        weights_path=blobs.path(weights.digest, weights.size),
         report=json.loads(report_text),
         attachments=attachments,
+        plan_digest=by_type[MEDIA_PLAN].digest,
     )
+
+
+def _named_by(tag: str) -> tuple[str, str]:
+    """The model and version that an index must be of, as far as its tag is one that a service gives: ``3``, ``resnet50/3``.
+
+    NOTE: any other tag is its owner's, who may have copied a version under it.
+    """
+    title, _, version = tag.rpartition("/")
+    return (title, version) if version.isdecimal() else ("", "")
 
 
 def _find_tag(directory: Path, tag: str | None) -> Descriptor:
@@ -281,31 +334,26 @@ def _put_weights(blobs: Blobs, weights: bytes | memoryview | Path) -> Descriptor
 
 def _read(blobs: Blobs, descriptor: Descriptor, limit: int | None = None) -> bytes:
     """The verified bytes of a blob."""
-    path = blobs.path(descriptor.digest)
+    path = blobs.path(descriptor.digest, descriptor.size)
     _check_size(path, descriptor)
     if limit is not None and descriptor.size > limit:
         raise corrupt("a document of the artifact is too large", expected=f"at most {limit} bytes", field=str(path))
-    data = path.read_bytes()
+    with path.open("rb") as file:
+        data = file.read(descriptor.size)  # and no more, should it have grown
     _check_digest(path, descriptor.digest, digest_of(data))
     return data
 
 
-def _check_file(blobs: Blobs, descriptor: Descriptor) -> None:
-    path = blobs.path(descriptor.digest)
+def _sealed_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
+    """Read, and verify the very bytes that will be used. The tree digest is part of the signed manifest."""
+    path = blobs.path(descriptor.digest, descriptor.size)
     _check_size(path, descriptor)
-    _check_digest(path, descriptor.digest, digest_of_file(path))
-
-
-def _map_weights(blobs: Blobs, descriptor: Descriptor) -> memoryview:
-    """Map, then verify the very pages that will be used. The tree digest is part of the signed manifest."""
-    path = blobs.path(descriptor.digest)
-    _check_size(path, descriptor)
-    view = map_file(path)
+    view, received = read_sealed(path, descriptor.size)
     expected = descriptor.annotations.get(TREE_DIGEST)
     if expected is None:
         _check_digest(path, descriptor.digest, digest_of(view))
     else:
-        _check_digest(path, expected, tree_digest(view))
+        _check_digest(path, expected, received)
     return view
 
 

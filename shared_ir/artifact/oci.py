@@ -8,13 +8,13 @@ copy, for one platform or for all. Descriptors in a signed document cover every 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Self
 
-from shared_ir.artifact.signature import Signature, SigningKey, TrustStore
+from shared_ir.artifact.signature import SigningKey, Trust
+from shared_ir.artifact.signed import corrupt, is_string_map, parse_document, sign_document, verify_document
 from shared_ir.artifact.value import Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of
 from shared_ir.errors import ErrorCode, IngotError
@@ -37,26 +37,13 @@ TITLE = "org.opencontainers.image.title"
 VERSION = "org.opencontainers.image.version"
 REFERENCE = "org.opencontainers.image.ref.name"
 TREE_DIGEST = "io.ingot.tree-digest"
+PUBLICATION = "io.ingot.publication"
+CREATED = "org.opencontainers.image.created"
 _MANIFEST = "io.ingot.manifest"
-_SIGNATURE = "io.ingot.signature"
-_SIGNATURE_KEY = "io.ingot.signature.key"
-_DOMAIN = b"ingot signed document, version 1\n"
-MAX_DOCUMENT = 4 * 1024 * 1024
-"""Largest index, manifest or config in bytes."""
+_STAGED = "io.ingot.staged"
 
 _REFERENCE = re.compile(r"[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*(?:/[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*)*")
 _GOARCH = {"x86_64": "amd64", "i686": "386", "aarch64": "arm64", "armv7": "arm", "arm": "arm", "riscv64": "riscv64"}
-
-
-def corrupt(message: str, *, expected: str = "", received: str = "", field: str = "") -> IngotError:
-    return IngotError(
-        ErrorCode.ARTIFACT_CORRUPT,
-        message,
-        expected=expected,
-        received=received[:200],
-        field=field,
-        remedy="Fetch the artifact again from its source, or compile it again.",
-    )
 
 
 def check_reference(name: str) -> str:
@@ -97,7 +84,7 @@ class Descriptor:
             raise corrupt("a descriptor does not have the fields of a descriptor", received=repr(data))
         digest_hex(data["digest"])
         annotations = data.get("annotations", {})
-        if type(data["size"]) is not int or data["size"] < 0 or not _is_string_map(annotations):
+        if type(data["size"]) is not int or data["size"] < 0 or not is_string_map(annotations):
             raise corrupt("a descriptor has a malformed size or annotation", received=repr(data))
         return cls(str(data["mediaType"]), data["digest"], data["size"], annotations)
 
@@ -112,17 +99,6 @@ class Entry:
 
     descriptor: Descriptor
     manifest: Manifest
-
-
-def parse_document(data: bytes, what: str) -> dict[str, Any]:
-    """Raises IngotError ARTIFACT_CORRUPT unless ``data`` is a JSON object without duplicate keys."""
-    try:
-        document = json.loads(data, object_pairs_hook=_unique)
-    except (ValueError, RecursionError) as error:
-        raise corrupt(f"{what} is not JSON") from error
-    if not isinstance(document, dict):
-        raise corrupt(f"{what} is not a JSON object")
-    return document
 
 
 def platform(manifest: Manifest) -> dict[str, str]:
@@ -152,40 +128,43 @@ def config_document(manifest: Manifest, layers: Sequence[Descriptor]) -> bytes:
 
 
 def manifest_document(
-    manifest: Manifest, config: Descriptor, layers: Sequence[Descriptor], signer: SigningKey
+    manifest: Manifest, config: Descriptor, layers: Sequence[Descriptor], signer: SigningKey, staged: bool = False
 ) -> bytes:
-    """The signed image manifest of one target."""
-    return _signed(
+    """The signed image manifest of one target; ``staged``: nobody has compared it with its model yet."""
+    return sign_document(
         {
             "schemaVersion": 2,
             "mediaType": MEDIA_MANIFEST,
             "artifactType": ARTIFACT_TYPE,
             "config": config.to_dict(),
             "layers": [layer.to_dict() for layer in layers],
-            "annotations": {_MANIFEST: canonical_json(manifest.to_dict()).decode()},
+            "annotations": {_MANIFEST: canonical_json(manifest.to_dict()).decode()}
+            | ({_STAGED: "true"} if staged else {}),
         },
         signer,
     )
 
 
-def index_document(name: str, version: str, entries: Sequence[Entry], signer: SigningKey) -> bytes:
-    """The signed image index of one version of model ``name``.
+def index_document(
+    name: str, version: str, entries: Sequence[Entry], signer: SigningKey, facts: Mapping[str, str] | None = None
+) -> bytes:
+    """The signed image index of one version of model ``name``; ``facts`` are further annotations.
 
     NOTE: no ``artifactType`` here, which image-spec 1.1 allows: skopeo 1.9 writes an index anew when it copies one and
     drops fields that it does not know, and with them the signature.
     """
-    return _signed(
+    return sign_document(
         {
             "schemaVersion": 2,
             "mediaType": MEDIA_INDEX,
             "manifests": [_entry_to_dict(entry) for entry in entries],
-            "annotations": {TITLE: name, VERSION: version},
+            "annotations": {**(facts or {}), TITLE: name, VERSION: version},
         },
         signer,
     )
 
 
-def read_index(data: bytes, trust: TrustStore) -> tuple[Mapping[str, str], tuple[Entry, ...]]:
+def read_index(data: bytes, trust: Trust) -> tuple[Mapping[str, str], tuple[Entry, ...]]:
     """Annotations and entries of a signed index.
 
     Raises:
@@ -201,13 +180,21 @@ def read_index(data: bytes, trust: TrustStore) -> tuple[Mapping[str, str], tuple
     return document["annotations"], tuple(entries)
 
 
-def read_manifest(data: bytes, trust: TrustStore) -> tuple[Manifest, Descriptor, tuple[Descriptor, ...]]:
-    """Manifest, config and layers of one target.
+def read_manifest(
+    data: bytes, trust: Trust, staged: bool = False
+) -> tuple[Manifest, Descriptor, tuple[Descriptor, ...]]:
+    """Manifest, config and layers of one target; of one that is only staged where ``staged`` says so.
 
     Raises:
         IngotError: ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT; ARTIFACT_INCOMPATIBLE for an ABI this tree does not read.
     """
     document = _verified(data, trust, "the target's manifest", MEDIA_MANIFEST, "layers")
+    if _STAGED in document["annotations"] and not staged:
+        raise IngotError(
+            ErrorCode.ARTIFACT_UNTRUSTED,
+            "the artifact was built, but not verified",
+            remedy="Let the compile job go on to its end, or compile the model again.",
+        )
     manifest = _embedded_manifest(document["annotations"])
     check_abi(manifest)
     layers = tuple(Descriptor.from_dict(layer) for layer in document["layers"])
@@ -243,36 +230,8 @@ def _embedded_manifest(annotations: Mapping[str, str]) -> Manifest:
     return Manifest.from_dict(parse_document(text.encode(), "the artifact's manifest annotation"))
 
 
-def _signed(document: dict[str, Any], signer: SigningKey) -> bytes:
-    signature = signer.sign(_DOMAIN + canonical_json(document))
-    annotations = document["annotations"] | {_SIGNATURE: signature.value, _SIGNATURE_KEY: signature.key_id}
-    return canonical_json(document | {"annotations": annotations})
-
-
-def _verified(data: bytes, trust: TrustStore, what: str, media_type: str, items: str) -> dict[str, Any]:
-    document = parse_document(data, what)
-    annotations = document.get("annotations") or {}
-    if not _is_string_map(annotations) or not {_SIGNATURE, _SIGNATURE_KEY} <= set(annotations):
-        raise IngotError(
-            ErrorCode.ARTIFACT_UNTRUSTED,
-            f"{what} is not signed",
-            remedy="Only artifacts made and signed by a trusted compiler are loaded.",
-        )
-    rest = {name: text for name, text in annotations.items() if name not in (_SIGNATURE, _SIGNATURE_KEY)}
-    signature = Signature(annotations[_SIGNATURE_KEY], annotations[_SIGNATURE])
-    trust.verify(_DOMAIN + canonical_json(document | {"annotations": rest}), signature)
-    well_formed = document.get("schemaVersion") == 2 and document.get("mediaType") == media_type
-    if not well_formed or not isinstance(document.get(items), list):
+def _verified(data: bytes, trust: Trust, what: str, media_type: str, items: str) -> dict[str, Any]:
+    document = verify_document(data, trust, what, media_type)
+    if document.get("schemaVersion") != 2 or not isinstance(document.get(items), list):
         raise corrupt(f"{what} is malformed", expected=f"{media_type} with {items}")
     return document
-
-
-def _is_string_map(value: Any) -> bool:
-    return isinstance(value, dict) and all(isinstance(item, str) for item in value.values())
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) != len(pairs):
-        raise ValueError("duplicate key")
-    return fields

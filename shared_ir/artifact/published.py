@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-from shared_ir.artifact.oci import MEDIA_INDEX, Descriptor, Entry, check_reference, corrupt
+from shared_ir.artifact.oci import Descriptor, Entry, check_reference
+from shared_ir.artifact.signature import SigningKey, Trust
+from shared_ir.artifact.signed import corrupt, sign_document, verify_document
 from shared_ir.artifact.value import Manifest
+from shared_ir.digest import digest_hex
 from shared_ir.errors import ErrorCode, IngotError
 
-_LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
+MEDIALABEL = "application/vnd.ingot.label.v1+json"
+LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
 @dataclass(frozen=True)
@@ -28,6 +30,21 @@ class Version:
     targets: tuple[Manifest, ...]
 
 
+@dataclass(frozen=True)
+class Label:
+    """A name that points at version ``number`` of a model, whose index has the digest ``index``.
+
+    ``generation`` grows each time that the label is moved; ``asked`` is when somebody asked for that, in microseconds since the epoch.
+    """
+
+    name: str
+    label: str
+    number: int
+    index: str
+    generation: int
+    asked: int
+
+
 def check_model_name(name: str) -> str:
     """Raises IngotError INVALID_ARGUMENT."""
     if len(name) > 128 or "/" in name:
@@ -38,9 +55,18 @@ def check_model_name(name: str) -> str:
         raise _bad_name("model", name) from error
 
 
+def is_model_name(name: str) -> bool:
+    """Whether :func:`check_model_name` takes it."""
+    try:
+        check_model_name(name)
+    except IngotError:
+        return False
+    return True
+
+
 def check_label(label: str) -> str:
     """Raises IngotError INVALID_ARGUMENT."""
-    if not _LABEL.fullmatch(label):
+    if not LABEL.fullmatch(label):
         raise _bad_name("label", label)
     return label
 
@@ -57,12 +83,12 @@ def label_path(name: str, label: str) -> str:
     return f"models/{name}/labels/{label}.json"
 
 
+def blob_key(digest: str) -> str:
+    return f"blobs/sha256/{digest_hex(digest)}"
+
+
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
     return {"descriptor": entry.descriptor.to_dict(), "manifest": entry.manifest.to_dict()}
-
-
-def entry_from_dict(data: Mapping[str, Any]) -> Entry:
-    return Entry(Descriptor.from_dict(data.get("descriptor")), Manifest.from_dict(data.get("manifest", {})))
 
 
 def version_to_dict(version: Version) -> dict[str, Any]:
@@ -77,15 +103,41 @@ def version_to_dict(version: Version) -> dict[str, Any]:
     }
 
 
-def version_from_dict(data: Mapping[str, Any]) -> Version:
+def label_document(label: Label, signer: SigningKey) -> bytes:
+    """What lies under :func:`label_path`. A label that was taken away is one of version 0: its file stays, so that an older
+    one cannot be put back."""
+    fields = {
+        "model": label.name,
+        "label": label.label,
+        "version": label.number,
+        "index": label.index,
+        "generation": label.generation,
+        "asked": label.asked,
+    }
+    return sign_document({"mediaType": MEDIALABEL, "annotations": {}} | fields, signer)
+
+
+def read_label(data: bytes, trust: Trust, name: str, label: str) -> Label:
+    """The inverse of :func:`label_document`, for this label of this model.
+
+    Raises:
+        IngotError: ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT.
+    """
+    what = f"label {label!r} of model {name!r}"
     try:
-        index = Descriptor.from_dict(data["index"])
-        if index.media_type != MEDIA_INDEX:
-            raise corrupt("a version's record points at something that is not an index", received=index.media_type)
-        targets = tuple(Manifest.from_dict(manifest) for manifest in data["targets"])
-        return Version(**{**data, "index": index, "targets": targets})
-    except (KeyError, TypeError) as error:
-        raise corrupt("a version's record is malformed", received=json.dumps(data, default=str)) from error
+        document = verify_document(data, trust, what, MEDIALABEL)
+    except IngotError as error:
+        if error.code is not ErrorCode.ARTIFACT_UNTRUSTED:
+            raise
+        raise replace(error, remedy=f"Set it again: ingot models {name} --set-label {label}=VERSION.") from error
+    numbers = [document.get(field) for field in ("version", "generation", "asked")]
+    if (document.get("model"), document.get("label")) != (name, label):
+        received = f"{document.get('label')!r} of {document.get('model')!r}"
+        raise corrupt("a label lies under the name of another", expected=what, received=received)
+    if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers):
+        raise corrupt(f"{what} is malformed", received=str(numbers))
+    number, generation, asked = (int(number) for number in numbers)  # type: ignore[arg-type]  # none is missing
+    return Label(name, label, number, str(document.get("index", "")), generation, asked)
 
 
 def _bad_name(what: str, name: str) -> IngotError:

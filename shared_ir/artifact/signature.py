@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Protocol, Self
 
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
@@ -29,6 +29,11 @@ def _raw(key: Ed25519PublicKey) -> bytes:
 def public_pem(key: Ed25519PublicKey) -> bytes:
     """SubjectPublicKeyInfo as PEM: the content of a file in a trust directory."""
     return key.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+def fingerprint(key: Ed25519PublicKey) -> str:
+    """``sha256:`` and the hexadecimal sha256 of the raw public key: what people compare before they trust it."""
+    return f"sha256:{sha256_hex(_raw(key))}"
 
 
 def key_id(key: Ed25519PublicKey) -> str:
@@ -76,9 +81,9 @@ class SigningKey:
         try:
             key = serialization.load_pem_private_key(data, password=None)
         except (ValueError, TypeError) as error:
-            raise _not_a_key(path, "private") from error
+            raise _not_a_key(str(path), "private") from error
         if not isinstance(key, Ed25519PrivateKey):
-            raise _not_a_key(path, "private")
+            raise _not_a_key(str(path), "private")
         return cls(key)
 
     @classmethod
@@ -120,9 +125,20 @@ class SigningKey:
         return Signature(self.key_id, base64.b64encode(self.private.sign(payload)).decode())
 
 
+class Trust(Protocol):
+    """Whose artifacts may be loaded."""
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        """The trusted public keys by their id."""
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        """Raises IngotError ARTIFACT_UNTRUSTED unless a trusted key signed exactly ``payload``."""
+
+
 @dataclass(frozen=True)
 class TrustStore:
-    """The public keys whose artifacts may be loaded."""
+    """Public keys that are trusted."""
 
     keys: Mapping[str, Ed25519PublicKey]
 
@@ -133,7 +149,7 @@ class TrustStore:
     @classmethod
     def load(cls, directory: Path) -> Self:
         """Every ``*.pub`` (PEM) in a directory; a missing directory trusts nobody."""
-        return cls.of(_load_public(path) for path in sorted(directory.glob("*.pub")))
+        return cls.of(read_public(path.read_bytes(), str(path)) for path in sorted(directory.glob("*.pub")))
 
     def verify(self, payload: bytes, signature: Signature) -> None:
         """Raises IngotError ARTIFACT_UNTRUSTED unless a trusted key signed exactly ``payload``."""
@@ -156,11 +172,68 @@ class TrustStore:
             ) from error
 
 
+@dataclass(frozen=True)
+class TrustFolder:
+    """The keys in a folder as they are whenever something is to be verified: one that is added counts from then on, and one
+    that is taken away no longer."""
+
+    directory: Path
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        return TrustStore.load(self.directory).keys
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        TrustStore(self.keys).verify(payload, signature)
+
+
+@dataclass(frozen=True)
+class Witness:
+    """The same trust, which notes the ids of the keys whose signatures it has verified."""
+
+    trust: Trust
+    used: set[str] = field(default_factory=set)
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        return self.trust.keys
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        self.trust.verify(payload, signature)
+        self.used.add(signature.key_id)
+
+
+@dataclass(frozen=True)
+class TrustEither:
+    """Whom one of two trusts."""
+
+    first: Trust
+    second: Trust
+
+    @property
+    def keys(self) -> Mapping[str, Ed25519PublicKey]:
+        return {**self.first.keys, **self.second.keys}
+
+    def verify(self, payload: bytes, signature: Signature) -> None:
+        TrustStore(self.keys).verify(payload, signature)
+
+
 def add_trusted(directory: Path, key: Ed25519PublicKey) -> Path:
     """Write ``key`` into a trust directory as ``<key id>.pub``; return the file."""
     path = directory / f"{key_id(key)}.pub"
     write_atomically(path, public_pem(key))
     return path
+
+
+def read_public(data: bytes, where: str) -> Ed25519PublicKey:
+    """The key in a PEM file. Raises IngotError INVALID_ARGUMENT."""
+    try:
+        key = serialization.load_pem_public_key(data)
+    except ValueError as error:
+        raise _not_a_key(where, "public") from error
+    if not isinstance(key, Ed25519PublicKey):
+        raise _not_a_key(where, "public")
+    return key
 
 
 def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
@@ -172,20 +245,10 @@ def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
     return key, TrustStore.load(directory)
 
 
-def _load_public(path: Path) -> Ed25519PublicKey:
-    try:
-        key = serialization.load_pem_public_key(path.read_bytes())
-    except ValueError as error:
-        raise _not_a_key(path, "public") from error
-    if not isinstance(key, Ed25519PublicKey):
-        raise _not_a_key(path, "public")
-    return key
-
-
-def _not_a_key(path: Path, kind: str) -> IngotError:
+def _not_a_key(where: str, kind: str) -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
         f"not an ed25519 {kind} key",
-        field=str(path),
+        field=where,
         expected=f"a PEM file with an ed25519 {kind} key",
     )

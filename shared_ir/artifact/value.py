@@ -10,6 +10,7 @@ from typing import Any, Self
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
+from shared_ir.plan.json_form import plan_digest
 from shared_ir.plan.program import Plan
 from shared_ir.versions import ABI_VERSION, SUPPORTED_ABI_VERSIONS
 
@@ -50,7 +51,7 @@ class Manifest:
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Raises IngotError ARTIFACT_CORRUPT for unknown, missing or mistyped fields."""
         fields = dict(data)
-        if set(fields) != set(cls.__dataclass_fields__) or type(fields["abi_version"]) is not int:
+        if set(fields) != set(cls.__dataclass_fields__) or not _well_typed(fields):
             raise IngotError(
                 ErrorCode.ARTIFACT_CORRUPT,
                 "the artifact's manifest does not have the fields of a manifest",
@@ -58,6 +59,17 @@ class Manifest:
                 received=", ".join(sorted(map(str, fields)))[:400],
             )
         return cls(**fields | {"features": tuple(fields["features"])})
+
+
+def _well_typed(fields: Mapping[str, Any]) -> bool:
+    features, others = fields["features"], ("abi_version", "features", "options")
+    return (
+        type(fields["abi_version"]) is int
+        and isinstance(features, list | tuple)
+        and all(isinstance(feature, str) for feature in features)
+        and isinstance(fields["options"], Mapping)
+        and all(isinstance(value, str) for name, value in fields.items() if name not in others)
+    )
 
 
 @dataclass(frozen=True)
@@ -77,6 +89,10 @@ class Artifact:
     weights: bytes | memoryview | Path
     report: Mapping[str, Any] = field(default_factory=dict)
     attachments: Mapping[str, bytes] = field(default_factory=dict)
+
+    @property
+    def plan_digest(self) -> str:
+        return plan_digest(self.plan)
 
 
 def artifact_key(

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from shared_ir.digest import digest_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Expr
@@ -36,6 +37,7 @@ from shared_ir.plan.program import (
     SymbolSource,
     TensorSpec,
 )
+from shared_ir.plan.validate import validate_plan
 from shared_ir.types import Kind
 from shared_ir.versions import PLAN_VERSION, SUPPORTED_PLAN_VERSIONS
 
@@ -52,11 +54,17 @@ def write_plan(plan: Plan) -> str:
     return json.dumps(data, sort_keys=True, separators=(",", ":"))
 
 
+def plan_digest(plan: Plan) -> str:
+    """Digest of what :func:`write_plan` makes of it: the name that a library has for the plan it was generated from."""
+    return digest_of(write_plan(plan).encode())
+
+
 def read_plan(text: str | bytes) -> Plan:
     """The inverse of :func:`write_plan`.
 
     Raises:
-        IngotError: ARTIFACT_INCOMPATIBLE, a version that this tree does not read; ARTIFACT_CORRUPT, malformed.
+        IngotError: ARTIFACT_INCOMPATIBLE, a version that this tree does not read; ARTIFACT_CORRUPT, malformed, or none that
+            could be run.
     """
     try:
         data = json.loads(text)
@@ -69,7 +77,9 @@ def read_plan(text: str | bytes) -> Plan:
                 received=f"plan version {str(version)[:40]}",
                 remedy="Compile the model again, or update the runtime.",
             )
-        return _Reader(_text_dim if version == 1 else DimReader(data["expressions"]).read).plan(data)
+        plan = _Reader(_text_dim if version == 1 else DimReader(data["expressions"]).read).plan(data)
+        validate_plan(plan)
+        return plan
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise IngotError(
             ErrorCode.ARTIFACT_CORRUPT,

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import mmap
 import os
 import secrets
+import stat
 from collections.abc import Iterable, Iterator
 from io import FileIO
 from pathlib import Path
-from typing import IO
+from typing import IO, BinaryIO
+
+from shared_ir.errors import ErrorCode, IngotError
 
 _BLOCK = 4 * 1024 * 1024
 """Bytes of one write. The page cache keeps in one large page what one write puts at a multiple of 2 MiB, as far as the file
@@ -44,6 +48,50 @@ def copy_file(source: Path, target: Path) -> None:
 def _write_whole(file: FileIO, block: memoryview) -> None:
     while len(block):
         block = block[file.write(block) :]
+
+
+def read_own(path: Path, limit: int) -> bytes:
+    """The bytes of a file that a process of ours, which foreign data may have taken over, was to leave at ``path``.
+
+    Raises:
+        IngotError: COMPILER_FAULT, there is none, or something else lies there (a link to a file of somebody else), or too much.
+    """
+    try:
+        with open_regular(path) as file:
+            size = os.fstat(file.fileno()).st_size
+            if size <= limit:
+                return file.read(size)
+            reason = f"it has {size} bytes"
+    except OSError as error:
+        reason = error.strerror or str(error)
+    raise IngotError(
+        ErrorCode.COMPILER_FAULT,
+        f"a file that the compiler was to leave cannot be read: {reason}",
+        field=path.name,
+        expected=f"a file of at most {limit} bytes",
+    )
+
+
+def open_regular(path: Path) -> BinaryIO:
+    """A file to read. Raises FileNotFoundError where there is none, or a link, a pipe, a folder."""
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise FileNotFoundError(errno.ENOENT, "a link, and no file", str(path)) from error
+        raise
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise FileNotFoundError(errno.ENOENT, "no regular file", str(path))
+    return os.fdopen(descriptor, "rb")
+
+
+def is_regular(path: Path) -> bool:
+    """Whether a file lies at ``path`` itself, and no link to one."""
+    try:
+        return stat.S_ISREG(path.lstat().st_mode)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
 
 
 def map_file(path: Path) -> memoryview:

@@ -7,13 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from shared_ir.storage.files import create_atomically, write_atomically
-from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found
+from shared_ir.storage.files import create_atomically, is_regular, open_regular, write_atomically
+from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
 
 
 @dataclass(frozen=True)
 class FileStore:
-    """A directory. Safe for many processes on one machine."""
+    """A directory. Safe for many processes on one machine. Links in it are no objects: whoever made one could have others read what he
+    cannot."""
 
     root: Path
 
@@ -28,26 +29,32 @@ class FileStore:
         path = self._path(key)
         return not path.exists() and create_atomically(path, data)
 
-    def get(self, key: str) -> bytes:
+    def get(self, key: str, limit: int | None = None) -> bytes:
         try:
-            return self._path(key).read_bytes()
-        except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+            with open_regular(self._path(key)) as file:
+                size = os.fstat(file.fileno()).st_size
+                if limit is not None and size > limit:
+                    raise too_large(self.url, key, limit, size)
+                return file.read(size)
+        except (FileNotFoundError, NotADirectoryError) as error:
             raise not_found(self.url, key) from error
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
-        with self.local_path(key).open("rb") as file:
+        with open_regular(self.local_path(key)) as file:
             file.seek(start)
             return file.read(length)
 
     def size(self, key: str) -> int | None:
         path = self._path(key)
-        return path.stat().st_size if path.is_file() else None
+        return path.lstat().st_size if is_regular(path) else None
 
     def list(self, prefix: str) -> Iterator[ObjectInfo]:
         found = []
         for directory, _, names in os.walk(self._path(prefix)):
             for name in names:
-                if not name.startswith("."):  # a file still being written
+                if not name.startswith(".") and is_regular(
+                    Path(directory, name)
+                ):  # else a file still being written, or a link
                     found.append(Path(directory, name))
         for path in sorted(found, key=lambda p: p.relative_to(self.root).as_posix()):
             status = path.stat()
@@ -56,11 +63,13 @@ class FileStore:
     def delete(self, key: str) -> None:
         self._path(key).unlink(missing_ok=True)
 
-    def local_path(self, key: str) -> Path:
-        path = self._path(key)
-        if not path.is_file():
+    def local_path(self, key: str, limit: int | None = None) -> Path:
+        size = self.size(key)
+        if size is None:
             raise not_found(self.url, key)
-        return path
+        if limit is not None and size > limit:
+            raise too_large(self.url, key, limit, size)
+        return self._path(key)
 
     def _path(self, key: str) -> Path:
         return self.root / check_key(key)

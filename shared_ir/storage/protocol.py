@@ -38,8 +38,8 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: str, data: Data) -> bool:
         """Write unless the key exists. Of several writers at once exactly one gets True, for ``bytes`` data."""
 
-    def get(self, key: str) -> bytes:
-        """Raises IngotError NOT_FOUND."""
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        """Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, before it is read, when it has more than ``limit`` bytes."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """At most ``length`` bytes from ``start``. Raises IngotError NOT_FOUND."""
@@ -53,8 +53,8 @@ class ObjectStore(Protocol):
     def delete(self, key: str) -> None:
         """Deleting what is not there is not an error."""
 
-    def local_path(self, key: str) -> Path:
-        """A local file with the object, fit to map; it must not be written. Raises IngotError NOT_FOUND."""
+    def local_path(self, key: str, limit: int | None = None) -> Path:
+        """A local file with the object; it must not be written. Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, as :meth:`get`."""
 
 
 def check_key(key: str) -> str:
@@ -67,6 +67,16 @@ def check_key(key: str) -> str:
             received=repr(key)[:200],
         )
     return key
+
+
+def too_large(url: str, key: str, limit: int, size: int) -> IngotError:
+    return IngotError(
+        ErrorCode.LIMIT_EXCEEDED,
+        f"object {key!r} in {url} is larger than it may be",
+        field=key,
+        expected=f"at most {limit} bytes",
+        received=f"{size} bytes",
+    )
 
 
 def not_found(url: str, key: str) -> IngotError:

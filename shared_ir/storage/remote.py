@@ -15,7 +15,7 @@ from obstore.store import AzureStore, GCSStore, S3Store, from_url
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_temporary
-from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found
+from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
 
 CACHE_LIMIT = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""
@@ -110,8 +110,12 @@ class RemoteStore:
             return False
         return True
 
-    def get(self, key: str) -> bytes:
-        return bytes(self._call(key, lambda: obstore.get(self.store, check_key(key)).bytes()))
+    def get(self, key: str, limit: int | None = None) -> bytes:
+        found = self._call(key, obstore.get, self.store, check_key(key))
+        size = int(found.meta["size"])
+        if limit is not None and size > limit:
+            raise too_large(self.url, key, limit, size)
+        return bytes(self._call(key, lambda: found.bytes()))
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         size = self.size(key)
@@ -144,14 +148,19 @@ class RemoteStore:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
 
-    def local_path(self, key: str) -> Path:
+    def local_path(self, key: str, limit: int | None = None) -> Path:
         head = self._call(key, obstore.head, self.store, check_key(key))
+        size = int(head["size"])
+        if limit is not None and size > limit:
+            raise too_large(self.url, key, limit, size)
         version = head["e_tag"] or f"{head['last_modified']}"
         name = sha256_hex("\0".join((self.url, key, version, str(head["size"]))).encode())
         found = self.cache.find(name)
         if found is not None:
             return found
         result = self._call(key, obstore.get, self.store, check_key(key))
+        if limit is not None and int(result.meta["size"]) > limit:  # it has changed since
+            raise too_large(self.url, key, limit, int(result.meta["size"]))
         return self._call(key, lambda: self.cache.add(name, (bytes(chunk) for chunk in result.stream())))
 
     def _call(self, key: str, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:

@@ -110,8 +110,17 @@ def test_trust_lets_another_home_run_what_this_service_signs(
     compiled.command("models", "tiny-classifier", "--out", str(tmp_path / "out"))
     run = ("run", str(tmp_path / "out"), "--input", "image=random:1x3x4x4", "--home", home)
     assert ask(compiled, *run, status=1)["error"]["code"] == "ARTIFACT_UNTRUSTED"
-    assert "key_id" in ask(compiled, "trust", "--address", address, "--home", home)
+    there = ("trust", "--address", address, "--home", home)
+    (key,) = ask(compiled, "trust", "--list", "--home", str(compiled.home))
+    refused = ask(compiled, *there, status=1)["error"]
+    assert refused["field"] == "--fingerprint"
+    refused = ask(compiled, *there, "--fingerprint", "sha256:" + "0" * 64, status=1)["error"]
+    assert (refused["code"], refused["received"]) == ("ARTIFACT_UNTRUSTED", key["fingerprint"])
+    assert ask(compiled, *run, status=1)["error"]["code"] == "ARTIFACT_UNTRUSTED"
+    assert ask(compiled, *there, "--fingerprint", key["fingerprint"])["key_id"] == key["key_id"]
     assert ask(compiled, *run)["outputs"][0]["shape"] == [1, 5]
+    assert ask(compiled, "trust", "--remove", key["key_id"], "--home", home) == []
+    assert ask(compiled, *run, status=1)["error"]["code"] == "ARTIFACT_UNTRUSTED"
 
 
 def test_a_program_for_another_machine(compiled: PlatformProcess, model: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from ingot.download import receive_layout
 from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import local_keys
+from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.storage.local import FileStore
@@ -69,12 +71,47 @@ def test_an_interrupted_download_leaves_no_version(parts: list[Part], tmp_path: 
     assert not (tmp_path / "out" / "index.json").exists()
 
 
-@pytest.mark.parametrize("path", ["../../evil", "/etc/evil", "blobs/sha256/../../../evil", "evil"])
+HEX = sha256_hex(b"evil")
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "../../evil",
+        "/etc/evil",
+        "blobs/sha256/../../../evil",
+        "evil",
+        f"blobs/sha256/../../../{HEX}",
+        f"blobs/sha256//{HEX}",
+        f"blobs/sha256/x/{HEX}",
+        f"blobs/sha256/{HEX.upper()}",
+        f"blobs/sha256/{HEX}\n",
+    ],
+)
 def test_a_path_out_of_the_folder_is_refused(parts: list[Part], tmp_path: Path, path: str) -> None:
     evil = [Part(header=pb.FileHeader(path=path, size=4)), Part(chunk=b"evil")]
     with pytest.raises(IngotError):
         receive_layout([*evil, *parts], tmp_path / "out" / "deep" / "er")
     assert list(tmp_path.rglob("evil")) == []
+    assert list(tmp_path.rglob(HEX)) == []
+
+
+def test_a_file_is_no_larger_than_was_said(parts: list[Part], tmp_path: Path) -> None:
+    first = next(i for i, part in enumerate(parts) if part.header.path.startswith("blobs/"))
+    endless = itertools.chain(parts[: first + 1], itertools.repeat(Part(chunk=b"x" * 1000)))
+    with pytest.raises(IngotError, match="more of a file") as caught:
+        receive_layout(endless, tmp_path / "out")
+    assert caught.value.code is ErrorCode.ARTIFACT_CORRUPT
+
+
+@pytest.mark.parametrize(
+    ("path", "code"),
+    [("index.json", ErrorCode.ARTIFACT_CORRUPT), (f"blobs/sha256/{HEX}", ErrorCode.RESOURCE_EXHAUSTED)],
+)
+def test_a_file_without_bounds_is_refused_before_it_comes(tmp_path: Path, path: str, code: ErrorCode) -> None:
+    with pytest.raises(IngotError) as caught:
+        receive_layout([Part(header=pb.FileHeader(path=path, size=1 << 60))], tmp_path / "out")
+    assert caught.value.code is code
 
 
 def test_a_stream_without_a_version_is_refused(tmp_path: Path) -> None:

@@ -139,3 +139,29 @@ def test_a_moved_label_swaps_compiled_versions_under_load(
     assert failures == []
     assert versions == {"1", number}
     assert [s.version for s in server.dataplane.repository_index(ready_only=True)] == [int(number)]
+
+
+@pytest.mark.parametrize("how", ["written", "cut short"])
+def test_what_is_done_to_the_store_meanwhile_changes_no_answer(tmp_path: Path, how: str) -> None:
+    """Mapped weights showed what was written to their file, and ended the server with SIGBUS when it was cut short."""
+    key, trust = local_keys(tmp_path)
+    publish(ArtifactRepository(open_store(str(tmp_path / "store")), trust, key), 1.0, "stable")
+    addresses: dict[str, Any] = dict.fromkeys(("grpc_address", "http_address", "metrics_address"), "127.0.0.1:0")
+    settings = Settings(home=tmp_path, models="*@stable", poll_interval=0.1, **addresses)
+    server = RuntimeServer(settings, store_source(settings))
+    server.start()
+    wait_until(server.dataplane.ready, 30)
+    client = triton_grpc.InferenceServerClient(server.addresses["grpc"])
+    x = RNG.standard_normal((5, 64)).astype(np.float32)
+    before, _ = ask(triton_grpc, client, x)
+    for blob in (tmp_path / "store" / "blobs" / "sha256").iterdir():
+        blob.chmod(0o644)
+        with blob.open("r+b") as file:
+            if how == "written":
+                file.write(b"\xff" * blob.stat().st_size)
+            else:
+                file.truncate(0)
+    for _ in range(3):
+        np.testing.assert_array_equal(ask(triton_grpc, client, x)[0], before)
+    client.close()
+    assert server.drain(threading.Event())

@@ -122,6 +122,9 @@ class ToySource:
         self.loaded += [(name, version, model) for model in models]
         return models
 
+    def revoked(self, name: str, version: int) -> bool:
+        return False
+
     def model(self, name: str, version: int) -> ToyModel:
         """The one that was loaded last."""
         return next(m for n, v, m in reversed(self.loaded) if (n, v) == (name, version))

@@ -4,6 +4,8 @@
     {"issues": ["Foo is not supported"]}          does not import
     {"do": "error" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage
     {"mismatch": true}                            fails verification
+    {"key": "..."}                                claims to be what another model comes to
+    {"link": "model.so", "to": "/etc/passwd"}     leaves a link where the file of its artifact should be
 
 It is passed in by constructor (``command`` of the stage runner, ``compiler`` of the service); nothing here is reachable from
 the product's own entry points.
@@ -11,6 +13,7 @@ the product's own entry points.
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import subprocess
@@ -23,7 +26,7 @@ from typing import Any
 
 from compiler_service.catalogue import NamedTarget, OptionDescription
 from compiler_service.jobs.records import Source
-from compiler_service.stages.process import Progress, SourceFiles, main
+from compiler_service.stages.process import ARTIFACT, Progress, SourceFiles, main
 from shared_ir.artifact.value import Artifact, artifact_key
 from shared_ir.digest import sha256_hex, source_digest
 from shared_ir.errors import ErrorCode, IngotError
@@ -100,12 +103,14 @@ class ToyStages:
             time.sleep(model.get("seconds", 0.0) / steps)
         progress("codegen", steps, steps, "")
         _misbehave(model.get("do", ""), model)
+        if "link" in model:
+            atexit.register(_link, Path(sys.argv[1]) / ARTIFACT / model["link"], model["to"])
         external = {location: sha256_hex(path.read_bytes()) for location, path in source.blobs.items()}
         digest = source_digest(sha256_hex(source.model.read_bytes()), external)
         artifact = toy_artifact(
             model.get("name", "toy"),
             weights=b"w" * 128,
-            key=toy_key(digest, target, options, records),
+            key=model.get("key", toy_key(digest, target, options, records)),
             triple=target.triple,
             cpu=target.cpu,
             features=target.features,
@@ -128,6 +133,11 @@ def _read(source: SourceFiles) -> dict[str, Any]:
     except ValueError as error:
         raise IngotError(ErrorCode.INVALID_MODEL, "not a model", remedy="Send a model.") from error
     return model
+
+
+def _link(file: Path, target: str) -> None:
+    file.unlink()
+    file.symlink_to(target)
 
 
 def _misbehave(how: str, model: Mapping[str, Any]) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from runtime_service.arrays import address_of
 from runtime_service.executors.library import Library
 from runtime_service.loading import cpu
 from runtime_service.loading.loader import load_model, load_version, map_weights
@@ -78,6 +79,34 @@ def test_garbage_is_no_library(artifact: Artifact, library: bytes) -> None:
     assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
+def permissions(address: int) -> str:
+    """Those of the mapping that an address lies in."""
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        start, end = (int(text, 16) for text in line.split()[0].split("-"))
+        if start <= address < end:
+            return line.split()[1]
+    return ""
+
+
+def test_weights_are_one_copy_that_goes_with_the_last_instance(artifact: Artifact, tmp_path: Path) -> None:
+    key = SigningKey.generate()
+    size = 64 << 20
+    large = replace(artifact, weights=bytes(artifact.weights) + b"\0" * (size - len(artifact.weights)))  # type: ignore[arg-type]
+    save_version(tmp_path, "1", [large], key)
+    trust = TrustStore.of([key.public])
+    before = memory_bytes()
+    weights = open_version(tmp_path, "1", trust).weights
+    assert size <= memory_bytes() - before < size * 5 // 4
+    del weights
+    assert memory_bytes() - before < size // 4
+
+
+def memory_bytes() -> int:
+    """Resident private memory of this process."""
+    line = next(x for x in Path("/proc/self/status").read_text().splitlines() if x.startswith("RssAnon:"))
+    return int(line.split()[1]) * 1024
+
+
 def test_parts_of_different_models_are_refused(artifact: Artifact) -> None:
     renamed = replace(artifact.plan, kernels=(*artifact.plan.kernels[:2], KernelSpec("other")))
     cases: list[tuple[Artifact, ErrorCode, str]] = [
@@ -100,12 +129,10 @@ def test_an_artifact_from_disk(artifact: Artifact, tmp_path: Path) -> None:
     feeds = toy_feeds(9)
     with load_version(tmp_path / "layout", "1", trust, threads=1) as model:
         np.testing.assert_allclose(model.run(feeds)["sum"], toy_reference(feeds)["sum"], rtol=1e-5, atol=1e-5)
-        weights = open_version(tmp_path / "layout", "1", trust).weights_path
-        assert mapped(str(weights))  # shared with every process that serves this model
+        opened = open_version(tmp_path / "layout", "1", trust)
+        assert not mapped(str(opened.weights_path))  # what others write there later is not what was verified
         assert not mapped("model.so")  # the file on disk is not what runs
-        line = next(line for line in mapped(str(weights)) if line)
-        assert line.split()[1].startswith("r--")
-    assert not mapped(str(weights))  # although `model` still exists
+        assert permissions(address_of(np.frombuffer(opened.weights, np.uint8))) == "r--p"
     with pytest.raises(IngotError) as caught:
         load_version(tmp_path / "layout", "1", TrustStore.of([SigningKey.generate().public]))
     assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED

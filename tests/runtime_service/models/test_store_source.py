@@ -83,7 +83,7 @@ def test_catalogue(publisher: Publisher) -> None:
 
 def test_a_version_by_an_unknown_signer_is_not_loaded_and_the_old_one_stays(publisher: Publisher) -> None:
     publisher.publish(b"\x02" * 64, "stable")
-    service = Service(publisher.source(), models="toy")
+    service = Service(publisher.source(), models="toy@latest")
     service.follower.reconcile()
     publisher.publish(b"\x07" * 64, "stable", key=SigningKey.generate())
     service.follower.reconcile()
@@ -93,6 +93,22 @@ def test_a_version_by_an_unknown_signer_is_not_loaded_and_the_old_one_stays(publ
     assert len(publisher.opened) == 1
     assert service.infer("toy") == (2.0, "1")
     service.follower.close()
+
+
+def test_a_label_by_an_unknown_signer_does_not_count_and_says_why(publisher: Publisher) -> None:
+    publisher.publish(b"\x02" * 64, "stable")
+    service = Service(publisher.source(), models="toy@stable")
+    service.follower.reconcile()
+    publisher.publish(b"\x07" * 64, "stable", key=SigningKey.generate())
+    service.follower.reconcile()
+    assert service.infer("toy") == (2.0, "1")
+    afresh = Service(publisher.source(), models="toy@stable")
+    afresh.follower.reconcile()
+    (status,) = afresh.dataplane.repository_index()
+    assert "not trusted" in status.reason
+    assert "--set-label stable=" in status.reason
+    for each in (service, afresh):
+        each.follower.close()
 
 
 def test_a_flipped_byte_is_not_loaded(publisher: Publisher) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -66,6 +67,15 @@ def test_put_get_list_delete(store: ObjectStore, tmp_path: Path) -> None:
     assert store.size("a/b/1") is None
 
 
+def test_what_is_too_large_is_not_read(store: ObjectStore) -> None:
+    store.put("a/large", b"x" * 1001)
+    assert store.get("a/large", 1001) == b"x" * 1001
+    with pytest.raises(IngotError) as caught:
+        store.get("a/large", 1000)
+    assert caught.value.code is ErrorCode.LIMIT_EXCEEDED
+    assert (caught.value.expected, caught.value.received) == ("at most 1000 bytes", "1001 bytes")
+
+
 def test_ranges(store: ObjectStore) -> None:
     store.put("x", bytes(range(100)))
     assert store.get_range("x", 10, 5) == bytes(range(10, 15))
@@ -108,6 +118,22 @@ def test_keys_cannot_leave_the_store(store: ObjectStore, key: str) -> None:
         with pytest.raises(IngotError) as caught:
             call()
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+def test_links_and_pipes_are_no_objects(tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("of somebody else")
+    store = FileStore(tmp_path / "store")
+    store.put("a/real", b"1")
+    (store.root / "a/link").symlink_to(tmp_path / "secret")
+    os.mkfifo(store.root / "a/pipe")
+    (store.root / "a/folder").mkdir()
+    assert [info.key for info in store.list("a")] == ["a/real"]
+    for key in ("a/link", "a/pipe", "a/folder"):
+        assert store.size(key) is None
+        for read in (store.get, store.local_path):
+            with pytest.raises(IngotError) as caught:
+                read(key)
+            assert caught.value.code is ErrorCode.NOT_FOUND
 
 
 def test_a_file_being_written_is_not_listed(tmp_path: Path) -> None:

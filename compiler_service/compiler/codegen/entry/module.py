@@ -12,22 +12,16 @@ from typing import TypeAlias
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
 from compiler_service.compiler.codegen.entry.steps import DONE, EXECUTE_TYPES, MOST_TOGETHER, NO_MEMORY, emit_execute
-from shared_ir.dtype import DType
+from shared_ir.dtype import ONNX_DTYPES
 from shared_ir.expr import Expr, Var, lift, select
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols, dim_text
 from shared_ir.machine.target import Target
+from shared_ir.plan.json_form import plan_digest
 from shared_ir.plan.program import Branch, Call, Check, Constraint, Plan, Repeat, Step, TensorSpec, walk_steps
 from shared_ir.versions import ABI_VERSION
 
 BUNDLED_WEIGHTS = "ingot_bundled_weights"
 """Symbol of embedded weights; an undefined weak symbol, hence NULL, in a library without them."""
-
-_DTYPE_NAMES = (
-    "float32 uint8 int8 uint16 int16 int32 int64 string bool float16 float64 uint32 uint64 complex64 complex128 "
-    "bfloat16 float8e4m3fn float8e4m3fnuz float8e5m2 float8e5m2fnuz uint4 int4 float4e2m1 float8e8m0 uint2 int2"
-)
-ONNX_DTYPES = {DType(name): number for number, name in enumerate(_DTYPE_NAMES.split(), start=1)}
-"""onnx.TensorProto.DataType of each element type."""
 
 _AFTER = "after the run"
 """What ``output_shapes`` calls its last argument."""
@@ -36,7 +30,7 @@ _TYPES = """\
 %tensor_info = type { ptr, i32, i32, ptr, ptr }
 %kernel = type { ptr, ptr, i64 }
 %default = type { i64, ptr }
-%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32 }"""
+%module = type { i32, ptr, ptr, i32, i32, i32, i32, i32, ptr, ptr, ptr, i64, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, ptr, i32, ptr }"""
 
 
 def emit_entry(
@@ -47,8 +41,7 @@ def emit_entry(
     ``kernel_symbols[i]`` is the linker symbol of ``plan.kernels[i]``, a function of the type ``ingot_kernel_function``.
     ``denormals`` are kept where asked for (``native/float_mode.c``).
     """
-    constants = _Constants()
-    checks = _checks(plan)
+    constants, checks, digest = _Constants(), _checks(plan), plan_digest(plan)
     plan = replace(plan, steps=without_calls(plan.steps))
     in_run = [s.constraint for s in walk_steps(plan.steps) if isinstance(s, Check)]
     execute = emit_execute(plan, len(checks))
@@ -84,6 +77,7 @@ def emit_entry(
         f"ptr {_default_table(constants, plan)}",
         f"ptr {constants.text(','.join(sorted(target.required_features)))}",
         f"i32 {int(denormals)}",
+        f"ptr {constants.text(digest)}",
     ]
     return "\n".join(
         [

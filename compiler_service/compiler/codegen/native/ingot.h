@@ -85,6 +85,11 @@ typedef struct ingot_model ingot_model;
 uint32_t ingot_abi_version(void);
 const char *ingot_compiler_version(void);
 size_t ingot_weights_size(void);
+
+/* Digest of the plan.json that this library was made from, "sha256:..." and 64 hexadecimal digits: kernels may be run one by one
+ * (ingot_run_kernel) by that plan alone. Libraries built before this function was lack it. */
+const char *ingot_plan_digest(void);
+
 int32_t ingot_input_count(void);
 int32_t ingot_output_count(void);
 int32_t ingot_kernel_count(void);

@@ -78,6 +78,8 @@ typedef struct {
 
   const char *features; /* LLVM names of the CPU features that the kernels use, "avx2,fma"; checked by ingot_create */
   int32_t keeps_denormals; /* whether results below the least normal number are kept where zero is faster */
+
+  const char *plan_digest; /* of the plan.json that this was generated from, "sha256:..." */
 } ingot_module;
 
 extern const ingot_module ingot_this_module;

@@ -51,6 +51,7 @@ static __thread char create_error[INGOT_ERROR_BYTES];
 
 uint32_t ingot_abi_version(void) { return ingot_this_module.abi_version; }
 const char *ingot_compiler_version(void) { return ingot_this_module.compiler_version; }
+const char *ingot_plan_digest(void) { return ingot_this_module.plan_digest; }
 size_t ingot_weights_size(void) { return (size_t)ingot_this_module.weights_size; }
 int32_t ingot_input_count(void) { return ingot_this_module.input_count; }
 int32_t ingot_output_count(void) { return ingot_this_module.output_count; }

@@ -47,6 +47,7 @@ PUBLIC_SYMBOLS = (
     "ingot_output_count",
     "ingot_output_info",
     "ingot_output_shapes",
+    "ingot_plan_digest",
     "ingot_run",
     "ingot_run_kernel",
     "ingot_run_stoppable",

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
-from compiler_service.compiler.codegen.entry.module import ONNX_DTYPES, emit_entry
+from compiler_service.compiler.codegen.entry.module import emit_entry
 from compiler_service.compiler.codegen.entry.steps import MOST_TOGETHER
 from runtime_service.loading.loader import load_model
-from shared_ir.dtype import DType
+from shared_ir.dtype import ONNX_DTYPES, DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Select, Unary, UnaryOp, Var
 from shared_ir.expr.dim import Dim, parse_dim, symbol

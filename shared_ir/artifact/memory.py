@@ -1,0 +1,106 @@
+"""What a reader of a store has seen: the newest generation of each label and of each model's versions.
+
+A signature says that something was true once. Who can write the store can put an older signed label back, or take the newest version
+away; a reader that remembers refuses that. It remembers beyond its own life where it has a file to do so.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+from contextlib import closing
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from shared_ir.errors import ErrorCode, IngotError
+
+MEMORY_FILE = "seen.db"
+"""Name of the file in the home of an installation."""
+
+_LOG = logging.getLogger(__name__)
+_TABLE = "CREATE TABLE IF NOT EXISTS seen (name TEXT PRIMARY KEY, generation INTEGER NOT NULL, digest TEXT NOT NULL)"
+_ADVANCE = """INSERT INTO seen VALUES (?, ?, ?) ON CONFLICT (name) DO UPDATE
+SET generation = excluded.generation, digest = excluded.digest WHERE excluded.generation > seen.generation"""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """The newest ``generation`` of something, and the digest of what it was."""
+
+    generation: int
+    digest: str
+
+
+@dataclass
+class Memory:
+    """Of one process, or of all that share ``file``.
+
+    A file that cannot be read or written is told of once; from then on what this process saw itself is what it knows.
+    """
+
+    file: Path | None = None
+    _own: dict[str, Seen] = field(default_factory=dict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _told: bool = False
+
+    def seen(self, name: str) -> Seen | None:
+        """NOTE: the file is asked once for each name, since a server looks at all of them every few seconds."""
+        own = self._own.get(name)
+        if own is None and (kept := self._kept(name)) is not None:
+            own = self._own.setdefault(name, kept)
+        return own
+
+    def refuse_older(self, name: str, generation: int, digest: str) -> None:
+        """Remember this generation of ``name``, unless a newer one was seen.
+
+        Raises:
+            IngotError: ARTIFACT_UNTRUSTED, a newer one was seen, or another one of the same number.
+        """
+        before = self.seen(name)
+        if before is None or generation > before.generation:
+            self._keep(name, Seen(generation, digest))
+        elif generation < before.generation:
+            raise self.went_back(name, str(before.generation), str(generation))
+        elif digest != before.digest:
+            raise self._refused("the store holds something else than before", name, before.digest, digest)
+
+    def went_back(self, name: str, expected: str, received: str) -> IngotError:
+        message = "the store has gone back: it held something newer before"
+        return self._refused(message, name, f"{expected} or newer", received)
+
+    def _refused(self, message: str, name: str, expected: str, received: str) -> IngotError:
+        what = f"remove {self.file}" if self.file else "start this process again"
+        remedy = f"Restore the store. If it was changed on purpose, {what}."
+        return IngotError(
+            ErrorCode.ARTIFACT_UNTRUSTED, message, field=name, expected=expected, received=received, remedy=remedy
+        )
+
+    def _keep(self, name: str, seen: Seen) -> None:
+        with self._lock:
+            self._own[name] = seen
+        if self.file is None:
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            with closing(sqlite3.connect(self.file, timeout=10)) as connection, connection:
+                connection.execute(_TABLE)
+                connection.execute(_ADVANCE, (name, seen.generation, seen.digest))
+        except (sqlite3.Error, OSError) as error:
+            self._tell(error)
+
+    def _kept(self, name: str) -> Seen | None:
+        if self.file is None or not self.file.exists():
+            return None
+        try:
+            with closing(sqlite3.connect(self.file, timeout=10)) as connection:
+                row = connection.execute("SELECT generation, digest FROM seen WHERE name = ?", (name,)).fetchone()
+        except sqlite3.Error as error:
+            self._tell(error)
+            return None
+        return Seen(*row) if row else None
+
+    def _tell(self, error: Exception) -> None:
+        if not self._told:
+            self._told = True
+            _LOG.warning("what the store held before is not remembered beyond this process: %s: %s", self.file, error)

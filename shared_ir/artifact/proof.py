@@ -1,0 +1,173 @@
+"""From what a store holds to what it has been proven to hold: the one place where a record of a store becomes a fact.
+
+Records (``artifacts/*.json``, ``models/*/versions/*.json``) only point: every field but the digest in them is read again from the signed
+document behind it, and that document must say that it is what was asked for. Labels are signed themselves. A record that proves
+nothing is none.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from shared_ir.artifact.memory import Memory
+from shared_ir.artifact.oci import (
+    CREATED,
+    MEDIA_INDEX,
+    MEDIA_MANIFEST,
+    PUBLICATION,
+    TITLE,
+    VERSION,
+    Descriptor,
+    Entry,
+    read_index,
+    read_manifest,
+)
+from shared_ir.artifact.published import (
+    Label,
+    Version,
+    artifact_path,
+    blob_key,
+    label_path,
+    read_label,
+    version_path,
+)
+from shared_ir.artifact.signature import Trust
+from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
+from shared_ir.digest import digest_of
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.protocol import ObjectStore
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class StoreReader:
+    """What is proven of a store, by the keys of ``trust`` and by what ``memory`` has seen of it before."""
+
+    store: ObjectStore
+    trust: Trust
+    memory: Memory
+
+    def entry(self, key: str, staged: bool = False) -> Entry | None:
+        """What was compiled for an artifact key; None when nothing was, or when what lies there is not proven to be that."""
+        path = artifact_path(key, staged)
+        try:
+            descriptor = _pointer(self._document(path, "the artifact's record").get("descriptor"), MEDIA_MANIFEST)
+            manifest = read_manifest(self.blob(descriptor), self.trust, staged)[0]
+            if manifest.key != key:
+                raise corrupt("an artifact lies under the key of another", expected=key, received=manifest.key)
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+                _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
+            return None
+        return Entry(descriptor, manifest)
+
+    def version(self, name: str, number: int) -> Version:
+        """A version of a model.
+
+        Raises:
+            IngotError: NOT_FOUND; ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED.
+        """
+        record = self._document(version_path(name, number), "the version's record")
+        index = _pointer(record.get("index"), MEDIA_INDEX)
+        facts, entries = read_index(self.blob(index), self.trust)
+        for annotation, wanted in ((TITLE, name), (VERSION, str(number))):
+            if facts.get(annotation) != wanted:
+                received = facts.get(annotation, "")
+                raise corrupt("the index belongs to another version", expected=wanted, received=received)
+        self.memory.refuse_older(f"{self.store.url}/{version_path(name, number)}", number, index.digest)
+        newest = self.memory.seen(self._versions(name))
+        if newest is None or number > newest.generation:
+            self.memory.refuse_older(self._versions(name), number, index.digest)
+        manifests = tuple(entry.manifest for entry in entries)
+        created = _seconds(facts.get(CREATED), record.get("created"))
+        publication = facts.get(PUBLICATION, "")
+        return Version(name, number, created, manifests[0].model_sha256, publication, index, manifests)
+
+    def version_numbers(self, name: str) -> tuple[int, ...]:
+        """Of the records that there are, ascending.
+
+        Raises:
+            IngotError: ARTIFACT_UNTRUSTED, the newest that was ever seen is not among them.
+        """
+        stems = (info.key.rpartition("/")[2] for info in self.store.list(f"models/{name}/versions"))
+        numbers = (int(s.removesuffix(".json")) for s in stems if s.removesuffix(".json").isdecimal() and s.isascii())
+        found = tuple(sorted({number for number in numbers if number > 0}))
+        newest = self.memory.seen(self._versions(name))
+        if newest is not None and (not found or found[-1] < newest.generation):
+            received = f"version {found[-1]}" if found else "none"
+            raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
+        return found
+
+    def label(self, name: str, label: str) -> Label | None:
+        """A label, None when there is none; one that was taken away is of version 0.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED: it is not signed, is another one's, or is older than one seen before.
+        """
+        path = label_path(name, label)
+        remembered = f"{self.store.url}/{path}"
+        try:
+            data = self.store.get(path, MAX_DOCUMENT)
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return None
+        found = read_label(data, self.trust, name, label)
+        self.memory.refuse_older(remembered, found.generation, digest_of(data))
+        if found.number:
+            self.memory.refuse_older(f"{self.store.url}/{version_path(name, found.number)}", found.number, found.index)
+        return found
+
+    def next_generation(self, name: str, label: str) -> int:
+        """More than any that was seen of a label: microseconds since the epoch, so that it is so for those too who saw more."""
+        before = self.memory.seen(f"{self.store.url}/{label_path(name, label)}")
+        return max(before.generation + 1 if before else 0, time.time_ns() // 1000)
+
+    def blob(self, descriptor: Descriptor) -> bytes:
+        """The bytes of a signed document, as its descriptor says. Raises IngotError ARTIFACT_CORRUPT."""
+        key = blob_key(descriptor.digest)
+        try:
+            data = self.store.get(key, MAX_DOCUMENT)
+        except IngotError as error:
+            if error.code is ErrorCode.NOT_FOUND:
+                raise corrupt("a blob of the artifact is missing", field=f"{self.store.url}/{key}") from error
+            raise
+        if digest_of(data) != descriptor.digest or len(data) != descriptor.size:
+            received = digest_of(data)
+            raise corrupt("a blob is not what it was when it was signed", expected=descriptor.digest, received=received)
+        return data
+
+    def _document(self, path: str, what: str) -> dict[str, Any]:
+        return parse_document(self.store.get(path, MAX_DOCUMENT), what)
+
+    def _versions(self, name: str) -> str:
+        return f"{self.store.url}/models/{name}/versions"
+
+
+def _pointer(data: Any, media_type: str) -> Descriptor:
+    descriptor = Descriptor.from_dict(data)
+    if descriptor.media_type != media_type:
+        raise corrupt("a record points at something else", expected=media_type, received=descriptor.media_type)
+    return descriptor
+
+
+def _seconds(signed: str | None, recorded: Any) -> float:
+    """When a version was made, in seconds since the epoch. Older indexes do not say; for showing, their record may."""
+    if signed is None:
+        return float(recorded) if isinstance(recorded, int | float) else 0.0
+    try:
+        return datetime.fromisoformat(signed).timestamp()
+    except ValueError as error:
+        raise corrupt("the time of a version is none", received=signed) from error
+
+
+def created_text(seconds: float) -> str:
+    """As RFC 3339 has it, which an index is signed with."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds")

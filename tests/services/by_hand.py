@@ -1,0 +1,68 @@
+"""A compiler service in this process, around the toy compiler: the test works off its queue, stage by stage."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import deque
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from compiler_service.jobs.records import JobRecord, JobStage, Source
+from compiler_service.jobs.service import Submission
+from compiler_service.settings import Settings
+from compiler_service.store.sources import Upload
+from compiler_service.wiring import make_parts
+from compiler_service.worker.run import make_stage_worker
+from compiler_service.worker.stages import Outcome
+from shared_ir.digest import sha256_hex
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
+
+Stage = tuple[JobStage, str, int]
+Between = Callable[[Stage], object]
+
+
+class Platform:
+    """A compiler service whose queue the test works off; ``between`` is called before each stage."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.home = home
+        self._tasks: deque[tuple[Sequence[JobStage], str, int]] = deque()
+        settings = Settings(home=home, redis_url=url)
+        self.parts = make_parts(settings, ToyCompiler(), self, STAGE_COMMAND)
+        self.worker = make_stage_worker(self.parts, settings, threading.Event())
+
+    @property
+    def store(self) -> Path:
+        return self.home / "store"
+
+    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
+        self._tasks.append((stages, job, target))
+
+    def upload(self, model: Any) -> Source:
+        data = json.dumps(model).encode()
+        self.parts.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
+        return Source(sha256_hex(data))
+
+    def compile(self, name: str, model: Any, between: Between = lambda stage: None, **submission: Any) -> JobRecord:
+        job = self.submit(name, model, **submission)
+        self.work_off(between)
+        return self.parts.service.store.get(job)
+
+    def submit(self, name: str, model: Any, **submission: Any) -> str:
+        order = Submission(name, self.upload(model), ("x86-64-v3",), {}, **submission)
+        return self.parts.service.submit(order).id
+
+    def work_off(self, between: Between = lambda stage: None) -> None:
+        while self._tasks:
+            stages, job, number = self._tasks.popleft()
+            for stage in stages:
+                between((stage, job, number))
+                if self.worker.run(stage, job, number) is not Outcome.CONTINUE:
+                    break
+
+    def key(self, model: Any) -> str:
+        target = ToyCompiler().resolve_target("x86-64-v3")
+        source = Source(sha256_hex(json.dumps(model).encode()))
+        return ToyCompiler().artifact_key(source, target, ToyCompiler().normalise_options({}), b"")
