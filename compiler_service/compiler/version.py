@@ -22,6 +22,7 @@ SHARED = (
     "expr",
     "graph",
     "machine",
+    "numerals.py",
     "plan",
     "sizes.py",
     "types.py",
