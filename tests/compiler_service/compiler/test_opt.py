@@ -262,3 +262,25 @@ def test_constants_of_no_shape_are_not_made_up(dims: str, file: Path, capsys: py
     )
     assert main(["--invent-constants", "-p", "fold-shapes", str(file)]) == 1
     assert "line 2, column" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "%y: float32[3, 1, 2, 5], %h: float32[1, 2, 5] = RNN(%x, %w, %r) {hidden_size=5}",
+        "%y: float32[3, 1, 2, 5] = GRU(%x, %w, %r) {hidden_size=5}",
+        "%y: float32[3, 2, 4] = Nonsense(%x)",
+    ],
+    ids=["RNN", "GRU", "Nonsense"],
+)
+def test_operators_that_are_still_to_be_expanded_are_not_fused(
+    node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gates = 3 if "GRU" in node else 1
+    text = f"""
+    graph main(%x: float32[3, 2, 4], %w: float32[1, {5 * gates}, 4], %r: float32[1, {5 * gates}, 5]) -> (%y) {{
+      {node}
+    }}
+    """
+    assert main(["-p", "fuse", str(write(tmp_path, text))]) == 1
+    assert "pass 'fuse' needs operators-expanded" in capsys.readouterr().err
