@@ -81,7 +81,8 @@ def test_methods_that_are_forbidden_are_not_measured(monkeypatch: pytest.MonkeyP
 def test_a_record_of_a_forbidden_method_is_none() -> None:
     output, placeholders = coalesce(convolution(256, 1))
     constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
-    found = {methods: default_schedule(output, constants, VNNI, methods) for methods in ((), ("winograd",))}
+    asked: tuple[tuple[str, ...], ...] = ((), ("winograd",))
+    found = {methods: default_schedule(output, constants, VNNI, methods) for methods in asked}
 
     def record(seconds: float, *methods: str) -> Record:
         digest, schedule = kernel_digest("a kernel"), found[methods]
