@@ -22,7 +22,7 @@ from shared_ir.graph.ir import Graph, Node, Value
 
 _LONGEST_FACTOR = 256
 """Of a step; transforms of longer primes stay one product."""
-_STEP = 48
+_PRODUCTS_PER_STEP = 48
 """What another step costs, in products for each element: it writes and reads everything."""
 _LANES_OF_VECTOR = 16
 """Columns are taken to be computed so many at a time."""
@@ -132,7 +132,7 @@ def _cheapest(left: int, done: int) -> tuple[float, tuple[int, ...]]:
             )  # both parts of the first results, then the results of all before
             waste = -(-columns // _LANES_OF_VECTOR) * _LANES_OF_VECTOR / columns
             cost, rest = _cheapest(left // factor, done * factor)
-            found.append((2 * factor * waste + _STEP + cost, (factor, *rest)))
+            found.append((2 * factor * waste + _PRODUCTS_PER_STEP + cost, (factor, *rest)))
     return min(found)
 
 
