@@ -63,11 +63,34 @@ for dtype in (DType.FLOAT32, DType.FLOAT64):
     show(f"{dtype} filtering", LinearTransform((2, 3), (0, 1), matrix).apply(weights))
 """
 
+_ARTIFACT = """
+import hashlib, warnings
+warnings.simplefilter("ignore")
+import numpy as np
+from onnx import ValueInfoProto, helper, numpy_helper
+from compiler_service.compiler.pipeline import ModelSource, compile_model
+from shared_ir.machine.target import parse_target
 
-def _digests(environment: dict[str, str]) -> list[str]:
+rng = np.random.default_rng(0)
+arrays = {"w": rng.standard_normal((48, 48)), "k": rng.standard_normal((16, 16, 3, 3)), "s": np.abs(rng.standard_normal((48, 48)))}
+ops = ("Exp", "Tanh", "Sin", "Sigmoid", "Erf", "Softplus")
+nodes = [helper.make_node(op, ["w"], [op]) for op in ops] + [helper.make_node("Log", ["s"], ["Log"])]
+nodes += [helper.make_node("Concat", [*ops, "Log"], ["all"], axis=1), helper.make_node("MatMul", ["w", "all"], ["product"])]
+nodes += [helper.make_node("MatMul", ["x", "product"], ["y"]), helper.make_node("Conv", ["i", "k"], ["z"], pads=[1, 1, 1, 1])]
+inputs = [helper.make_tensor_value_info("x", 1, ["n", 48]), helper.make_tensor_value_info("i", 1, [1, 16, 56, 56])]
+constants = [numpy_helper.from_array(a.astype(np.float32), name) for name, a in arrays.items()]
+graph = helper.make_graph(nodes, "g", inputs, [ValueInfoProto(name="y"), ValueInfoProto(name="z")], constants)
+model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=9).SerializeToString()
+artifact = compile_model(ModelSource(model), parse_target("x86-64-v3"), workers=0)
+weights = artifact.weights if isinstance(artifact.weights, memoryview) else artifact.weights.read_bytes()
+print(artifact.manifest.key, *(hashlib.sha256(part).hexdigest() for part in (weights, artifact.library)))
+"""
+
+
+def _digests(environment: dict[str, str], script: str = _DIGESTS) -> list[str]:
     known = {**os.environ, "PYTHONPATH": str(_ROOT), **environment}
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", "-c", _DIGESTS],
+        [sys.executable, "-W", "ignore", "-c", script],
         env=known,
         cwd=_ROOT,
         capture_output=True,
@@ -86,6 +109,14 @@ def test_the_bytes_are_those_of_other_processors() -> None:
         assert there == here
     if all(name == matmul for name, *_ in others):
         pytest.skip("this numpy multiplies with one kernel whatever the processor: nothing was compared")
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="names kernels for processors of x86-64")
+@pytest.mark.slow
+def test_artifacts_of_equal_keys_are_equal_on_other_processors() -> None:
+    """Weights that are products and functions of constants, and those of Winograd's method."""
+    here, *others = (_digests(environment, _ARTIFACT) for environment in ({}, *_OF_OTHERS.values()))
+    assert others == [here] * len(others)
 
 
 @pytest.mark.parametrize(
