@@ -52,6 +52,8 @@ def test_the_demo_says_what_it_is() -> None:
     command = [sys.executable, "-m", "ingot.demo", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
     assert "Exit status: 0 everything held" in done.stdout
+    models = [sys.executable, "-m", "ingot.demo.models", "--help"]
+    assert "usage" in subprocess.run(models, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True).stdout
     command[-1] = "--nonsense"
     assert subprocess.run(command, cwd=ROOT, capture_output=True, timeout=60, check=False).returncode == 2
 
