@@ -25,7 +25,18 @@ def headline(reports: Sequence[Report]) -> list[str]:
     ]
     lines += [f"- {_summary(report)}" for report in reports]
     default = [line for report in reports if (line := _beside_the_default(report))]
-    return [*lines, *(default or [_without_the_default(reports[0])])]
+    return [*lines, *(default or [_without_the_default(reports[0])]), *_uncommitted(reports)]
+
+
+def _uncommitted(reports: Sequence[Report]) -> list[str]:
+    """Nobody can check out what was measured where the tree differed from its commit."""
+    versions = dict.fromkeys(report.machine.versions.get("ingot", "") for report in reports)
+    changed = [version.removesuffix("+") for version in versions if version.endswith("+")]
+    return [
+        f"- Measured was {commit} with changes that were not committed (`{commit}+`), which nobody can check out: take the figures for "
+        "those of a tree near that commit."
+        for commit in changed
+    ]
 
 
 def _summary(report: Report) -> str:

@@ -12,7 +12,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.status import attached_error
 from shared_ir.service_kit.tls import authorities
 
-MAX_MESSAGE = 256 * 1024 * 1024
+MOST_MESSAGE_BYTES = 256 * 1024 * 1024
 """Largest gRPC message in bytes, as the runtime service sends them by default."""
 
 _CODES = {
@@ -35,7 +35,10 @@ def open_channel(address: str, ca_certificate: str | Path | None = None) -> grpc
     Raises:
         IngotError: INVALID_ARGUMENT, the file cannot be read or holds no certificate.
     """
-    options = [("grpc.max_receive_message_length", MAX_MESSAGE), ("grpc.max_send_message_length", MAX_MESSAGE)]
+    options = [
+        ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
+        ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+    ]
     if ca_certificate is None:
         return grpc.insecure_channel(address, options)
     roots = authorities(Path(ca_certificate))  # gRPC itself takes any bytes, and then fails every handshake

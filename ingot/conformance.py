@@ -34,7 +34,7 @@ from ingot.conformance_known import KNOWN
 from shared_ir.errors import Blame, IngotError
 from shared_ir.storage.files import write_atomically
 
-TIMEOUT = 60.0
+CASE_SECONDS = 60.0
 """Seconds for one case."""
 KINDS = ("node", "simple", "pytorch-converted", "pytorch-operator")
 _Case = Any
@@ -116,8 +116,8 @@ def _outcome(child: _Child, ready: bool) -> tuple[str, str] | None:
         except EOFError:
             child.process.join()
             return "crash", f"exit status {child.process.exitcode}"
-    if time.monotonic() - child.started > TIMEOUT:
-        return "timeout", f"{TIMEOUT:.0f} s"
+    if time.monotonic() - child.started > CASE_SECONDS:
+        return "timeout", f"{CASE_SECONDS:.0f} s"
     return None
 
 

@@ -14,7 +14,7 @@ from ingot.records import Source
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 
-CHUNK = 1024 * 1024
+CHUNK_BYTES = 1024 * 1024
 """Bytes of one message."""
 ATTEMPTS = 4
 """How often an upload is taken up again after the connection broke."""
@@ -48,11 +48,11 @@ class Upload:
         if isinstance(self.content, Path):
             with self.content.open("rb") as file:
                 file.seek(offset)
-                while chunk := file.read(CHUNK):
+                while chunk := file.read(CHUNK_BYTES):
                     yield chunk
         else:
-            for start in range(offset, len(self.content), CHUNK):
-                yield self.content[start : start + CHUNK]
+            for start in range(offset, len(self.content), CHUNK_BYTES):
+                yield self.content[start : start + CHUNK_BYTES]
 
 
 class Uploader:

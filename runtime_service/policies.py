@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Self
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 _TERM = re.compile(r"all|latest(:[1-9][0-9]*)?|[1-9][0-9]*|[a-z][a-z0-9_.-]*")
 
@@ -66,7 +67,7 @@ class VersionPolicy:
             resolved = _resolve(term, catalogue)
             if index == 0 and term in catalogue.faults:
                 raise catalogue.faults[term]
-            if not resolved and (index == 0 or term.isdigit()):
+            if not resolved and (index == 0 or whole_number(term) is not None):
                 raise IngotError(
                     ErrorCode.NOT_FOUND,
                     f"the store has no version {term!r} of the model",
@@ -86,7 +87,8 @@ def _resolve(term: str, catalogue: PolicyCatalogue) -> list[int]:
     if term == "all":
         return newest_first
     if term.startswith("latest") and term not in catalogue.labels:
-        return newest_first[: int(term.partition(":")[2] or 1)]
-    if term.isdigit():
-        return [int(term)] if int(term) in catalogue.versions else []
+        return newest_first[: whole_number(term.partition(":")[2] or "1")]
+    number = whole_number(term)
+    if number is not None:
+        return [number] if number in catalogue.versions else []
     return [catalogue.labels[term]] if term in catalogue.labels else []

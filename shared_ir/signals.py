@@ -1,9 +1,13 @@
-"""SIGTERM and SIGINT as something to wait for."""
+"""SIGTERM and SIGINT as something to wait for, and as an end that leaves nothing behind."""
 
 from __future__ import annotations
 
 import signal
 import socket
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import FrameType
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
@@ -28,3 +32,24 @@ class StopSignals:
             number = signal.Signals(self._reader.recv(1)[0])
             if number in STOP_SIGNALS:
                 return number
+
+
+@contextmanager
+def ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the block as an exception does, so that its files and programs are taken down; further ones wait for that.
+
+    Outside of the main thread, which alone has handlers, nothing changes.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def end(number: int, _: FrameType | None) -> None:
+        signal.signal(number, signal.SIG_IGN)
+        raise SystemExit(128 + number)  # as shells say it
+
+    before = signal.signal(signal.SIGTERM, end)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before or signal.SIG_DFL)

@@ -12,6 +12,8 @@ form that ``-p`` reads.
 from __future__ import annotations
 
 import argparse
+import io
+import math
 import os
 import re
 import sys
@@ -38,6 +40,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import Module
 from shared_ir.graph.text import parse_graph, parse_module, print_graph, print_module
 from shared_ir.machine.target import resolve_target
+from shared_ir.numerals import whole_number
 
 _LARGE_CONSTANT = re.compile(r"const\s+%\S+:\s*(\w+)\[([\d,\s]*)\]\s*=\s*(sha256:[0-9a-f]{64})")
 _MODULE = re.compile(r"(\s|#.*\n)*module\b")
@@ -51,6 +54,9 @@ _FLATTENING = frozenset({"vectorize", "flatten", "unroll"})
 def main(arguments: Sequence[str] | None = None) -> int:
     """Exit status: 0 done, 1 the text or a pass is at fault, 2 wrong usage."""
     options = _parser().parse_args(arguments)
+    for stream in (sys.stdin, sys.stdout):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(encoding="utf-8")  # whatever the locale
     try:
         text = _read(options.file)
         is_loops = _is_loops(options, text)
@@ -217,7 +223,7 @@ def _read(file: str | None) -> str:
     if file is None:
         return ""
     try:
-        return sys.stdin.read() if file == "-" else Path(file).read_text()
+        return sys.stdin.read() if file == "-" else Path(file).read_text(encoding="utf-8")
     except OSError as error:
         raise IngotError(ErrorCode.NOT_FOUND, f"cannot read {file}: {error.strerror}", field="FILE") from error
     except UnicodeDecodeError as error:
@@ -247,16 +253,16 @@ def invent_constants(text: str) -> dict[str, np.ndarray]:
     """Arrays of the right type for every digest in ``text``: 1, 2, 3, ... modulo 97, so that none looks uniform."""
     found = {}
     for name, dims, digest in _LARGE_CONSTANT.findall(text):
-        shape = tuple(int(d) for d in dims.split(",") if d.strip())
-        if name not in set(DType) or DType(name) is DType.STRING:
-            continue
-        dtype = storage_dtype(DType(name))
-        count = int(np.prod(shape, dtype=np.float64))
+        extents = [whole_number(d.strip()) for d in dims.split(",") if d.strip()]
+        shape = tuple(d for d in extents if d is not None)
+        if len(shape) < len(extents) or name not in set(DType) or DType(name) is DType.STRING:
+            continue  # refused where it is read
+        dtype, count = storage_dtype(DType(name)), math.prod(shape)
         if count * dtype.itemsize > _MOST_INVENTED_BYTES:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, "a constant is too large to be made up", received=f"{name}[{dims}]"
             )
-        found[digest] = (np.arange(1, count + 1) % 97).astype(dtype).reshape(shape)
+        found[digest] = np.resize((np.arange(1, 98) % 97).astype(dtype), shape)
     return found
 
 

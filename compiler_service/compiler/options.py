@@ -58,10 +58,10 @@ class CompileOptions:
             )
         if self.bundle not in BUNDLES:
             raise _refused("no such kind of bundle", "bundle", ", ".join(BUNDLES[1:]), self.bundle)
-        for name in ("winograd", "strassen", "denormals"):
-            value = getattr(self, name)
-            if not isinstance(value, bool):
-                raise _refused(f"the option {name} is yes or no", name, "true or false", value)
+        for option in fields(self):
+            value = getattr(self, option.name)
+            if isinstance(option.default, bool) and not isinstance(value, bool):
+                raise _refused(f"the option {option.name} is yes or no", option.name, "true or false", value)
 
     def allows(self, method: str) -> bool:
         """Whether a method that rounds more than plain sums may be used: unless an option of its name forbids it."""

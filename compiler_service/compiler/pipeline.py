@@ -50,7 +50,7 @@ from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition, Known, group_kernels
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
-from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
+from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer_in_model
 from compiler_service.compiler.tune.records import merge, read_records, write_records
 from compiler_service.compiler.tune.tuning import TuningRecords, tune_kernels
 from compiler_service.compiler.version import compiler_version
@@ -300,7 +300,7 @@ def check_model(source: ModelSource, options: CompileOptions | None = None) -> C
 
 def inference() -> Inference:
     """How the frontend types operators: by running their definitions."""
-    return Inference(infer, OPERATORS)
+    return Inference(infer_in_model, OPERATORS)
 
 
 def optimize(variant: Variant, target: Target, options: CompileOptions, log: Log) -> Variant:

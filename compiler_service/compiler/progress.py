@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from shared_ir.numerals import whole_number
+
 Progress = Callable[[str, int, int, str], None]
 """Called with (stage, done, total, message) as work advances."""
 
@@ -42,7 +44,7 @@ class Log:
     def from_environment(cls, progress: Progress) -> Log:
         dump = os.environ.get("DUMP")
         debug = os.environ.get("DEBUG", "0")
-        level = int(debug) if debug.isdigit() else 0
+        level = whole_number(debug) or 0
         verifies = level >= 1 or os.environ.get("VERIFY", "0") not in ("", "0")
         return cls(progress, level, Path(dump) if dump else None, verifies=verifies)
 

@@ -1,5 +1,5 @@
 """The compiler version that goes into artifact keys: the release and a digest of what artifacts follow from, which is sources and the
-packages that write machine code."""
+packages that write machine code or compute and read what it holds."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ SHARED = (
     "expr",
     "graph",
     "machine",
+    "numerals.py",
     "plan",
     "sizes.py",
     "types.py",
@@ -30,8 +31,8 @@ SHARED = (
 """What of shared_ir code depends on; the rest of what the compiler imports there (errors, files, extras) says how it speaks and
 where it writes."""
 _SUFFIXES = {".py", ".c", ".h"}
-BACKENDS = ("llvmlite", "ziglang")
-"""Distributions that bring LLVM and the linker."""
+BACKENDS = ("llvmlite", "ziglang", "numpy", "ml_dtypes", "mpmath", "onnx")
+"""Distributions that bring LLVM and the linker, that compute constants, and whose schemas, shapes and functions models are read by."""
 
 
 @cache

@@ -12,6 +12,7 @@ from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -71,7 +72,10 @@ def _shape(text: str) -> tuple[str, list[int | str | None]]:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT, "not a shape", field="--shape", expected="INPUT=1,3,h,w", received=text
         )
-    return name, [None if part == "?" else int(part) if part.isdigit() else part for part in parts]
+    numbers = [whole_number(part) for part in parts]
+    return name, [
+        None if part == "?" else part if number is None else number for part, number in zip(parts, numbers, strict=True)
+    ]
 
 
 def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:

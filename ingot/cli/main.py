@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ingot.cli import compile, infer, inspect, jobs, models, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from shared_ir.errors import IngotError
+from shared_ir.signals import ended_by_sigterm
 from shared_ir.versions import VERSION
 
 _EXIT_STATUS = "Exit status: 0 done, 1 your input is at fault, 2 wrong usage, 3 the service is at fault or away."
@@ -31,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(arguments)  # exits with USAGE_ERROR by itself
     output = Output(given.json)
     try:
-        return int(given.run(given, output))
+        with ended_by_sigterm():
+            return int(given.run(given, output))
     except IngotError as error:
         return output.error(error)
     except KeyboardInterrupt:

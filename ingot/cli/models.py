@@ -13,6 +13,7 @@ from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.client import Client
 from ingot.records import CheckReport
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 
 def add_parser(commands: Any) -> None:
@@ -51,7 +52,8 @@ def run_models(arguments: argparse.Namespace, output: Output) -> int:
         for label in arguments.delete_label:
             client.delete_label(arguments.name, label)
         if arguments.out:
-            which = int(arguments.version) if arguments.version.isdigit() else arguments.version or None
+            number = whole_number(arguments.version)
+            which = number if number is not None else arguments.version or None
             output.note(f"version {client.download(arguments.name, arguments.out, which)} is in {arguments.out}")
         return _show_model(client, arguments.name, output)
 
@@ -127,6 +129,7 @@ def _labels(labels: Any) -> str:
 
 
 def _number(text: str) -> int:
-    if not text.isdigit():
+    number = whole_number(text)
+    if number is None:
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a version", expected="a number", received=text)
-    return int(text)
+    return number

@@ -12,6 +12,7 @@ from ingot.cli.arguments import pairs
 from ingot.endpoint import Array
 from ingot.records import TensorInfo
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 HELP = "NAME=file.npy, or NAME=random:1x3x48x192; may be repeated; inputs of fixed shape are random without it"
 
@@ -36,16 +37,16 @@ def read_inputs(texts: Sequence[str], expected: Sequence[TensorInfo], seed: int 
 
 def _array(info: TensorInfo, text: str | None, random: np.random.Generator) -> Array:
     if text is None:
-        if not all(extent.isdigit() for extent in info.shape):
-            shape = ", ".join(info.shape)
+        shape = tuple(extent for extent in map(whole_number, info.shape) if extent is not None)
+        if len(shape) < len(info.shape):
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
                 "an input of variable shape is not given",
                 tensor=info.name,
-                expected=f"{info.dtype}[{shape}]",
+                expected=f"{info.dtype}[{', '.join(info.shape)}]",
                 remedy=f"Add --input {info.name}=file.npy or --input {info.name}=random:1x3x224x224.",
             )
-        return random_array(info.dtype, tuple(int(extent) for extent in info.shape), random)
+        return random_array(info.dtype, shape, random)
     if text.startswith("random:"):
         return random_array(info.dtype, _extents(info.name, text.removeprefix("random:")), random)
     try:
@@ -88,9 +89,10 @@ def save_outputs(outputs: Mapping[str, Array], directory: Path) -> None:
 
 
 def _extents(name: str, text: str) -> tuple[int, ...]:
-    parts = text.split("x") if text else []
-    if not all(part.isdigit() for part in parts):
+    extents = [whole_number(part) for part in text.split("x")] if text else []
+    known = tuple(extent for extent in extents if extent is not None)
+    if len(known) < len(extents):
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT, "not a shape", tensor=name, expected="numbers such as 1x3x48x192", received=text
         )
-    return tuple(int(part) for part in parts)
+    return known

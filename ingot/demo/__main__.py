@@ -1,14 +1,15 @@
-"""The demo, top to bottom. Exit status 0 only if everything that it shows holds."""
+"""``python -m ingot.demo``: the demo, top to bottom. Exit status 0 only if everything that it shows holds."""
 
 from __future__ import annotations
 
+import argparse
 import sys
 import tempfile
 import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from ingot.cli.output import Output, size_text
+from ingot.cli.output import INTERRUPTED, Output, size_text
 from ingot.client import Client
 from ingot.demo.latency import ROUNDS, Latency, measure_in_turns
 from ingot.demo.metrics import moved, scrape
@@ -26,9 +27,25 @@ from ingot.demo.steps import (
 from ingot.home import Addresses
 from ingot.records import Job
 from shared_ir.errors import IngotError
+from shared_ir.signals import ended_by_sigterm
 
 
-def main() -> int:
+def main(arguments: Sequence[str] | None = None) -> int:
+    """The exit status; SIGTERM and Ctrl-C leave nothing behind either."""
+    argparse.ArgumentParser(
+        prog="python -m ingot.demo",
+        description="Compile two models in a service of its own, serve them, compare their answers with ONNX Runtime's, and measure; "
+        "in under three minutes. Nothing of it stays but the models, in the cache.",
+        epilog="Exit status: 0 everything held, 1 something did not.",
+    ).parse_args(arguments)
+    try:
+        with ended_by_sigterm():
+            return show()
+    except KeyboardInterrupt:
+        return INTERRUPTED
+
+
+def show() -> int:
     output, start = Output(), time.monotonic()
     try:
         models = (

@@ -26,7 +26,7 @@ SECONDS = 0.7
 """How long to measure in one process, after a warm-up."""
 ROUNDS = 3
 """Processes per engine, taken in turns: the one that was least disturbed by others on the machine counts."""
-WARM_UP = 5
+WARM_UP_RUNS = 5
 MIN_RUNS = 7
 
 
@@ -65,7 +65,7 @@ def measure(prepare: Callable[[], Callable[[], Any]]) -> Latency:
     start = time.perf_counter()
     run = prepare()
     load_seconds = time.perf_counter() - start
-    for _ in range(WARM_UP):
+    for _ in range(WARM_UP_RUNS):
         run()
     times: list[float] = []
     while len(times) < MIN_RUNS or sum(times) < SECONDS:

@@ -5,19 +5,21 @@
 
 from __future__ import annotations
 
+import argparse
 import hashlib
 import os
 import subprocess
 import sys
 import tempfile
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import onnx.backend.test
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.signals import ended_by_sigterm
 from shared_ir.storage.files import write_atomically
 
 CLASSIFIER = "ch_ppocr_mobile_v2.0_cls_infer.onnx"
@@ -115,9 +117,18 @@ def _digest(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-if __name__ == "__main__":
+def main(arguments: Sequence[str] | None = None) -> int:
+    argparse.ArgumentParser(
+        prog="python -m ingot.demo.models", description="Download the classifier into the cache and print where it is."
+    ).parse_args(arguments)
     try:
-        print(fetch_classifier())
+        with ended_by_sigterm():
+            print(fetch_classifier())
     except IngotError as error:
         print(f"ingot: {error}", file=sys.stderr)
-        sys.exit(1)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

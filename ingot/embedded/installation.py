@@ -26,7 +26,7 @@ from shared_ir.extras import BROUGHT, require
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
 """How long requests and stages under way may take to end."""
-_PAUSE = 0.05
+_PAUSE_SECONDS = 0.05
 _TLS = ("INGOT_TLS_", "INGOT_RUNTIME_TLS_")
 
 Announce = Callable[[str], None]
@@ -72,7 +72,7 @@ class Installation:
                     field=str(self.home / "logs"),
                     remedy="Its log says more; perhaps the machine is too busy: try again.",
                 )
-            time.sleep(_PAUSE)
+            time.sleep(_PAUSE_SECONDS)
 
     def stop(self) -> None:
         """Take everything down: the services first, so that they can still say goodbye to Redis."""

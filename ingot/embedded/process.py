@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 LAUNCHER = Path(__file__).with_name("launch.py")
-_TAIL = 4096
+_TAIL_BYTES = 4096
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class ChildProcess:
     def last_words(self) -> str:
         """The end of its log, for messages."""
         with self.log.open("rb") as file:
-            file.seek(max(0, self.log.stat().st_size - _TAIL))
+            file.seek(max(0, self.log.stat().st_size - _TAIL_BYTES))
             lines = file.read().decode(errors="replace").strip().splitlines()
         return lines[-1] if lines else "it printed nothing"
 

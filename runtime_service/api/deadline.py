@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from runtime_service.batching.messages import Parameter
 from shared_ir.errors import ErrorCode, IngotError
 
-_YEAR = 365 * 86400.0
+_YEAR_SECONDS = 365 * 86400.0
 """gRPC tells of a call without a deadline that centuries remain; from a year on there is none."""
 
 
@@ -31,5 +31,5 @@ def deadline(parameters: Mapping[str, Parameter], remaining: float | None = None
             expected="microseconds, a number >= 0",
             received=repr(timeout)[:100],
         )
-    seconds = min(_YEAR if remaining is None else remaining, timeout / 1e6 if timeout else _YEAR)
-    return time.monotonic() + seconds if seconds < _YEAR else None
+    seconds = min(_YEAR_SECONDS if remaining is None else remaining, timeout / 1e6 if timeout else _YEAR_SECONDS)
+    return time.monotonic() + seconds if seconds < _YEAR_SECONDS else None

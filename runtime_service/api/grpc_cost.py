@@ -10,7 +10,7 @@ from typing import Any
 
 from shared_ir.errors import ErrorCode, IngotError
 
-_SMALL = 4096
+_SMALL_BYTES = 4096
 """Messages up to so many bytes are not looked at: all that they can become is less than that of one picture."""
 MOST_FIELDS = 100_000
 """Fields of one message, those of its tensors among them."""
@@ -29,7 +29,7 @@ def message_bytes(data: bytes) -> int:
     Raises:
         IngotError: INVALID_ARGUMENT, more fields than a server parses for one request.
     """
-    if len(data) <= _SMALL:
+    if len(data) <= _SMALL_BYTES:
         return 2 * len(data)
     counter = _Counter(data)
     counter.walk(0, len(data), _INSIDE)

@@ -35,7 +35,7 @@ SPARE_THREADS = 16
 _QUESTIONS = 16
 """Threads for everything that is neither inference nor a health check."""
 _CHECKS, _WATCHERS = 4, 64
-_HASTE = 0.05
+_HASTE_SECONDS = 0.05
 """Seconds for which a client may keep a thread of those waiting that others wait for."""
 
 
@@ -96,8 +96,8 @@ class GrpcServer:
 
 
 def _lanes(inferences: int) -> Any:
-    infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE)
-    checks, watchers = Lane("checks", _CHECKS, _HASTE), Lane("watchers", _WATCHERS)
+    infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE_SECONDS)
+    checks, watchers = Lane("checks", _CHECKS, _HASTE_SECONDS), Lane("watchers", _WATCHERS)
     lanes = {f"/{SERVICE}/ModelInfer": infer, health.CHECK: checks, health.WATCH: watchers}
     return lambda method: lanes.get(method, questions)
 

@@ -22,7 +22,7 @@ from shared_ir.expr.dim import dim_text, dims_text
 from shared_ir.plan.program import ALIGNMENT, Plan, TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
-_MAX_CACHED = 256
+_MOST_CACHED_SHAPES = 256
 _LARGE_BYTES = 1 << 17
 """From here on allocators ask the system for memory of its own."""
 _T = TypeVar("_T")
@@ -199,7 +199,7 @@ class ShapeCache(Generic[_T]):
         call = self._calls.get(shapes)
         if call is None:
             call = self._prepare(shapes)
-            if len(self._calls) >= _MAX_CACHED:
+            if len(self._calls) >= _MOST_CACHED_SHAPES:
                 self._calls.clear()
             self._calls[shapes] = call
         return call

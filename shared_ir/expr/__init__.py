@@ -11,7 +11,7 @@ Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the d
 """
 
 from shared_ir.expr.nodes import (
-    DEEP,
+    RECURSIVE_LEVELS,
     Binary,
     Cast,
     Const,
@@ -41,8 +41,8 @@ from shared_ir.expr.traversal import substitute, transform, variables, walk
 
 __all__ = (
     "COMPARISONS",
-    "DEEP",
     "INFIX",
+    "RECURSIVE_LEVELS",
     "Binary",
     "BinaryOp",
     "Cast",

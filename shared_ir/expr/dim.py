@@ -136,6 +136,10 @@ _FUNCTIONS = {
 }
 
 
+_LARGEST = 1 << 63
+"""Behind a minus sign int64 holds it."""
+
+
 def parse_dim(text: str) -> Dim:
     """The inverse of :func:`dim_text`.
 
@@ -155,7 +159,7 @@ def parse_dim(text: str) -> Dim:
 
 def _from_ast(node: ast.expr, text: str) -> Expr:
     match node:
-        case ast.Constant(value=int(value)) if not isinstance(value, bool):
+        case ast.Constant(value=int(value)) if not isinstance(value, bool) and value <= _LARGEST:
             return Const(value)
         case ast.Name(id=name):
             return Var(name)

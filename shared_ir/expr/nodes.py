@@ -36,7 +36,7 @@ class Expr(metaclass=Interned):
     @Fact
     def variables(self) -> frozenset[Var]:
         """The variables that occur in it."""
-        if self.depth > DEEP:
+        if self.depth > RECURSIVE_LEVELS:
             _compute_below(self, "variables")
         first, *others = self.children() or (None,)
         if first is None:
@@ -49,22 +49,22 @@ class Expr(metaclass=Interned):
 
     @Fact
     def length(self) -> int:
-        """Nodes that :func:`to_text` prints, those of shared parts as often as they occur; at most ``LONG``."""
-        if self.depth > DEEP:
+        """Nodes that :func:`to_text` prints, those of shared parts as often as they occur; at most ``MOST_PRINTED_NODES``."""
+        if self.depth > RECURSIVE_LEVELS:
             _compute_below(self, "length")
-        return min(LONG, 1 + sum([kid.length for kid in self.children()]))
+        return min(MOST_PRINTED_NODES, 1 + sum([kid.length for kid in self.children()]))
 
     @Fact
     def text(self) -> str:
         """What sorts expressions: what :func:`to_text` prints, or a digest where that is long."""
-        return to_text(self) if self.length < LONG else f"~{self._digest}"
+        return to_text(self) if self.length < MOST_PRINTED_NODES else f"~{self._digest}"
 
     @Fact
     def _digest(self) -> str:
         """Equal for equal expressions, in every process."""
-        if self.depth > DEEP:
+        if self.depth > RECURSIVE_LEVELS:
             _compute_below(self, "_digest")
-        kids = [kid.text if kid.length < LONG else kid._digest for kid in self.children()]
+        kids = [kid.text if kid.length < MOST_PRINTED_NODES else kid._digest for kid in self.children()]
         own = getattr(self, "op", "")
         return sha256("\0".join([type(self).__name__, str(own), self.dtype.value, *kids]).encode()).hexdigest()
 
@@ -257,10 +257,10 @@ class Select(Expr):
         return select(*children)
 
 
-DEEP = 64
+RECURSIVE_LEVELS = 64
 """Levels that may be walked by recursion; below them lie landings (:func:`landings`)."""
 
-LONG = 1024
+MOST_PRINTED_NODES = 1024
 _MOST_PIECES = 1 << 15
 
 _NO_VARIABLES: frozenset[Var] = frozenset()
@@ -387,16 +387,16 @@ def ceil_div(a: Expr | int, b: Expr | int) -> Expr:
 def landings(root: Expr, known: Container[Expr] = ()) -> list[Expr]:
     """Expressions in ``root`` such that no recursion that remembers what it has seen goes deep, when it visits them in turn
     and ``root`` last. What ``known`` has is not entered. Empty where ``root`` is not deep."""
-    if root.depth <= DEEP:
+    if root.depth <= RECURSIVE_LEVELS:
         return []
     found: list[Expr] = []
     stack, seen = [root], {root}
     while stack:
         node = stack.pop()
-        if node.depth % DEEP == 0:
+        if node.depth % RECURSIVE_LEVELS == 0:
             found.append(node)
         for kid in node.children():
-            if kid not in seen and kid.depth >= DEEP and kid not in known:
+            if kid not in seen and kid.depth >= RECURSIVE_LEVELS and kid not in known:
                 seen.add(kid)
                 stack.append(kid)
     found.sort(key=lambda node: node.depth)

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     COMPARISONS,
-    DEEP,
+    RECURSIVE_LEVELS,
     Binary,
     BinaryOp,
     Cast,
@@ -103,7 +103,7 @@ class Simplifier:
         """Inclusive bounds of an int64 expression under the ranges of its variables."""
         found = self._bounds.get(expr)
         if found is None:
-            if expr.depth > DEEP:
+            if expr.depth > RECURSIVE_LEVELS:
                 self.polynomial(expr)
                 for part in landings(expr, self._bounds):
                     self._interval_of(part)

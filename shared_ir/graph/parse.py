@@ -33,6 +33,8 @@ _TOKEN = re.compile(
 _NOTHING: Mapping[str, np.ndarray] = {}
 _HEADER = frozenset({"opset", "input_names", "output_names", "metadata"})
 _MAX_NESTING = 64
+_BEYOND = 1 << 64
+_MOST_CHARACTERS_OF_INTEGER = len(str(_BEYOND))
 
 
 def parse_module(text: str, constants: Mapping[str, np.ndarray] = _NOTHING) -> Module:
@@ -319,7 +321,7 @@ class _Parser:
         kind, text = self.peek()
         match kind, text:
             case "int", _:
-                return int(self.take("int", "an integer"))
+                return self.integer()
             case "float", _:
                 return float(self.take("float", "a number"))
             case "string", _:
@@ -337,6 +339,14 @@ class _Parser:
             case "word", _:
                 return self.dtype_or_type()
         raise self.error("an attribute value")
+
+    def integer(self) -> int:
+        start = self.position
+        text = self.take("int", "an integer")
+        number = int(text) if len(text) <= _MOST_CHARACTERS_OF_INTEGER else _BEYOND
+        if not -_BEYOND // 2 <= number < _BEYOND:
+            raise self.error("an integer of 64 bits", start)
+        return number
 
     def dtype_or_type(self) -> DType | TensorType:
         start = self.position

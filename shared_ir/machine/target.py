@@ -21,6 +21,7 @@ from functools import cached_property
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cpu_features import full_features
+from shared_ir.numerals import whole_number
 
 ARCHITECTURES = ("x86_64", "aarch64", "armv7", "riscv64")
 _KIB = 1024
@@ -256,6 +257,9 @@ PRESETS: Mapping[str, tuple[Target, str]] = {
 _FEATURE = re.compile(r"[+-][A-Za-z0-9._-]+\Z")
 _NAME = re.compile(r"[A-Za-z0-9._-]+\Z")
 _NUMBERS = {option: name for name, option in _OPTIONS.items()}
+_MOST_CHARACTERS = 4096
+_MOST_OF_OPTION = 1 << 40
+"""Bytes, bits or cores: more than any machine has."""
 
 
 def resolve_target(text: str, host: Callable[[], Target]) -> Target:
@@ -264,7 +268,7 @@ def resolve_target(text: str, host: Callable[[], Target]) -> Target:
     Raises:
         IngotError: INVALID_TARGET, naming the word at fault and near matches.
     """
-    words = text.split()
+    words = _words(text)
     if words[:1] != ["host"]:
         return parse_target(text)
     return _with_options(host(), _parse_options(text, words[1:]), text)
@@ -276,7 +280,7 @@ def parse_target(text: str) -> Target:
     Raises:
         IngotError: INVALID_TARGET; the message names the word at fault and, for names, near matches.
     """
-    words = text.split()
+    words = _words(text)
     if not words:
         raise _invalid("the target is empty", text, "a preset or `llvm -mtriple=... -mcpu=...`")
     head, options = words[0], _parse_options(text, words[1:])
@@ -289,6 +293,12 @@ def parse_target(text: str) -> Target:
     else:
         raise _unknown(head)
     return _with_options(base, options, text)
+
+
+def _words(text: str) -> list[str]:
+    if len(text) > _MOST_CHARACTERS:
+        raise _invalid(f"the target has {len(text)} characters", text[:80], f"at most {_MOST_CHARACTERS}")
+    return text.split()
 
 
 def _parse_options(text: str, words: list[str]) -> dict[str, str]:
@@ -324,11 +334,13 @@ def _with_options(base: Target, options: Mapping[str, str], text: str) -> Target
 
 def _number(name: str, value: str, text: str) -> int:
     least = {"l1": 0, "l2": 0, "l3": 0, "masked": 0}.get(name, 1)
-    if not value.isdigit() or int(value) < least:
-        raise _invalid(f"-{name}={value} is not a number", text, f"an integer of at least {least}")
-    if name == "vector-bits" and (int(value) < 64 or int(value) & (int(value) - 1)):
+    number = whole_number(value)
+    if number is None or not least <= number <= _MOST_OF_OPTION:
+        message, expected = f"-{name}={value} is not a number", f"an integer from {least} to {_MOST_OF_OPTION}"
+        raise _invalid(message, text, expected)
+    if name == "vector-bits" and (number < 64 or number & (number - 1)):
         raise _invalid(f"-vector-bits={value} is no register width", text, "a power of two of at least 64")
-    return int(value)
+    return number
 
 
 def _invalid(message: str, text: str, expected: str) -> IngotError:

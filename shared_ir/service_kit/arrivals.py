@@ -19,7 +19,7 @@ _TCP_INFO_BYTES = 192
 _RECEIVED = struct.Struct("<Q")
 _RECEIVED_AT = 128
 """Offset of ``tcpi_bytes_received`` in ``struct tcp_info`` of Linux."""
-_OVERHEAD = 512
+_OVERHEAD_BYTES = 512
 """Bytes around a message on its connection: headers, frames."""
 _MOST_CONNECTIONS = 1 << 16
 """That are remembered; those that have ended are forgotten then."""
@@ -35,7 +35,7 @@ class Arrivals:
     def add(self, connection: str, count: int) -> None:
         """A message of so many bytes is whole."""
         with self._lock:
-            self._whole[connection] += count + _OVERHEAD
+            self._whole[connection] += count + _OVERHEAD_BYTES
             if len(self._whole) > _MOST_CONNECTIONS:
                 self._whole = Counter({name: self._whole[name] for name in _received()})
 

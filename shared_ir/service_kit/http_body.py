@@ -14,8 +14,8 @@ from shared_ir.service_kit.http_head import Head, HttpRefusal
 _LEAST_STEP, _MOST_STEP = 1 << 16, 1 << 20
 _MOST_EXTENSIONS = 64 * 1024
 """Bytes of a chunked body that are neither its data nor the lengths of its chunks."""
-_LINE = 8192
-_SLICE = 64 * 1024
+_MOST_LINE_BYTES = 8192
+_SLICE_BYTES = 64 * 1024
 """Compressed bytes that are given to the decoder at once: it copies what it has not used yet."""
 
 
@@ -156,7 +156,7 @@ def _fill(stream: ByteStream, view: memoryview) -> None:
 
 
 def _line(stream: ByteStream) -> bytes:
-    line = stream.readline(_LINE)
+    line = stream.readline(_MOST_LINE_BYTES)
     if not line.endswith(b"\r\n") or b"\r" in line[:-2]:
         raise _bad("malformed chunked body", "lines that end with CR LF")
     return line[:-2]
@@ -168,7 +168,7 @@ def _decompress(body: bytes | bytearray | memoryview, coding: str, limit: int, h
     end = 0
     try:
         while end < len(body) and not decoder.eof:
-            rest: bytes | memoryview = memoryview(body)[end : end + _SLICE]
+            rest: bytes | memoryview = memoryview(body)[end : end + _SLICE_BYTES]
             end += len(rest)
             while True:
                 piece = decoder.decompress(rest, _MOST_STEP)

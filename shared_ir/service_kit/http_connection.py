@@ -25,7 +25,7 @@ from shared_ir.service_kit.status import http_status, internal, visible
 _LOG = logging.getLogger(__name__)
 _SLOWEST_READER = 64 * 1024
 """Bytes of an answer that a client takes a second at least, beside the time that every request has."""
-_TOGETHER = 64 * 1024
+_TOGETHER_BYTES = 64 * 1024
 """Answers up to so many bytes leave in one piece with their head."""
 _LINGER_SECONDS = 1.0
 _TURN_SECONDS, _TURNS = 0.05, 5
@@ -257,7 +257,7 @@ class Connection:
         self._answering = True
         self._enter(Phase.CLIENT)
         deadline = time.monotonic() + self._server.limits.request_timeout + length / _SLOWEST_READER
-        if length <= _TOGETHER:
+        if length <= _TOGETHER_BYTES:
             self._send_all(b"".join((start, *parts)), deadline)
         else:
             for part in (start, *parts):

@@ -38,7 +38,7 @@ from shared_ir.service_kit.room import GRACE_SECONDS, Room, peer_of
 
 __all__ = ["HttpLimits", "HttpServer"]
 _LOG = logging.getLogger(__name__)
-_POLL = 0.05
+_POLL_SECONDS = 0.05
 """Seconds until a stopping server notices that it should."""
 UNIX = "unix:"
 """Addresses that start so are paths of sockets."""
@@ -83,7 +83,7 @@ class HttpServer(socketserver.TCPServer):
                 remedy="Choose another address: it may be in use by another process.",
             ) from error
         self.port = int(self.server_address[1]) if self.address_family != socket.AF_UNIX else 0
-        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL,), name="http", daemon=True)
+        self._thread = threading.Thread(target=self.serve_forever, args=(_POLL_SECONDS,), name="http", daemon=True)
 
     def start(self) -> None:
         self._thread.start()
@@ -114,7 +114,7 @@ class HttpServer(socketserver.TCPServer):
             return super().get_request()
         except OSError:  # no descriptor is left
             self._make_room(0)
-            time.sleep(_POLL)
+            time.sleep(_POLL_SECONDS)
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:

@@ -14,7 +14,7 @@ from shared_ir.errors import ErrorCode, IngotError
 
 GRACE_SECONDS = 1.0
 """For so long a peer may keep a server waiting before others are let in at its cost."""
-SMALL = 16 * 1024
+SMALL_BYTES = 16 * 1024
 """Fewer bytes are not counted: all that may be in flight of them is a few megabytes."""
 _WAIT_SECONDS = 0.5
 """What one that must go may take to do so."""
@@ -123,12 +123,12 @@ class Guest:
 
     def take(self, count: int) -> None:
         """Raises IngotError RESOURCE_EXHAUSTED: there is no room for so many bytes more."""
-        if count >= SMALL:
+        if count >= SMALL_BYTES:
             self._room._take(self, count)
 
     def give(self, count: int) -> None:
         """Up to so many bytes of those that were taken."""
-        if self.held and count >= SMALL:
+        if self.held and count >= SMALL_BYTES:
             self._room._give(self, min(count, self.held))
 
     @contextmanager

@@ -118,6 +118,13 @@ def test_a_default_that_rounds_more_is_neither_a_peer_nor_a_failure() -> None:
     assert "0.10x over 1 architectures, its answers off by up to 1e-01 of the largest element" in headline([found])[-1]
 
 
+def test_the_headline_says_that_nobody_can_check_out_what_was_measured() -> None:
+    plain = report(model("resnet50", onnxruntime=1.0))
+    assert "not committed" not in "".join(headline([plain]))
+    machine = replace(plain.machine, versions={"ingot": "be006b2+"})
+    assert "be006b2 with changes that were not committed" in headline([replace(plain, machine=machine)])[-1]
+
+
 def test_the_headline_says_where_how_many_and_beside_what() -> None:
     models = (
         model("zoo_a", ingot=1.0, onnxruntime=2.0, openvino=3.0),

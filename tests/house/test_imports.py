@@ -202,7 +202,7 @@ def test_no_circle_is_left() -> None:
     assert not after, sorted(after)
 
 
-LIBRARIES = {"numpy", "llvmlite", "onnx", "google", "ml_dtypes", "onnxruntime"}
+LIBRARIES = {"numpy", "llvmlite", "onnx", "google", "ml_dtypes", "mpmath", "onnxruntime"}
 """What the compiler imports beside the standard library and ours; ziglang is started, onnxruntime an oracle that may be missing."""
 
 

@@ -26,6 +26,15 @@ def test_operators_forms_and_ways_are_current() -> None:
     assert int(both[len("(True, ") : -1]) > 200
 
 
+def test_operators_that_nothing_describes_are_named_instead_of_left_out() -> None:
+    assert printed("repr(list(d.left_out()))") == "[]"
+    added = "setattr(d, 'MICROSOFT', {**d.MICROSOFT, 'NewGelu': None}), setattr(d, 'OPERATORS', {**d.OPERATORS, 'Newest': None})"
+    told = printed(f"repr([{added}, *d.left_out(), d.main()])")
+    assert "com.microsoft.NewGelu has no form" in told
+    assert "Newest has no schema" in told
+    assert told.endswith(", 1]")
+
+
 @pytest.mark.slow
 def test_types_are_current() -> None:
     assert printed("d.page()") == PAGE.read_text(), "run: make operators"

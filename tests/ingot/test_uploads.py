@@ -12,7 +12,7 @@ import onnx
 import pytest
 
 from ingot import upload
-from ingot.upload import CHUNK, Upload, Uploader, external_files, model_upload
+from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from tests.ingot.small_models import scale
@@ -66,26 +66,26 @@ def uploader(service: Service) -> Uploader:
 
 @pytest.mark.parametrize("make", [lambda data, path: data, lambda data, path: path])
 def test_files_travel_in_chunks(tmp_path: Path, make: Callable[[bytes, Path], bytes | Path]) -> None:
-    data, service, seen = bytes(range(256)) * (10 * CHUNK // 1024), Service(), []
+    data, service, seen = bytes(range(256)) * (10 * CHUNK_BYTES // 1024), Service(), []
     (tmp_path / "m").write_bytes(data)
     digest = uploader(service).send(Upload("m", make(data, tmp_path / "m")), lambda *step: seen.append(step))
     assert digest == sha256_hex(data)
     assert service.held == data
-    assert max(service.chunks) == CHUNK
+    assert max(service.chunks) == CHUNK_BYTES
     assert seen[-1] == ("m", len(data), len(data))
 
 
 def test_a_broken_upload_goes_on_where_it_broke() -> None:
-    data, service = b"x" * (5 * CHUNK), Service(breaks=[2 * CHUNK, 4 * CHUNK])
+    data, service = b"x" * (5 * CHUNK_BYTES), Service(breaks=[2 * CHUNK_BYTES, 4 * CHUNK_BYTES])
     uploader(service).send(Upload("m", data))
     assert service.held == data
-    assert service.offsets == [0, 2 * CHUNK, 4 * CHUNK]
+    assert service.offsets == [0, 2 * CHUNK_BYTES, 4 * CHUNK_BYTES]
 
 
 def test_a_service_that_stays_away_is_given_up() -> None:
     service = Service(breaks=[1] * 10)
     with pytest.raises(IngotError) as caught:
-        uploader(service).send(Upload("m", b"x" * 10 * CHUNK))
+        uploader(service).send(Upload("m", b"x" * 10 * CHUNK_BYTES))
     assert caught.value.code is ErrorCode.UNAVAILABLE
     assert len(service.offsets) == upload.ATTEMPTS
 

@@ -32,7 +32,7 @@ from shared_ir.graph.ir import Graph, Module, Value
 from shared_ir.graph.verify import verify_module
 from shared_ir.types import Kind, TensorType
 
-_METADATA_LENGTH = 4096
+_METADATA_CHARACTERS = 4096
 
 
 def import_model(
@@ -271,7 +271,7 @@ def _metadata(proto: onnx.ModelProto) -> dict[str, str]:
         "graph": proto.graph.name,
     }
     theirs = {p.key: p.value for p in proto.metadata_props}
-    return {k: v for k, v in (theirs | own).items() if v and len(k) + len(v) <= _METADATA_LENGTH}
+    return {k: v for k, v in (theirs | own).items() if v and len(k) + len(v) <= _METADATA_CHARACTERS}
 
 
 def _invalid(

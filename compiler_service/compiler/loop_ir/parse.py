@@ -39,7 +39,7 @@ _KIND = re.compile(r"unrolled|vectorized")
 _BRANCH = re.compile(r"if\b(?!\s*\[)")
 _LET = re.compile(r"let\s+([^\W\d]\w*)\s*=(?!=)")
 _ALLOCATE = re.compile(r"(stack|scratch)\s+(?=[^\W\d])")
-_PREFETCH = re.compile(r"prefetch\.l(\d+)\s")
+_PREFETCH = re.compile(r"prefetch\.l(\d{1,2})\s")
 _SYMBOLS = re.compile(r"[(;,]\s*([^\W\d]\w*)\s*:\s*int64\s*(?=[,;)])")
 
 

@@ -19,7 +19,6 @@ from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
 from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
-from compiler_service.compiler.schedule.records import methods_of
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from compiler_service.compiler.tensor_expr.extents import inhabited
 from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefinition
@@ -31,7 +30,7 @@ from shared_ir.expr.dim import Dim, as_dim, bind, dims_text, product
 from shared_ir.graph.ir import Value
 from shared_ir.machine.target import Target
 
-ScheduleSource = Callable[["Kernel"], Schedule | None]
+ScheduleSource = Callable[["Kernel", Collection[str]], Schedule | None]
 """A tuned schedule for a kernel, or None to take the default."""
 
 
@@ -243,8 +242,8 @@ def schedules_for(
 
 
 def _tuned(kernel: Kernel, tuned: ScheduleSource, methods: Collection[str]) -> ChosenSchedule | None:
-    schedule = tuned(kernel)
-    return ChosenSchedule("tuned", schedule) if schedule is not None and methods_of(schedule) <= set(methods) else None
+    schedule = tuned(kernel, methods)
+    return None if schedule is None else ChosenSchedule("tuned", schedule)
 
 
 def warn_of_schedule(kernel: Kernel, fault: Exception) -> None:

@@ -106,6 +106,11 @@ METHODS: tuple[RuleRow, ...] = (
 """Rules that come before the others where they are asked for: their rounding errors are larger than those of plain sums."""
 
 
+def methods_of(schedule: Schedule) -> frozenset[str]:
+    """Names of the methods of ``schedule``: its results differ from plain sums by more than the rounding errors of these."""
+    return frozenset(row.name for row in METHODS if any(type(step) is row.step for step in schedule))
+
+
 def default_schedule(
     output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
 ) -> Schedule:
@@ -146,9 +151,11 @@ PLAIN_RULES: tuple[RuleRow, ...] = (RuleRow("plain row", row_schedule), RuleRow(
 def candidate_schedules(
     output: Tensor, constants: frozenset[Tensor], target: Target, methods: Collection[str] = ()
 ) -> tuple[Schedule, ...]:
-    """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known."""
+    """Schedules worth measuring, the default first, whatever rule it comes from; it alone where no other is known. None is of a
+    method that ``methods`` does not name."""
     kernel = KernelView.of(output, constants)
     default = default_schedule(output, constants, target, methods)
-    makers = (row.candidates for row in (*METHODS, *RULES) if row.candidates is not None)
+    rows = (*(row for row in METHODS if row.name in methods), *RULES)
+    makers = (row.candidates for row in rows if row.candidates is not None)
     others = next((found for make in makers if (found := make(kernel, target))), ())
-    return tuple(dict.fromkeys((default, *others)))
+    return tuple(dict.fromkeys((default, *(s for s in others if methods_of(s) <= set(methods)))))

@@ -47,11 +47,6 @@ def _tuples(value: Any) -> Any:
     return tuple(_tuples(v) for v in value) if isinstance(value, (list, tuple)) else value
 
 
-def methods_of(schedule: Schedule) -> frozenset[str]:
-    """Names of the methods of ``schedule``: its results differ from plain sums by more than the rounding errors of these."""
-    return frozenset(row.name for row in METHODS if any(type(step) is row.step for step in schedule))
-
-
 def to_text(schedule: Schedule) -> str:
     """One step a line, as DEBUG=3 prints them."""
     return "\n".join(f"{_NAMES[type(s)]}({', '.join(repr(getattr(s, f.name)) for f in fields(s))})" for s in schedule)

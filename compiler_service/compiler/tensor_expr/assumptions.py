@@ -66,7 +66,7 @@ def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assu
     what is ``partial``, or ``fused`` with it, reads the first elements of a longer axis.
     """
     stated: dict[Assumption, None] = {}
-    for t in _tensors(outputs):
+    for t in tensors_of(outputs):
         stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
     for t in _computes(outputs):
         for own, extent in _walks(t):
@@ -88,10 +88,11 @@ def requirements(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Ass
 
 
 def _computes(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
-    return (t for t in _tensors(outputs) if not isinstance(t.op, Placeholder))
+    return (t for t in tensors_of(outputs) if not isinstance(t.op, Placeholder))
 
 
-def _tensors(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+def tensors_of(outputs: Sequence[Tensor]) -> Iterator[Tensor]:
+    """``outputs`` and all that they are computed from, each once."""
     pending, seen = list(outputs), set(outputs)
     while pending:
         t = pending.pop()

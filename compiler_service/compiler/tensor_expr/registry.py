@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
 
-from compiler_service.compiler.tensor_expr.assumptions import assumptions
+from compiler_service.compiler.tensor_expr.assumptions import assumptions, tensors_of
+from compiler_service.compiler.tensor_expr.domains import check_domains
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.operator import Inputs, Operator
 from compiler_service.compiler.tensor_expr.operators import (
@@ -121,6 +122,17 @@ def infer(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Input
         received = ", ".join("nothing" if x is None else f"{x.dtype}{list(map(str, x.shape))}" for x in inputs)
         raise mismatch(f"{op} cannot be applied: {error}", "inputs that fit the operator", received) from error
     return tuple(None if y is None else _with_value(y) for y in outputs)
+
+
+def infer_in_model(op: str, inputs: Inputs, attributes: Mapping[str, Attribute]) -> Inputs:
+    """:func:`infer` for a node of a model, which may have element types on which its operator means nothing.
+
+    Raises:
+        IngotError: as :func:`infer`.
+    """
+    outputs = infer(op, inputs, attributes)
+    check_domains(op, tensors_of([y for y in outputs if y is not None]))
+    return outputs
 
 
 def _check(op: str, outputs: Sequence[Tensor]) -> None:

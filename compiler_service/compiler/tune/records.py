@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from compiler_service.compiler.schedule.default import methods_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.records import from_json, to_json
 from shared_ir.digest import sha256_hex
@@ -78,5 +79,5 @@ def read_records(data: bytes) -> tuple[Record, ...]:
 
 
 def merge(old: Iterable[Record], new: Iterable[Record]) -> tuple[Record, ...]:
-    """One record per kernel and target: the newest."""
-    return tuple({(r.kernel, r.target): r for r in (*old, *new)}.values())
+    """One record per kernel, target and methods that round more than plain sums: the newest."""
+    return tuple({(r.kernel, r.target, methods_of(r.schedule)): r for r in (*old, *new)}.values())

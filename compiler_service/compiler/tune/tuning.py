@@ -11,7 +11,7 @@ from compiler_service.compiler.loop_ir import passes as loop_passes
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.program.kernels import Kernel
 from compiler_service.compiler.progress import Progress
-from compiler_service.compiler.schedule.default import candidate_schedules
+from compiler_service.compiler.schedule.default import candidate_schedules, methods_of
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.records import Record, kernel_digest
@@ -31,10 +31,14 @@ class TuningRecords:
     """Tuned schedules by kernel, for one target."""
 
     def __init__(self, records: Sequence[Record], target: Target) -> None:
-        self._schedules = {r.kernel: r.schedule for r in records if r.target == str(target)}
+        self._records: dict[str, list[Record]] = {}
+        for record in sorted((r for r in records if r.target == str(target)), key=lambda r: r.seconds):
+            self._records.setdefault(record.kernel, []).append(record)
 
-    def __call__(self, kernel: Kernel) -> Schedule | None:
-        return self._schedules.get(kernel_digest(kernel.key))
+    def __call__(self, kernel: Kernel, methods: Collection[str]) -> Schedule | None:
+        """The fastest schedule that takes none but these ``methods``."""
+        found = (r.schedule for r in self._records.get(kernel_digest(kernel.key), ()))
+        return next((schedule for schedule in found if methods_of(schedule) <= set(methods)), None)
 
 
 def tune_kernels(
@@ -46,14 +50,14 @@ def tune_kernels(
     progress: Progress,
     methods: Collection[str] = (),
 ) -> tuple[Record, ...]:
-    """Records of the heavy kernels that ``known`` has none for, heaviest first.
+    """Records of the heavy kernels that ``known`` has none for that may be used, heaviest first.
 
     Args:
         launches: every launch of the model, to tell which kernels are heavy.
         trials: schedules to measure per kernel, the default included.
-        methods: those that round more than plain sums and that the default may use.
+        methods: those that round more than plain sums and that may be used.
     """
-    heavy = [k for k in _by_weight(kernels, launches) if known(k) is None]
+    heavy = [k for k in _by_weight(kernels, launches) if known(k, methods) is None]
     found: list[Record] = []
     for number, kernel in enumerate(heavy):
         progress("tune", number, len(heavy), kernel.definition.label)

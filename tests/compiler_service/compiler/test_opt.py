@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -239,3 +240,47 @@ def test_results_that_cannot_be_written(file: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(command, stdout=full, stderr=subprocess.PIPE, text=True, timeout=120)
     assert (done.returncode, done.stderr) == (1, "cannot write the result: No space left on device\n")
+
+
+def test_the_text_is_utf_8_whatever_the_locale(tmp_path: Path) -> None:
+    path = tmp_path / "graph.txt"
+    path.write_text('graph main(%"eté é": float32[2]) -> (%"eté é") {\n}\n', encoding="utf-8")
+    plain = {**os.environ, "LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    for given in (str(path), "-"):
+        command = [sys.executable, "-m", "compiler_service.compiler.opt", "-p", "fold-shapes", given]
+        done = subprocess.run(
+            command, input=path.read_bytes(), capture_output=True, timeout=100, env=plain, check=False
+        )
+        assert done.returncode == 0, done.stderr
+        assert b"%" in done.stdout
+
+
+@pytest.mark.parametrize("dims", ["3 3", "9" * 5000, "9" * 400, "٣"])
+def test_constants_of_no_shape_are_not_made_up(dims: str, file: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file.write_text(
+        f"graph main(%x: float32[3]) -> (%x) {{\n  const %w: float32[{dims}] = sha256:{'0' * 64}\n}}\n", "utf-8"
+    )
+    assert main(["--invent-constants", "-p", "fold-shapes", str(file)]) == 1
+    assert "line 2, column" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "node",
+    [
+        "%y: float32[3, 1, 2, 5], %h: float32[1, 2, 5] = RNN(%x, %w, %r) {hidden_size=5}",
+        "%y: float32[3, 1, 2, 5] = GRU(%x, %w, %r) {hidden_size=5}",
+        "%y: float32[3, 2, 4] = Nonsense(%x)",
+    ],
+    ids=["RNN", "GRU", "Nonsense"],
+)
+def test_operators_that_are_still_to_be_expanded_are_not_fused(
+    node: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gates = 3 if "GRU" in node else 1
+    text = f"""
+    graph main(%x: float32[3, 2, 4], %w: float32[1, {5 * gates}, 4], %r: float32[1, {5 * gates}, 5]) -> (%y) {{
+      {node}
+    }}
+    """
+    assert main(["-p", "fuse", str(write(tmp_path, text))]) == 1
+    assert "pass 'fuse' needs operators-expanded" in capsys.readouterr().err

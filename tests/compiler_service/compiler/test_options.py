@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 import pytest
 
 from compiler_service.compiler import pipeline
@@ -46,3 +48,15 @@ def test_methods_are_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> N
     assert allowed_methods(CompileOptions(opt_level=2)) == set()
     monkeypatch.setattr(pipeline, "METHODS", (*METHODS, RuleRow("new", row_schedule)))
     assert "new" in allowed_methods(CompileOptions())
+
+
+@pytest.mark.parametrize("given", [1, 0, "true", None])
+def test_an_option_of_a_new_method_is_yes_or_no_without_a_word(given: object) -> None:
+    @dataclass(frozen=True)
+    class WithNewMethod(CompileOptions):
+        new: bool = True
+
+    assert WithNewMethod.from_dict({"new": False}).allows("new") is False
+    for name in ("new", *(row.name for row in METHODS)):
+        with pytest.raises(IngotError, match=f"the option {name} is yes or no"):
+            WithNewMethod.from_dict({name: given})

@@ -7,7 +7,7 @@ import pytest
 
 from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, lift, substitute, transform, walk
 from shared_ir.expr.dim import Dim, as_dim, bind, dim_symbols, dim_text, sum_of, symbol
-from shared_ir.expr.nodes import LONG
+from shared_ir.expr.nodes import MOST_PRINTED_NODES
 from shared_ir.expr.simplify import Simplifier, simplify
 
 N = symbol("n")
@@ -33,7 +33,7 @@ def test_facts_of_deep_expressions() -> None:
     expr = chain(DEEP)
     assert expr.depth == 2 * DEEP
     assert expr.variables == {N}
-    assert expr.length == LONG
+    assert expr.length == MOST_PRINTED_NODES
     assert expr.text != chain(DEEP - 1).text
 
 

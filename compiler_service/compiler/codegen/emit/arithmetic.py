@@ -71,8 +71,8 @@ _DIVISIONS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_D
 def unsupported_operator(op: str, dtype: DType) -> IngotError:
     return IngotError(
         ErrorCode.UNSUPPORTED_DTYPE,
-        f"no code is generated for the operator {op!r} on {dtype}",
-        field=op,
+        f"no code is generated for {op!s} of {dtype}",
+        expected=f"operands of another element type than {dtype}",
         received=dtype.value,
         remedy="Cast the operands to a type on which the operator is defined.",
     )

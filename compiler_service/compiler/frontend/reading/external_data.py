@@ -15,6 +15,7 @@ from compiler_service.compiler.frontend.reading.limits import FrontendLimits, ex
 from compiler_service.compiler.frontend.reading.slim import OWN_FILE
 from compiler_service.compiler.frontend.reading.source import Blob
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 _REMEDY = "Keep external data beside the model under a plain relative name, or send it as a named blob with the model."
 
@@ -115,9 +116,10 @@ def _map(path: Path, location: str, tensor: str, flags: int) -> memoryview:
 
 
 def _number(text: str, what: str, tensor: str) -> int:
-    if not text.isascii() or not text.isdigit() or len(text) > 19:
+    number = whole_number(text)
+    if number is None:
         raise _refused(f"the {what} of external data is no number", tensor, "a count of bytes", repr(text[:40]))
-    return int(text)
+    return number
 
 
 def _refused(message: str, tensor: str, expected: str, received: str) -> IngotError:

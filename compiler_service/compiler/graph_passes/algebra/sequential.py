@@ -13,7 +13,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, product
 from shared_ir.graph.ir import Node
 
-_FEW = 8
+_FEW_ELEMENTS = 8
 """Pairs with so few elements fuse with what is around them, and cost less than a launch."""
 
 
@@ -59,7 +59,7 @@ def _unpool(node: Node, site: Site) -> Replacement:
 
 
 def _is_few(count: Dim) -> bool:
-    return isinstance(count, int) and count <= _FEW
+    return isinstance(count, int) and count <= _FEW_ELEMENTS
 
 
 SEQUENTIAL_RULES: tuple[Rule, ...] = (

@@ -9,8 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from compiler_service.compiler.graph_passes.analysis.known import known_values
-from compiler_service.compiler.graph_passes.analysis.values import define_node
-from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Tensor, loads
+from compiler_service.compiler.graph_passes.analysis.values import operand
+from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
+from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Placeholder, Tensor, loads
 from shared_ir.errors import IngotError
 from shared_ir.expr import (
     Binary,
@@ -59,6 +60,7 @@ class Classification:
         heavy: an element costs much more than a load and a few additions.
         free: an element costs a load: nothing is calculated but the place to load from.
         down: a reduction of whole vectors: the last axis of what it reads is that of the result.
+        named: nothing says how elements are computed: no definition, or one that gives types alone.
     """
 
     kind: OperatorKind
@@ -66,6 +68,7 @@ class Classification:
     heavy: bool = False
     free: bool = False
     down: bool = False
+    named: bool = False
 
     def access(self, node: Node, value: Value) -> Access:
         """How ``node`` reads ``value``: the least orderly of its uses."""
@@ -85,10 +88,14 @@ def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
     """The kind of ``node`` and its accesses; ``known`` as from :func:`known_values`."""
     if node.subgraphs:
         return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
+    operands = tuple(None if v is None else operand(v, known.get(v)) for v in node.inputs)
     try:
-        tensors = define_node(node, known)
+        tensors = infer(node.op, operands, node.attributes)
     except IngotError:
-        return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs))
+        indexed = (Access.INDEXED,) * len(node.inputs)
+        return Classification(OperatorKind.OPAQUE, indexed, named=node.op not in OPERATORS)
+    if any(_is_typed_alone(t, operands) for t in tensors):
+        return Classification(OperatorKind.OPAQUE, (Access.INDEXED,) * len(node.inputs), named=True)
     outputs = [t for t, v in zip(tensors, node.outputs, strict=False) if t is not None and v is not None]
     stages = list(dict.fromkeys(s for t in outputs for s in computes(t)))
     heavy = any(_is_heavy(s) for s in stages)
@@ -104,6 +111,15 @@ def classify(node: Node, known: Mapping[Value, np.ndarray]) -> Classification:
     positional = any(_reads_position(s) for s in stages)
     kind = OperatorKind.ELEMENTWISE if orderly and not positional else OperatorKind.INJECTIVE
     return Classification(kind, accesses, heavy, free)
+
+
+def _is_typed_alone(result: Tensor | None, operands: Sequence[Tensor | None]) -> bool:
+    return (
+        result is not None
+        and isinstance(result.op, Placeholder)
+        and result.value is None
+        and all(result is not x for x in operands)
+    )
 
 
 def _indexed(value: Value | None, read: set[str]) -> Access:

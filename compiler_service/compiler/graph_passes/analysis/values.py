@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from compiler_service.compiler.tensor_expr import registry
-from compiler_service.compiler.tensor_expr.meaning.evaluate import LeftToTarget, evaluate
+from compiler_service.compiler.tensor_expr.meaning.evaluate import LeftToRun, evaluate
 from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
@@ -71,7 +71,7 @@ def known_tensor(tensor: Tensor) -> np.ndarray | None:
 
 def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
     """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood, or
-    targets differ in what they give."""
+    it is left to the run: targets differ in what they give, or it takes long."""
     operands = tuple(None if v is None else operand(v, arrays[v]) for v in node.inputs)
     try:
         outputs = registry.infer(node.op, operands, node.attributes)
@@ -81,6 +81,6 @@ def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
     pairs = [(v, t) for v, t in zip(node.outputs, outputs, strict=False) if v is not None and t is not None]
     try:
         found = evaluate([t for _, t in pairs], feeds, {}, on_every_target=True)
-    except LeftToTarget:
+    except LeftToRun:
         return None
     return dict(zip((v for v, _ in pairs), found, strict=True))

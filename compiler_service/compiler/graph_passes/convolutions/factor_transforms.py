@@ -14,13 +14,15 @@ from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
 from compiler_service.compiler.graph_passes.rewriting.rewrite import Replacement, Site, rewrite, rule
+from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import UNARY
 from shared_ir.dtype import DType
+from shared_ir.expr import UnaryOp
 from shared_ir.expr.dim import product
 from shared_ir.graph.ir import Graph, Node, Value
 
 _LONGEST_FACTOR = 256
 """Of a step; transforms of longer primes stay one product."""
-_STEP = 48
+_PRODUCTS_PER_STEP = 48
 """What another step costs, in products for each element: it writes and reads everything."""
 _LANES_OF_VECTOR = 16
 """Columns are taken to be computed so many at a time."""
@@ -130,7 +132,7 @@ def _cheapest(left: int, done: int) -> tuple[float, tuple[int, ...]]:
             )  # both parts of the first results, then the results of all before
             waste = -(-columns // _LANES_OF_VECTOR) * _LANES_OF_VECTOR / columns
             cost, rest = _cheapest(left // factor, done * factor)
-            found.append((2 * factor * waste + _STEP + cost, (factor, *rest)))
+            found.append((2 * factor * waste + _PRODUCTS_PER_STEP + cost, (factor, *rest)))
     return min(found)
 
 
@@ -199,7 +201,8 @@ class _Steps:
     def _turns(self, rows: int, columns: int, whole: int) -> np.ndarray:
         """complex128 ``[rows, columns]``: so many of ``whole`` parts of a turn as row times column; reduced in integers."""
         parts = np.multiply.outer(np.arange(rows), np.arange(columns)) % whole
-        return np.asarray(np.exp((2j if self._transform.inverse else -2j) * np.pi * parts / whole))
+        angles = (2 if self._transform.inverse else -2) * np.pi * parts / whole
+        return np.asarray(UNARY[UnaryOp.COS](angles) + 1j * UNARY[UnaryOp.SIN](angles))
 
     def _constant(self, numbers: np.ndarray) -> Value:
         return self._site.constant(np.ascontiguousarray(numbers, self._transform.dtype.numpy), "turns")

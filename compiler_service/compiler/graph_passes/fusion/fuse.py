@@ -90,6 +90,7 @@ class Fuse(Pass):
         shapes = {v: n for n in graph.nodes if not _is_settled(n) for v in n.results if v in known}
         work = [n for n in graph.nodes if not _is_settled(n) and _is_work(n, known, asked)]
         kinds = [classify(n, known) for n in work]
+        _check_expanded(work, kinds)
         moves = repeated_moves(graph, work, kinds, constants) if self.merge else {}
         kept = [i for i, n in enumerate(work) if n.results[0] not in moves]
         work, kinds = [work[i] for i in kept], [kinds[i] for i in kept]
@@ -109,6 +110,21 @@ class Fuse(Pass):
 
 def _is_settled(node: Node) -> bool:
     return node.op in SETTLED
+
+
+def _check_expanded(nodes: Sequence[Node], kinds: Sequence[Classification]) -> None:
+    """NOTE: a graph from elsewhere may not be what a pipeline of this pass alone takes it to be."""
+    for node, kind in zip(nodes, kinds, strict=True):
+        if kind.named:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"pass 'fuse' needs {Fact.OPERATORS_EXPANDED!s}, and the graph has {node.op}, of which no code is made as it stands",
+                node=node.name or node.results[0].name,
+                field="passes",
+                expected="operators that say how each element is computed",
+                received=node.op,
+                remedy="Run expand-operators before fuse.",
+            )
 
 
 def _is_work(node: Node, known: Known, asked: set[Value]) -> bool:

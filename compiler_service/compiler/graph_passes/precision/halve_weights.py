@@ -17,7 +17,7 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import HALVES, DType
 from shared_ir.graph.ir import Graph, Node
 
-_PROBE = 1 << 12
+_PROBED_ELEMENTS = 1 << 12
 """Elements that are tried first: weights that were trained in float32 are told apart by them."""
 
 
@@ -65,7 +65,7 @@ class HalveWeights(Pass):
 def as_half(array: np.ndarray, dtypes: Sequence[DType]) -> np.ndarray | None:
     """float32 as the first of ``dtypes`` that has every number of it; None where none has."""
     for dtype in dtypes:
-        if _survives(array.reshape(-1)[:_PROBE], dtype) and _survives(array, dtype):
+        if _survives(array.reshape(-1)[:_PROBED_ELEMENTS], dtype) and _survives(array, dtype):
             return array.astype(storage_dtype(dtype))
     return None
 

@@ -8,7 +8,7 @@ from compiler_service.compiler.loop_ir.ir import Scope
 from compiler_service.compiler.schedule.language.state import KernelStage, LoopKind, State
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges
-from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
 from compiler_service.compiler.tensor_expr.tensor import axis_var, loads
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, substitute, variables
@@ -46,7 +46,7 @@ class Room:
         """``extents`` with so many more elements in the last that vectors written side by side lie in different sets of the
         first-level cache: planes a multiple of a page apart would fill one set over and over."""
         *outer, last = extents
-        line = CACHE_LINE // stage.tensor.dtype.itemsize
+        line = CACHE_LINE_BYTES // stage.tensor.dtype.itemsize
         unrolled = {o.axis for o in stage.loops if o.kind is LoopKind.UNROLLED and o.step == 1}
         if last % line or not unrolled:
             return extents

@@ -12,7 +12,7 @@ from compiler_service.compiler.schedule.language.packing import packed_shape
 from compiler_service.compiler.schedule.language.state import Ahead, Further, KernelStage, LoopKind, State
 from compiler_service.compiler.schedule.lowering.faults import fault
 from compiler_service.compiler.schedule.lowering.ranges import Ranges, at_base
-from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
 from compiler_service.compiler.schedule.model.tiles import lanes as lanes_of
 from compiler_service.compiler.tensor_expr.strides import row_major
 from compiler_service.compiler.tensor_expr.tensor import Load, Tensor, axis_var
@@ -135,7 +135,7 @@ class Values:
         sweep, sweeps = _sweep(ahead.sweeps, outside)
         part = -(-size // sweeps)
         between = [lift(0)] * (len(indices) - first - 2)
-        line = CACHE_LINE // ahead.tensor.dtype.itemsize
+        line = CACHE_LINE_BYTES // ahead.tensor.dtype.itemsize
         for more in range(0, part, line):
             yield Prefetch(buffer, (*indices[: first + 1], *between, self._simplify(sweep * part + more)), level=2)
 
@@ -154,7 +154,7 @@ class Values:
         part = -(-found.size // (sweeps * found.steps))
         place = self._simplify((sweep * found.steps + found.step) * part)
         level = 2 if packed or found.size * load.dtype.itemsize > self._target.l1 // 2 else 1
-        for more in range(0, part, CACHE_LINE // load.dtype.itemsize):
+        for more in range(0, part, CACHE_LINE_BYTES // load.dtype.itemsize):
             yield Prefetch(self.arguments[ahead.tensor], (*found.following, self._simplify(place + more)), level=level)
 
     def _packed_tile(self, stage: KernelStage, load: Load, ranges: Ranges) -> _Tile:

@@ -11,7 +11,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
 
-CACHE_LINE = 64
+CACHE_LINE_BYTES = 64
 """Bytes of a cache line."""
 SQUARE_SIDES = (16, 8, 4)
 """Sides, in elements, of squares that are transposed in registers, the best first."""

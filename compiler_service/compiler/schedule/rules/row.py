@@ -39,7 +39,7 @@ from compiler_service.compiler.schedule.model.analysis import (
     stays_in_row,
 )
 from compiler_service.compiler.schedule.model.tasks import TASKS_PER_CORE, TaskLoops, count, stage_cycles, task_loops
-from compiler_service.compiler.schedule.model.tiles import CACHE_LINE, lanes, vector_loops
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES, lanes, vector_loops
 from compiler_service.compiler.tensor_expr.tensor import Axis, Placeholder, loads
 from shared_ir.expr.dim import Dim
 from shared_ir.machine.target import Target
@@ -168,7 +168,7 @@ def _staggered(output: KernelStage, tasks: TaskLoops) -> tuple[tuple[Split, ...]
 def _fetched(output: KernelStage, row: str, inner: tuple[str, ...], distance: int, target: Target) -> Schedule:
     """Rows are asked for while those before them are written: the first sweep over them would else wait for the second-level
     cache, which does nothing during the others."""
-    if len(inner) < 2 or lanes(target, output.tensor.dtype) * output.tensor.dtype.itemsize != CACHE_LINE:
+    if len(inner) < 2 or lanes(target, output.tensor.dtype) * output.tensor.dtype.itemsize != CACHE_LINE_BYTES:
         return ()
     own = dict.fromkeys(ld.tensor for ld in loads(output.body) if any(depends(i, row) for i in ld.indices))
     found = tuple(t for t in own if isinstance(t.op, Placeholder) and t.dtype is output.tensor.dtype)

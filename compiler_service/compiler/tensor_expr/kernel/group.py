@@ -31,7 +31,7 @@ from compiler_service.compiler.tensor_expr.tensor import (
 from compiler_service.compiler.tensor_expr.text import print_tensors
 from shared_ir.dtype import DType
 from shared_ir.errors import IngotError
-from shared_ir.expr import DEEP, Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform, walk
+from shared_ir.expr import RECURSIVE_LEVELS, Cast, Const, Expr, Reinterpret, Var, equal, lift, select, transform, walk
 from shared_ir.expr.dim import Dim, as_dim, divisor, product
 from shared_ir.graph.ir import Graph, Node, Value
 
@@ -225,7 +225,7 @@ def _canonical(output: Tensor, arguments: tuple[Tensor, ...]) -> tuple[Tensor, t
         found = memo.get(expr)
         if found is not None:
             return found
-        if expr.depth > DEEP and _is_fixed(
+        if expr.depth > RECURSIVE_LEVELS and _is_fixed(
             expr
         ):  # computed before the launch: a kernel is no place for long arithmetic on sizes
             return parameters.setdefault(expr, Var(f"d{len(parameters)}"))

@@ -13,12 +13,12 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from compiler_service.compiler.tensor_expr.meaning.contraction import contract
+from compiler_service.compiler.tensor_expr.meaning.contraction import contract, product_in_order
+from compiler_service.compiler.tensor_expr.meaning.rounding import Array
 from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import (
     BINARY,
     EXTREMA,
     UNARY,
-    Array,
     cast,
     has_both_zeros,
     is_left_to_target,
@@ -45,8 +45,12 @@ _REDUCERS: Mapping[ReduceOp, np.ufunc] = {
 }
 
 
-class LeftToTarget(ArithmeticError):
-    """The target decides what comes of an operation."""
+MOST_STEPS = 1 << 33
+"""Of one reduction that is computed ahead of the run; some seconds of float64."""
+
+
+class LeftToRun(ArithmeticError):
+    """The target decides what comes of an operation, or it takes long."""
 
 
 _EXTREMA = (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.MAX_NUMBER)
@@ -64,7 +68,7 @@ def evaluate(
     Placeholders without a feed must have a value of their own.
 
     Raises:
-        LeftToTarget: with ``on_every_target``, where targets would not all give these elements.
+        LeftToRun: with ``on_every_target``, where targets would not all give these elements, or after :data:`MOST_STEPS`.
         KeyError: a placeholder or a symbol has no value.
         ValueError: a feed does not have the shape or dtype of its placeholder.
         IndexError: an unguarded index is out of bounds.
@@ -116,6 +120,8 @@ class _Evaluator:
         assert op.reduction is not None
         reduction, kept = op.reduction, len(shape)
         domain = self._shape(tuple(a.extent for a in reduction.axes))
+        if self.on_every_target and math.prod((*shape, *domain)) > MOST_STEPS:
+            raise LeftToRun
         total = np.full(shape, identity_of(reduction.op, dtype), storage_dtype(dtype))
         factors = _factors(op)
         combine = _REDUCERS[reduction.op]
@@ -124,11 +130,12 @@ class _Evaluator:
             sizes = shape + tuple(stop - start for start, stop in block)
             body = _Body(self, _grids(op.all_axes, shape + domain, [(0, n) for n in shape] + list(block)))
             if len(factors) == 2:
-                part = contract(body.value(factors[0]), body.value(factors[1]), sizes, kept)
+                product = product_in_order if self.on_every_target else np.matmul
+                part = contract(body.value(factors[0]), body.value(factors[1]), sizes, kept, product)
             else:
                 values = np.broadcast_to(body.value(op.body), sizes)
                 if reduction.op in _EXTREMA and self.on_every_target and has_both_zeros(values, values):
-                    raise LeftToTarget
+                    raise LeftToRun
                 part = combine.reduce(values, axis=tuple(range(kept, len(sizes))), dtype=total.dtype)
             with np.errstate(all="ignore"):
                 combine(total, part, out=total)
@@ -137,7 +144,7 @@ class _Evaluator:
     def agreed(self, op: UnaryOp | BinaryOp | None, array: Array) -> Array:
         """``array``, computed by ``op``."""
         if self.on_every_target and is_left_to_target(op, array):
-            raise LeftToTarget
+            raise LeftToRun
         return array
 
     def _varying(self, expr: Expr, axes: tuple[Axis, ...]) -> int:
@@ -223,7 +230,7 @@ class _Body:
             case Binary(op=op, lhs=lhs, rhs=rhs):
                 a, b = self.value(lhs, guarded), self.value(rhs, guarded)
                 if op in EXTREMA and self.evaluator.on_every_target and has_both_zeros(a, b):
-                    raise LeftToTarget
+                    raise LeftToRun
                 return self.evaluator.agreed(op, BINARY[op](a, b))
             case Cast(type=dtype, x=x):
                 found = cast(self.value(x, guarded), dtype)

@@ -16,11 +16,11 @@ from typing import Any, TypeAlias
 import ml_dtypes
 import numpy as np
 
+from compiler_service.compiler.tensor_expr.meaning.rounding import EXACT, Array, correctly_rounded
 from shared_ir.arrays import dtype_of, storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import BinaryOp, UnaryOp
 
-Array: TypeAlias = "np.ndarray[Any, np.dtype[Any]]"
 UnaryFunction: TypeAlias = Callable[[Array], Array]
 BinaryFunction: TypeAlias = Callable[[Array, Array], Array]
 AnyFunction: TypeAlias = Callable[..., Any]
@@ -94,16 +94,8 @@ def _erf_array(x: Array) -> Array:
     return np.asarray(_erf(np.asarray(x, np.float64)), np.float64)
 
 
-def _precise(function: AnyFunction) -> AnyFunction:
-    """An elementary function rounded once, from a result with more digits: what numpy computes in the type itself is off by
-    some units, and by others on other machines."""
-
-    def precise(*operands: Array) -> Array:
-        kept = np.asarray(operands[0]).dtype
-        wide = np.longdouble if kept == np.float64 else np.float64
-        return cast(np.asarray(function(*(np.asarray(x).astype(wide) for x in operands))), dtype_of(np.empty(0, kept)))
-
-    return precise
+def _precise(function: AnyFunction, exact: AnyFunction, wide: type[np.floating[Any]] | None = None) -> AnyFunction:
+    return correctly_rounded(function, exact, cast, wide=wide)
 
 
 def _sigmoid(x: Array) -> Array:
@@ -125,9 +117,12 @@ def _floor_quotient(a: Array, b: Array) -> Array:
     return np.where(b == 0, np.zeros((), a.dtype), np.floor_divide(a, b))
 
 
+_float_power = _precise(np.power, EXACT.power)
+
+
 def _power(a: Array, b: Array) -> Array:
     if not np.issubdtype(a.dtype, np.integer):
-        return np.asarray(_precise(np.power)(a, b))
+        return np.asarray(_float_power(a, b))
     # 1 / a truncated is a itself for 1, -1 (to an odd power) and 0, and 0 for the rest
     inverse = np.where(np.abs(a) == 1, np.power(a, b & 1), np.zeros((), a.dtype))
     return np.where(b < 0, inverse, np.power(a, np.maximum(b, 0)))
@@ -164,23 +159,23 @@ _UNARY: Mapping[UnaryOp, AnyFunction] = MappingProxyType(
         UnaryOp.SQRT: _keep(np.sqrt),
         UnaryOp.RSQRT: _keep(lambda x: np.ones((), x.dtype) / np.sqrt(x)),
         UnaryOp.RECIPROCAL: _keep(lambda x: np.ones((), x.dtype) / x),
-        UnaryOp.EXP: _precise(np.exp),
-        UnaryOp.EXPM1: _precise(np.expm1),
-        UnaryOp.LOG: _precise(np.log),
-        UnaryOp.SIN: _precise(np.sin),
-        UnaryOp.COS: _precise(np.cos),
-        UnaryOp.TAN: _precise(np.tan),
-        UnaryOp.ASIN: _precise(np.arcsin),
-        UnaryOp.ACOS: _precise(np.arccos),
-        UnaryOp.ATAN: _precise(np.arctan),
-        UnaryOp.SINH: _precise(np.sinh),
-        UnaryOp.COSH: _precise(np.cosh),
-        UnaryOp.TANH: _precise(np.tanh),
-        UnaryOp.ASINH: _precise(np.arcsinh),
-        UnaryOp.ACOSH: _precise(np.arccosh),
-        UnaryOp.ATANH: _precise(np.arctanh),
-        UnaryOp.ERF: _precise(_erf_array),
-        UnaryOp.SIGMOID: _precise(_sigmoid),
+        UnaryOp.EXP: _precise(np.exp, EXACT.exp),
+        UnaryOp.EXPM1: _precise(np.expm1, EXACT.expm1),
+        UnaryOp.LOG: _precise(np.log, EXACT.log),
+        UnaryOp.SIN: _precise(np.sin, EXACT.sin, np.longdouble),
+        UnaryOp.COS: _precise(np.cos, EXACT.cos, np.longdouble),
+        UnaryOp.TAN: _precise(np.tan, EXACT.tan, np.longdouble),
+        UnaryOp.ASIN: _precise(np.arcsin, EXACT.asin),
+        UnaryOp.ACOS: _precise(np.arccos, EXACT.acos),
+        UnaryOp.ATAN: _precise(np.arctan, EXACT.atan),
+        UnaryOp.SINH: _precise(np.sinh, EXACT.sinh),
+        UnaryOp.COSH: _precise(np.cosh, EXACT.cosh),
+        UnaryOp.TANH: _precise(np.tanh, EXACT.tanh),
+        UnaryOp.ASINH: _precise(np.arcsinh, EXACT.asinh),
+        UnaryOp.ACOSH: _precise(np.arccosh, EXACT.acosh),
+        UnaryOp.ATANH: _precise(np.arctanh, EXACT.atanh),
+        UnaryOp.ERF: _precise(_erf_array, EXACT.erf, np.float64),
+        UnaryOp.SIGMOID: _precise(_sigmoid, lambda x: 1 / (1 + EXACT.exp(-x))),
         UnaryOp.IS_NAN: np.isnan,
         UnaryOp.IS_INF: np.isinf,
         UnaryOp.POPCOUNT: _keep(_popcount),
@@ -212,7 +207,7 @@ _BINARY: Mapping[BinaryOp, AnyFunction] = MappingProxyType(
         BinaryOp.MAX: _keep(np.maximum),
         BinaryOp.MAX_NUMBER: _keep(np.fmax),
         BinaryOp.POW: _keep(_power),
-        BinaryOp.ATAN2: _precise(np.arctan2),
+        BinaryOp.ATAN2: _precise(np.arctan2, EXACT.atan2),
         BinaryOp.DOT4: _keep(_dot4),
         BinaryOp.SIGNED_DOT4: _keep(lambda lhs, rhs: _dot4(lhs, rhs, np.int8)),
         BinaryOp.AND: np.bitwise_and,

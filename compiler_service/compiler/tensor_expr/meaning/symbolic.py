@@ -27,7 +27,7 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     COMPARISONS,
-    DEEP,
+    RECURSIVE_LEVELS,
     Binary,
     BinaryOp,
     Cast,
@@ -127,7 +127,9 @@ class _Symbolic:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise _Unknown
-        return _number(as_dim(expr)) if expr.depth > DEEP and _is_dim(expr, own) else self._computed(expr, own)
+        return (
+            _number(as_dim(expr)) if expr.depth > RECURSIVE_LEVELS and _is_dim(expr, own) else self._computed(expr, own)
+        )
 
     def _computed(self, expr: Expr, own: Mapping[Var, int]) -> Element:
         match expr:

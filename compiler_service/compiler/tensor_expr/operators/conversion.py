@@ -168,6 +168,7 @@ def quantize_linear(
         raise unsupported_dtype("the output of QuantizeLinear", kind, "integers of at most 16 bits, float8 or float4")
     axis = 0 if _is_single(scale) or x.rank == 1 else normal_axis(axis, x.rank)  # a vector has no other
     wide = (precision or scale.dtype).arithmetic
+    wide = wide if wide.is_float else DType.FLOAT64
     pairs = _fitting((scale, zero_point), x, axis, block_size)
 
     def body(*index: Expr) -> Expr:

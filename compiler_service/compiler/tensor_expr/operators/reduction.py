@@ -100,20 +100,27 @@ def divided(total: Tensor, count: Dim, name: str = "mean") -> Tensor:
 
 @dataclass(frozen=True)
 class _Reduce:
-    """An ONNX ``Reduce*`` operator: ``finish(reduce(op) of term(x))``."""
+    """An ONNX ``Reduce*`` operator: ``finish(reduce(op) of term(x))``, where ``real`` by way of float64 for integers."""
 
     name: str
     op: ReduceOp
     term: Callable[[Expr], Expr] = lambda v: v
     finish: Callable[[Expr], Expr] | None = None
+    real: bool = False
 
     def __call__(
         self, x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
     ) -> Tensor:
         over = reduced_axes(x, axes, noop_with_empty_axes)
-        total = reduced_over(self.op, x, over, self.name, self.term, keep=bool(keepdims))
+        given = _real(x) if self.real else x
+        total = reduced_over(self.op, given, over, self.name, self.term, keep=bool(keepdims))
         finished = total if self.finish is None else elementwise(self.name, self.finish, total)
         return converted(finished, x.dtype)
+
+
+def _real(x: Tensor) -> Tensor:
+    """Integers as float64, which holds their squares and sums; others as they are."""
+    return x if x.dtype.is_float else converted(x, DType.FLOAT64)
 
 
 def reduced_axes(x: Tensor, axes: Tensor | None, noop_with_empty_axes: int) -> ChosenAxes:
@@ -126,7 +133,8 @@ def reduced_axes(x: Tensor, axes: Tensor | None, noop_with_empty_axes: int) -> C
 def reduce_mean(x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0) -> Tensor:
     over = reduced_axes(x, axes, noop_with_empty_axes)
     count = product(as_dim(select(over.has(axis), lift(d), 1)) for axis, d in enumerate(x.shape))
-    return converted(divided(reduced_over(ReduceOp.SUM, x, over, "sum", keep=bool(keepdims)), count), x.dtype)
+    summed = converted(x, DType.INT64) if x.dtype.is_integer and x.dtype.bits < DType.INT64.bits else x
+    return converted(divided(reduced_over(ReduceOp.SUM, summed, over, "sum", keep=bool(keepdims)), count), x.dtype)
 
 
 def _summed_powers(x: Tensor, largest: Tensor, axes: ChosenAxes) -> Tensor:
@@ -154,13 +162,13 @@ def reduce_log_sum_exp(
     x: Tensor, axes: Tensor | None = None, *, keepdims: int = 1, noop_with_empty_axes: int = 0
 ) -> Tensor:
     """The largest element is taken out first, so that exp does not overflow."""
-    over = reduced_axes(x, axes, noop_with_empty_axes)
+    over, dtype, x = reduced_axes(x, axes, noop_with_empty_axes), x.dtype, _real(x)
     largest = reduced_over(ReduceOp.MAX, x, over, "max")
     finite = elementwise("finite_max", lambda v: select(is_inf(v), 0, v), largest)
 
     total = _summed_powers(x, finite, over)
     result = elementwise("reduce_log_sum_exp", lambda s, m: log(s) + m, total, finite)
-    return converted(result if keepdims else _dropped(result, over), x.dtype)
+    return converted(result if keepdims else _dropped(result, over), dtype)
 
 
 def _dropped(x: Tensor, axes: ChosenAxes) -> Tensor:
@@ -210,20 +218,15 @@ def cumulative(op: ReduceOp, name: str) -> Callable[..., Tensor]:
     return define
 
 
-def _real(function: Callable[[Expr], Expr]) -> Callable[[Expr], Expr]:
-    """A function of real numbers, applied to integers too."""
-    return lambda v: function(v) if v.dtype.is_float else cast(function(cast(v, DType.FLOAT64)), v.dtype)
-
-
 OPERATORS = (
     Operator("ReduceSum", _Reduce("reduce_sum", ReduceOp.SUM)),
     Operator("ReduceProd", _Reduce("reduce_prod", ReduceOp.PROD)),
     Operator("ReduceMax", _Reduce("reduce_max", ReduceOp.MAX)),
     Operator("ReduceMin", _Reduce("reduce_min", ReduceOp.MIN)),
     Operator("ReduceL1", _Reduce("reduce_l1", ReduceOp.SUM, absolute)),
-    Operator("ReduceL2", _Reduce("reduce_l2", ReduceOp.SUM, lambda v: v * v, _real(sqrt))),
+    Operator("ReduceL2", _Reduce("reduce_l2", ReduceOp.SUM, lambda v: v * v, sqrt, real=True)),
     Operator("ReduceSumSquare", _Reduce("reduce_sum_square", ReduceOp.SUM, lambda v: v * v)),
-    Operator("ReduceLogSum", _Reduce("reduce_log_sum", ReduceOp.SUM, finish=_real(log))),
+    Operator("ReduceLogSum", _Reduce("reduce_log_sum", ReduceOp.SUM, finish=log, real=True)),
     Operator("ReduceMean", reduce_mean),
     Operator("ReduceLogSumExp", reduce_log_sum_exp),
     Operator("ArgMax", position_of(ReduceOp.MAX)),

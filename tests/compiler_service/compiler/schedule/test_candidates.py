@@ -2,18 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import cast
+
 import numpy as np
 import pytest
 
+from compiler_service.compiler.program.kernels import Kernel
+from compiler_service.compiler.schedule import default
 from compiler_service.compiler.schedule.algorithms.byte_dots.step import DotBytes
 from compiler_service.compiler.schedule.algorithms.diagonals.step import Diagonals
 from compiler_service.compiler.schedule.algorithms.winograd.step import Winograd
-from compiler_service.compiler.schedule.default import candidate_schedules, default_schedule
+from compiler_service.compiler.schedule.default import (
+    METHODS,
+    RULES,
+    RuleRow,
+    candidate_schedules,
+    default_schedule,
+    methods_of,
+)
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.operators.convolution import conv
 from compiler_service.compiler.tensor_expr.operators.quantized import matmul_integer
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
+from compiler_service.compiler.tune.records import Record, kernel_digest, merge
+from compiler_service.compiler.tune.tuning import TuningRecords
 from shared_ir.dtype import DType
 from tests.compiler_service.compiler.schedule.algorithms.test_byte_dot_schedules import bytes_of
 from tests.compiler_service.compiler.schedule.kernels import VNNI, interpreted
@@ -42,6 +57,45 @@ def test_the_default_is_measured_first(kernel: Tensor, step: type) -> None:
     assert found[0] == default_schedule(output, constants, VNNI, methods=("winograd",))
     assert any(isinstance(s, step) for s in found[0])
     assert len(set(found)) == len(found)
+
+
+def test_methods_that_are_forbidden_are_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither the candidates of their own rows, which would be asked first, nor those that other rules name."""
+    output, placeholders = coalesce(convolution(256, 1))
+    constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
+    (asked,) = {default_schedule(output, constants, VNNI, methods=("winograd",))}
+
+    def also(rows: tuple[RuleRow, ...], *names: str) -> tuple[RuleRow, ...]:
+        return tuple(replace(r, candidates=lambda kernel, target: (asked,)) if r.name in names else r for r in rows)
+
+    for table, name in ((METHODS, "winograd"), (RULES, "contraction")):
+        monkeypatch.setattr(default, "METHODS" if table is METHODS else "RULES", also(table, name))
+        assert asked in candidate_schedules(output, constants, VNNI, methods=("winograd",))
+        forbidden = candidate_schedules(output, constants, VNNI)
+        assert {methods_of(schedule) for schedule in forbidden} == {frozenset()}
+        if table is METHODS:
+            assert len(forbidden) > 1, "the candidates of the next rule"
+        monkeypatch.undo()
+
+
+def test_a_record_of_a_forbidden_method_is_none() -> None:
+    output, placeholders = coalesce(convolution(256, 1))
+    constants = frozenset(new for old, new in placeholders.items() if old.name == "w")
+    asked: tuple[tuple[str, ...], ...] = ((), ("winograd",))
+    found = {methods: default_schedule(output, constants, VNNI, methods) for methods in asked}
+
+    def record(seconds: float, *methods: str) -> Record:
+        digest, schedule = kernel_digest("a kernel"), found[methods]
+        return Record(digest, str(VNNI), schedule, seconds, seconds, 0.0, 2, "0")
+
+    kernel = cast(Kernel, SimpleNamespace(key="a kernel"))
+    faster = TuningRecords([record(1.0, "winograd")], VNNI)
+    assert faster(kernel, ()) is None
+    assert faster(kernel, ("winograd",)) == found["winograd",]
+    both = merge([record(1.0, "winograd"), record(3.0)], [record(2.0)])
+    assert [r.seconds for r in both] == [1.0, 2.0]
+    assert TuningRecords(both, VNNI)(kernel, ()) == found[()]
+    assert TuningRecords(both, VNNI)(kernel, ("winograd",)) == found["winograd",]
 
 
 def test_candidates_for_bytes_multiply_bytes() -> None:

@@ -10,7 +10,7 @@ import onnx
 from onnx.reference import ReferenceEvaluator
 
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
-from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import Array
+from compiler_service.compiler.tensor_expr.meaning.rounding import Array
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.arrays import dtype_of

@@ -5,7 +5,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import pytest
 
-from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import Array
+from compiler_service.compiler.tensor_expr.meaning.rounding import Array
 from compiler_service.compiler.tensor_expr.registry import infer
 from compiler_service.compiler.tensor_expr.tensor import Compute, Load, Placeholder, Tensor, placeholder
 from shared_ir.dtype import DType

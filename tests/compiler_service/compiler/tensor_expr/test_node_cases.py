@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
-from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import Array
+from compiler_service.compiler.tensor_expr.meaning.rounding import Array
 from compiler_service.compiler.tensor_expr.registry import OPERATORS, infer
 from tests.compiler_service.compiler.tensor_expr.node_cases import NodeCase, node_cases
 

@@ -182,13 +182,18 @@ def measured_error(
     weight = random.standard_normal((_SAMPLES, channels, f.kernel, other.kernel)).astype(np.float32)
 
     def both(left: Matrix, array: np.ndarray, right: Matrix, dtype: type[np.floating[Any]]) -> np.ndarray:
-        return np.asarray(np.array(left, dtype) @ array.astype(dtype) @ np.array(right, dtype).T)
+        return _product(_product(np.array(left, dtype), array.astype(dtype)), np.array(right, dtype).T)
 
     def filtered(dtype: type[np.floating[Any]]) -> np.ndarray:
         own = both(f.weight, weight, other.weight, dtype if transforms_weights else np.float64).astype(dtype)
         moved = both(f.data, data, other.data, dtype)
-        product = moved.transpose(2, 3, 0, 1) @ own.transpose(2, 3, 1, 0)  # [p, q, tile, channel]
+        product = _product(moved.transpose(2, 3, 0, 1), own.transpose(2, 3, 1, 0))  # [p, q, tile, channel]
         return both(f.output, product.transpose(2, 3, 0, 1), other.output, dtype)
 
     wanted = filtered(np.float64)
     return float(np.abs(filtered(np.float32) - wanted).max() / np.abs(wanted).max())
+
+
+def _product(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """``a @ b``, summed in the same order on every machine."""
+    return np.asarray(np.einsum("...mk,...kn->...mn", a, b))

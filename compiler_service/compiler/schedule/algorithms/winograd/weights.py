@@ -8,6 +8,7 @@ from math import prod
 import numpy as np
 
 from compiler_service.compiler.schedule.language.algorithm import Transform
+from compiler_service.compiler.tensor_expr.meaning.contraction import product_in_order
 from shared_ir.expr import lift
 from shared_ir.expr.dim import Dim, as_dim
 
@@ -39,7 +40,9 @@ class LinearTransform(Transform):
         matrix = np.array(self.matrix, np.float64)
         result = array.astype(np.float64).transpose(*self.axes, *self.kept)
         for axis in range(len(self.axes)):
-            result = np.moveaxis(np.tensordot(matrix, result, axes=(1, axis)), 0, axis)
+            by_axis = np.moveaxis(result, axis, 0)
+            done = product_in_order(matrix, by_axis.reshape(len(by_axis), -1))
+            result = np.moveaxis(done.reshape(-1, *by_axis.shape[1:]), 0, axis)
         return np.ascontiguousarray(result.astype(array.dtype)).reshape(
             *self._points(), result.shape[len(self.axes)], -1
         )

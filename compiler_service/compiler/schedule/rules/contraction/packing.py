@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.steps import Pack, Prefetch
-from compiler_service.compiler.schedule.model.tiles import CACHE_LINE
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES
 from compiler_service.compiler.tensor_expr.tensor import Load, axis_var
 from shared_ir.expr import variables
 from shared_ir.machine.target import Target
@@ -32,7 +32,7 @@ def near_distance(tile: int, target: Target) -> int:
     What the second level keeps arrives late on some cores if only loads ask for it (a Xeon: 3 to 7 % of a product's time). One
     request a vector is one a line where a vector fills it; elsewhere most would be in vain.
     """
-    return _NEAR_PREFETCH_BYTES_AHEAD if tile > target.l1 // 2 and target.vector_bits == 8 * CACHE_LINE else 0
+    return _NEAR_PREFETCH_BYTES_AHEAD if tile > target.l1 // 2 and target.vector_bits == 8 * CACHE_LINE_BYTES else 0
 
 
 def packing(

@@ -27,7 +27,7 @@ from compiler_service.compiler.schedule.language.steps import (
     Vectorize,
 )
 from compiler_service.compiler.schedule.model.analysis import KernelView, accumulated, depends, inlined, reductions
-from compiler_service.compiler.schedule.model.tiles import CACHE_LINE, SQUARE_SIDES, lanes, vector_loops
+from compiler_service.compiler.schedule.model.tiles import CACHE_LINE_BYTES, SQUARE_SIDES, lanes, vector_loops
 from compiler_service.compiler.schedule.rules.contraction.match import (
     Contraction,
     columns_index,
@@ -364,7 +364,7 @@ class _Plan:
                 return ()
             found.append((own, min(extent, axis.extent) if isinstance(axis.extent, int) else extent, covered))
         sweeps = math.prod(-(-extent // covered) for _, extent, covered in found)
-        few = b.tile * match.weight.dtype.itemsize > sweeps * CACHE_LINE
+        few = b.tile * match.weight.dtype.itemsize > sweeps * CACHE_LINE_BYTES
         return () if few or self._layout.inner or match.groups else tuple(found)
 
     def _moved_weight(self, stage: KernelStage, tasks: tuple[str, ...], blocks: tuple[str, ...]) -> list[Step]:

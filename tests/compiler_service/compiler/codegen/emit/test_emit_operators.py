@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from compiler_service.compiler.codegen.toolchain.jit import JitKernel
+from compiler_service.compiler.tensor_expr.domains import takes
 from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import BINARY, UNARY
 from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import cast as numpy_cast
 from shared_ir.arrays import storage_dtype
@@ -117,6 +118,14 @@ def tolerance(op: UnaryOp | BinaryOp, dtype: DType) -> float:
 @pytest.mark.parametrize("dtype", TYPES)
 def test_operators_agree_with_numpy(dtype: DType, lanes: int, host: Target) -> None:
     check_operators(dtype, lanes, host)
+
+
+@pytest.mark.parametrize("dtype", TYPES)
+def test_all_that_definitions_may_ask_for_is_generated(dtype: DType, host: Target) -> None:
+    outputs: dict[str, Any] = {o.value: (lambda a, b, o=o: Unary(o, a)) for o in UnaryOp if takes(o, dtype)}
+    outputs |= {f"{o.value}2": (lambda a, b, o=o: Binary(o, a, b)) for o in BinaryOp if takes(o, dtype)}
+    assert outputs
+    JitKernel(elementwise({"x": dtype, "y": dtype}, outputs, 1), host)
 
 
 @pytest.mark.slow

@@ -8,12 +8,12 @@ import pytest
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.schedule.algorithms.strassen.rule import StrassenBlocking, strassen_schedule
 from compiler_service.compiler.schedule.algorithms.strassen.step import Strassen
-from compiler_service.compiler.schedule.default import METHODS, default_schedule
+from compiler_service.compiler.schedule.default import METHODS, default_schedule, methods_of
 from compiler_service.compiler.schedule.language.apply import apply_schedule
 from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.steps import Pack, Parallel
 from compiler_service.compiler.schedule.model.analysis import KernelView
-from compiler_service.compiler.schedule.records import from_json, methods_of, to_json
+from compiler_service.compiler.schedule.records import from_json, to_json
 from compiler_service.compiler.tensor_expr.kernel.coalesce import coalesce
 from compiler_service.compiler.tensor_expr.meaning.evaluate import evaluate
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, placeholder, reduce

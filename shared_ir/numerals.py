@@ -1,0 +1,15 @@
+"""Whole numbers in text from elsewhere."""
+
+from __future__ import annotations
+
+_BEYOND = 1 << 63
+_MOST_DIGITS = len(str(_BEYOND))
+
+
+def whole_number(text: str) -> int | None:
+    """The number that ``text`` writes in ASCII digits and int64 holds; None where there is none.
+
+    ``int`` raises ValueError for what ``isdigit`` takes: signs that look like digits, and some thousands of digits.
+    """
+    number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else _BEYOND
+    return number if number < _BEYOND else None
