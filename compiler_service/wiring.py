@@ -5,9 +5,11 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from redis import Redis
 
+from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
@@ -17,6 +19,7 @@ from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore, add_trusted
+from shared_ir.errors import IngotError
 from shared_ir.storage.store import open_store
 
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
@@ -47,8 +50,16 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     jobs = JobStore(redis, settings.keep_jobs_seconds)
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
-    runner = StageRunner(command, limits, settings.cache)
+    runner = StageRunner(command, limits, settings.cache.absolute(), _programs())
     return Parts(service, counters, repository, sources, tuning, runner, signer)
+
+
+def _programs() -> tuple[Path, ...]:
+    """What a stage starts beside Python: the linker, where it is installed."""
+    try:
+        return (zig_executable(),)
+    except IngotError:
+        return ()
 
 
 def _keys(settings: Settings) -> tuple[SigningKey, TrustStore]:

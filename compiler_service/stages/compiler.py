@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
+from compiler_service.compiler.codegen.toolchain.bundle import prepare
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.frontend.report import CheckReport, Obstacle
 from compiler_service.compiler.options import CompileOptions
@@ -24,6 +25,9 @@ class PipelineStages:
 
     def check(self, source: SourceFiles, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return check_to_dict(check_model(model_source(source), CompileOptions.from_dict(options)))
+
+    def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
+        prepare(target, CompileOptions.from_dict(options).bundle)
 
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress

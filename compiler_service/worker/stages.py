@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import secrets
 import tempfile
@@ -19,7 +20,7 @@ from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobSta
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import ARTIFACT, RECORDS
-from compiler_service.stages.runner import StageRunner, StoppedError
+from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
 from compiler_service.store.sources import SourceStore, request_source
 from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
@@ -84,6 +85,7 @@ class StageWorker:
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
+        self._prepared: set[tuple[str, str]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
         """Do one stage of a job, or of its target ``number``. Doing it again is harmless."""
@@ -171,6 +173,7 @@ class StageWorker:
         if self._compiled(record, number) is not None:
             return _nothing
         with self._directory(record) as work:
+            self._prepare(record, target, work, heartbeat)
             (work / RECORDS).write_bytes(self._tuning.load(record.source, target_from_dict(target.spec)))
             self._process("build", record, target, work, heartbeat)
             artifact = read_artifact(work / ARTIFACT)
@@ -204,6 +207,13 @@ class StageWorker:
 
     # ---- parts
 
+    def _prepare(self, record: JobRecord, target: TargetRecord, work: Path, heartbeat: Heartbeat) -> None:
+        """Once for each target and kind of bundle in this process's life: the cache keeps it."""
+        what = (json.dumps(dict(target.spec), sort_keys=True), str(record.options.get("bundle", "")))
+        if what not in self._prepared:
+            self._process(PREPARE, record, target, work, heartbeat)
+            self._prepared.add(what)
+
     def _process(
         self, stage: str, record: JobRecord, target: TargetRecord | None, work: Path, heartbeat: Heartbeat
     ) -> Mapping[str, Any]:
@@ -211,7 +221,7 @@ class StageWorker:
         events = ProgressEvents(self._store, record.id, number, target.target if target else "")
         request = {
             "stage": stage,
-            "source": request_source(self._sources.files(record.source)),
+            "source": None if stage == PREPARE else request_source(self._sources.files(record.source)),
             "target": dict(target.spec) if target else None,
             "options": dict(record.options),
         }

@@ -2,7 +2,8 @@
 
     {"name": "m", "seconds": 0.2, "steps": 3}     builds in so many steps
     {"issues": ["Foo is not supported"]}          does not import
-    {"do": "error" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage
+    {"do": "error" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage; what hangs has
+                                                  a child with ``mark`` in its command line
     {"mismatch": true}                            fails verification
 
 It is passed in by constructor (``command`` of the stage runner, ``compiler`` of the service); nothing here is reachable from
@@ -83,6 +84,9 @@ class ToyStages:
         inputs = {"x": "float32[batch, max(a, 2), 3]"}
         return {"issues": issues, "opsets": {"ai.onnx": 17}, "operators": {"Add": 2}, "inputs": inputs, "outputs": {}}
 
+    def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
+        """Nothing is shared between builds."""
+
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
     ) -> bytes:
@@ -139,8 +143,8 @@ def _misbehave(how: str, model: Mapping[str, Any]) -> None:
         case "abort":
             os.abort()
         case "hang":
-            child = subprocess.Popen(["sleep", "300"])
-            Path(model["pid_file"]).write_text(f"{os.getpid()} {child.pid}")
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", model["mark"]])
+            Path(model["mark"]).write_text("")
             time.sleep(300)
         case "memory":
             block = bytearray(64 * 1024**3)
