@@ -9,6 +9,7 @@ from pathlib import Path
 
 from redis import Redis
 
+from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.service import Compiler, JobService, Queue
@@ -40,7 +41,13 @@ class Parts:
 
 
 def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
-    """Connects to nothing yet: Redis and remote stores are reached at first use."""
+    """Connects to nothing yet: Redis and remote stores are reached at first use.
+
+    Raises:
+        IngotError: UNAVAILABLE when a part of the boundary is missing that ``settings`` require.
+    """
+    required = required_parts(settings.sandbox)
+    require(required)
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
     store = open_store(settings.store, settings.cache / "objects")
     signer, trust = _keys(settings)
@@ -50,7 +57,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     jobs = JobStore(redis, settings.keep_jobs_seconds)
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
-    runner = StageRunner(command, limits, settings.cache.absolute(), _programs())
+    runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
     return Parts(service, counters, repository, sources, tuning, runner, signer)
 
 

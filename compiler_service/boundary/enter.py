@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from compiler_service.boundary.landlock import FIRST_WITH_SCOPES, restrict_files, version
 from compiler_service.boundary.limits import limit
@@ -34,7 +34,7 @@ def enter_outer(policy: Policy) -> Missing:
             missing[Part.SIGNALS] = f"{reason}, and Landlock has no scopes before Linux 6.12"
     else:
         enter_namespaces()
-        stay_outside()
+        stay_outside(follows=not policy.stays)
     _bound_processes(policy.limits, missing)
     if not reason:
         be_first()
@@ -56,7 +56,7 @@ def _attempt(part: Part, missing: Missing, act: Callable[[], None]) -> None:
         missing[part] = str(error)
 
 
-def _restrict_files(grants: tuple[Grant, ...] | list[Grant]) -> None:
+def _restrict_files(grants: Sequence[Grant]) -> None:
     if not version():
         raise OSError("the kernel has no Landlock, or it is not enabled (lsm=landlock,... on its command line)")
     restrict_files(grants)

@@ -32,7 +32,8 @@ def main(arguments: list[str]) -> int:
     policy = Policy.from_json(Path(arguments[0]).read_bytes())
     close_others(set(policy.descriptors))
     missing = enter_outer(policy)
-    enter_inner(policy, missing)
+    if not policy.closes_later:
+        enter_inner(policy, missing)
     program = arguments[1:]
     if not program:
         print(json.dumps(Standing(missing).to_dict()))

@@ -65,20 +65,31 @@ def be_first() -> None:
     os._exit(_wait_for(child))
 
 
-def stay_outside() -> None:
-    """Go on in the first process of the namespace that :func:`enter_namespaces` prepared; here, end as it ends."""
+def stay_outside(*, follows: bool) -> None:
+    """Go on in the first process of the namespace that :func:`enter_namespaces` prepared; here, end as it ends.
+
+    Args:
+        follows: be killed with the thread that started this process.
+    """
     child = os.fork()
     if child == 0:
         prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         prctl(PR_SET_DUMPABLE, 0)
         return
-    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if follows:
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
     prctl(PR_SET_DUMPABLE, 0)
     status = _wait_for(child)
     if status > _SIGNAL_OFFSET:
-        signal.signal(status - _SIGNAL_OFFSET, signal.SIG_DFL) if status - _SIGNAL_OFFSET != signal.SIGKILL else None
-        os.kill(os.getpid(), status - _SIGNAL_OFFSET)
+        _die_of(status - _SIGNAL_OFFSET)
     os._exit(status)
+
+
+def _die_of(number: int) -> None:
+    """Python ignores some signals."""
+    if number not in (signal.SIGKILL, signal.SIGSTOP):
+        signal.signal(number, signal.SIG_DFL)
+    os.kill(os.getpid(), number)
 
 
 def _wait_for(child: int) -> int:

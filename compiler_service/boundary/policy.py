@@ -19,12 +19,16 @@ class Policy:
         limits: as :func:`compiler_service.boundary.limits.limit` takes them.
         descriptors: open descriptors that it keeps, beside standard input, output and errors.
         required: parts of the boundary without which it does not start.
+        stays: it outlives the thread that started it. Otherwise it is killed with that thread.
+        closes_later: it enters all but the namespaces by itself, for each child of its own, before that reads anything.
     """
 
     grants: Sequence[Grant] = ()
     limits: Mapping[str, int] = field(default_factory=dict)
     descriptors: Sequence[int] = ()
     required: Sequence[str] = ()
+    stays: bool = False
+    closes_later: bool = False
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self)).encode()

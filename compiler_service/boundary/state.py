@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import subprocess
 import sys
 import tempfile
@@ -33,6 +34,12 @@ def standing() -> Standing:
         return Standing.from_dict(json.loads(done.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return Standing(dict.fromkeys(Part, f"the boundary cannot be entered: {error}"))
+
+
+def say_standing(logger: logging.Logger) -> None:
+    """One line in the log: all is well, or what is missing and why."""
+    found = standing()
+    logger.log(logging.INFO if found.is_whole else logging.WARNING, "boundary around compilations: %s", found)
 
 
 def required_parts(text: str) -> Sequence[Part]:

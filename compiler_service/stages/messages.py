@@ -14,10 +14,11 @@ MOST_LINES = 2000
 class Lines:
     """Cuts the bytes of two pipes into lines."""
 
-    def __init__(self, on_message: Callable[[Mapping[str, Any]], None]) -> None:
+    def __init__(self, on_message: Callable[[Mapping[str, Any]], None], most_lines: int = MOST_LINES) -> None:
         self._on_message = on_message
         self._rest = {"progress": b"", "log": b""}
         self._logged = 0
+        self._most_lines = most_lines
 
     def progress(self, data: bytes) -> bool:
         for line in self._cut("progress", data):
@@ -29,7 +30,7 @@ class Lines:
     def log(self, data: bytes) -> bool:
         for line in self._cut("log", data):
             self._logged += 1
-            if self._logged <= MOST_LINES:
+            if self._logged <= self._most_lines:
                 self._on_message({"log": line.decode("utf-8", "replace").rstrip()})
         return bool(data)
 

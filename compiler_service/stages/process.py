@@ -29,6 +29,9 @@ from shared_ir.storage.files import write_atomically
 Progress = Callable[[str, int, int, str], None]
 """Called with stage, steps done, steps in total (0 when unknown), message."""
 
+Act = Callable[[Mapping[str, Any], Progress], Mapping[str, Any]]
+"""Does what a request asks for; a JSON-ready answer."""
+
 ARTIFACT = "artifact"
 RECORDS = "records.json"
 
@@ -69,12 +72,17 @@ class Stages(Protocol):
 def main(arguments: list[str], stages: Stages) -> int:
     """Exit status 0 means that ``result.json`` says how it went."""
     work, descriptor = Path(arguments[0]), int(arguments[1])
+    return answer(work, descriptor, lambda request, progress: run(request, work, stages, progress))
+
+
+def answer(work: Path, descriptor: int, act: Act) -> int:
+    """Do what ``request.json`` asks for by ``act``, and write down how it went."""
     request = json.loads((work / REQUEST_FILE).read_bytes())
     prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the worker
     hide()
     with os.fdopen(descriptor, "w", buffering=1) as pipe:
         try:
-            result = run(request, work, stages, _reporter(pipe.write))
+            result = act(request, _reporter(pipe.write))
         except IngotError as error:
             result = {"error": error.to_dict()}
         except MemoryError:

@@ -9,22 +9,23 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from compiler_service.boundary.parts import Part
 from compiler_service.boundary.policy import Grant, Policy
 from compiler_service.boundary.state import LAUNCH
 from compiler_service.boundary.toolchain import ROOT, toolchain
+from compiler_service.stages.attend import StoppedError, attend
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import exceeded, how_it_died, read_result
 from shared_ir.storage.files import write_atomically
+
+__all__ = ["StageLimits", "StageRunner", "StoppedError"]
 
 REQUEST_FILE = "request.json"
 BOUNDARY_FILE = "boundary.json"
@@ -64,10 +65,6 @@ class StageLimits:
             "open_files": self.open_files,
             "processes": self.processes,
         }
-
-
-class StoppedError(Exception):
-    """The stage was killed because ``should_stop`` said so."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +123,9 @@ class StageRunner:
             os.close(writer)
         with process, os.fdopen(reader, "rb") as progress:
             try:
-                timed_out = self._attend(process, progress, on_message, should_stop)
+                assert process.stdout is not None
+                lines, seconds = Lines(on_message), self.limits.seconds
+                timed_out = attend(process, progress, process.stdout, lines, should_stop, seconds)
             finally:
                 _kill(process)
         if timed_out:
@@ -135,32 +134,6 @@ class StageRunner:
             own = self.limits
             raise how_it_died(process.returncode, own.memory, own.seconds, own.file_size)
         return read_result(work)
-
-    def _attend(
-        self,
-        process: subprocess.Popen[bytes],
-        progress: IO[bytes],
-        on_message: Callable[[Mapping[str, Any]], None],
-        should_stop: Callable[[], bool],
-    ) -> bool:
-        """Pass messages on until the process ends; True when its time is up."""
-        assert process.stdout is not None
-        deadline = time.monotonic() + self.limits.seconds
-        lines = Lines(on_message)
-        with selectors.DefaultSelector() as selector:
-            selector.register(progress, selectors.EVENT_READ, lines.progress)
-            selector.register(process.stdout, selectors.EVENT_READ, lines.log)
-            while selector.get_map():
-                for key, _ in selector.select(timeout=0.25):
-                    if not key.data(os.read(key.fd, 65536)):
-                        selector.unregister(key.fileobj)
-                if should_stop():
-                    raise StoppedError
-                if time.monotonic() > deadline:
-                    return True
-                if process.poll() is not None and not selector.select(timeout=0):
-                    break  # a grandchild may still hold the pipes
-        return False
 
     def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:
         source = request.get("source") or {"model": "", "blobs": {}}
@@ -178,19 +151,23 @@ class StageRunner:
         )
 
     def _shared(self, purpose: str) -> Iterator[Grant]:
-        for name in _SHARED if self.cache is not None else ():
-            folder = self.cache / name
+        for folder in (self.cache / name for name in _SHARED) if self.cache is not None else ():
             folder.mkdir(parents=True, exist_ok=True)
             yield str(folder), purpose
 
     def _environment(self, work: Path) -> dict[str, str]:
-        own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        own |= {"HOME": str(work), "TMPDIR": str(work), "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
-        own["PYTHONPATH"] = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(ROOT))))
+        own = inherited_environment() | {"HOME": str(work), "TMPDIR": str(work)}
         if self.cache is not None:
             own["INGOT_CACHE_DIR"] = str(self.cache)
         threads = str(self.limits.threads)
         return own | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
+
+
+def inherited_environment() -> dict[str, str]:
+    """What a stage gets of this process's environment, and how its Python starts."""
+    own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    path = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(ROOT))))
+    return own | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

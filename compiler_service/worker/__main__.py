@@ -8,10 +8,14 @@ import sys
 from compiler_service.catalogue import PipelineCompiler
 from compiler_service.settings import Settings
 from compiler_service.worker.run import run_worker
+from shared_ir.errors import IngotError
 
 if __name__ == "__main__":
     argparse.ArgumentParser(
         prog="python -m compiler_service.worker",
         description="A worker of the compiler. Settings are INGOT_* environment variables (compiler_service/settings.py).",
     ).parse_args()
-    sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))
+    try:
+        sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))
+    except IngotError as error:
+        sys.exit(f"error: {error}")

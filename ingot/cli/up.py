@@ -59,6 +59,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             ("files", "", str(home)),
         ]
         output.table(("service", "", "address"), rows)
+        output.note(f"Boundary around compilations: {installation.boundary}.")
         output.note("Ctrl-C stops everything.")
         while not stop.wait(_LOOK):
             installation.check()

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
+import secrets
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from compiler_service.stages.runner import StageLimits, StageRunner, StoppedErro
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, target_to_dict
+from tests.services.processes import ends, runs
 from tests.services.toy_compiler import STAGE_COMMAND
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,19 +83,18 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_time_is_up_and_nothing_is_left_running(tmp_path: Path) -> None:
-    mark = tmp_path / "mark"
+    mark = f"mark-{secrets.token_hex(8)}"
     with pytest.raises(IngotError, match="more time") as caught:
-        build(tmp_path, {"do": "hang", "mark": str(mark)}, StageLimits(seconds=10))
+        build(tmp_path, {"do": "hang", "mark": mark}, StageLimits(seconds=10))
     assert caught.value.code is ErrorCode.RESOURCE_LIMIT
-    assert mark.exists()
-    assert nothing_runs_with(str(tmp_path))
+    assert ends(mark)
 
 
 def test_stopping_kills_the_whole_group(tmp_path: Path) -> None:
-    mark, stop = tmp_path / "mark", threading.Event()
+    mark, stop = f"mark-{secrets.token_hex(8)}", threading.Event()
 
     def stop_when_it_hangs() -> None:
-        while not mark.exists():
+        while not runs(mark):
             time.sleep(0.02)
         time.sleep(0.1)
         stop.set()
@@ -102,10 +102,9 @@ def test_stopping_kills_the_whole_group(tmp_path: Path) -> None:
     threading.Thread(target=stop_when_it_hangs, daemon=True).start()
     started = time.monotonic()
     with pytest.raises(StoppedError):
-        build(tmp_path, {"do": "hang", "mark": str(mark)}, stop=stop)
+        build(tmp_path, {"do": "hang", "mark": mark}, stop=stop)
     assert time.monotonic() - started < 20
-    assert mark.exists()
-    assert nothing_runs_with(str(tmp_path))
+    assert ends(mark)
 
 
 def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -114,18 +113,3 @@ def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.Mo
     messages = build(tmp_path, {"do": "leak"})
     assert {"log": "{}"} in messages
     assert "secret" not in str(messages)
-
-
-def nothing_runs_with(word: str) -> bool:
-    """Whether every process that has ``word`` in its command line ends; the kernel may take a moment."""
-    for _ in range(100):
-        if not any(word.encode() in command for command in commands()):
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def commands() -> Iterator[bytes]:
-    for path in Path("/proc").glob("[0-9]*/cmdline"):
-        with contextlib.suppress(OSError):
-            yield path.read_bytes()
