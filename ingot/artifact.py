@@ -86,7 +86,7 @@ def compile(
     Raises:
         IngotError: whatever keeps the model from being compiled; UNAVAILABLE when the compiler is not installed.
     """
-    is_foreign = not in_process and not hasattr(model, "SerializeToString") and sys.platform == "linux"
+    is_foreign = has_children() and not in_process and not hasattr(model, "SerializeToString")
     with compiler():
         if is_foreign:
             from compiler_service.stages.kept import warm_up
@@ -113,6 +113,11 @@ def compile(
 
         write_atomically(records, measured)
     return Artifact.of(artifact)
+
+
+def has_children() -> bool:
+    """Whether this system can keep a process inside of a boundary at all."""
+    return sys.platform == "linux"
 
 
 def chosen_target(text: str) -> Target:

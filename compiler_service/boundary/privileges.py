@@ -33,9 +33,16 @@ def drop_privileges() -> None:
     _where_allowed(PR_SET_SECUREBITS, _NO_ROOT_LOCKED)
     for capability in range(_CAPABILITIES):
         _where_allowed(PR_CAPBSET_DROP, capability)
+    if not _holds_any():
+        return
     header = (ctypes.c_uint32 * 2)(_CAPABILITY_VERSION_3, 0)
     nothing = (ctypes.c_uint32 * 6)()
     call(_CAPSET[os.uname().machine], ctypes.byref(header), ctypes.byref(nothing))  # type: ignore[arg-type]
+
+
+def _holds_any() -> bool:
+    with open("/proc/self/status") as status:
+        return any(line.startswith("CapPrm:") and int(line.split()[1], 16) for line in status)
 
 
 def hide() -> None:

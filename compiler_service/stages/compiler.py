@@ -7,13 +7,16 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler_service.compiler.codegen.toolchain.bundle import prepare
+from compiler_service.compiler.frontend.load import import_model
+from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.frontend.report import CheckReport, Obstacle
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import check_model, compile_model, tune_model, verify_artifact
+from compiler_service.compiler.pipeline import check_model, compile_model, inference, tune_model, verify_artifact
 from compiler_service.stages.process import Progress, SourceFiles, main
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph.text import print_module
 from shared_ir.machine.target import Target
 
 RUN_ONCE = (sys.executable, "-m", "runtime_service.loading.once")
@@ -43,6 +46,11 @@ class PipelineStages:
         self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
         return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options), RUN_ONCE)
+
+
+def graph_text(source: ModelSource) -> str:
+    """The graph that a model is imported as, printed."""
+    return print_module(import_model(source, ImportOptions(), inference()))
 
 
 def model_source(source: SourceFiles) -> ModelSource:

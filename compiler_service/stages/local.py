@@ -75,6 +75,12 @@ def check_in_child(source: ModelSource, options: CompileOptions) -> Mapping[str,
         return report
 
 
+def graph_text_in_child(source: ModelSource) -> str:
+    """As :func:`compiler_service.stages.compiler.graph_text`."""
+    with _work() as work:
+        return str(_run(work, {"stage": "graph"}, source, CompileOptions(), silent)["text"])
+
+
 def _run(
     work: Path, order: Mapping[str, Any], source: ModelSource, options: CompileOptions, progress: Progress
 ) -> Mapping[str, Any]:

@@ -26,7 +26,7 @@ from compiler_service.boundary.policy import Policy
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import check_model, compile_model, tune_model
-from compiler_service.stages.compiler import check_to_dict
+from compiler_service.stages.compiler import check_to_dict, graph_text
 from compiler_service.stages.nursery_protocol import LONGEST_ORDER, READY, STATUS
 from compiler_service.stages.process import ARTIFACT, RECORDS, Progress, answer
 from compiler_service.stages.runner import BOUNDARY_FILE
@@ -117,6 +117,8 @@ def _act(request: Mapping[str, Any], work: Path, progress: Progress) -> Mapping[
     source = _source(request["source"])
     if request["stage"] == "check":
         return {"report": check_to_dict(check_model(source, options))}
+    if request["stage"] == "graph":
+        return {"text": graph_text(source)}
     target, records = target_from_dict(request["target"]), (work / RECORDS).read_bytes()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
