@@ -39,8 +39,8 @@ class Settings:
         lease_seconds: after this time without a sign of life a worker counts as lost.
         keep_jobs_seconds: how long finished jobs are remembered.
         drain_seconds: how long running calls may take when the server stops.
-        sandbox: what must hold of the boundary around compilations: ``best-effort``, ``require`` (all of it), or the names of
-            parts (:mod:`compiler_service.boundary.parts`), separated by commas. What is missing is always said.
+        sandbox: what must hold of the boundary around processes that read models: ``best-effort``, ``require`` (all of
+            it), or the names of parts with commas between (docs/design/boundary.md).
         visibility_seconds: after this time the broker delivers an unacknowledged task again.
     """
 

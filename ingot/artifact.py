@@ -1,4 +1,4 @@
-"""Compile a model in this process, and keep what comes out."""
+"""Compile a model on this machine, and keep what comes out."""
 
 from __future__ import annotations
 
@@ -99,20 +99,28 @@ def compile(
     chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)
-    if is_foreign:
-        from compiler_service.stages.local import compile_in_child
-
-        artifact, measured = compile_in_child(source, chosen, compile_options, known, report, workers)
-    else:
-        from compiler_service.compiler import pipeline
-
-        measured = pipeline.tune_model(source, chosen, compile_options, report, known)
-        artifact = pipeline.compile_model(source, chosen, compile_options, report, measured, workers)
+    way = _compile_in_child if is_foreign else _compile_in_process
+    artifact, measured = way(source, chosen, compile_options, known, report, workers)
     if isinstance(records, Path) and measured != known:
         from shared_ir.storage.files import write_atomically
 
         write_atomically(records, measured)
     return Artifact.of(artifact)
+
+
+def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:
+    from compiler_service.stages.local import compile_in_child
+
+    return compile_in_child(*order)
+
+
+def _compile_in_process(
+    source: Any, target: Target, options: Any, known: bytes, report: Progress, workers: int | None
+) -> tuple[CompiledArtifact, bytes]:
+    from compiler_service.compiler import pipeline
+
+    measured = pipeline.tune_model(source, target, options, report, known)
+    return pipeline.compile_model(source, target, options, report, measured, workers), measured
 
 
 def has_children() -> bool:
