@@ -109,7 +109,8 @@ def compile(
 
 
 def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:
-    from compiler_service.stages.local import compile_in_child
+    with compiler():
+        from compiler_service.stages.local import compile_in_child
 
     return compile_in_child(*order)
 
@@ -117,7 +118,8 @@ def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:
 def _compile_in_process(
     source: Any, target: Target, options: Any, known: bytes, report: Progress, workers: int | None
 ) -> tuple[CompiledArtifact, bytes]:
-    from compiler_service.compiler import pipeline
+    with compiler():
+        from compiler_service.compiler import pipeline
 
     measured = pipeline.tune_model(source, target, options, report, known)
     return pipeline.compile_model(source, target, options, report, measured, workers), measured

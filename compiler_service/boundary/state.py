@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import subprocess
 import sys
-import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cache
 
 from compiler_service.boundary import launch
@@ -27,13 +28,29 @@ def standing() -> Standing:
     """Which parts hold on this machine; asked once."""
     policy = Policy(toolchain(), {"processes": 64, "open_files": 64})
     try:
-        with tempfile.NamedTemporaryFile(prefix="ingot-boundary-") as file:
-            file.write(policy.to_json())
-            file.flush()
-            done = subprocess.run([*LAUNCH, file.name], capture_output=True, text=True, timeout=_SECONDS, env={})
+        with through_pipe(policy) as descriptor:
+            command = [*LAUNCH, descriptor_path(descriptor)]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_SECONDS, env={}, pass_fds=(descriptor,)
+            )
         return Standing.from_dict(json.loads(done.stdout))
     except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         return Standing(dict.fromkeys(Part, f"the boundary cannot be entered: {error}"))
+
+
+@contextmanager
+def through_pipe(policy: Policy) -> Iterator[int]:
+    """A descriptor that ``policy`` can be read from, once, by a process that gets it: no file is needed for it."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb"):
+        with os.fdopen(writer, "wb") as file:
+            file.write(policy.to_json())  # much less than a pipe holds
+        yield reader
+
+
+def descriptor_path(descriptor: int) -> str:
+    """The policy of :func:`through_pipe` as an argument of the launcher."""
+    return f"/proc/self/fd/{descriptor}"
 
 
 def say_standing(logger: logging.Logger) -> None:

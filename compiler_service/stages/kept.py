@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from compiler_service.boundary.policy import Policy
-from compiler_service.boundary.state import LAUNCH
+from compiler_service.boundary.state import LAUNCH, descriptor_path, through_pipe
 from compiler_service.stages.nursery_protocol import READY, STATUS
 from compiler_service.stages.runner import inherited_environment
 from shared_ir.errors import ErrorCode, IngotError
@@ -51,12 +51,9 @@ class KeptNursery:
         self._orders, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         environment = inherited_environment() | {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}
         policy = Policy(descriptors=(theirs.fileno(),), stays=True, closes_later=True)
-        reader, writer = os.pipe()
-        with os.fdopen(writer, "wb") as file:
-            file.write(policy.to_json())
-        with theirs, os.fdopen(reader):
+        with theirs, through_pipe(policy) as reader:
             self._process = subprocess.Popen(
-                [*LAUNCH, f"/proc/self/fd/{reader}", *_COMMAND, str(theirs.fileno())],
+                [*LAUNCH, descriptor_path(reader), *_COMMAND, str(theirs.fileno())],
                 stdin=subprocess.DEVNULL,
                 pass_fds=(theirs.fileno(), reader),
                 start_new_session=True,

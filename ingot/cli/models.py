@@ -130,12 +130,14 @@ def check_here(model: Path, options: dict[str, Any], *, in_process: bool = False
 
     source, chosen = model_source(model), CompileOptions.from_dict(options)
     if has_children() and not in_process:
-        from compiler_service.stages.local import check_in_child
+        with compiler():
+            from compiler_service.stages.local import check_in_child
 
         report = check_in_child(source, chosen)
     else:
-        from compiler_service.compiler.pipeline import check_model
-        from compiler_service.stages.compiler import check_to_dict
+        with compiler():
+            from compiler_service.compiler.pipeline import check_model
+            from compiler_service.stages.compiler import check_to_dict
 
         report = check_to_dict(check_model(source, chosen))
     return check_from_pb(check_to_pb(report))

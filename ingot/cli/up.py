@@ -9,6 +9,7 @@ from dataclasses import replace
 from types import FrameType
 from typing import Any
 
+from ingot.artifact import compiler
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.embedded.installation import running
@@ -46,6 +47,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     started = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
+    with compiler():
+        from compiler_service.boundary.state import standing as boundary
     with running(home, ports, arguments.models, output.note) as installation:
         started.set()
         addresses = installation.addresses
@@ -59,7 +62,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             ("files", "", str(home)),
         ]
         output.table(("service", "", "address"), rows)
-        output.note(f"Boundary around compilations: {installation.boundary}.")
+        output.note(f"Boundary around compilations: {boundary()}.")
         output.note("Ctrl-C stops everything.")
         while not stop.wait(_LOOK):
             installation.check()

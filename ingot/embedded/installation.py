@@ -42,14 +42,6 @@ class Installation:
     addresses: Addresses = field(default_factory=Addresses)
     children: list[ChildProcess] = field(default_factory=list)
 
-    @property
-    def boundary(self) -> str:
-        """What holds of the boundary around processes that read models, in words."""
-        # NOTE: imported here because the compiler service need not be installed where this module is imported.
-        from compiler_service.boundary.state import standing
-
-        return str(standing())
-
     def start(self, name: str, command: list[str], environment: Mapping[str, str]) -> ChildProcess:
         child = ChildProcess.start(name, command, environment, self.home / "logs" / f"{name}.log")
         self.children.append(child)
