@@ -85,7 +85,9 @@ class KeptNursery:
 
     def close(self) -> None:
         self._orders.close()
-        if self.owner == os.getpid():
+        if self.owner != os.getpid():
+            self._process.returncode = 0  # it is not this process's to wait for
+        else:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_SHUTDOWN_SECONDS)
             self._process.kill()
@@ -114,6 +116,16 @@ def _nursery() -> KeptNursery:
     if not _KEPT:
         _KEPT.append(KeptNursery())
     return _KEPT[0]
+
+
+def _forget() -> None:
+    """After a fork: the lock may have been held, and the nursery is the other process's."""
+    global _LOCK
+    _LOCK = threading.Lock()
+    _close()
+
+
+os.register_at_fork(after_in_child=_forget)
 
 
 @atexit.register

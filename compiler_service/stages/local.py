@@ -27,10 +27,9 @@ from compiler_service.compiler.progress import Progress, silent
 from compiler_service.stages.attend import attend
 from compiler_service.stages.kept import start_child
 from compiler_service.stages.messages import MOST_LINES, Lines
-from compiler_service.stages.outcome import how_it_died, read_result
+from compiler_service.stages.outcome import how_it_died, read_compiled, read_result
 from compiler_service.stages.process import ARTIFACT, RECORDS
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
-from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
@@ -63,7 +62,7 @@ def compile_in_child(
         (work / RECORDS).write_bytes(records)
         result = _run(work, {"stage": "compile", **order}, source, options, progress)
         _warn(result.get("warnings", ()))
-        artifact = read_artifact(work / ARTIFACT)
+        artifact = read_compiled(work / ARTIFACT)
         assert isinstance(artifact.weights, Path)
         return replace(artifact, weights=map_file(artifact.weights)), (work / RECORDS).read_bytes()
 
@@ -90,7 +89,7 @@ def _run(
         **order,
         "source": _written(source, work),
         "options": options.to_dict(),
-        "folder": os.getcwd(),
+        "folder": _here(),
         "limits": asdict(StageLimits()),
         "environment": {name: os.environ.get(name, "") for name in _PASSED_ON if name in os.environ}
         | {"INGOT_CACHE_DIR": str(cache_directory().absolute()), "TMPDIR": str(work), "HOME": str(work)},
@@ -170,6 +169,14 @@ def _warn(said: Any) -> None:
     kinds = {OptimisationFaultWarning.__name__: OptimisationFaultWarning}
     for kind, text in said:
         warnings.warn(str(text), kinds.get(kind, UserWarning), stacklevel=4)
+
+
+def _here() -> str:
+    """The working directory, which a relative path of the caller's is relative to; it may have been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"
 
 
 def _required() -> tuple[str, ...]:

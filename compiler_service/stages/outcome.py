@@ -11,6 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.boundary.launch import REFUSED
+from shared_ir.artifact.exchange import read_artifact
+from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 
 RESULT_FILE = "result.json"
@@ -38,6 +40,18 @@ def read_result(work: Path) -> Mapping[str, Any]:
     if not isinstance(answer, dict):
         raise _senseless("not an object")
     return answer
+
+
+def read_compiled(directory: Path) -> Artifact:
+    """The artifact that a stage left; its weights stay in their file.
+
+    Raises:
+        IngotError: COMPILER_FAULT where there is none that makes sense; what the parts of an artifact are refused with.
+    """
+    try:
+        return read_artifact(directory)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as fault:
+        raise _senseless(f"no artifact ({type(fault).__name__})") from fault
 
 
 def refuse_odd_files(work: Path) -> None:

@@ -105,7 +105,7 @@ def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progre
     if request["stage"] == "check":
         return {"report": dict(stages.check(source, options))}
     if request["stage"] == "verify":
-        report = stages.verify(read_artifact(work / ARTIFACT), source, options, progress)
+        report = stages.verify(read_artifact(Path(request["artifact"])), source, options, progress)
         return {"report": dict(report)}
     target = target_from_dict(request["target"])
     records = (work / RECORDS).read_bytes()

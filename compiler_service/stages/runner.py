@@ -137,7 +137,7 @@ class StageRunner:
 
     def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:
         source = request.get("source") or {"model": "", "blobs": {}}
-        files = [file for file in (source["model"], *source["blobs"].values()) if file]
+        files = [f for f in (source["model"], *source["blobs"].values(), request.get("artifact")) if f]
         return Policy(
             grants=(
                 *toolchain(self.programs),
@@ -152,7 +152,8 @@ class StageRunner:
 
     def _shared(self, purpose: str) -> Iterator[Grant]:
         for folder in (self.cache / name for name in _SHARED) if self.cache is not None else ():
-            folder.mkdir(parents=True, exist_ok=True)
+            with contextlib.suppress(OSError):  # who needs it says so
+                folder.mkdir(parents=True, exist_ok=True)
             yield str(folder), purpose
 
     def _environment(self, work: Path) -> dict[str, str]:

@@ -19,13 +19,14 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
+from compiler_service.stages.outcome import read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS
 from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
 from compiler_service.store.sources import SourceStore, request_source
 from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
-from shared_ir.artifact.exchange import read_artifact, write_artifact
+from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
@@ -176,7 +177,7 @@ class StageWorker:
             self._prepare(record, target, work, heartbeat)
             (work / RECORDS).write_bytes(self._tuning.load(record.source, target_from_dict(target.spec)))
             self._process("build", record, target, work, heartbeat)
-            artifact = read_artifact(work / ARTIFACT)
+            artifact = read_compiled(work / ARTIFACT)
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
         return _nothing
@@ -187,9 +188,10 @@ class StageWorker:
             raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
         if self._repository.find_artifact(key) is None:
             artifact = self._repository.open_artifact(key, staged=True).to_artifact()
-            with self._directory(record) as work:
-                write_artifact(work / ARTIFACT, artifact)
-                answer = self._process("verify", record, record.targets[number], work, heartbeat)
+            # A folder of its own, which the stage only reads: the weights in it may be a link to those in the store.
+            with self._directory(record) as work, self._directory(record) as given:
+                write_artifact(given / ARTIFACT, artifact)
+                answer = self._process("verify", record, record.targets[number], work, heartbeat, given / ARTIFACT)
             report = dict(artifact.report) | {"verification": answer["report"]}
             self._repository.put_artifact(replace(artifact, report=report))
         return lambda: self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
@@ -215,7 +217,13 @@ class StageWorker:
             self._prepared.add(what)
 
     def _process(
-        self, stage: str, record: JobRecord, target: TargetRecord | None, work: Path, heartbeat: Heartbeat
+        self,
+        stage: str,
+        record: JobRecord,
+        target: TargetRecord | None,
+        work: Path,
+        heartbeat: Heartbeat,
+        artifact: Path | None = None,
     ) -> Mapping[str, Any]:
         number = WHOLE_JOB if target is None else record.targets.index(target)
         events = ProgressEvents(self._store, record.id, number, target.target if target else "")
@@ -224,6 +232,7 @@ class StageWorker:
             "source": None if stage == PREPARE else request_source(self._sources.files(record.source)),
             "target": dict(target.spec) if target else None,
             "options": dict(record.options),
+            "artifact": None if artifact is None else str(artifact),
         }
         try:
             return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))

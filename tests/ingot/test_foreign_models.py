@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -125,6 +126,18 @@ def test_a_nursery_that_died_is_replaced() -> None:
     nursery._process.wait()
     assert ingot.compile(data, workers=0).library
     assert [nursery] != kept._KEPT
+
+
+def test_a_forked_process_has_a_nursery_of_its_own() -> None:
+    data = scale().SerializeToString()
+    ingot.compile(data, workers=0)
+    before = kept._KEPT[0]
+    child = multiprocessing.get_context("fork").Process(target=ingot.compile, args=(data,), kwargs={"workers": 0})
+    child.start()
+    child.join(60)
+    assert child.exitcode == 0
+    assert ingot.compile(data, workers=0).library
+    assert [before] == kept._KEPT
 
 
 def test_a_part_that_is_required_and_missing_refuses(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -39,6 +39,7 @@ def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]
         "read another model in the store": lambda: Path(aims["foreign"]).read_bytes(),
         "list the store": lambda: os.listdir(Path(aims["foreign"]).parent),
         "write into the store": lambda: Path(aims["foreign"]).with_name("planted").write_text("x"),
+        "overwrite the weights that it verifies": lambda: Path(aims["artifact"], "weights.bin").write_text("x"),
         "overwrite its own model": lambda: Path(aims["model"]).write_text("x"),
         "trust another key": lambda: Path(aims["trust"], "planted.pub").write_text("x"),
         "write into the cache": lambda: Path(aims["cache"], "native", "planted").write_text("x"),

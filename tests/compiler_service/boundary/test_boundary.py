@@ -51,6 +51,7 @@ def aims(tmp_path: Path) -> Iterator[dict[str, Any]]:
         for server in (unix, abstract):
             server.listen()
         yield {name: str(path) for name, path in files.items()} | {
+            "artifact": str(files["weights"].parent),
             "trust": str(files["key"].parent / "trust"),
             "cache": str(tmp_path / "home" / "cache"),
             "socket": str(tmp_path / "redis.sock"),
@@ -61,13 +62,19 @@ def aims(tmp_path: Path) -> Iterator[dict[str, Any]]:
         }
 
 
-PLACES = {"key": "signing.pem", "foreign": "store/sources/foreign", "model": "store/sources/own"}
+PLACES = {
+    "key": "signing.pem",
+    "foreign": "store/sources/foreign",
+    "model": "store/sources/own",
+    "weights": "given/artifact/weights.bin",
+}
 
 
 def probe(tmp_path: Path, aims: dict[str, Any]) -> Mapping[str, str]:
     """What the probe got inside the boundary, by the name of the attempt."""
     (tmp_path / "work").mkdir()
     request = {"stage": "build", "source": {"model": aims["model"], "blobs": {}}, "options": aims}
+    request["artifact"] = aims["artifact"]
     limits = StageLimits(memory=4 * 1024**3, seconds=60, processes=PROCESSES)
     runner = StageRunner((sys.executable, str(PROBE)), limits, Path(aims["cache"]))
     got: Mapping[str, str] = runner.run(tmp_path / "work", request, lambda _: None, lambda: False)["got"]

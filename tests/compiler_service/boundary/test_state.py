@@ -55,6 +55,39 @@ def test_a_part_that_the_kernel_refuses_is_missing_with_a_reason(tmp_path: Path)
     assert how_it_died(REFUSED, 1, 1, 1).code is ErrorCode.UNAVAILABLE
 
 
+@pytest.mark.parametrize(
+    ("fault", "part"),
+    [
+        ("landlock.version = enter.version = lambda: 0", Part.FILES),
+        ("enter.refuse_calls = seccomp.refuse_calls; seccomp.ARCHITECTURES = {}", Part.SYSTEM_CALLS),
+        ("enter.drop_privileges = lambda: privileges.prctl(-1)", Part.PRIVILEGES),
+        ("enter.why_not_permitted = lambda: 'forbidden'", Part.NETWORK),
+        ("enter.why_not_permitted = lambda: 'forbidden'", Part.PROCESSES),
+        ("enter.why_not_permitted = lambda: 'forbidden'; enter.version = lambda: 5", Part.SIGNALS),
+    ],
+)
+def test_kernels_that_lack_a_part(fault: str, part: Part) -> None:
+    """Each as a process on such a kernel would find it; the other parts are entered all the same."""
+    script = (
+        "import json; from compiler_service.boundary import enter, landlock, privileges, seccomp\n"
+        "from compiler_service.boundary.policy import Policy\n"
+        f"{fault}\n"
+        "policy = Policy(limits={'processes': 64}); missing = enter.enter_outer(policy)\n"
+        "enter.enter_inner(policy, missing); print(json.dumps(missing))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=Path(__file__).parents[3],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    missing = Standing.from_dict(json.loads(done.stdout)).missing
+    assert missing[part]
+    assert set(missing) - set(standing().missing) <= {part, Part.NETWORK, Part.PROCESSES, Part.SIGNALS, Part.LIMITS}
+
+
 def test_what_may_be_required() -> None:
     assert required_parts("best-effort") == ()
     assert set(required_parts("require")) == set(Part)

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from compiler_service.stages.messages import Lines
-from compiler_service.stages.outcome import MOST_RESULT_BYTES, read_result
+from compiler_service.stages.outcome import MOST_RESULT_BYTES, read_compiled, read_result
 from shared_ir.errors import ErrorCode, IngotError
 
 
@@ -75,6 +75,15 @@ def test_what_no_stage_leaves_is_a_fault_of_the_compiler(tmp_path: Path, leave: 
         read_result(tmp_path)
     assert caught.value.code is ErrorCode.COMPILER_FAULT
     assert "root" not in str(caught.value)
+
+
+@pytest.mark.parametrize("manifest", [None, "{", "[]", "{}", '{"name": 1}'])
+def test_an_artifact_that_makes_no_sense_is_a_fault_of_the_compiler(tmp_path: Path, manifest: str | None) -> None:
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(IngotError) as caught:
+        read_compiled(tmp_path)
+    assert caught.value.code in (ErrorCode.COMPILER_FAULT, ErrorCode.ARTIFACT_CORRUPT)
 
 
 def test_answers_and_errors_come_through(tmp_path: Path) -> None:
