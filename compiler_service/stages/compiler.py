@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from compiler_service.compiler.codegen.toolchain.bundle import prepare
@@ -14,6 +15,7 @@ from compiler_service.compiler.frontend.report import CheckReport, Obstacle
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.pipeline import check_model, compile_model, inference, tune_model, verify_artifact
 from compiler_service.stages.process import Progress, SourceFiles, main
+from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.text import print_module
@@ -43,9 +45,10 @@ class PipelineStages:
         return compile_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
 
     def verify(
-        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+        self, artifact: Path, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
-        return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options), RUN_ONCE)
+        chosen = CompileOptions.from_dict(options)
+        return verify_artifact(read_artifact(artifact), model_source(source), chosen, RUN_ONCE, artifact)
 
 
 def graph_text(source: ModelSource) -> str:

@@ -20,7 +20,7 @@ from compiler_service.boundary.kernel import PR_SET_PDEATHSIG, prctl
 from compiler_service.boundary.privileges import hide
 from compiler_service.stages.outcome import RESULT_FILE
 from compiler_service.stages.runner import PREPARE, REQUEST_FILE
-from shared_ir.artifact.exchange import read_artifact, write_artifact
+from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_from_dict
@@ -64,9 +64,9 @@ class Stages(Protocol):
         """Compile."""
 
     def verify(
-        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+        self, artifact: Path, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
-        """Compare the artifact's answers with the model's; a report. Raises IngotError NUMERIC_MISMATCH."""
+        """Compare the answers of the artifact in a folder with the model's; a report. Raises IngotError NUMERIC_MISMATCH."""
 
 
 def main(arguments: list[str], stages: Stages) -> int:
@@ -105,7 +105,7 @@ def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progre
     if request["stage"] == "check":
         return {"report": dict(stages.check(source, options))}
     if request["stage"] == "verify":
-        report = stages.verify(read_artifact(Path(request["artifact"])), source, options, progress)
+        report = stages.verify(Path(request["artifact"]), source, options, progress)
         return {"report": dict(report)}
     target = target_from_dict(request["target"])
     records = (work / RECORDS).read_bytes()

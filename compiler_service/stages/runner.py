@@ -168,7 +168,8 @@ def inherited_environment() -> dict[str, str]:
     """What a stage gets of this process's environment, and how its Python starts."""
     own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
     path = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(ROOT))))
-    return own | {"PYTHONPATH": path, "PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1"}
+    fixed = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "ORT_DISABLE_TELEMETRY": "1"}
+    return own | fixed | {"PYTHONPATH": path}
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:

@@ -119,7 +119,7 @@ class ToyStages:
         return replace(artifact, report={"pid": os.getpid(), "records": records.decode()})
 
     def verify(
-        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+        self, artifact: Path, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
         if _read(source).get("mismatch"):
             raise IngotError(ErrorCode.NUMERIC_MISMATCH, "output y is off by 3", tensor="y")
