@@ -165,12 +165,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
-    settings = Settings.from_environment()
-    if given.port is not None:
-        settings = replace(settings, compiler_port=given.port)
-    if given.metrics_port is not None:
-        settings = replace(settings, compiler_metrics_port=given.metrics_port)
     try:
+        settings = Settings.from_environment()
+        if given.port is not None:
+            settings = replace(settings, compiler_port=given.port)
+        if given.metrics_port is not None:
+            settings = replace(settings, compiler_metrics_port=given.metrics_port)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
         print(f"error: {error}", file=sys.stderr)

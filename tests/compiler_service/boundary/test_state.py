@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import logging
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -86,6 +88,23 @@ def test_kernels_that_lack_a_part(fault: str, part: Part) -> None:
     missing = Standing.from_dict(json.loads(done.stdout)).missing
     assert missing[part]
     assert set(missing) - set(standing().missing) <= {part, Part.NETWORK, Part.PROCESSES, Part.SIGNALS, Part.LIMITS}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", ["compiler_service.worker", "compiler_service.server"])
+def test_a_service_refuses_to_start_without_what_it_requires(module: str, tmp_path: Path) -> None:
+    """Where user namespaces are used up, as in a container that forbids them."""
+    outside = 'echo 0 > /proc/sys/user/max_user_namespaces && exec "$@"'
+    command = ["unshare", "--user", "--map-root-user", "sh", "-c", outside, "sh"]
+    if shutil.which("unshare") is None or subprocess.run([*command, "true"], check=False).returncode:
+        pytest.skip("no user namespace can be had here, to forbid others in it")
+    environment = dict(os.environ, INGOT_HOME=str(tmp_path), INGOT_SANDBOX="require")
+    started = [*command, sys.executable, "-m", module]
+    done = subprocess.run(started, capture_output=True, text=True, timeout=120, env=environment, check=False)
+    assert done.returncode == 1
+    (said,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert "processes (user namespaces are not permitted here" in said
+    assert "docs/design/boundary.md" in said
 
 
 def test_what_may_be_required() -> None:
