@@ -100,7 +100,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("shapes", type=json.loads, help='sizes by input as JSON, such as {"x": [1, 3, 224, 224]}')
     given = parser.parse_args(arguments)
     try:
-        artifact = ingot.compile(given.model, shapes=given.shapes)
+        artifact = ingot.compile(given.model, shapes=given.shapes, in_process=True)  # whose memory is measured
     except IngotError as error:
         print(json.dumps(error.to_dict()))
         return 1

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from redis.exceptions import RedisError
 
+from compiler_service.boundary.parts import Part, Standing
+from compiler_service.boundary.state import standing
 from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.records import JobState
 from compiler_service.jobs.store import JobStore
@@ -24,14 +26,17 @@ class JobMetrics:
 
     def collect(self) -> Iterator[Metric]:
         """NOTE: without Redis the process still answers, so that the scrape itself tells what is down."""
+        standings = [standing()]
         up = GaugeMetricFamily("ingot_compiler_queue_up", "1 when the job queue can be reached.")
         try:
             metrics = [*self._jobs(), *self._totals()]
+            standings += self._counters.boundaries()
             up.add_metric([], 1)
         except RedisError:
             metrics = []
             up.add_metric([], 0)
         yield up
+        yield boundary_gauge(standings)
         yield from metrics
 
     def _jobs(self) -> Iterator[Metric]:
@@ -73,6 +78,17 @@ class JobMetrics:
                 buckets.append((bound, total))
             stages.add_metric([stage], buckets, durations.total)
         yield stages
+
+
+def boundary_gauge(standings: Sequence[Standing]) -> Metric:
+    gauge = GaugeMetricFamily(
+        "ingot_compiler_boundary",
+        "1 where a part of the boundary around compilations holds on every machine that compiles or checks models.",
+        labels=["part"],
+    )
+    for part in Part:
+        gauge.add_metric([part.value], float(all(standing.holds(part) for standing in standings)))
+    return gauge
 
 
 def make_registry(store: JobStore, counters: Counters) -> CollectorRegistry:

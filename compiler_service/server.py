@@ -19,6 +19,8 @@ from prometheus_client import CollectorRegistry
 
 from compiler_service.api.interceptors import CountingInterceptor
 from compiler_service.api.servicer import CompilerServicer
+from compiler_service.boundary.privileges import hide
+from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
 from compiler_service.metrics import make_registry
@@ -154,7 +156,9 @@ def serve(
     command: Sequence[str] = STAGE_COMMAND,
 ) -> int:
     """Serve until SIGTERM or SIGINT. ``ready_file`` gets the addresses as JSON once the server listens."""
+    hide()
     parts = make_parts(settings, catalogue, queue, command)
+    say_standing(logger)
     running = start_server(settings, catalogue, parts)
     signals = StopSignals()
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:

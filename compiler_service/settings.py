@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Self
 
+from compiler_service.boundary.state import BEST_EFFORT, required_parts
 from shared_ir.machine.cores import usable_cores
 from shared_ir.service_kit.settings import read_fields, require_at_least, require_whole_tls
 
@@ -39,6 +40,8 @@ class Settings:
         lease_seconds: after this time without a sign of life a worker counts as lost.
         keep_jobs_seconds: how long finished jobs are remembered.
         drain_seconds: how long running calls may take when the server stops.
+        sandbox: what must hold of the boundary around processes that read models: ``best-effort``, ``require`` (all of
+            it), or the names of parts with commas between (docs/design/boundary.md).
         visibility_seconds: after this time the broker delivers an unacknowledged task again.
     """
 
@@ -67,6 +70,7 @@ class Settings:
     lease_seconds: float = 30.0
     keep_jobs_seconds: int = 7 * 24 * 3600
     drain_seconds: float = 20.0
+    sandbox: str = BEST_EFFORT
     visibility_seconds: int = 6 * 3600
 
     @classmethod
@@ -77,6 +81,7 @@ class Settings:
         return settings
 
     def _check(self) -> None:
+        required_parts(self.sandbox)
         require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
         require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)

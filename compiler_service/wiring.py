@@ -5,9 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from redis import Redis
 
+from compiler_service.boundary.state import require, required_parts
+from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
@@ -19,6 +22,7 @@ from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, Trust, TrustFolder, add_trusted
+from shared_ir.errors import IngotError
 from shared_ir.storage.store import open_store
 
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
@@ -39,7 +43,13 @@ class Parts:
 
 
 def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
-    """Connects to nothing yet: Redis and remote stores are reached at first use."""
+    """Connects to nothing yet: Redis and remote stores are reached at first use.
+
+    Raises:
+        IngotError: UNAVAILABLE when a part of the boundary is missing that ``settings`` require.
+    """
+    required = required_parts(settings.sandbox)
+    require(required)
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
     store = open_store(settings.store, settings.cache / "objects")
     signer, trust = _keys(settings)
@@ -49,8 +59,16 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(signer, repository.trust))
     service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
-    runner = StageRunner(command, limits, settings.cache)
+    runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
     return Parts(service, counters, repository, sources, tuning, runner, signer)
+
+
+def _programs() -> tuple[Path, ...]:
+    """What a stage starts beside Python: the linker, where it is installed."""
+    try:
+        return (zig_executable(),)
+    except IngotError:
+        return ()
 
 
 def _keys(settings: Settings) -> tuple[SigningKey, Trust]:

@@ -1,7 +1,8 @@
-"""Compile a model in this process, and keep what comes out."""
+"""Compile a model on this machine, and keep what comes out."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, fields
@@ -61,9 +62,13 @@ def compile(
     records: bytes | Path = b"",
     progress: Progress | None = None,
     workers: int | None = None,
+    in_process: bool = False,
     **options: Any,
 ) -> Artifact:
-    """Compile an ONNX model to native code, in this process.
+    """Compile an ONNX model to native code, on this machine.
+
+    Files and bytes come from elsewhere, and what reads them may have faults: they are read in a child that can neither
+    write nor send anything (docs/design/boundary.md), on Linux. What the caller built himself stays in his process.
 
     Args:
         model: a path, the bytes of a model, or anything with ``SerializeToString`` (``onnx.ModelProto``).
@@ -74,14 +79,19 @@ def compile(
             model's own folder are found without this.
         records: tuning records, or the file that holds them; with ``tune=N`` what is measured is added to that file.
         progress: told of every step.
-        workers: compiler processes, by default one per core; 0 compiles in this process.
+        workers: processes that LLVM runs in, by default one per core; 0 has it in the process that compiles.
+        in_process: read files and bytes in this process too: for models of one's own.
         options: the other fields of :class:`compiler_service.compiler.options.CompileOptions`.
 
     Raises:
         IngotError: whatever keeps the model from being compiled; UNAVAILABLE when the compiler is not installed.
     """
+    is_foreign = has_children() and not in_process and not hasattr(model, "SerializeToString")
     with compiler():
-        from compiler_service.compiler import pipeline
+        if is_foreign:
+            from compiler_service.stages.kept import warm_up
+
+            warm_up()
         from compiler_service.compiler.options import CompileOptions
         from compiler_service.compiler.progress import silent
 
@@ -89,12 +99,35 @@ def compile(
     chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)
-    measured = pipeline.tune_model(source, chosen, compile_options, report, known)
+    way = _compile_in_child if is_foreign else _compile_in_process
+    artifact, measured = way(source, chosen, compile_options, known, report, workers)
     if isinstance(records, Path) and measured != known:
         from shared_ir.storage.files import write_atomically
 
         write_atomically(records, measured)
-    return Artifact.of(pipeline.compile_model(source, chosen, compile_options, report, measured, workers))
+    return Artifact.of(artifact)
+
+
+def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:
+    with compiler():
+        from compiler_service.stages.local import compile_in_child
+
+    return compile_in_child(*order)
+
+
+def _compile_in_process(
+    source: Any, target: Target, options: Any, known: bytes, report: Progress, workers: int | None
+) -> tuple[CompiledArtifact, bytes]:
+    with compiler():
+        from compiler_service.compiler import pipeline
+
+    measured = pipeline.tune_model(source, target, options, report, known)
+    return pipeline.compile_model(source, target, options, report, measured, workers), measured
+
+
+def has_children() -> bool:
+    """Whether this system can keep a process inside of a boundary at all."""
+    return sys.platform == "linux"
 
 
 def chosen_target(text: str) -> Target:

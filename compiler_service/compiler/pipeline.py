@@ -273,7 +273,11 @@ def _tuned(source: ModelSource, target: Target, options: CompileOptions, progres
 
 
 def verify_artifact(
-    artifact: Artifact, source: ModelSource, options: CompileOptions, runner: Sequence[str]
+    artifact: Artifact,
+    source: ModelSource,
+    options: CompileOptions,
+    runner: Sequence[str],
+    written: Path | None = None,
 ) -> dict[str, Any]:
     """Compare the artifact's answers with an independent oracle's; a report, see :mod:`compiler_service.compiler.reference.verification`.
 
@@ -289,7 +293,7 @@ def verify_artifact(
         return lambda arrays: run_graph(module.graph, defaults | dict(zip(names, arrays, strict=True)))
 
     with typed_faults():
-        return verify(artifact, source, interpreter, runner)
+        return verify(artifact, source, interpreter, runner, written)
 
 
 def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:

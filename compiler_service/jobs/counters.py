@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from redis import Redis
 
+from compiler_service.boundary.parts import Standing
+
 BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0, 3600.0)
 """Upper bounds of the stage duration histogram, in seconds."""
 
 _TARGETS, _CACHE, _BUCKET, _SUM = "ingot:count:targets", "ingot:count:cache", "ingot:count:bucket", "ingot:count:sum"
+_BOUNDARY = "ingot:boundary:"
 
 
 @dataclass(frozen=True)
@@ -40,6 +44,15 @@ class Counters:
         bucket = sum(seconds > bound for bound in BUCKETS)
         self._redis.hincrby(_BUCKET, f"{stage}|{bucket}", 1)
         self._redis.hincrbyfloat(_SUM, stage, seconds)
+
+    def boundary_stands(self, machine: str, standing: Standing, seconds: float) -> None:
+        """What of the boundary holds on a machine that compiles; forgotten after ``seconds`` without a word."""
+        self._redis.set(f"{_BOUNDARY}{machine}", json.dumps(standing.to_dict()), ex=max(1, round(seconds)))
+
+    def boundaries(self) -> Sequence[Standing]:
+        """Those of all machines with a worker."""
+        names = list(self._redis.scan_iter(f"{_BOUNDARY}*"))
+        return [Standing.from_dict(json.loads(text)) for text in (self._redis.mget(names) if names else ()) if text]
 
     def targets(self) -> Mapping[tuple[str, str, str], int]:
         """Finished targets by state, target and error code."""

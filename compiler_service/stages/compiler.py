@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from compiler_service.compiler.codegen.toolchain.bundle import prepare
+from compiler_service.compiler.frontend.load import import_model
+from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.frontend.report import CheckReport, Obstacle
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import check_model, compile_model, tune_model, verify_artifact
+from compiler_service.compiler.pipeline import check_model, compile_model, inference, tune_model, verify_artifact
 from compiler_service.stages.process import Progress, SourceFiles, main
+from shared_ir.artifact.exchange import read_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.graph.text import print_module
 from shared_ir.machine.target import Target
 
 RUN_ONCE = (sys.executable, "-m", "runtime_service.loading.once")
@@ -25,6 +31,9 @@ class PipelineStages:
     def check(self, source: SourceFiles, options: Mapping[str, Any]) -> Mapping[str, Any]:
         return check_to_dict(check_model(model_source(source), CompileOptions.from_dict(options)))
 
+    def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
+        prepare(target, CompileOptions.from_dict(options).bundle)
+
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
     ) -> bytes:
@@ -36,9 +45,15 @@ class PipelineStages:
         return compile_model(model_source(source), target, CompileOptions.from_dict(options), progress, records)
 
     def verify(
-        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+        self, artifact: Path, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
-        return verify_artifact(artifact, model_source(source), CompileOptions.from_dict(options), RUN_ONCE)
+        chosen = CompileOptions.from_dict(options)
+        return verify_artifact(read_artifact(artifact), model_source(source), chosen, RUN_ONCE, artifact)
+
+
+def graph_text(source: ModelSource) -> str:
+    """The graph that a model is imported as, printed."""
+    return print_module(import_model(source, ImportOptions(), inference()))
 
 
 def model_source(source: SourceFiles) -> ModelSource:

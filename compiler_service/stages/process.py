@@ -1,15 +1,14 @@
 """The process of one compile stage: arguments ``DIRECTORY PROGRESS_FD``, the stages passed in.
 
-Reads ``request.json`` from the directory, limits itself, calls the compiler, writes ``result.json``. Progress goes to the
-descriptor as JSON lines, logs to stdout. See :mod:`compiler_service.stages.runner` for the other side.
+Reads ``request.json`` from the directory, calls the compiler, writes ``result.json``. Progress goes to the descriptor as JSON
+lines, logs to stdout. It is started inside the boundary (:mod:`compiler_service.boundary`), and nothing that it leaves behind
+is trusted; see :mod:`compiler_service.stages.runner` for the other side.
 """
 
 from __future__ import annotations
 
-import ctypes
 import json
 import os
-import resource
 import signal
 import traceback
 from collections.abc import Callable, Mapping
@@ -17,8 +16,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
-from compiler_service.stages.runner import REQUEST_FILE, RESULT_FILE
-from shared_ir.artifact.exchange import read_artifact, write_artifact
+from compiler_service.boundary.kernel import PR_SET_PDEATHSIG, prctl
+from compiler_service.boundary.privileges import hide
+from compiler_service.stages.outcome import RESULT_FILE
+from compiler_service.stages.runner import PREPARE, REQUEST_FILE
+from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_from_dict
@@ -27,7 +29,9 @@ from shared_ir.storage.files import write_atomically
 Progress = Callable[[str, int, int, str], None]
 """Called with stage, steps done, steps in total (0 when unknown), message."""
 
-_PR_SET_PDEATHSIG = 1
+Act = Callable[[Mapping[str, Any], Progress], Mapping[str, Any]]
+"""Does what a request asks for; a JSON-ready answer."""
+
 ARTIFACT = "artifact"
 RECORDS = "records.json"
 
@@ -46,6 +50,9 @@ class Stages(Protocol):
     def check(self, source: SourceFiles, options: Mapping[str, Any]) -> Mapping[str, Any]:
         """Import only. A report with the fields of ``CheckModelResponse``; ``issues`` are errors as dicts."""
 
+    def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
+        """Put into the cache what building for ``target`` reads there. No model is read."""
+
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
     ) -> bytes:
@@ -57,19 +64,25 @@ class Stages(Protocol):
         """Compile."""
 
     def verify(
-        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+        self, artifact: Path, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
-        """Compare the artifact's answers with the model's; a report. Raises IngotError NUMERIC_MISMATCH."""
+        """Compare the answers of the artifact in a folder with the model's; a report. Raises IngotError NUMERIC_MISMATCH."""
 
 
 def main(arguments: list[str], stages: Stages) -> int:
     """Exit status 0 means that ``result.json`` says how it went."""
     work, descriptor = Path(arguments[0]), int(arguments[1])
+    return answer(work, descriptor, lambda request, progress: run(request, work, stages, progress))
+
+
+def answer(work: Path, descriptor: int, act: Act) -> int:
+    """Do what ``request.json`` asks for by ``act``, and write down how it went."""
     request = json.loads((work / REQUEST_FILE).read_bytes())
-    _limit_this_process(request["limits"])
+    prctl(PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the worker
+    hide()
     with os.fdopen(descriptor, "w", buffering=1) as pipe:
         try:
-            result = run(request, work, stages, _reporter(pipe.write))
+            result = act(request, _reporter(pipe.write))
         except IngotError as error:
             result = {"error": error.to_dict()}
         except MemoryError:
@@ -84,12 +97,15 @@ def main(arguments: list[str], stages: Stages) -> int:
 def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progress) -> Mapping[str, Any]:
     """Do what ``request`` asks for; a JSON-ready answer."""
     options = request["options"]
+    if request["stage"] == PREPARE:
+        stages.prepare(target_from_dict(request["target"]), options)
+        return {}
     blobs = {location: Path(path) for location, path in request["source"]["blobs"].items()}
     source = SourceFiles(Path(request["source"]["model"]), blobs)
     if request["stage"] == "check":
         return {"report": dict(stages.check(source, options))}
     if request["stage"] == "verify":
-        report = stages.verify(read_artifact(work / ARTIFACT), source, options, progress)
+        report = stages.verify(Path(request["artifact"]), source, options, progress)
         return {"report": dict(report)}
     target = target_from_dict(request["target"])
     records = (work / RECORDS).read_bytes()
@@ -106,23 +122,6 @@ def _reporter(write: Callable[[str], Any]) -> Progress:
         write(json.dumps(line) + "\n")
 
     return progress
-
-
-def _limit_this_process(limits: Mapping[str, Any]) -> None:
-    """NOTE: done here, before anything hostile is read, rather than between fork and exec, where Python may not run
-    safely in a process with threads."""
-    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)  # never outlive the worker
-    seconds = int(limits["seconds"] * max(1, limits["threads"])) + 1
-    for kind, value in (
-        (resource.RLIMIT_CORE, 0),
-        (resource.RLIMIT_CPU, seconds),
-        (resource.RLIMIT_FSIZE, limits["file_size"]),
-        (resource.RLIMIT_NOFILE, limits["open_files"]),
-        (resource.RLIMIT_AS, limits["memory"]),
-    ):
-        hard = resource.getrlimit(kind)[1]
-        allowed = value if hard == resource.RLIM_INFINITY else min(value, hard)
-        resource.setrlimit(kind, (allowed, allowed))
 
 
 def _out_of_memory(limit: int) -> IngotError:

@@ -9,22 +9,30 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-import selectors
 import signal
 import subprocess
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from shared_ir.errors import ErrorCode, IngotError
+from compiler_service.boundary.parts import Part
+from compiler_service.boundary.policy import Grant, Policy
+from compiler_service.boundary.state import LAUNCH
+from compiler_service.boundary.toolchain import ROOT, toolchain
+from compiler_service.stages.attend import StoppedError, attend
+from compiler_service.stages.messages import Lines
+from compiler_service.stages.outcome import exceeded, how_it_died, read_result
 from shared_ir.storage.files import write_atomically
 
+__all__ = ["StageLimits", "StageRunner", "StoppedError"]
+
 REQUEST_FILE = "request.json"
-RESULT_FILE = "result.json"
-MOST_LINE_CHARACTERS = 4000
-MOST_LINES = 2000
+BOUNDARY_FILE = "boundary.json"
+PREPARE = "prepare"
+"""The stage that fills the cache. It alone writes there, and reads no model."""
+_SHARED = ("native", "zig")
+"""Folders of the cache that the toolchain uses; what else lies there belongs to others."""
 _INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "DEBUG", "VERIFY", "LD_LIBRARY_PATH", "TZ")
 
 
@@ -38,6 +46,7 @@ class StageLimits:
         file_size: bytes of the largest file that it writes.
         open_files: file descriptors.
         threads: threads it should use for computing.
+        processes: processes and threads at once.
     """
 
     memory: int = 16 * 1024**3
@@ -45,10 +54,17 @@ class StageLimits:
     file_size: int = 16 * 1024**3
     open_files: int = 1024
     threads: int = 2
+    processes: int = 4096
 
-
-class StoppedError(Exception):
-    """The stage was killed because ``should_stop`` said so."""
+    def as_resources(self) -> Mapping[str, int]:
+        """As :func:`compiler_service.boundary.limits.limit` takes them."""
+        return {
+            "memory": self.memory,
+            "processor_seconds": int(self.seconds * max(1, self.threads)) + 1,
+            "file_size": self.file_size,
+            "open_files": self.open_files,
+            "processes": self.processes,
+        }
 
 
 @dataclass(frozen=True)
@@ -58,12 +74,17 @@ class StageRunner:
     Args:
         command: what to start; the working directory is added as its argument.
         limits: of every stage.
-        cache: where the stage may keep files between runs, such as the linker's.
+        cache: pieces that compilations share, such as the linker's. A stage reads them only: what it wrote would be
+            linked into the models of others.
+        programs: what it may start beside Python.
+        required: parts of the boundary without which no stage is started.
     """
 
     command: Sequence[str]
     limits: StageLimits = StageLimits()
     cache: Path | None = None
+    programs: Sequence[Path] = ()
+    required: Sequence[Part] = ()
 
     def run(
         self,
@@ -83,9 +104,11 @@ class StageRunner:
         document = dict(request) | {"limits": asdict(self.limits)}
         write_atomically(work / REQUEST_FILE, json.dumps(document).encode())
         reader, writer = os.pipe()
+        write_atomically(work / BOUNDARY_FILE, self._policy(work, request, writer).to_json())
         try:
             process = subprocess.Popen(
-                [*self.command, str(work), str(writer)],
+                [*LAUNCH, str(work / BOUNDARY_FILE), *self.command, str(work), str(writer)],
+                cwd=work,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.STDOUT,
@@ -100,95 +123,53 @@ class StageRunner:
             os.close(writer)
         with process, os.fdopen(reader, "rb") as progress:
             try:
-                timed_out = self._attend(process, progress, on_message, should_stop)
+                assert process.stdout is not None
+                lines, seconds = Lines(on_message), self.limits.seconds
+                timed_out = attend(process, progress, process.stdout, lines, should_stop, seconds)
             finally:
                 _kill(process)
         if timed_out:
-            raise _limit("time", f"{self.limits.seconds:g} seconds")
-        return self._result(work, process.returncode)
+            raise exceeded("time", f"{self.limits.seconds:g} seconds")
+        if process.returncode:
+            own = self.limits
+            raise how_it_died(process.returncode, own.memory, own.seconds, own.file_size)
+        return read_result(work)
 
-    def _attend(
-        self,
-        process: subprocess.Popen[bytes],
-        progress: IO[bytes],
-        on_message: Callable[[Mapping[str, Any]], None],
-        should_stop: Callable[[], bool],
-    ) -> bool:
-        """Pass messages on until the process ends; True when its time is up."""
-        assert process.stdout is not None
-        deadline = time.monotonic() + self.limits.seconds
-        lines = _Lines(on_message)
-        with selectors.DefaultSelector() as selector:
-            selector.register(progress, selectors.EVENT_READ, lines.progress)
-            selector.register(process.stdout, selectors.EVENT_READ, lines.log)
-            while selector.get_map():
-                for key, _ in selector.select(timeout=0.25):
-                    if not key.data(os.read(key.fd, 65536)):
-                        selector.unregister(key.fileobj)
-                if should_stop():
-                    raise StoppedError
-                if time.monotonic() > deadline:
-                    return True
-                if process.poll() is not None and not selector.select(timeout=0):
-                    break  # a grandchild may still hold the pipes
-        return False
+    def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:
+        source = request.get("source") or {"model": "", "blobs": {}}
+        files = [f for f in (source["model"], *source["blobs"].values(), request.get("artifact")) if f]
+        return Policy(
+            grants=(
+                *toolchain(self.programs),
+                *((file, "read") for file in files),
+                *self._shared("write" if request["stage"] == PREPARE else "read"),
+                (str(work), "write"),
+            ),
+            limits=self.limits.as_resources(),
+            descriptors=(progress,),
+            required=self.required,
+        )
+
+    def _shared(self, purpose: str) -> Iterator[Grant]:
+        for folder in (self.cache / name for name in _SHARED) if self.cache is not None else ():
+            with contextlib.suppress(OSError):  # who needs it says so
+                folder.mkdir(parents=True, exist_ok=True)
+            yield str(folder), purpose
 
     def _environment(self, work: Path) -> dict[str, str]:
-        own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
-        own |= {"HOME": str(work), "TMPDIR": str(work), "PYTHONUNBUFFERED": "1"}
+        own = inherited_environment() | {"HOME": str(work), "TMPDIR": str(work)}
         if self.cache is not None:
             own["INGOT_CACHE_DIR"] = str(self.cache)
         threads = str(self.limits.threads)
         return own | {"OMP_NUM_THREADS": threads, "OPENBLAS_NUM_THREADS": threads}
 
-    def _result(self, work: Path, status: int) -> Mapping[str, Any]:
-        path = work / RESULT_FILE
-        if status == 0 and path.is_file():
-            answer: dict[str, Any] = json.loads(path.read_bytes())
-            if "error" in answer:
-                raise IngotError.from_dict(answer["error"])
-            return answer
-        if status in (-signal.SIGXCPU, -signal.SIGKILL):
-            raise _limit("memory or time", f"{self.limits.memory} bytes, {self.limits.seconds:g} seconds")
-        if status == -signal.SIGXFSZ:
-            raise _limit("disk", f"files of {self.limits.file_size} bytes")
-        how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
-        raise IngotError(
-            ErrorCode.COMPILER_FAULT,
-            f"the compiler died with {how}",
-            remedy="Please report this with the job's log; compiling at a lower opt_level may avoid it.",
-        )
 
-
-class _Lines:
-    """Cuts the bytes of two pipes into lines."""
-
-    def __init__(self, on_message: Callable[[Mapping[str, Any]], None]) -> None:
-        self._on_message = on_message
-        self._rest = {"progress": b"", "log": b""}
-        self._logged = 0
-
-    def progress(self, data: bytes) -> bool:
-        for line in self._cut("progress", data):
-            with contextlib.suppress(ValueError):
-                message = json.loads(line)
-                if isinstance(message, dict):
-                    self._on_message(message)
-        return bool(data)
-
-    def log(self, data: bytes) -> bool:
-        for line in self._cut("log", data):
-            self._logged += 1
-            if self._logged <= MOST_LINES:
-                self._on_message({"log": line.decode("utf-8", "replace").rstrip()})
-        return bool(data)
-
-    def _cut(self, name: str, data: bytes) -> Sequence[bytes]:
-        *lines, rest = (self._rest[name] + data).split(b"\n")
-        if not data and rest:
-            lines, rest = [*lines, rest], b""
-        self._rest[name] = rest[:MOST_LINE_CHARACTERS]
-        return [line[:MOST_LINE_CHARACTERS] for line in lines if line.strip()]
+def inherited_environment() -> dict[str, str]:
+    """What a stage gets of this process's environment, and how its Python starts."""
+    own = {name: os.environ[name] for name in _INHERITED if name in os.environ}
+    path = os.pathsep.join(filter(None, (own.get("PYTHONPATH"), str(ROOT))))
+    fixed = {"PYTHONUNBUFFERED": "1", "PYTHONSAFEPATH": "1", "ORT_DISABLE_TELEMETRY": "1"}
+    return own | fixed | {"PYTHONPATH": path}
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -196,12 +177,3 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     process.wait()
-
-
-def _limit(what: str, allowed: str) -> IngotError:
-    return IngotError(
-        ErrorCode.RESOURCE_LIMIT,
-        f"the compilation used more {what} than a job may",
-        expected=f"at most {allowed}",
-        remedy="Compile a smaller model, tune less, or ask the operator of the service for a higher limit.",
-    )

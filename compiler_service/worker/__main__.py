@@ -18,5 +18,4 @@ if __name__ == "__main__":
     try:
         sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))
     except IngotError as error:
-        print(f"error: {error}", file=sys.stderr)
-        sys.exit(1)
+        sys.exit(f"error: {error}")

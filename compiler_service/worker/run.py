@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import logging
+import socket
 import threading
 from collections.abc import Sequence
 
 from celery.signals import worker_shutting_down
 from redis.exceptions import RedisError
 
-from compiler_service.jobs.service import Compiler, JobService
+from compiler_service.boundary.privileges import hide
+from compiler_service.boundary.state import say_standing, standing
+from compiler_service.jobs.service import Compiler
 from compiler_service.settings import Settings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
@@ -28,7 +31,9 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     """
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
     app, stopping = make_app(settings), threading.Event()
+    hide()
     parts = make_parts(settings, compiler, CeleryQueue(app), command)
+    say_standing(logger)
     register(app, make_stage_worker(parts, settings, stopping))
     add_liveness(app, settings.liveness)
 
@@ -36,7 +41,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
         stopping.set()
 
     worker_shutting_down.connect(stop)
-    reaper = threading.Thread(target=reap_forever, args=(parts.service, settings, stopping), daemon=True, name="reaper")
+    reaper = threading.Thread(target=reap_forever, args=(parts, settings, stopping), daemon=True, name="reaper")
     reaper.start()
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     app.worker_main(["worker", "--loglevel=INFO", f"--concurrency={settings.workers}", "--pool=threads", *quiet])
@@ -57,11 +62,13 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
     )
 
 
-def reap_forever(service: JobService, settings: Settings, stopping: threading.Event) -> None:
-    """Find stages whose worker was lost; one worker of all does it at a time."""
+def reap_forever(parts: Parts, settings: Settings, stopping: threading.Event) -> None:
+    """Find stages whose worker was lost, which one worker of all does at a time; say what holds of the boundary here."""
+    service, machine = parts.service, socket.gethostname()
     every = settings.lease_seconds / 4
     while not stopping.wait(every):
         try:
+            parts.counters.boundary_stands(machine, standing(), settings.lease_seconds)
             if service.store.claim("reaper", every * 0.9):
                 service.reap()
         except (RedisError, IngotError) as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import json
 import logging
 import secrets
 import tempfile
@@ -18,13 +19,14 @@ from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
+from compiler_service.stages.outcome import read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS
-from compiler_service.stages.runner import StageRunner, StoppedError
+from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
 from compiler_service.store.sources import SourceStore, request_source
 from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
-from shared_ir.artifact.exchange import read_artifact, write_artifact
+from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
@@ -85,6 +87,7 @@ class StageWorker:
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
+        self._prepared: set[tuple[str, str]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
         """Do one stage of a job, or of its target ``number``. Doing it again is harmless."""
@@ -176,9 +179,10 @@ class StageWorker:
             return _nothing
         records = self._tuning.load(record.source, target_from_dict(target.spec))
         with self._directory(record) as work:
+            self._prepare(record, target, work, heartbeat)
             (work / RECORDS).write_bytes(records)
             self._process("build", record, target, work, heartbeat)
-            artifact = read_artifact(work / ARTIFACT)
+            artifact = read_compiled(work / ARTIFACT)
             self._service.require_made_for(record, number, artifact.manifest, records)
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
@@ -189,9 +193,10 @@ class StageWorker:
         if key is None:
             raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
         if self._repository.find_artifact(key) is None:
-            with self._directory(record) as work:
-                report = self._write_staged(record, number, key, work / ARTIFACT)
-                answer = self._process("verify", record, record.targets[number], work, heartbeat)
+            # A folder of its own, which the stage only reads: the weights in it may be a link to those in the store.
+            with self._directory(record) as work, self._directory(record) as given:
+                report = self._write_staged(record, number, key, given / ARTIFACT)
+                answer = self._process("verify", record, record.targets[number], work, heartbeat, given / ARTIFACT)
             self._repository.promote(key, report | {"verification": answer["report"]})
         return lambda: self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
 
@@ -219,16 +224,30 @@ class StageWorker:
         write_artifact(directory, opened.to_artifact())
         return dict(opened.report)
 
+    def _prepare(self, record: JobRecord, target: TargetRecord, work: Path, heartbeat: Heartbeat) -> None:
+        """Once for each target and kind of bundle in this process's life: the cache keeps it."""
+        what = (json.dumps(dict(target.spec), sort_keys=True), str(record.options.get("bundle", "")))
+        if what not in self._prepared:
+            self._process(PREPARE, record, target, work, heartbeat)
+            self._prepared.add(what)
+
     def _process(
-        self, stage: str, record: JobRecord, target: TargetRecord | None, work: Path, heartbeat: Heartbeat
+        self,
+        stage: str,
+        record: JobRecord,
+        target: TargetRecord | None,
+        work: Path,
+        heartbeat: Heartbeat,
+        artifact: Path | None = None,
     ) -> Mapping[str, Any]:
         number = WHOLE_JOB if target is None else record.targets.index(target)
         events = ProgressEvents(self._store, record.id, number, target.target if target else "")
         request = {
             "stage": stage,
-            "source": request_source(self._sources.files(record.source)),
+            "source": None if stage == PREPARE else request_source(self._sources.files(record.source)),
             "target": dict(target.spec) if target else None,
             "options": dict(record.options),
+            "artifact": None if artifact is None else str(artifact),
         }
         try:
             return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))

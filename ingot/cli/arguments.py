@@ -55,6 +55,14 @@ def add_model_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--opt-level", type=int, default=3, choices=(0, 1, 2, 3), help="default 3")
 
 
+def add_in_process(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--in-process",
+        action="store_true",
+        help="here, read the model in this process instead of in a child that can neither write nor send anything",
+    )
+
+
 def model_options(arguments: argparse.Namespace) -> dict[str, Any]:
     """Options of a compilation.
 

@@ -10,7 +10,7 @@ from typing import Any
 
 from ingot.artifact import Artifact, chosen_target, model_source, save_artifacts
 from ingot.artifact import compile as compile_here
-from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options
+from ingot.cli.arguments import add_common, add_in_process, add_model_options, add_service, make_client, model_options
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
 from ingot.client import Client
@@ -40,7 +40,8 @@ def add_parser(commands: Any) -> None:
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="also put the version into this folder (OCI layout)")
     parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
-    parser.add_argument("--local", action="store_true", help="compile in this process, without a service")
+    parser.add_argument("--local", action="store_true", help="compile on this machine, without a service")
+    add_in_process(parser)
     parser.add_argument("--no-wait", action="store_true", help="print the job and leave")
     add_model_options(parser)
     add_service(parser)
@@ -59,7 +60,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     options |= {"overridable": arguments.overridable} if arguments.overridable else {}
     targets = arguments.target or ["host"]
     if arguments.local:
-        return _compile_here(arguments, output, name, targets, options)
+        return _compile_here(arguments, output, name, targets, options | {"in_process": arguments.in_process})
     with make_client(arguments) as client:
         return _compile_there(client, arguments, output, name, targets, options)
 
@@ -133,7 +134,7 @@ def _write_programs(directory: Path, name: str, tag: str, home: Path | None) -> 
     return files
 
 
-# ---- in this process
+# ---- on this machine
 
 
 def _compile_here(

@@ -6,8 +6,8 @@ import argparse
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import compiler, model_source
-from ingot.cli.arguments import add_common
+from ingot.artifact import compiler, has_children, model_source
+from ingot.cli.arguments import add_common, add_in_process
 from ingot.cli.models import check_here
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.home import home_directory
@@ -20,6 +20,7 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("path", type=Path, metavar="MODEL_OR_DIR")
     parser.add_argument("--tag", help="one version of the folder")
     parser.add_argument("--graph", action="store_true", help="print the imported graph as text")
+    add_in_process(parser)
     add_common(parser)
     parser.set_defaults(run=run)
 
@@ -28,8 +29,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.path.is_dir():
         return _inspect_directory(arguments, output)
     if arguments.graph:
-        return _print_graph(arguments.path, output)
-    report = check_here(arguments.path, {})
+        return _print_graph(arguments.path, output, in_process=arguments.in_process)
+    report = check_here(arguments.path, {}, in_process=arguments.in_process)
     output.document(report)
     opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(report.opsets.items()))
     output.say(f"{arguments.path}: {opsets}")
@@ -42,14 +43,13 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return SUCCESS
 
 
-def _print_graph(path: Path, output: Output) -> int:
+def _print_graph(path: Path, output: Output, *, in_process: bool) -> int:
     with compiler():
-        from compiler_service.compiler.frontend.load import import_model
-        from compiler_service.compiler.frontend.options import ImportOptions
-        from compiler_service.compiler.pipeline import inference
-    from shared_ir.graph.text import print_module
+        from compiler_service.stages.compiler import graph_text
+        from compiler_service.stages.local import graph_text_in_child
 
-    text = print_module(import_model(model_source(path), ImportOptions(), inference()))
+    show = graph_text if in_process or not has_children() else graph_text_in_child
+    text = show(model_source(path))
     output.document({"graph": text})
     output.say(text)
     return SUCCESS

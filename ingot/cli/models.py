@@ -7,8 +7,16 @@ import time
 from pathlib import Path
 from typing import Any
 
-from ingot.artifact import compiler, model_source
-from ingot.cli.arguments import add_common, add_model_options, add_service, make_client, model_options, pairs
+from ingot.artifact import compiler, has_children, model_source
+from ingot.cli.arguments import (
+    add_common,
+    add_in_process,
+    add_model_options,
+    add_service,
+    make_client,
+    model_options,
+    pairs,
+)
 from ingot.cli.output import SUCCESS, USER_ERROR, Output
 from ingot.client import Client
 from ingot.records import CheckReport
@@ -30,7 +38,8 @@ def add_parser(commands: Any) -> None:
 
     check = commands.add_parser("check", help="list everything that keeps a model from being compiled")
     check.add_argument("model", type=Path)
-    check.add_argument("--local", action="store_true", help="in this process, without a service")
+    check.add_argument("--local", action="store_true", help="on this machine, without a service")
+    add_in_process(check)
     add_model_options(check)
     check.set_defaults(run=run_check)
 
@@ -90,7 +99,7 @@ def run_targets(arguments: argparse.Namespace, output: Output) -> int:
 def run_check(arguments: argparse.Namespace, output: Output) -> int:
     options = model_options(arguments)
     if arguments.local:
-        report = check_here(arguments.model, options)
+        report = check_here(arguments.model, options, in_process=arguments.in_process)
     else:
         with make_client(arguments) as client:
             report = client.check(arguments.model, **options)
@@ -107,8 +116,8 @@ def run_check(arguments: argparse.Namespace, output: Output) -> int:
     return SUCCESS if report.ok else USER_ERROR
 
 
-def check_here(model: Path, options: dict[str, Any]) -> CheckReport:
-    """As :meth:`ingot.Client.check`, in this process.
+def check_here(model: Path, options: dict[str, Any], *, in_process: bool = False) -> CheckReport:
+    """As :meth:`ingot.Client.check`, without a service: in a child, as :func:`ingot.compile` does, or in this process.
 
     Raises:
         IngotError: UNAVAILABLE when the compiler is not installed.
@@ -116,12 +125,21 @@ def check_here(model: Path, options: dict[str, Any]) -> CheckReport:
     with compiler():
         from compiler_service.api.converters import check_to_pb
         from compiler_service.compiler.options import CompileOptions
-        from compiler_service.compiler.pipeline import check_model
-        from compiler_service.stages.compiler import check_to_dict
     from ingot.messages import check_from_pb
 
-    report = check_model(model_source(model), CompileOptions.from_dict(options))
-    return check_from_pb(check_to_pb(check_to_dict(report)))
+    source, chosen = model_source(model), CompileOptions.from_dict(options)
+    if has_children() and not in_process:
+        with compiler():
+            from compiler_service.stages.local import check_in_child
+
+        report = check_in_child(source, chosen)
+    else:
+        with compiler():
+            from compiler_service.compiler.pipeline import check_model
+            from compiler_service.stages.compiler import check_to_dict
+
+        report = check_to_dict(check_model(source, chosen))
+    return check_from_pb(check_to_pb(report))
 
 
 def _labels(labels: Any) -> str:

@@ -11,6 +11,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from ingot.artifact import compiler
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.embedded.installation import running
@@ -48,6 +49,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     started = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, on_signal)
+    with compiler():
+        from compiler_service.boundary.state import standing as boundary
     with running(home, ports, arguments.models, output.note) as installation:
         started.set()
         addresses = installation.addresses
@@ -62,6 +65,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
             ("signing key", "", _signing_key(home)),
         ]
         output.table(("service", "", "address"), rows)
+        output.note(f"Boundary around compilations: {boundary()}.")
         output.note("Ctrl-C stops everything.")
         while not stop.wait(_LOOK):
             installation.check()

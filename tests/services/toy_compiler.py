@@ -2,7 +2,8 @@
 
     {"name": "m", "seconds": 0.2, "steps": 3}     builds in so many steps
     {"issues": ["Foo is not supported"]}          does not import
-    {"do": "error" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage
+    {"do": "error" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage; what hangs has
+                                                  a child with ``mark`` in its command line
     {"mismatch": true}                            fails verification
     {"key": "..."}                                claims to be what another model comes to
     {"link": "model.so", "to": "/etc/passwd"}     leaves a link where the file of its artifact should be
@@ -86,6 +87,9 @@ class ToyStages:
         inputs = {"x": "float32[batch, max(a, 2), 3]"}
         return {"issues": issues, "opsets": {"ai.onnx": 17}, "operators": {"Add": 2}, "inputs": inputs, "outputs": {}}
 
+    def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
+        """Nothing is shared between builds."""
+
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
     ) -> bytes:
@@ -120,7 +124,7 @@ class ToyStages:
         return replace(artifact, report={"pid": os.getpid(), "records": records.decode()})
 
     def verify(
-        self, artifact: Artifact, source: SourceFiles, options: Mapping[str, Any], progress: Progress
+        self, artifact: Path, source: SourceFiles, options: Mapping[str, Any], progress: Progress
     ) -> Mapping[str, Any]:
         if _read(source).get("mismatch"):
             raise IngotError(ErrorCode.NUMERIC_MISMATCH, "output y is off by 3", tensor="y")
@@ -149,8 +153,7 @@ def _misbehave(how: str, model: Mapping[str, Any]) -> None:
         case "abort":
             os.abort()
         case "hang":
-            child = subprocess.Popen(["sleep", "300"])
-            Path(model["pid_file"]).write_text(f"{os.getpid()} {child.pid}")
+            subprocess.Popen([sys.executable, "-c", "import time; time.sleep(300)", model["mark"]])
             time.sleep(300)
         case "memory":
             block = bytearray(64 * 1024**3)

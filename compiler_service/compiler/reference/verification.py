@@ -53,7 +53,11 @@ class OutputReport:
 
 
 def verify(
-    artifact: Artifact, source: ModelSource, interpret: Callable[[], Oracle], runner: Sequence[str]
+    artifact: Artifact,
+    source: ModelSource,
+    interpret: Callable[[], Oracle],
+    runner: Sequence[str],
+    written: Path | None = None,
 ) -> dict[str, Any]:
     """The report of a verification, as JSON values.
 
@@ -61,6 +65,7 @@ def verify(
         interpret: makes the reference interpreter, for machines without ONNX Runtime.
         runner: the command that runs an artifact once: it takes ``ARTIFACT INPUTS.npz OUTPUTS.npz --repeat N`` and prints what
             became of it, a line of JSON.
+        written: where the artifact lies already.
 
     Raises:
         IngotError: NUMERIC_MISMATCH naming the output, its error and the tolerance.
@@ -79,11 +84,12 @@ def verify(
         return {"state": "not run", "reason": "the reference interpreter has no strings, sequences and optionals"}
     with tempfile.TemporaryDirectory(prefix="ingot-verify-") as folder:
         directory = Path(folder)
-        write_artifact(directory / "artifact", artifact)
+        if written is None:
+            write_artifact(directory / "artifact", artifact)
         for sizes in _candidate_sizes(artifact.plan):
             required = [s for s in artifact.plan.inputs if not s.is_optional]
             inputs = make_inputs(required, sizes, artifact.plan.strings)
-            answer = _run(directory, inputs, runner)
+            answer = _run(directory, written or directory / "artifact", inputs, runner)
             if answer is None:
                 continue
             outputs, seconds = answer
@@ -171,11 +177,13 @@ def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Se
     return inputs
 
 
-def _run(directory: Path, inputs: Arrays, runner: Sequence[str]) -> tuple[list[np.ndarray], float] | None:
+def _run(
+    directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str]
+) -> tuple[list[np.ndarray], float] | None:
     """Outputs and median seconds; None when the model does not take inputs of these sizes."""
     given, result = directory / "inputs.npz", directory / "outputs.npz"
     np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
-    command = [*runner, str(directory / "artifact"), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]
+    command = [*runner, str(artifact), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]
     child = subprocess.run(command, capture_output=True, timeout=_TIMEOUT_SECONDS, check=False, text=True)
     answer = _answer(child.stdout)
     if answer is None:

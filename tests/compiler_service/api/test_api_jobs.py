@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
+import secrets
 import time
-from pathlib import Path
 from typing import Any
 
 import grpc
@@ -14,6 +14,7 @@ from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.signature import TrustStore
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from tests.services.installation import Client, Installation, wait_until
+from tests.services.processes import ends, runs
 
 pytestmark = pytest.mark.services
 
@@ -127,13 +128,13 @@ def test_two_submits_of_the_same_compile_once(client: Client, running: Installat
 
 
 def test_cancelling_kills_the_compilation(client: Client, running: Installation) -> None:
-    pid_file = running.home / "cancel.pid"
-    job = client.compile({"name": "c", "do": "hang", "pid_file": str(pid_file)}, name="cancelled")
-    wait_until(pid_file.exists)
+    mark = f"cancel-{secrets.token_hex(8)}"
+    job = client.compile({"name": "c", "do": "hang", "mark": mark}, name="cancelled")
+    wait_until(lambda: runs(mark))
     cancelled = client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
     assert cancelled.state == pb.JOB_STATE_CANCELLED
     assert cancelled.error.code == "CANCELLED"
-    wait_until(lambda: not any(_alive(int(pid)) for pid in pid_file.read_text().split()))
+    assert ends(mark)
     assert client.stub.CancelJob(pb.CancelJobRequest(id=job.id)).state == pb.JOB_STATE_CANCELLED
     events = list(client.stub.WatchJob(pb.WatchJobRequest(id=job.id), timeout=10))
     assert events[-1].job.state == pb.JOB_STATE_CANCELLED
@@ -294,8 +295,3 @@ def test_capabilities_and_targets(client: Client, running: Installation) -> None
     assert (running.home / "trust" / f"{answer.signing_key_id}.pub").read_text() == answer.signing_key
     names = [target.name for target in client.stub.ListTargets(pb.ListTargetsRequest()).targets]
     assert "aws/graviton3" in names
-
-
-def _alive(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return status.exists() and status.read_text().rsplit(")", 1)[1].split()[0] != "Z"

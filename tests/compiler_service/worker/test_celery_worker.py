@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import secrets
 import shutil
 import signal
 import socket
@@ -21,6 +22,7 @@ from compiler_service.settings import Settings
 from compiler_service.worker.app import make_app
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from tests.services.installation import Client, Installation, installation, wait_until
+from tests.services.processes import ends, runs
 from tests.services.redis_server import wait_for_redis
 
 pytestmark = pytest.mark.services
@@ -37,17 +39,12 @@ def stage_of(client: Client, job: str) -> str:
     return str(client.stub.GetJob(pb.GetJobRequest(id=job)).targets[0].stage)
 
 
-def hang(running: Installation, name: str) -> tuple[pb.Job, Path]:
-    """A job whose build stage hangs, and the file that holds the ids of its processes."""
-    pid_file = running.home / f"{name}.pid"
-    job = running.client().compile({"name": name, "do": "hang", "pid_file": str(pid_file)}, name=name)
-    wait_until(pid_file.exists)
-    return job, pid_file
-
-
-def is_gone(pid: int) -> bool:
-    status = Path(f"/proc/{pid}/stat")
-    return not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z"
+def hang(running: Installation, name: str) -> tuple[pb.Job, str]:
+    """A job whose build stage hangs, and a word that is in the command line of one of its processes."""
+    mark = f"{name}-{secrets.token_hex(8)}"
+    job = running.client().compile({"name": name, "do": "hang", "mark": mark}, name=name)
+    wait_until(lambda: runs(mark))
+    return job, mark
 
 
 def test_a_job_of_a_killed_worker_goes_to_another(running: Installation) -> None:
@@ -67,22 +64,21 @@ def test_a_job_of_a_killed_worker_goes_to_another(running: Installation) -> None
 
 def test_the_stage_dies_with_its_worker(running: Installation) -> None:
     worker = running.start_worker()
-    _, pid_file = hang(running, "orphan")
-    stage = int(pid_file.read_text().split()[0])
+    _, mark = hang(running, "orphan")
     worker.kill()
     worker.wait()
-    wait_until(lambda: is_gone(stage))
+    assert ends(mark)
 
 
 def test_a_job_that_loses_two_workers_has_failed(running: Installation) -> None:
     client = running.client()
     first = running.start_worker()
-    job, pid_file = hang(running, "deadly")
+    job, mark = hang(running, "deadly")
     first.kill()
     first.wait()
-    pid_file.unlink()
+    assert ends(mark)
     second = running.start_worker()
-    wait_until(pid_file.exists)
+    wait_until(lambda: runs(mark))
     second.kill()
     second.wait()
     running.start_worker()

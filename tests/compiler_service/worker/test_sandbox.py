@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import threading
 import time
 from collections.abc import Mapping
@@ -16,6 +17,7 @@ from compiler_service.stages.runner import StageLimits, StageRunner, StoppedErro
 from shared_ir.artifact.exchange import read_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, target_to_dict
+from tests.services.processes import ends, runs
 from tests.services.toy_compiler import STAGE_COMMAND
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -81,18 +83,18 @@ def test_a_file_that_is_too_large(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_time_is_up_and_nothing_is_left_running(tmp_path: Path) -> None:
-    pid_file = tmp_path / "pids"
+    mark = f"mark-{secrets.token_hex(8)}"
     with pytest.raises(IngotError, match="more time") as caught:
-        build(tmp_path, {"do": "hang", "pid_file": str(pid_file)}, StageLimits(seconds=3))
+        build(tmp_path, {"do": "hang", "mark": mark}, StageLimits(seconds=10))
     assert caught.value.code is ErrorCode.RESOURCE_LIMIT
-    assert all(is_gone(int(pid)) for pid in pid_file.read_text().split())
+    assert ends(mark)
 
 
 def test_stopping_kills_the_whole_group(tmp_path: Path) -> None:
-    pid_file, stop = tmp_path / "pids", threading.Event()
+    mark, stop = f"mark-{secrets.token_hex(8)}", threading.Event()
 
     def stop_when_it_hangs() -> None:
-        while not pid_file.exists():
+        while not runs(mark):
             time.sleep(0.02)
         time.sleep(0.1)
         stop.set()
@@ -100,9 +102,9 @@ def test_stopping_kills_the_whole_group(tmp_path: Path) -> None:
     threading.Thread(target=stop_when_it_hangs, daemon=True).start()
     started = time.monotonic()
     with pytest.raises(StoppedError):
-        build(tmp_path, {"do": "hang", "pid_file": str(pid_file)}, stop=stop)
+        build(tmp_path, {"do": "hang", "mark": mark}, stop=stop)
     assert time.monotonic() - started < 20
-    assert all(is_gone(int(pid)) for pid in pid_file.read_text().split())
+    assert ends(mark)
 
 
 def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +113,3 @@ def test_the_environment_holds_no_secrets(tmp_path: Path, monkeypatch: pytest.Mo
     messages = build(tmp_path, {"do": "leak"})
     assert {"log": "{}"} in messages
     assert "secret" not in str(messages)
-
-
-def is_gone(pid: int) -> bool:
-    """NOTE: a killed grandchild may wait for init to collect it."""
-    for _ in range(100):
-        status = Path(f"/proc/{pid}/stat")
-        if not status.exists() or status.read_text().rsplit(")", 1)[1].split()[0] == "Z":
-            return True
-        time.sleep(0.02)
-    return False

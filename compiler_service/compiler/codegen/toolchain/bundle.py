@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,6 +16,7 @@ from compiler_service.compiler.codegen.toolchain.link import (
     write_exports,
     write_objects,
 )
+from compiler_service.compiler.codegen.toolchain.recipe import know_how_to_link, link
 from compiler_service.compiler.codegen.toolchain.zig import run_zig, zig_target
 from shared_ir.machine.target import Target
 from shared_ir.plan.program import ALIGNMENT
@@ -50,8 +52,19 @@ def link_bundle(
         runtime = [str(path) for path in runtime_objects(target, sources, static=static)]
         write_exports(directory)
         flags = _EXECUTABLE if static else link_flags(target)
-        run_zig(["cc", *arguments, *flags, *inputs, *runtime, "-o", "bundle"], directory)
+        link((*inputs, *runtime), "bundle", flags, target, directory, static=static)
         return (directory / "bundle").read_bytes()
+
+
+def prepare(target: Target, kind: BundleKind | Literal[""] = "") -> None:
+    """Put into the cache what linking a model for ``target`` takes, and its bundle of this kind: from then on it only reads there.
+
+    Raises:
+        IngotError: COMPILER_FAULT, UNAVAILABLE.
+    """
+    for static in (False, True) if kind == "executable" else (False,):
+        runtime_objects(target, (*RUNTIME_SOURCES, "main.c") if static else RUNTIME_SOURCES, static=static)
+        know_how_to_link(_EXECUTABLE if static else link_flags(target), target, static=static)
 
 
 def _size(weights: bytes | memoryview | Path) -> int:
@@ -60,18 +73,17 @@ def _size(weights: bytes | memoryview | Path) -> int:
 
 def _weights_object(weights: bytes | memoryview | Path, arguments: tuple[str, ...], directory: Path) -> str:
     """Assemble an object whose read-only data is the file; the assembler copies it without parsing."""
-    if isinstance(weights, Path):
-        (directory / "weights.bin").symlink_to(weights.resolve())
-    else:
-        (directory / "weights.bin").write_bytes(weights)
+    file = weights.resolve() if isinstance(weights, Path) else directory / "weights.bin"
+    if not isinstance(weights, Path):
+        file.write_bytes(weights)
     (directory / "weights.S").write_text(
         f'    .section .rodata.{BUNDLED_WEIGHTS},"a",%progbits\n'
         f"    .globl {BUNDLED_WEIGHTS}\n"
         f"    .hidden {BUNDLED_WEIGHTS}\n"
         f"    .balign {ALIGNMENT}\n"
         f"{BUNDLED_WEIGHTS}:\n"
-        '    .incbin "weights.bin"\n'
+        f"    .incbin {json.dumps(str(file), ensure_ascii=False)}\n"
         '    .section .note.GNU-stack,"",%progbits\n'
     )
-    run_zig(["cc", *arguments, "-c", "weights.S", "-o", "weights.o"], directory)
+    run_zig(["cc", *arguments, "-c", "weights.S", "-o", "weights.o"], directory, alone=True)
     return "weights.o"

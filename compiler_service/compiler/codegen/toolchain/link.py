@@ -13,6 +13,7 @@ from functools import cache
 from pathlib import Path
 
 from compiler_service.compiler.codegen.toolchain.elf import read_shared_library
+from compiler_service.compiler.codegen.toolchain.recipe import link
 from compiler_service.compiler.codegen.toolchain.zig import cache_directory, min_glibc, run_zig, zig_target
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target
@@ -82,7 +83,7 @@ def link_library(objects: Mapping[str, bytes], target: Target) -> bytes:
         inputs = write_objects(objects, directory)
         write_exports(directory)
         runtime = [str(path) for path in runtime_objects(target)]
-        run_zig(["cc", *zig_target(target), *link_flags(target), *inputs, *runtime, "-o", "model.so"], directory)
+        link((*inputs, *runtime), "model.so", link_flags(target), target, directory)
         library = (directory / "model.so").read_bytes()
     _check_imports(library)
     return library

@@ -85,8 +85,12 @@ def zig_target(target: Target, *, static: bool = False) -> tuple[str, ...]:
     return ("-target", f"{architecture}-linux-{environment}", f"-mcpu={cpu}")
 
 
-def run_zig(arguments: Sequence[str], directory: Path) -> None:
-    """Run ``zig`` in ``directory``.
+def run_zig(arguments: Sequence[str], directory: Path, *, verbose: bool = False, alone: bool = False) -> str:
+    """Run ``zig`` in ``directory``; what it prints.
+
+    Args:
+        verbose: it prints every command of the linker; files of the cache are named relative to :func:`cache_directory`.
+        alone: what it makes is no use to others, and is not kept in the cache.
 
     Raises:
         IngotError: COMPILER_FAULT with the end of what zig printed, UNAVAILABLE without a cache folder.
@@ -95,15 +99,14 @@ def run_zig(arguments: Sequence[str], directory: Path) -> None:
     try:
         kept.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise IngotError(
-            ErrorCode.UNAVAILABLE,
-            f"the compiler's cache cannot be written: {error}",
-            field="INGOT_CACHE_DIR",
-            received=str(kept),
-            remedy="Set INGOT_CACHE_DIR to a folder that this process may write.",
-        ) from error
+        raise no_cache(error, kept) from error
     inherited = {name: os.environ[name] for name in ("PATH", "HOME", "TMPDIR", "LANG") if name in os.environ}
-    environment = inherited | {"ZIG_GLOBAL_CACHE_DIR": str(kept), "ZIG_LOCAL_CACHE_DIR": str(kept)}
+    environment = inherited | {
+        "ZIG_GLOBAL_CACHE_DIR": str(kept),
+        "ZIG_LOCAL_CACHE_DIR": str(directory / "zig" if alone else kept),
+    }
+    if verbose:
+        environment["ZIG_VERBOSE_LINK"] = "1"
     command = [str(zig_executable()), *arguments]
     try:
         done = subprocess.run(
@@ -119,6 +122,17 @@ def run_zig(arguments: Sequence[str], directory: Path) -> None:
         raise _failed(arguments, f"no end after {_TIMEOUT_SECONDS:.0f} s") from error
     if done.returncode != 0:
         raise _failed(arguments, (done.stderr or done.stdout).strip() or f"exit status {done.returncode}")
+    return done.stderr.replace(f"{kept}{os.sep}", f"{kept.name}{os.sep}")
+
+
+def no_cache(error: OSError, folder: Path) -> IngotError:
+    return IngotError(
+        ErrorCode.UNAVAILABLE,
+        f"the compiler's cache cannot be written: {error}",
+        field="INGOT_CACHE_DIR",
+        received=str(folder),
+        remedy="Set INGOT_CACHE_DIR to a folder that this process may write.",
+    )
 
 
 def _failed(arguments: Sequence[str], reason: str) -> IngotError:

@@ -1,0 +1,81 @@
+"""Entering the boundary, part by part. Standard library only; a process with one thread."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+
+from compiler_service.boundary.landlock import FIRST_WITH_SCOPES, restrict_files, version
+from compiler_service.boundary.limits import limit
+from compiler_service.boundary.namespaces import (
+    be_first,
+    bound_processes,
+    enter_namespaces,
+    stay_outside,
+    why_not_permitted,
+)
+from compiler_service.boundary.parts import Part
+from compiler_service.boundary.policy import Grant, Policy
+from compiler_service.boundary.privileges import drop_privileges
+from compiler_service.boundary.seccomp import refuse_calls
+
+Missing = dict[Part, str]
+_UNSEEN_PROCESSES = 4096
+"""Room for what the same user runs elsewhere, where the kernel counts all of it together."""
+
+
+def enter_outer(policy: Policy) -> Missing:
+    """Namespaces: returns in a new process where they are permitted. What is missing, with the reason."""
+    missing: Missing = {}
+    reason = why_not_permitted()
+    if reason:
+        missing |= {Part.NETWORK: f"sockets are refused by the filter alone: {reason}", Part.PROCESSES: reason}
+        if version() < FIRST_WITH_SCOPES:
+            missing[Part.SIGNALS] = f"{reason}, and Landlock has no scopes before Linux 6.12"
+    else:
+        enter_namespaces()
+        stay_outside(follows=not policy.stays)
+    _bound_processes(policy.limits, missing)
+    if not reason:
+        be_first()
+    return missing
+
+
+def enter_inner(policy: Policy, missing: Missing) -> None:
+    """Everything else, the last line first drawn where it hinders the next ones least."""
+    _attempt(Part.PRIVILEGES, missing, drop_privileges)
+    _attempt(Part.LIMITS, missing, lambda: limit(_limits(policy.limits, missing)))
+    _attempt(Part.FILES, missing, lambda: _restrict_files(policy.grants))
+    _attempt(Part.SYSTEM_CALLS, missing, refuse_calls)
+
+
+def _attempt(part: Part, missing: Missing, act: Callable[[], None]) -> None:
+    try:
+        act()
+    except (OSError, ValueError, KeyError) as error:
+        missing[part] = str(error)
+
+
+def _restrict_files(grants: Sequence[Grant]) -> None:
+    if not version():
+        raise OSError("the kernel has no Landlock, or it is not enabled (lsm=landlock,... on its command line)")
+    restrict_files(grants)
+
+
+def _bound_processes(limits: Mapping[str, int], missing: Missing) -> None:
+    """RLIMIT_NPROC does not bind user 0: there it is the namespace that is bounded."""
+    if os.getuid() != 0 or "processes" not in limits:
+        return
+    if Part.PROCESSES in missing:
+        missing[Part.LIMITS] = "nothing bounds the number of processes of user 0 without a process namespace"
+        return
+    try:
+        bound_processes(limits["processes"])
+    except OSError as error:
+        missing[Part.LIMITS] = f"nothing bounds the number of processes of user 0: {error}"
+
+
+def _limits(limits: Mapping[str, int], missing: Missing) -> Mapping[str, int]:
+    if "processes" not in limits or Part.PROCESSES not in missing:
+        return limits
+    return {**limits, "processes": limits["processes"] + _UNSEEN_PROCESSES}

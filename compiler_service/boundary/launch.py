@@ -1,0 +1,49 @@
+"""Becomes another program, inside the boundary: ``python -I -S launch.py POLICY [PROGRAM ARGUMENT...]``.
+
+Run by path, with nothing but the standard library: namespaces and file views are those of a thread, so that they must
+be entered before anything starts a second one. ``POLICY`` is a file (:class:`compiler_service.boundary.policy.Policy`).
+Without a program it prints which parts of the boundary are missing, as JSON.
+"""
+
+import json
+import os
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from compiler_service.boundary.enter import enter_inner, enter_outer
+from compiler_service.boundary.parts import Standing
+from compiler_service.boundary.policy import Policy
+
+REFUSED = 96
+"""Exit status: a required part of the boundary is missing."""
+
+
+def close_others(kept: set[int]) -> None:
+    """Every descriptor but ``kept``."""
+    last = 2
+    for descriptor in (*sorted(d for d in kept if d > last), os.sysconf("SC_OPEN_MAX")):
+        os.closerange(last + 1, descriptor)
+        last = descriptor
+
+
+def main(arguments: list[str]) -> int:
+    policy = Policy.from_json(Path(arguments[0]).read_bytes())
+    close_others(set(policy.descriptors))
+    missing = enter_outer(policy)
+    if not policy.closes_later:
+        enter_inner(policy, missing)
+    program = arguments[1:]
+    if not program:
+        print(json.dumps(Standing(missing).to_dict()))
+        return 0
+    lacking = [f"{part}: {reason}" for part, reason in missing.items() if part in policy.required]
+    if lacking:
+        print(f"the boundary lacks what INGOT_SANDBOX requires: {'; '.join(lacking)}", file=sys.stderr)
+        return REFUSED
+    return os.execv(program[0], program)
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

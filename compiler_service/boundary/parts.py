@@ -1,0 +1,56 @@
+"""What the boundary consists of, and what each part promises."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+class Part(enum.StrEnum):
+    """A part of the boundary; the value names it in logs, metrics and errors."""
+
+    PRIVILEGES = "privileges"
+    LIMITS = "limits"
+    FILES = "files"
+    SYSTEM_CALLS = "system-calls"
+    NETWORK = "network"
+    PROCESSES = "processes"
+    SIGNALS = "signals"
+
+
+PROMISES: Mapping[Part, str] = {
+    Part.PRIVILEGES: "no capabilities, and none to be had: set-user-id programs give nothing",
+    Part.LIMITS: "memory, processor time, size of files, open files and number of processes are bounded",
+    Part.FILES: "reads the toolchain and what it was given, writes its own folder, sees no other file",
+    Part.SYSTEM_CALLS: "no sockets, no other process's memory, no mounts, keys, modules, tracing or asynchronous rings",
+    Part.NETWORK: "a network of its own without any interface, so that abstract Unix sockets are out of reach too",
+    Part.PROCESSES: "processes of its own: it sees no others, and all of them end with it",
+    Part.SIGNALS: "signals reach its own processes only",
+}
+
+
+@dataclass(frozen=True)
+class Standing:
+    """Which parts hold. ``missing`` says of each other part why it does not."""
+
+    missing: Mapping[Part, str] = field(default_factory=dict)
+
+    @property
+    def is_whole(self) -> bool:
+        return not self.missing
+
+    def holds(self, part: Part) -> bool:
+        return part not in self.missing
+
+    def __str__(self) -> str:
+        if self.is_whole:
+            return f"whole ({', '.join(Part)})"
+        return "without " + "; ".join(f"{part} ({reason})" for part, reason in self.missing.items())
+
+    def to_dict(self) -> dict[str, str]:
+        return {str(part): reason for part, reason in self.missing.items()}
+
+    @classmethod
+    def from_dict(cls, document: Mapping[str, str]) -> Standing:
+        return cls({Part(name): reason for name, reason in document.items()})

@@ -1,0 +1,38 @@
+"""What a process inside the boundary is given."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+
+Grant = tuple[str, str]
+"""A path, and what for: a key of :data:`compiler_service.boundary.landlock.RIGHTS`."""
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What one process may reach and use.
+
+    Attributes:
+        grants: files and folders.
+        limits: as :func:`compiler_service.boundary.limits.limit` takes them.
+        descriptors: open descriptors that it keeps, beside standard input, output and errors.
+        required: parts of the boundary without which it does not start.
+        stays: it outlives the thread that started it. Otherwise it is killed with that thread.
+        closes_later: it enters all but the namespaces by itself, for each child of its own, before that reads anything.
+    """
+
+    grants: Sequence[Grant] = ()
+    limits: Mapping[str, int] = field(default_factory=dict)
+    descriptors: Sequence[int] = ()
+    required: Sequence[str] = ()
+    stays: bool = False
+    closes_later: bool = False
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self)).encode()
+
+    @classmethod
+    def from_json(cls, data: bytes) -> Policy:
+        return cls(**json.loads(data))

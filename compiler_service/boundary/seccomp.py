@@ -1,0 +1,85 @@
+"""A filter of system calls, as a program of the kernel's packet filter.
+
+It lists what is refused, not what is allowed: NumPy, LLVM, the linker and every new C library bring calls of their own, and
+an allow-list that is wide enough for all of them would differ little. What a list of refusals usually misses, calls that are
+newer than it, is refused by number. A refused call answers EPERM, so that code which only tries goes on.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import os
+import struct
+from collections.abc import Sequence
+
+from compiler_service.boundary.kernel import call
+from compiler_service.boundary.syscalls import ARCHITECTURES, LOOKED_INTO, NEWEST, REFUSED
+
+_SECCOMP = {"x86_64": 317, "aarch64": 277}
+_SET_MODE_FILTER, _ALL_THREADS = 1, 1
+
+_LOAD, _EQUAL, _GREATER, _ANY_BIT, _RETURN = 0x20, 0x15, 0x25, 0x45, 0x06
+_ALLOW, _KILL_PROCESS, _ERRNO = 0x7FFF0000, 0x80000000, 0x00050000
+_NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
+
+_NEW_NAMESPACE_FLAGS = 0x7E020000
+_TERMINAL_INPUTS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing for the user
+
+Instruction = tuple[int, int, int, int]
+"""Operation, instructions to jump over when it is true, when it is false, operand."""
+
+
+def refuse_calls() -> None:
+    """Install the filter in every thread of this process. It stays across ``execve`` and in all children.
+
+    Raises:
+        OSError: the kernel refuses, or there is no table for this architecture.
+    """
+    machine = os.uname().machine
+    if machine not in ARCHITECTURES:
+        raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program(machine))
+    instructions = ctypes.create_string_buffer(code, len(code))
+    header = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
+    call(_SECCOMP[machine], _SET_MODE_FILTER, _ALL_THREADS, header)
+
+
+def program(machine: str) -> Sequence[Instruction]:
+    """The filter for a machine as ``uname`` names it."""
+    identity, column = ARCHITECTURES[machine]
+    refused = [numbers[column] for numbers in REFUSED.values()]
+    looked_into = {name: numbers[column] or 0 for name, numbers in LOOKED_INTO.items()}
+    return (
+        (_LOAD, 0, 0, _ARCHITECTURE),
+        (_EQUAL, 1, 0, identity),
+        (_RETURN, 0, 0, _KILL_PROCESS),  # calls of a 32-bit program: the numbers mean other things
+        (_LOAD, 0, 0, _NUMBER),
+        (_GREATER, 0, 1, NEWEST),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        # Its flags lie in memory, out of a filter's sight; C libraries then take clone.
+        (_EQUAL, 0, 1, looked_into["clone3"]),
+        (_RETURN, 0, 0, _ERRNO | errno.ENOSYS),
+        *(instruction for number in refused if number is not None for instruction in _refused(number)),
+        *_refused_if(looked_into["clone"], 0, (_ANY_BIT, _NEW_NAMESPACE_FLAGS)),
+        *_refused_if(looked_into["kill"], 0, (_EQUAL, 0xFFFFFFFF)),  # everyone
+        *_refused_if(looked_into["prlimit64"], 0, (_GREATER, 0)),  # of another process
+        *(i for number in _TERMINAL_INPUTS for i in _refused_if(looked_into["ioctl"], 1, (_EQUAL, number))),
+        (_RETURN, 0, 0, _ALLOW),
+    )
+
+
+def _refused(number: int) -> Sequence[Instruction]:
+    return (_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | errno.EPERM)
+
+
+def _refused_if(number: int, argument: int, test: tuple[int, int]) -> Sequence[Instruction]:
+    """NOTE: looks at the lower half of the argument, which is all that the kernel takes of these; loads the number again."""
+    operation, operand = test
+    return (
+        (_EQUAL, 0, 4, number),
+        (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+        (operation, 0, 1, operand),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_LOAD, 0, 0, _NUMBER),
+    )

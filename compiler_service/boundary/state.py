@@ -1,0 +1,94 @@
+"""What of the boundary this machine can give, found out by entering it."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cache
+
+from compiler_service.boundary import launch
+from compiler_service.boundary.parts import PROMISES, Part, Standing
+from compiler_service.boundary.policy import Policy
+from compiler_service.boundary.toolchain import toolchain
+from shared_ir.errors import ErrorCode, IngotError
+
+LAUNCH = (sys.executable, "-I", "-S", launch.__file__)
+"""Starts a program inside the boundary: a policy and the program's own command follow."""
+BEST_EFFORT, REQUIRE = "best-effort", "require"
+_SECONDS = 30.0
+
+
+@cache
+def standing() -> Standing:
+    """Which parts hold on this machine; asked once."""
+    policy = Policy(toolchain(), {"processes": 64, "open_files": 64})
+    try:
+        with through_pipe(policy) as descriptor:
+            command = [*LAUNCH, descriptor_path(descriptor)]
+            done = subprocess.run(
+                command, capture_output=True, text=True, timeout=_SECONDS, env={}, pass_fds=(descriptor,)
+            )
+        return Standing.from_dict(json.loads(done.stdout))
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
+        return Standing(dict.fromkeys(Part, f"the boundary cannot be entered: {error}"))
+
+
+@contextmanager
+def through_pipe(policy: Policy) -> Iterator[int]:
+    """A descriptor that ``policy`` can be read from, once, by a process that gets it: no file is needed for it."""
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb"):
+        with os.fdopen(writer, "wb") as file:
+            file.write(policy.to_json())  # much less than a pipe holds
+        yield reader
+
+
+def descriptor_path(descriptor: int) -> str:
+    """The policy of :func:`through_pipe` as an argument of the launcher."""
+    return f"/proc/self/fd/{descriptor}"
+
+
+def say_standing(logger: logging.Logger) -> None:
+    """One line in the log: all is well, or what is missing and why."""
+    found = standing()
+    logger.log(logging.INFO if found.is_whole else logging.WARNING, "boundary around compilations: %s", found)
+
+
+def required_parts(text: str) -> Sequence[Part]:
+    """The parts that ``INGOT_SANDBOX`` names: none for ``best-effort``, all for ``require``, or some by their names.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT.
+    """
+    if text in (BEST_EFFORT, REQUIRE):
+        return tuple(Part) if text == REQUIRE else ()
+    try:
+        return tuple(Part(name.strip()) for name in text.split(","))
+    except ValueError as error:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "INGOT_SANDBOX names no part of the boundary",
+            field="INGOT_SANDBOX",
+            expected=f"{BEST_EFFORT}, {REQUIRE}, or some of {','.join(Part)}",
+            received=repr(text)[:100],
+        ) from error
+
+
+def require(parts: Sequence[Part]) -> None:
+    """Raises IngotError UNAVAILABLE naming the parts that this machine lacks."""
+    missing = standing().missing
+    lacking = [part for part in parts if part in missing]
+    if lacking:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE,
+            "a part of the boundary around compilations is missing: "
+            + "; ".join(f"{part} ({missing[part]})" for part in lacking),
+            field="INGOT_SANDBOX",
+            expected="; ".join(PROMISES[part] for part in lacking),
+            remedy="Run it where the kernel has them (docs/design/boundary.md), or set INGOT_SANDBOX to what must hold.",
+        )

@@ -1,0 +1,198 @@
+"""Models of others, compiled for the user of this process: in a child inside the boundary, as a worker's stages are."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import logging
+import os
+import sys
+import tempfile
+import warnings
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from compiler_service.boundary.policy import Grant, Policy
+from compiler_service.boundary.state import BEST_EFFORT, require, required_parts, say_standing, standing
+from compiler_service.boundary.toolchain import toolchain
+from compiler_service.compiler.codegen.toolchain.bundle import prepare
+from compiler_service.compiler.codegen.toolchain.zig import cache_directory, zig_executable
+from compiler_service.compiler.fallback import OptimisationFaultWarning
+from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.options import CompileOptions
+from compiler_service.compiler.progress import Progress, silent
+from compiler_service.stages.attend import attend
+from compiler_service.stages.kept import start_child
+from compiler_service.stages.messages import MOST_LINES, Lines
+from compiler_service.stages.outcome import how_it_died, read_compiled, read_result
+from compiler_service.stages.process import ARTIFACT, RECORDS
+from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
+from shared_ir.artifact.value import Artifact
+from shared_ir.machine.cores import usable_cores
+from shared_ir.machine.target import Target, target_to_dict
+from shared_ir.storage.files import map_file, write_atomically
+
+_PASSED_ON = ("DEBUG", "DUMP", "VERIFY")
+_NEVER = 10.0 * 365 * 24 * 3600
+_LIMITS = {"processes": StageLimits.processes}
+"""It is the user's own machine and time: memory and seconds are for him to bound."""
+
+logger = logging.getLogger(__name__)
+
+
+def compile_in_child(
+    source: ModelSource,
+    target: Target,
+    options: CompileOptions,
+    records: bytes,
+    progress: Progress = silent,
+    workers: int | None = None,
+) -> tuple[Artifact, bytes]:
+    """What :func:`compiler_service.compiler.pipeline.compile_model` makes of a model of someone else's, and the tuning records.
+
+    Raises:
+        IngotError: as it does; UNAVAILABLE when a part of the boundary is missing that ``INGOT_SANDBOX`` requires.
+    """
+    prepare(target, options.bundle)
+    order = {"target": target_to_dict(target), "workers": usable_cores() if workers is None else workers}
+    with _work() as work:
+        (work / RECORDS).write_bytes(records)
+        result = _run(work, {"stage": "compile", **order}, source, options, progress)
+        _warn(result.get("warnings", ()))
+        artifact = read_compiled(work / ARTIFACT)
+        assert isinstance(artifact.weights, Path)
+        return replace(artifact, weights=map_file(artifact.weights)), (work / RECORDS).read_bytes()
+
+
+def check_in_child(source: ModelSource, options: CompileOptions) -> Mapping[str, Any]:
+    """What keeps a model from being compiled, as :meth:`compiler_service.stages.process.Stages.check` answers it."""
+    with _work() as work:
+        report: Mapping[str, Any] = _run(work, {"stage": "check"}, source, options, silent)["report"]
+        return report
+
+
+def graph_text_in_child(source: ModelSource) -> str:
+    """As :func:`compiler_service.stages.compiler.graph_text`."""
+    with _work() as work:
+        return str(_run(work, {"stage": "graph"}, source, CompileOptions(), silent)["text"])
+
+
+def _run(
+    work: Path, order: Mapping[str, Any], source: ModelSource, options: CompileOptions, progress: Progress
+) -> Mapping[str, Any]:
+    required = _required()
+    debug = os.environ.get("DEBUG", "0") not in ("", "0")
+    request = {
+        **order,
+        "source": _written(source, work),
+        "options": options.to_dict(),
+        "folder": _here(),
+        "limits": asdict(StageLimits()),
+        "environment": {name: os.environ.get(name, "") for name in _PASSED_ON if name in os.environ}
+        | {"INGOT_CACHE_DIR": str(cache_directory().absolute()), "TMPDIR": str(work), "HOME": str(work)},
+    }
+    policy = Policy((*toolchain((zig_executable(),)), *_grants(source, work)), _LIMITS, required=required)
+    write_atomically(work / REQUEST_FILE, json.dumps(request).encode())
+    write_atomically(work / BOUNDARY_FILE, policy.to_json())
+    lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
+    status = _attend(work, lines)
+    if status:
+        raise how_it_died(status, StageLimits.memory, StageLimits.seconds, StageLimits.file_size)
+    return read_result(work)
+
+
+def _attend(work: Path, lines: Lines) -> int:
+    """Exit status of a child that works on the order in ``work``; whatever is raised here ends the child."""
+    progress_end, progress = os.pipe()
+    printed_end, printed = os.pipe()
+    with os.fdopen(progress_end, "rb") as reports, os.fdopen(printed_end, "rb") as log:
+        try:
+            child = start_child(work, progress, printed)
+        finally:
+            os.close(progress)
+            os.close(printed)
+        with child.leash:
+            attend(child, reports, log, lines, lambda: False, _NEVER)
+            return child.wait()
+
+
+def _grants(source: ModelSource, work: Path) -> Iterator[Grant]:
+    yield str(work), "write"
+    for name in ("native", "zig"):
+        yield str(cache_directory().absolute() / name), "read"
+    if os.environ.get("DUMP"):
+        folder = Path(os.environ["DUMP"]).absolute()
+        folder.mkdir(parents=True, exist_ok=True)
+        yield str(folder), "write"
+    yield from ((str(blob.absolute()), "read") for blob in source.blobs.values() if isinstance(blob, Path))
+    if isinstance(source.model, Path):
+        yield str(source.model.absolute()), "read"
+        yield from _beside(source.model.absolute().parent)
+
+
+def _beside(folder: Path) -> Iterator[Grant]:
+    """The files that may hold a model's data: what lies in its folder, but nothing hidden and nobody's home."""
+    private = [Path.home(), cache_directory(), Path(os.environ.get("INGOT_HOME") or Path.home() / ".ingot").absolute()]
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:
+        for entry in entries:
+            hidden = entry.name.startswith(".") or any(own.is_relative_to(entry.path) for own in private)
+            if not hidden:
+                yield entry.path, "read"
+
+
+def _written(source: ModelSource, work: Path) -> Mapping[str, Any]:
+    """The source as an order names it; what is in memory becomes files."""
+    blobs = {}
+    for number, (location, blob) in enumerate(source.blobs.items()):
+        path = blob.absolute() if isinstance(blob, Path) else work / f"blob-{number}"
+        if not isinstance(blob, Path):
+            path.write_bytes(blob)
+        blobs[location] = str(path)
+    if isinstance(source.model, Path):
+        return {"model": str(source.model), "is_bytes": False, "blobs": blobs}
+    (work / "model").write_bytes(source.model)
+    return {"model": str(work / "model"), "is_bytes": True, "blobs": blobs}
+
+
+def _pass_on(message: Mapping[str, Any], progress: Progress, debug: bool) -> None:
+    if "log" in message:
+        text = "".join(c if c.isprintable() or c == "\t" else "�" for c in str(message["log"]))
+        print(text, file=sys.stdout if debug else sys.stderr)
+        return
+    progress(message["stage"], message["done"], message["total"], message["message"])
+
+
+def _warn(said: Any) -> None:
+    kinds = {OptimisationFaultWarning.__name__: OptimisationFaultWarning}
+    for kind, text in said:
+        warnings.warn(str(text), kinds.get(kind, UserWarning), stacklevel=4)
+
+
+def _here() -> str:
+    """The working directory, which a relative path of the caller's is relative to; it may have been removed."""
+    try:
+        return os.getcwd()
+    except OSError:
+        return "/"
+
+
+def _required() -> tuple[str, ...]:
+    parts = required_parts(os.environ.get("INGOT_SANDBOX", BEST_EFFORT))
+    require(parts)
+    _say_once()
+    return tuple(parts)
+
+
+@cache
+def _say_once() -> None:
+    if not standing().is_whole:
+        say_standing(logger)
+
+
+@contextlib.contextmanager
+def _work() -> Iterator[Path]:
+    with tempfile.TemporaryDirectory(prefix="ingot-compile-", ignore_cleanup_errors=True) as name:
+        yield Path(name)

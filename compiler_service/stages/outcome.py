@@ -1,0 +1,117 @@
+"""How a stage ended, read from what it left behind. The process that wrote it had read a foreign model: nothing in it is trusted."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from compiler_service.boundary.launch import REFUSED
+from shared_ir.artifact.exchange import read_artifact
+from shared_ir.artifact.value import Artifact
+from shared_ir.errors import ErrorCode, IngotError
+
+RESULT_FILE = "result.json"
+MOST_RESULT_BYTES = 64 * 1024 * 1024
+_MOST_FILES = 100_000
+
+
+def read_result(work: Path) -> Mapping[str, Any]:
+    """What a stage that ended well answers.
+
+    Raises:
+        IngotError: what the stage raised; COMPILER_FAULT where its folder holds what no stage leaves.
+    """
+    refuse_odd_files(work)
+    path = work / RESULT_FILE
+    if not path.is_file() or path.stat().st_size > MOST_RESULT_BYTES:
+        raise _senseless("there is no answer, or one that is too long")
+    try:
+        answer = json.loads(path.read_bytes())
+        error = IngotError.from_dict(answer["error"]) if "error" in answer else None
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
+        raise _senseless(type(fault).__name__) from fault
+    if error is not None:
+        raise error
+    if not isinstance(answer, dict):
+        raise _senseless("not an object")
+    return answer
+
+
+def read_compiled(directory: Path) -> Artifact:
+    """The artifact that a stage left; its weights stay in their file.
+
+    Raises:
+        IngotError: COMPILER_FAULT where there is none that makes sense; what the parts of an artifact are refused with.
+    """
+    try:
+        return read_artifact(directory)
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError, OSError) as fault:
+        raise _senseless(f"no artifact ({type(fault).__name__})") from fault
+
+
+def refuse_odd_files(work: Path) -> None:
+    """Raises IngotError COMPILER_FAULT where ``work`` holds anything but files and folders.
+
+    Whoever reads the folder next may read more than the process that wrote it: a link would lead him to a key, a fifo
+    would keep him waiting.
+    """
+    for count, (path, mode) in enumerate(_entries(work)):
+        if count > _MOST_FILES or not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):
+            raise _senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
+
+
+def how_it_died(status: int, memory: int, seconds: float, file_size: int) -> IngotError:
+    """The error of a process that ended with ``status`` (negative: by a signal) under these limits."""
+    if status in (-signal.SIGXCPU, -signal.SIGKILL):
+        return exceeded("memory or time", f"{memory} bytes, {seconds:g} seconds")
+    if status == -signal.SIGXFSZ:
+        return exceeded("disk", f"files of {file_size} bytes")
+    if status == REFUSED:
+        return IngotError(
+            ErrorCode.UNAVAILABLE,
+            "a part of the boundary around compilations is missing, and INGOT_SANDBOX requires it",
+            field="INGOT_SANDBOX",
+            remedy="Tell the operator of the service: the worker's log says which part, docs/design/boundary.md what it needs.",
+        )
+    how = f"signal {signal.Signals(-status).name}" if status < 0 else f"exit status {status}"
+    return IngotError(
+        ErrorCode.COMPILER_FAULT,
+        f"the compiler died with {how}",
+        remedy="Please report this with the job's log; compiling at a lower opt_level may avoid it.",
+    )
+
+
+def exceeded(what: str, allowed: str) -> IngotError:
+    return IngotError(
+        ErrorCode.RESOURCE_LIMIT,
+        f"the compilation used more {what} than a job may",
+        expected=f"at most {allowed}",
+        remedy="Compile a smaller model, tune less, or ask the operator of the service for a higher limit.",
+    )
+
+
+def _entries(folder: Path) -> Iterator[tuple[Path, int]]:
+    try:
+        for parent, folders, files in os.walk(folder, onerror=_raise):
+            for name in (*folders, *files):
+                path = Path(parent, name)
+                yield path, path.lstat().st_mode
+    except OSError as error:
+        raise _senseless(f"{type(error).__name__} when it was read") from error
+
+
+def _raise(error: OSError) -> None:
+    raise error
+
+
+def _senseless(reason: str) -> IngotError:
+    return IngotError(
+        ErrorCode.COMPILER_FAULT,
+        f"what the compiler left behind makes no sense: {reason}",
+        remedy="Please report this with the job's log.",
+    )

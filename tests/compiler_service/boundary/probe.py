@@ -1,0 +1,169 @@
+"""A stage that has been taken over: it tries what hostile code in a parser would try, and says what it got.
+
+Started by a stage runner in place of the compiler: ``probe.py DIRECTORY PROGRESS_FD``. ``request.json`` names what it goes for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import errno
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+PTRACE_SEIZE = 0x4206
+PR_GET_NO_NEW_PRIVS = 39
+_LIBC = ctypes.CDLL(None, use_errno=True)
+
+
+def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]]:
+    """Name -> what raises, or returns something false, where the boundary holds."""
+    worker = int(aims["worker"])
+    return {
+        "read the signing key": lambda: Path(aims["key"]).read_bytes(),
+        "list the folder of the key": lambda: os.listdir(Path(aims["key"]).parent),
+        "copy the key by a link": lambda: os.link(aims["key"], work / "key.pem"),
+        "point the worker at the key": lambda: os.symlink(aims["key"], work / "artifact-key"),
+        "make a fifo that the worker waits at": lambda: os.mkfifo(work / "fifo"),
+        "make the key readable for all": lambda: _done(os.chmod, aims["key"], 0o644),
+        "empty the key": lambda: os.truncate(aims["key"], 0),
+        "age the key": lambda: os.utime(aims["key"]),
+        "mark the key": lambda: os.setxattr(aims["key"], "user.mark", b"1"),
+        "read another model in the store": lambda: Path(aims["foreign"]).read_bytes(),
+        "list the store": lambda: os.listdir(Path(aims["foreign"]).parent),
+        "write into the store": lambda: Path(aims["foreign"]).with_name("planted").write_text("x"),
+        "overwrite the weights that it verifies": lambda: Path(aims["artifact"], "weights.bin").write_text("x"),
+        "overwrite its own model": lambda: Path(aims["model"]).write_text("x"),
+        "trust another key": lambda: Path(aims["trust"], "planted.pub").write_text("x"),
+        "write into the cache": lambda: Path(aims["cache"], "native", "planted").write_text("x"),
+        "write into the temporary folder": lambda: Path("/tmp/ingot-planted").write_text("x"),
+        "read the users": lambda: Path("/etc/passwd").read_bytes(),
+        "read the worker's environment": lambda: Path(f"/proc/{worker}/environ").read_bytes(),
+        "read the worker's memory": lambda: open(f"/proc/{worker}/mem", "rb").fileno(),
+        "read the launcher's memory": lambda: open(f"/proc/{os.getppid()}/mem", "rb").fileno(),
+        "list processes": lambda: os.listdir("/proc"),
+        "trace the worker": lambda: _libc(_LIBC.ptrace, PTRACE_SEIZE, worker, 0, 0),
+        "trace its parent": lambda: _libc(_LIBC.ptrace, PTRACE_SEIZE, os.getppid(), 0, 0),
+        "change the worker's limits": lambda: _prlimit(worker),
+        "signal the worker": lambda: _done(os.kill, worker, 0),
+        "signal everyone": lambda: _done(os.kill, -1, 0),
+        "leave the group that is killed": lambda: os.setsid(),
+        "connect to a Unix socket": lambda: _connect(socket.AF_UNIX, aims["socket"]),
+        "connect to an abstract socket": lambda: _connect(socket.AF_UNIX, "\0" + aims["abstract"]),
+        "connect to a port of this machine": lambda: _connect(socket.AF_INET, ("127.0.0.1", aims["port"])),
+        "connect to the internet": lambda: _connect(socket.AF_INET, ("1.1.1.1", 53)),
+        "see a network": lambda: [name for _, name in socket.if_nameindex() if name != "lo"],
+        "use what was left open": lambda: _others_open(int(sys.argv[2])),
+        "become someone": lambda: _done(os.setuid, 0),
+        "run a set-user-id program": lambda: subprocess.run(["/usr/bin/su", "--version"], check=True).returncode == 0,
+        "run a shell": lambda: subprocess.run(["/bin/sh", "-c", "true"], check=True).returncode == 0,
+        "run what it wrote": lambda: _run_own(work),
+        "mount": lambda: _mount(work),
+        "a new user namespace": lambda: _libc(_LIBC.unshare, 0x10000000),
+        "a kernel keyring": lambda: _libc(_LIBC.syscall, 250 if os.uname().machine == "x86_64" else 219, 0, -3, 1),
+        "an asynchronous ring": lambda: _libc(_LIBC.syscall, 425, 8, ctypes.create_string_buffer(120)),
+        "have capabilities": lambda: int(_status("CapEff"), 16) or int(_status("CapPrm"), 16),
+        "have secrets in the environment": lambda: [name for name in os.environ if "SECRET" in name or "REDIS" in name],
+        "gain privileges": lambda: _LIBC.prctl(PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0) != 1,
+        "very many processes": lambda: _forks(int(aims["processes"])),
+    }
+
+
+def _done(act: Callable[..., object], *arguments: object) -> bool:
+    act(*arguments)
+    return True
+
+
+def _libc(function: Any, *arguments: object) -> bool:
+    if function(*arguments) < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number))
+    return True
+
+
+def _mount(place: Path) -> bool:
+    """Whether it would be done: there is no such file system, but who may not mount hears that first."""
+    return _LIBC.mount(b"none", str(place).encode(), b"no-such", 0, None) < 0 and ctypes.get_errno() == errno.ENODEV
+
+
+def _prlimit(process: int) -> bool:
+    import resource
+
+    resource.prlimit(process, resource.RLIMIT_NOFILE, (64, 64))
+    return True
+
+
+def _connect(family: int, address: Any) -> bool:
+    with socket.socket(family, socket.SOCK_STREAM) as connection:
+        connection.settimeout(2)
+        connection.connect(address)
+    return True
+
+
+def _others_open(progress: int) -> list[str]:
+    own = []
+    for name in os.listdir("/proc/self/fd"):
+        try:
+            where = os.readlink(f"/proc/self/fd/{name}")
+        except OSError:
+            continue
+        if int(name) > 2 and int(name) != progress and not where.startswith("/proc/"):
+            own.append(where)
+    return own
+
+
+def _run_own(work: Path) -> bool:
+    program = os.open(work / "program", os.O_CREAT | os.O_WRONLY, 0o755)
+    os.write(program, Path("/bin/true").read_bytes())
+    os.close(program)
+    return subprocess.run([work / "program"], check=True).returncode == 0
+
+
+def _status(name: str) -> str:
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return next(line.split(":")[1].strip() for line in lines if line.startswith(name + ":"))
+
+
+def _forks(most: int) -> bool:
+    children = []
+    try:
+        for _ in range(most):
+            child = os.fork()
+            if child == 0:
+                time.sleep(60)
+                os._exit(0)
+            children.append(child)
+    except OSError:
+        return False
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+    return True
+
+
+def attempt(act: Callable[[], object]) -> str:
+    """Empty where nothing was got; else what."""
+    try:
+        got = act()
+    except (OSError, subprocess.SubprocessError, ValueError):
+        return ""
+    return repr(got)[:200] if got or got is None else ""
+
+
+def main() -> None:
+    work = Path(sys.argv[1])
+    aims = json.loads((work / "request.json").read_bytes())["options"]
+    got = {name: attempt(act) for name, act in attempts(aims, work).items()}
+    (work / "result.json").write_text(json.dumps({"got": got}))
+
+
+if __name__ == "__main__":
+    main()

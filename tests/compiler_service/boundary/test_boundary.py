@@ -1,0 +1,124 @@
+"""What hostile code inside a stage's process reaches: a probe tries it all, under the boundary and without."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_service.boundary.parts import Part
+from compiler_service.boundary.state import standing
+from compiler_service.stages.runner import StageLimits, StageRunner
+
+ROOT = Path(__file__).parents[3]
+PROBE = Path(__file__).with_name("probe.py")
+PROCESSES = 60
+
+NEEDS: Mapping[str, Part] = {
+    "signal the worker": Part.SIGNALS,
+    "change the worker's limits": Part.SYSTEM_CALLS,
+    "connect to an abstract socket": Part.SYSTEM_CALLS,
+    "see a network": Part.NETWORK,
+    "very many processes": Part.LIMITS,
+    "have capabilities": Part.PRIVILEGES,
+    "become someone": Part.SYSTEM_CALLS,
+    "gain privileges": Part.PRIVILEGES,
+}
+"""Parts of the boundary that attempts are stopped by, where that is not the file view or the filter of system calls."""
+
+
+@pytest.fixture
+def aims(tmp_path: Path) -> Iterator[dict[str, Any]]:
+    """An installation with something to steal, and servers to talk to."""
+    files = {name: tmp_path / "home" / place for name, place in PLACES.items()}
+    for path in files.values():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("secret")
+    (tmp_path / "home" / "cache" / "native").mkdir(parents=True)
+    with ExitStack() as servers:
+        unix, abstract = (servers.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
+        unix.bind(str(tmp_path / "redis.sock"))
+        abstract.bind(f"\0ingot-{os.getpid()}")
+        port = servers.enter_context(socket.create_server(("127.0.0.1", 0)))
+        for server in (unix, abstract):
+            server.listen()
+        yield {name: str(path) for name, path in files.items()} | {
+            "artifact": str(files["weights"].parent),
+            "trust": str(files["key"].parent / "trust"),
+            "cache": str(tmp_path / "home" / "cache"),
+            "socket": str(tmp_path / "redis.sock"),
+            "abstract": f"ingot-{os.getpid()}",
+            "port": port.getsockname()[1],
+            "worker": os.getpid(),
+            "processes": PROCESSES + 400,
+        }
+
+
+PLACES = {
+    "key": "signing.pem",
+    "foreign": "store/sources/foreign",
+    "model": "store/sources/own",
+    "weights": "given/artifact/weights.bin",
+}
+
+
+def probe(tmp_path: Path, aims: dict[str, Any]) -> Mapping[str, str]:
+    """What the probe got inside the boundary, by the name of the attempt."""
+    (tmp_path / "work").mkdir()
+    request = {"stage": "build", "source": {"model": aims["model"], "blobs": {}}, "options": aims}
+    request["artifact"] = aims["artifact"]
+    limits = StageLimits(memory=4 * 1024**3, seconds=60, processes=PROCESSES)
+    runner = StageRunner((sys.executable, str(PROBE)), limits, Path(aims["cache"]))
+    got: Mapping[str, str] = runner.run(tmp_path / "work", request, lambda _: None, lambda: False)["got"]
+    return got
+
+
+def test_hostile_code_gets_nothing(tmp_path: Path, aims: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """The worker holds credentials, a key, a store, sockets and open files: none can be used from inside."""
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    monkeypatch.setenv("INGOT_REDIS_URL", "redis://secret")
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
+    left_open = os.open(aims["key"], os.O_RDONLY)
+    os.set_inheritable(left_open, True)
+    try:
+        got = probe(tmp_path, aims)
+    finally:
+        os.close(left_open)
+    missing = standing().missing
+    excused = {name for name in got if NEEDS.get(name, Part.FILES) in missing}
+    assert {name: what for name, what in got.items() if what and name not in excused} == {}
+    if excused:
+        pytest.skip(f"this kernel lacks a part of the boundary: {standing()}; not tried: {', '.join(sorted(excused))}")
+
+
+def test_the_probe_would_get_it_without_the_boundary(tmp_path: Path, aims: dict[str, Any]) -> None:
+    """The attempts are real: outside, most of them succeed."""
+    (tmp_path / "request.json").write_text(json.dumps({"options": aims | {"processes": 80}}))
+    command = [sys.executable, str(PROBE), str(tmp_path), "99"]
+    subprocess.run(command, check=True, timeout=60, start_new_session=True, capture_output=True)
+    got = json.loads((tmp_path / "result.json").read_bytes())["got"]
+    succeeded = {name for name, what in got.items() if what}
+    assert succeeded >= {
+        "read the signing key",
+        "point the worker at the key",
+        "make the key readable for all",
+        "read another model in the store",
+        "write into the store",
+        "write into the cache",
+        "signal the worker",
+        "connect to a Unix socket",
+        "connect to an abstract socket",
+        "connect to a port of this machine",
+        "run a shell",
+        "run what it wrote",
+        "very many processes",
+        "gain privileges",
+    }

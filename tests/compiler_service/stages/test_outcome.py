@@ -1,0 +1,114 @@
+"""What a stage's process leaves behind and says, when hostile code wrote it."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_service.stages.messages import Lines
+from compiler_service.stages.outcome import MOST_RESULT_BYTES, read_compiled, read_result
+from shared_ir.errors import ErrorCode, IngotError
+
+
+def link_to_a_key(work: Path) -> None:
+    (work / "artifact").mkdir()
+    (work / "artifact" / "weights.bin").symlink_to("/etc/passwd")
+
+
+def result_is_a_link(work: Path) -> None:
+    (work / "result.json").unlink()
+    (work / "result.json").symlink_to("/etc/passwd")
+
+
+def fifo(work: Path) -> None:
+    (work / "result.json").unlink()
+    os.mkfifo(work / "result.json")
+
+
+def folder_is_a_link(work: Path) -> None:
+    (work / "artifact").symlink_to("/etc")
+
+
+def too_long(work: Path) -> None:
+    os.truncate(work / "result.json", MOST_RESULT_BYTES + 1)
+
+
+def nothing(work: Path) -> None:
+    (work / "result.json").unlink()
+
+
+def writes(text: str) -> Callable[[Path], None]:
+    def write(work: Path) -> None:
+        (work / "result.json").write_text(text)
+
+    return write
+
+
+@pytest.mark.parametrize(
+    "leave",
+    [
+        link_to_a_key,
+        result_is_a_link,
+        fifo,
+        folder_is_a_link,
+        too_long,
+        nothing,
+        writes("[1]"),
+        writes("null"),
+        writes("7"),
+        writes("{"),
+        writes("[" * 100_000),
+        writes('{"error": 1}'),
+        writes('{"error": {}}'),
+        writes('{"error": {"code": "NO_SUCH_CODE", "message": "x"}}'),
+    ],
+)
+def test_what_no_stage_leaves_is_a_fault_of_the_compiler(tmp_path: Path, leave: Callable[[Path], None]) -> None:
+    (tmp_path / "result.json").write_text("{}")
+    leave(tmp_path)
+    with pytest.raises(IngotError) as caught:
+        read_result(tmp_path)
+    assert caught.value.code is ErrorCode.COMPILER_FAULT
+    assert "root" not in str(caught.value)
+
+
+@pytest.mark.parametrize("manifest", [None, "{", "[]", "{}", '{"name": 1}'])
+def test_an_artifact_that_makes_no_sense_is_a_fault_of_the_compiler(tmp_path: Path, manifest: str | None) -> None:
+    if manifest is not None:
+        (tmp_path / "manifest.json").write_text(manifest)
+    with pytest.raises(IngotError) as caught:
+        read_compiled(tmp_path)
+    assert caught.value.code in (ErrorCode.COMPILER_FAULT, ErrorCode.ARTIFACT_CORRUPT)
+
+
+def test_answers_and_errors_come_through(tmp_path: Path) -> None:
+    (tmp_path / "result.json").write_text(json.dumps({"report": {"issues": []}}))
+    assert read_result(tmp_path) == {"report": {"issues": []}}
+    error = IngotError(ErrorCode.EXTERNAL_DATA, "it is not there", field="w.bin", expected="a file", remedy="Copy it.")
+    (tmp_path / "result.json").write_text(json.dumps({"error": error.to_dict()}))
+    with pytest.raises(IngotError) as caught:
+        read_result(tmp_path)
+    assert caught.value.to_dict() == error.to_dict()
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        b'{"stage": 1, "done": 0, "total": 1, "message": ""}',
+        b'{"stage": "s", "done": "many", "total": 1, "message": ""}',
+        b'{"stage": "s", "done": 0, "total": 1}',
+        b'{"log": "forged"}',
+        b"[" * 3000,
+        b"\xff\xfe",
+    ],
+)
+def test_reports_that_make_no_sense_are_dropped(line: bytes) -> None:
+    heard: list[Mapping[str, Any]] = []
+    lines = Lines(heard.append)
+    lines.progress(line + b'\n{"stage": "s", "done": 1, "total": 2, "message": "m", "more": 1}\n')
+    assert heard == [{"stage": "s", "done": 1, "total": 2, "message": "m"}]
