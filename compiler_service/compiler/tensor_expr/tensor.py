@@ -205,12 +205,12 @@ def reduce(
     exact: bool = False,
     partial: bool = False,
 ) -> Tensor:
-    """``T[i...] = op over k... of body(i..., k...)`` with ``k`` ranging over the extents ``over``."""
+    """``T[i...] = op over k... of body(i..., k...)`` with ``k`` ranging over the extents ``over``; over none it is ``body(i...)``."""
     shape = tuple(as_dim(d) for d in shape)
     own = _axes(shape, axes, "i")
     inner = _axes(tuple(as_dim(d) for d in over), reduced, "k")
     expr = body(*(a.var for a in own), *(a.var for a in inner))
-    found = Compute(own, expr, Reduction(op, inner, exact))
+    found = Compute(own, expr, Reduction(op, inner, exact) if inner else None)
     return Tensor(name, shape, expr.dtype, found, assumes=tuple(assumes), partial=partial)
 
 
