@@ -43,6 +43,7 @@ MOVERS: Mapping[str, tuple[tuple[int, ...], ...]] = MappingProxyType(
         "Where": ((1, 2),),
         "ingot.Lookup": ((0, 1), (2,)),
         "ingot.NgramCounts": ((0, 1),),
+        "ingot.LastNgrams": ((0, 1),),
     }
 )
 """Operator -> groups of operands that may hold strings: all of a group, or none."""
