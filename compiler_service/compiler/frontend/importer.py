@@ -32,9 +32,10 @@ from compiler_service.compiler.frontend.importing.scope import Binding, Frame, N
 from compiler_service.compiler.frontend.reading.limits import exceeded
 from compiler_service.compiler.frontend.reading.order import describe, in_order
 from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
+from compiler_service.compiler.frontend.requirements.allowed_values import check_values, is_checked
 from compiler_service.compiler.frontend.requirements.conditions import append_checked, conditions_of
 from compiler_service.compiler.frontend.requirements.defining import Nodes, aligned, infer_defined
-from compiler_service.compiler.frontend.requirements.operand_checks import CHECKED_BEFORE, check_adapted, check_operands
+from compiler_service.compiler.frontend.requirements.operand_checks import check_operands
 from compiler_service.compiler.frontend.requirements.operand_shapes import check_shapes
 from compiler_service.compiler.frontend.standard.functions import (
     FunctionCall,
@@ -192,8 +193,8 @@ class GraphImporter:
             return
         if node.domain:
             check_shapes(node, frame, builder)
-        elif node.qualified in CHECKED_BEFORE:
-            check_adapted(Nodes(node, builder, self.context), self.operands(node, frame), node.attributes)
+        elif is_checked(node.op) and not self.has_unknown_inputs(node, frame):
+            check_values(Nodes(node, builder, self.context), self.operands(node, frame), node.attributes)
         operands = Operands(self.context, frame, builder, node)
         for adapted in adapt(node, operands):
             self.newest(adapted, frame, builder)

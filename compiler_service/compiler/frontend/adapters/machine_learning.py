@@ -117,6 +117,10 @@ def one_hot_encoder(node: SourceNode, operands: Operands) -> Nodes:
     return tuple(chain.nodes)
 
 
+_NAN_IS_A_KEY = 4
+"""The version of LabelEncoder from which on a NaN is found; before, it equals nothing, itself included."""
+
+
 def label_encoder(node: SourceNode, operands: Operands) -> Nodes:
     """A table; other keys give the default."""
     chain = Chain(node, operands)
@@ -126,6 +130,8 @@ def label_encoder(node: SourceNode, operands: Operands) -> Nodes:
         keys, values = (names, numbers) if operands.dtype(node.inputs[0]) is DType.STRING else (numbers, names)
     if keys is None or values is None:
         raise operands.unsupported("keys, values", "lists of int64, float or strings, or tensors of them", "none")
+    if node.opset < _NAN_IS_A_KEY and keys.dtype.kind == "f":
+        keys, values = keys[~np.isnan(keys)], values[~np.isnan(keys)]
     table = np.concatenate([values, _default(chain, values)])
     inputs = operands.constant("keys", keys), operands.constant("values", table)
     chain.as_output(chain.add("ingot.Lookup", node.inputs[0], *inputs))

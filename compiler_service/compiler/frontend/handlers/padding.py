@@ -16,6 +16,7 @@ from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilde
 from compiler_service.compiler.frontend.requirements.decided_lengths import decided_length
 from compiler_service.compiler.frontend.requirements.defining import Definer, Nodes
 from compiler_service.compiler.frontend.requirements.normalising import Elements
+from compiler_service.compiler.frontend.requirements.padded_axes import check_cut_axes
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
 from shared_ir.dtype import DType
 from shared_ir.expr import lift
@@ -94,6 +95,8 @@ def _padded(nodes: Nodes, x: Value, widths: Value, known: Elements, fill: Value 
         defined = dict(zip(left, nodes.define(total, f"{name}_extent"), strict=True))
     whole = [defined[axis] if size is None else size for axis, size in enumerate(sizes)]
     mode = nodes.source.attributes.get("mode", "constant")
+    highs = [as_dim(lift(size) - low - d) for size, low, d in zip(whole, lows, x.shape, strict=True)]
+    check_cut_axes(nodes, x, lows, highs, mode)
     return nodes.node("ingot.PadAt", x, nodes.dims(lows), nodes.dims(whole), fill, name=name, mode=mode)
 
 

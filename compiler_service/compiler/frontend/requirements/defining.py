@@ -126,6 +126,18 @@ class Nodes:
                 append_check(self.builder, condition, f"node '{self.source.title}': {condition}", self.source)
         return self.node("Reshape", value, self.dims(shape), allowzero=1)
 
+    def require(self, count: Value, message: str) -> None:
+        """The run ends with ``message`` unless the one element of ``count`` is 0."""
+        label = f"{self.source.title}_wrong"
+        symbols = (self.context.symbols.fresh(label),)
+        text = f"node '{self.source.title}' ({self.source.op}): {message}"
+        self._new_node(DEFINE_OP, (count,), f"{label}_checked", {"symbols": symbols, "expected": 0, "message": text})
+
+    def state(self, condition: Assumption, message: str) -> None:
+        """The run ends with ``message`` unless ``condition`` holds of its sizes."""
+        text = f"node '{self.source.title}' ({self.source.op}): {message}: {condition}"
+        append_check(self.builder, condition, text, self.source)
+
     def elements(self, value: Value | None) -> Elements | None:
         """The elements of a value that is known, as dims."""
         known = self.context.known.get(value)

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Protocol, TypeAlias
 
 from compiler_service.compiler.tensor_expr.refusal import unknown_value
+from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim, as_dim, product, static
 from shared_ir.graph.ir import Attribute, Value
 
@@ -58,7 +59,7 @@ Normaliser: TypeAlias = Callable[[Operand], Result]
 
 
 def reshape_target(operand: Operand) -> Result:
-    """0 copies an extent, -1 is what is left."""
+    """0 copies an extent, -1 is what is left, or stays where nothing tells that: the run ends, since no extent is less than 0."""
     nodes, x, wanted, known = operand.nodes, operand.x, operand.vector, operand.known
     if not operand.attributes.get("allowzero", 0):
         own: list[Dim] = [x.shape[i] if i < x.type.rank else 1 for i in range(len(known))]
@@ -66,8 +67,12 @@ def reshape_target(operand: Operand) -> Result:
         wanted = nodes.node("Where", zero, nodes.dims(own), wanted)
         known = tuple(o if isinstance(k, int) and k == 0 else k for k, o in zip(known, own, strict=True))
     free = nodes.node("Less", wanted, nodes.integers(0))
-    others = nodes.node("ReduceProd", nodes.node("Where", free, nodes.integers(1), wanted), keepdims=1)
-    left = nodes.node("Div", nodes.dims([product(x.shape)]), nodes.node("Max", others, nodes.integers(1)))
+    one = nodes.integers(1)
+    others = nodes.node("ReduceProd", nodes.node("Where", free, one, wanted), keepdims=1)
+    left = nodes.node("Div", nodes.dims([product(x.shape)]), nodes.node("Max", others, one))
+    several = nodes.node("Greater", nodes.node("ReduceSum", nodes.node("Cast", free, to=DType.INT64), keepdims=1), one)
+    unclear = nodes.node("Or", nodes.node("Less", others, one), several)
+    left = nodes.node("Where", unclear, nodes.integers(-1), left)
     wanted = nodes.node("Where", free, left, wanted)
     if sum(k is None for k in known) and -1 in known:
         known = tuple(None if isinstance(k, int) and k == -1 else k for k in known)

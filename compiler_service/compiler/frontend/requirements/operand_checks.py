@@ -11,14 +11,14 @@ from itertools import combinations
 from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.index_ranges import IndexRange, IndexRanges, is_at_least
-from compiler_service.compiler.frontend.requirements.conditions import append_check
 from compiler_service.compiler.frontend.requirements.defining import Nodes
 from compiler_service.compiler.frontend.requirements.normalising import REDUCTIONS
+from compiler_service.compiler.frontend.requirements.padded_axes import padded
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, lift
+from shared_ir.expr import Expr, lift, maximum
 from shared_ir.expr.dim import Dim, as_dim, dim_text, dims_text, product
-from shared_ir.graph.ir import DEFINE_OP, Attribute, Value
+from shared_ir.graph.ir import Attribute, Value
 
 _Check = Callable[[Nodes, Sequence["Value | None"], Mapping[str, Attribute]], None]
 
@@ -30,25 +30,6 @@ def check_operands(nodes: Nodes, inputs: Sequence[Value | None], attributes: Map
         check(nodes, inputs, attributes)
 
 
-def check_adapted(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-    """Nodes that check the operands of one of :data:`CHECKED_BEFORE`."""
-    CHECKED_BEFORE[nodes.source.qualified](nodes, inputs, attributes)
-
-
-def _require(nodes: Nodes, count: Value, message: str) -> None:
-    """The run ends with ``message`` unless the one element of ``count`` is 0."""
-    label = f"{nodes.source.title}_wrong"
-    symbols = (nodes.context.symbols.fresh(label),)
-    text = f"node '{nodes.source.title}' ({nodes.source.op}): {message}"
-    nodes.node(DEFINE_OP, count, name=f"{label}_checked", symbols=symbols, expected=0, message=text)
-
-
-def _state(nodes: Nodes, condition: Assumption, message: str) -> None:
-    """The run ends with ``message`` unless ``condition`` holds of its sizes."""
-    text = f"node '{nodes.source.title}' ({nodes.source.op}): {message}: {condition}"
-    append_check(nodes.builder, condition, text, nodes.source)
-
-
 # -- divisors
 
 
@@ -58,10 +39,10 @@ def _divisor(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[s
         return
     elements = ranges.known.get(divisor)
     if elements is not None and elements.size == 1 and is_at_least(as_dim(elements.item()), 0):
-        _state(nodes, Assumption(as_dim(elements.item()), 1, lower=True), f"integers are divided by '{divisor.name}'")
+        nodes.state(Assumption(as_dim(elements.item()), 1, lower=True), f"integers are divided by '{divisor.name}'")
         return
     count = nodes.node("ingot.CountZeros", divisor)
-    _require(nodes, count, f"integers are divided by 0, elements of '{divisor.name}' that are 0")
+    nodes.require(count, f"integers are divided by 0, elements of '{divisor.name}' that are 0")
 
 
 def _is_never_zero(value: Value, ranges: IndexRanges) -> bool:
@@ -114,7 +95,7 @@ def _regions(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[s
     if data is not None and rois is not None:
         column = nodes.node("Gather", rois, nodes.scalar(0), axis=1)
         message = f"images beyond the batch of '{data.name}' of extent {dim_text(data.shape[0])}"
-        _bounded(nodes, nodes.node("Cast", column, to=DType.INT64), as_dim(lift(data.shape[0]) - 1), message)
+        within(nodes, nodes.node("Cast", column, to=DType.INT64), as_dim(lift(data.shape[0]) - 1), message)
 
 
 def _images(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
@@ -137,9 +118,9 @@ def _positions(nodes: Nodes, indices: Value | None, extents: Sequence[Dim], data
     conditions = _conditions(indices, extents, nodes.context.ranges)
     if conditions is not None:
         for condition in conditions:
-            _state(nodes, condition, message)
+            nodes.state(condition, message)
         return
-    _require(nodes, nodes.node("ingot.CountOutside", _int64(nodes, indices), extents=tuple(extents)), message)
+    nodes.require(nodes.node("ingot.CountOutside", _int64(nodes, indices), extents=tuple(extents)), message)
 
 
 def _conditions(indices: Value, extents: Sequence[Dim], ranges: IndexRanges) -> list[Assumption] | None:
@@ -195,15 +176,15 @@ def _axes(more: bool = False, leave: bool = False) -> _Check:
         rank = data.type.rank + (len(elements) if more else 0)
         for element in elements:
             if isinstance(element, Expr) and not is_at_least(rank - 1, element):
-                _state(
-                    nodes, Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
+                nodes.state(
+                    Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
                 )
         apart = more or leave or not attributes.get("keepdims", 1)
         numbers = [e for e in elements if e is not None] if apart else []
         for one, other in combinations(numbers, 2):
             distance = as_dim((lift(one) - other) * (lift(one) - other))
             if isinstance(distance, Expr):
-                _state(nodes, Assumption(distance, 1, lower=True), "an axis is given twice")
+                nodes.state(Assumption(distance, 1, lower=True), "an axis is given twice")
 
     return check
 
@@ -219,7 +200,7 @@ def _lengths(operand: int, axis: Callable[[Mapping[str, Attribute]], int]) -> _C
         if data is not None and lengths is not None:
             extent = data.shape[axis(attributes)]
             message = f"lengths of '{lengths.name}' that are not within 0 and {dim_text(extent)}"
-            _bounded(nodes, lengths, extent, message)
+            within(nodes, lengths, extent, message)
 
     return check
 
@@ -234,18 +215,39 @@ def _time_axis(attributes: Mapping[str, Attribute]) -> int:
 
 
 def _written(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-    """An update lies within the cache from where it is written on."""
+    """An update lies within the cache from where it is written on; going round, it is no longer than that."""
     cache, update = inputs[:2]
     first = inputs[2] if len(inputs) > 2 else None
     axis = attributes.get("axis", -2)
-    if cache is None or update is None or not isinstance(axis, int) or attributes.get("mode", "linear") != "linear":
+    if cache is None or update is None or not isinstance(axis, int):
         return
     last = as_dim(lift(cache.shape[axis]) - update.shape[axis])
     message = f"an update of extent {dim_text(update.shape[axis])} does not fit into {dim_text(cache.shape[axis])}"
-    if first is not None:
-        _bounded(nodes, first, last, message)
+    if first is not None and attributes.get("mode", "linear") == "linear":
+        within(nodes, first, last, message)
     elif not is_at_least(last, 0):
-        _state(nodes, Assumption(last, 0, lower=True), message)
+        nodes.state(Assumption(last, 0, lower=True), message)
+
+
+def _pictured(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """Pixels have a width where the corners of an image are those of its outermost pixels: there are some along each axis."""
+    for extent in (nodes.elements(inputs[1]) or ())[2:]:
+        if extent is not None and not attributes.get("align_corners") and not is_at_least(extent, 1):
+            nodes.state(Assumption(extent, 1, lower=True), "an image without pixels")
+
+
+def _blocks(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """The second axis of Col2Im holds whole blocks, one for each channel."""
+    x, block = inputs[0], nodes.elements(inputs[2])
+    if x is None or block is None:
+        return
+    size = product([d for d in block if d is not None])
+    whole = as_dim(lift(x.shape[1]) // maximum(size, 1) * size)
+    if whole != x.shape[1]:
+        message = f"an axis of '{x.name}' does not hold whole blocks of {dim_text(size)} elements"
+        nodes.state(Assumption(x.shape[1], whole), message)
+    if not is_at_least(x.shape[1], 1):
+        nodes.state(Assumption(x.shape[1], 1, lower=True), f"'{x.name}' has no channels")
 
 
 def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
@@ -260,7 +262,7 @@ def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[
     rows = zip(x.shape[2:], kernel, steps, cut[:rank], cut[rank:], strict=True)
     whole = [(lift(d) - 1) * s + (k - low - high) for d, k, s, low, high in rows]
     size = product([*x.shape[:2], *map(as_dim, whole)])
-    _bounded(
+    within(
         nodes,
         indices,
         as_dim(lift(size) - 1),
@@ -273,21 +275,21 @@ def _integers(attributes: Mapping[str, Attribute], name: str) -> tuple[int, ...]
     return tuple(n for n in found if isinstance(n, int)) if isinstance(found, tuple) else ()
 
 
-def _bounded(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
+def within(nodes: Nodes, operand: Value, most: Dim, message: str) -> None:
     """The run ends with ``message`` unless all elements of ``operand`` are within 0 and ``most``."""
     found = nodes.context.ranges.of(operand)
     if found is not None and is_at_least(found.least, 0) and is_at_least(most, found.most):
         return
     extent = as_dim(lift(most) + 1)
     count = nodes.node("ingot.CountOutside", _int64(nodes, operand), extents=(extent,), natural=1)
-    _require(nodes, count, message)
+    nodes.require(count, message)
 
 
 def _int64(nodes: Nodes, value: Value) -> Value:
     return value if value.dtype is DType.INT64 else nodes.node("Cast", value, to=DType.INT64)
 
 
-def _taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+def taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
     """The second operand says how many elements of an axis of the first are taken."""
     data, count = inputs[0], inputs[1] if len(inputs) > 1 else None
     extent = _extent_along(data, attributes.get("axis", -1))
@@ -297,18 +299,17 @@ def _taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str
     message = f"more elements than there are along an axis of '{data.name}', or less than none"
     taken = known[0] if known is not None and len(known) == 1 else None
     if taken is None or not is_at_least(taken, 0):
-        _bounded(nodes, count, extent, message)
+        within(nodes, count, extent, message)
     elif not is_at_least(extent, taken):
-        _state(nodes, Assumption(extent, taken, lower=True), message)
+        nodes.state(Assumption(extent, taken, lower=True), message)
 
-
-CHECKED_BEFORE: Mapping[str, _Check] = MappingProxyType({"TopK": _taken})
-"""Operators that others are about to take the place of."""
 
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
     {
         **{f"Reduce{kind}": _axes() for kind in REDUCTIONS},
         **dict.fromkeys(("CumSum", "CumProd"), _axes()),
+        "AffineGrid": _pictured,
+        "Col2Im": _blocks,
         "Squeeze": _axes(leave=True),
         "Unsqueeze": _axes(more=True),
         "Div": _divisor,
@@ -321,6 +322,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         "LSTM": _lengths(4, _steps_axis),
         "MaxRoiPool": _regions,
         "MaxUnpool": _unpooled,
+        "Pad": padded,
         "RNN": _lengths(4, _steps_axis),
         "ReverseSequence": _lengths(1, _time_axis),
         "RoiAlign": _images,

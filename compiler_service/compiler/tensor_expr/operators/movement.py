@@ -202,7 +202,7 @@ def pad(
         return x[tuple(map(source, index, before, after, x.shape))]
 
     shape = [low + d + high for low, d, high in zip(before, x.shape, after, strict=True)]
-    return compute(shape, body, name="pad", assumes=_of_something(x, shape))
+    return compute(shape, body, name="pad", assumes=_of_something(x, before, after, shape))
 
 
 def pad_at(
@@ -212,13 +212,13 @@ def pad_at(
     if mode not in ("constant", *_BORDERS):
         raise unsupported_attribute("mode", f"constant, {', '.join(_BORDERS)}", mode)
     before, shape = known_dims(lows, "lows"), known_dims(sizes, "sizes")
+    highs = [as_dim(lift(size) - low - d) for size, low, d in zip(shape, before, x.shape, strict=True)]
 
     def body(*index: Expr) -> Expr:
         own = [i - low for i, low in zip(index, before, strict=True)]
         rows = zip(own, x.shape, before, shape, strict=True)
         conditions = [[i >= 0, i < d] if low != 0 or size != d else [] for i, d, low, size in rows]
         if mode != "constant":
-            highs = [as_dim(lift(size) - low - d) for size, low, d in zip(shape, before, x.shape, strict=True)]
             beyond = [_bordered(mode, *row) for row in zip(own, x.shape, before, highs, strict=True)]
             places = zip(own, beyond, conditions, strict=True)
             return x[tuple(select(reduce(logical_and, c), i, o) if c else i for i, o, c in places)]
@@ -226,12 +226,21 @@ def pad_at(
         asked = [c for each in conditions for c in each]
         return select(reduce(logical_and, asked), x[tuple(own)], fill) if asked else x[tuple(own)]
 
-    return compute(shape, body, name="pad", assumes=[] if mode == "constant" else _of_something(x, shape))
+    return compute(
+        shape, body, name="pad", assumes=[] if mode == "constant" else _of_something(x, before, highs, shape)
+    )
 
 
-def _of_something(x: Tensor, shape: Sequence[Dim]) -> Pairs:
-    """That there are elements to repeat along each axis that becomes longer."""
-    return must_equal(*(inhabited(d, full) for d, full in zip(x.shape, shape, strict=True) if d != full))
+def _of_something(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], shape: Sequence[Dim]) -> Pairs:
+    """That there are elements to repeat along each axis that changes, of those that are not cut off."""
+    rows = zip(x.shape, before, after, shape, strict=True)
+    return must_equal(*(inhabited(kept(d, low, high)[1], full) for d, low, high, full in rows if low != 0 or high != 0))
+
+
+def kept(extent: Dim, low: Dim, high: Dim) -> tuple[Dim, Dim]:
+    """The first element that negative widths leave of an axis, and how many they leave."""
+    first = as_dim(maximum(0 - lift(low), 0))
+    return first, as_dim(lift(extent) - first - maximum(0 - lift(high), 0))
 
 
 def padded(x: Tensor, before: Sequence[Dim], after: Sequence[Dim], fill: Expr, axes: Sequence[str] = ()) -> Tensor:
@@ -258,8 +267,7 @@ def _within(i: Expr, low: Dim, high: Dim, extent: Dim) -> list[Expr]:
 
 def _bordered(mode: str, i: Expr, extent: Dim, low: Dim, high: Dim) -> Expr:
     """The element of an axis that stands at ``i`` in its padding; what negative widths cut off is no part of the axis."""
-    first = as_dim(maximum(0 - lift(low), 0))
-    left = as_dim(lift(extent) - first - maximum(0 - lift(high), 0))
+    first, left = kept(extent, low, high)
     return _BORDERS[mode](i - first, left) + first
 
 

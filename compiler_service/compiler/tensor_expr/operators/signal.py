@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from compiler_service.compiler.tensor_expr.broadcast import converted, must_equal, widen
-from compiler_service.compiler.tensor_expr.extents import fitting_extent
+from compiler_service.compiler.tensor_expr.extents import fitting_extent, inhabited
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.chosen_axes import ChosenAxes
@@ -54,7 +54,9 @@ def fourier_matrix(
 
     shape = (taken, parts, bins, 1 if is_real_result else 2)
     assumes = [] if isinstance(parts, int) else [(fitting_extent(parts, 2), 2)]  # 1 or 2
-    return compute(shape, body, name="fourier_matrix", assumes=assumes)
+    points = as_dim(minimum(size, 1)) if onesided else inhabited(own, bins)[0]
+    something = [] if length is not None else must_equal((points, 1))
+    return compute(shape, body, name="fourier_matrix", assumes=[*assumes, *something])
 
 
 def fourier(x: Tensor, matrix: Tensor, axis: Tensor) -> Tensor:

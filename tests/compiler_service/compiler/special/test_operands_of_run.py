@@ -23,13 +23,7 @@ IMAGE = np.arange(16, dtype=np.float32).reshape(1, 1, 4, 4)
 
 def ran(body: str, opt_level: int, **feeds: Array) -> Array:
     """The first output of a model with symbolic extents alone, whose inputs are ``feeds``."""
-    kinds = {"f": "float", "i": "int64"}
-    inputs = ", ".join(
-        f"{kinds[x.dtype.kind]}[{','.join(f'{n}{axis}' for axis in range(x.ndim))}] {n}"
-        if x.dtype.kind == "f"
-        else f"{kinds[x.dtype.kind]}[{','.join(map(str, x.shape))}] {n}"
-        for n, x in feeds.items()
-    )
+    inputs = ", ".join(f"{_type(n, x)} {n}" for n, x in feeds.items())
     head = '<ir_version: 10, opset_import: ["" : 21]> g'
     model: onnx.ModelProto = parser.parse_model(f"{head} ({inputs}) => (float[] y) {{ {body} }}")
     model.graph.output[0].type.tensor_type.ClearField("shape")
@@ -37,6 +31,12 @@ def ran(body: str, opt_level: int, **feeds: Array) -> Array:
     artifact = compile_model(source, host_target(), CompileOptions(opt_level=opt_level), workers=0)
     with load_model(artifact, threads=1) as loaded:
         return np.asarray(dict(loaded.run(feeds))["y"])
+
+
+def _type(name: str, x: Array) -> str:
+    is_float = x.dtype.kind == "f"
+    extents = ",".join(f"{name}{axis}" if is_float else str(extent) for axis, extent in enumerate(x.shape))
+    return ("float" if is_float else "int64") + (f"[{extents}]" if extents else "")
 
 
 TAKEN: tuple[tuple[str, int, Array], ...] = (
@@ -72,6 +72,63 @@ REFUSED = (
 def test_numbers_beyond(body: str, numbers: tuple[int, ...], message: str, opt_level: int) -> None:
     with pytest.raises(IngotError, match=message) as error:
         ran(body, opt_level, x=X[:, :1], k=np.array(numbers))
+    assert error.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+PADDED = 'y = Pad<mode: string = "{}">(x, k)'
+RULED_OUT: tuple[tuple[str, dict[str, Array], str], ...] = (
+    (
+        "s = Constant<value_ints: ints = [0]>() e = Constant<value_ints: ints = [2]>() y = Slice(x, s, e, s, k)",
+        {"x": X, "k": np.array([0])},
+        "elements of 'k' that are 0",
+    ),
+    (
+        "z = Range(a, b, c) y = Cast<to: int = 1>(z)",
+        {n: np.array(v) for n, v in zip("abc", (0, 5, 0), strict=True)},
+        "elements of 'c' that are 0",
+    ),
+    (
+        "y = Range(a, b, c)",
+        {n: np.array(v, np.float32) for n, v in zip("abc", (0, np.nan, 1), strict=True)},
+        "elements of 'b' that are infinite or no number",
+    ),
+    (
+        "s = Constant<value_ints: ints = [0, -1]>() y = Reshape(x, s)",
+        {"x": X[:0]},
+        "a size divided by x0: x0 must be at least 1",
+    ),
+    ("y = Reshape(x, k)", {"x": X[:0], "k": np.array([0, -1])}, "must be at least 0; expected at least 0, received -1"),
+    (
+        "y = Reshape(x, k)",
+        {"x": X[:0], "k": np.array([-1, -1])},
+        "must be at least 0; expected at least 0, received -1",
+    ),
+    ("y = STFT(x, k)", {"x": X, "k": np.array(0)}, "elements of 'k' that are not at least 1"),
+    ('y = STFT(x, k, "", n)', {"x": X, "k": np.array(1), "n": np.array(3)}, "longer than the x1 of 'x'"),
+    ("y = DFT(x, k)", {"x": X, "k": np.array(0)}, "elements of 'k' that are not at least 1"),
+    (
+        "z = NonMaxSuppression(x, s, n, t) y = Cast<to: int = 1>(z)",
+        {
+            "x": np.ones((1, 2, 4), np.float32),
+            "s": np.ones((1, 1, 2), np.float32),
+            "n": np.array(2),
+            "t": np.array(1.5, np.float32),
+        },
+        "elements of 't' that are not within 0 and 1",
+    ),
+    *(
+        (PADDED.format(mode), {"x": X, "k": np.array([0, 0, -2, 0, 0, 3])}, "than negative widths leave")
+        for mode in ("reflect", "edge", "wrap")
+    ),
+    (PADDED.format("reflect"), {"x": X, "k": np.array([0, 0, -1, 0, 0, 1])}, "than negative widths leave"),
+)
+
+
+@pytest.mark.parametrize("opt_level", [0, 3])
+@pytest.mark.parametrize(("body", "feeds", "message"), RULED_OUT)
+def test_values_that_operators_rule_out(body: str, feeds: dict[str, Array], message: str, opt_level: int) -> None:
+    with pytest.raises(IngotError, match=message) as error:
+        ran(body, opt_level, **feeds)
     assert error.value.code is ErrorCode.INVALID_ARGUMENT
 
 
