@@ -74,9 +74,16 @@ def clip(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def dropout(node: SourceNode, operands: Operands) -> Nodes:
-    """Dropout before 12: ``ratio`` becomes an input; without ``training_mode`` nothing is dropped."""
+    """Dropout before 12: ``ratio`` becomes an input; without ``training_mode`` nothing is dropped. Before 10 the mask has the type of
+    what it masks."""
     ratio = operands.constant("ratio", np.array(node.attributes.get("ratio", 0.5), dtype=np.float32))
-    return (node.with_(inputs=(node.inputs[0], ratio), attributes=node.without("ratio", "is_test")),)
+    newest = node.with_(inputs=(node.inputs[0], ratio), attributes=node.without("ratio", "is_test"))
+    kept, *masks = node.outputs
+    if node.opset >= 10 or not any(masks):
+        return (newest,)
+    mask = operands.fresh("mask")
+    cast = node.sibling("Cast", (mask,), masks[0], to=operands.dtype(node.inputs[0]))
+    return (newest.with_(outputs=(kept, mask)), cast)
 
 
 def top_k(node: SourceNode, operands: Operands) -> Nodes:
