@@ -17,6 +17,7 @@ from compiler_service.compiler.frontend.handlers import (
     decided_extents,
     padding,
     random_numbers,
+    reductions,
     sequences,
     strings,
 )
@@ -65,6 +66,7 @@ HANDLERS: Mapping[str, Handler] = MappingProxyType(
         **decided_extents.HANDLERS,
         **padding.HANDLERS,
         **random_numbers.HANDLERS,
+        **reductions.HANDLERS,
         **sequences.HANDLERS,
         **strings.HANDLERS,
     }

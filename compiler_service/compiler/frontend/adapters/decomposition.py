@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+import onnx
+from onnx import helper
 
 from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
@@ -153,8 +155,10 @@ def scan_8(node: SourceNode, operands: Operands) -> Nodes:
         raise operands.unsupported("sequence_lens", "sequences of one length", "lengths of their own")
     given, count = node.inputs[1:], node.attributes["num_scan_inputs"]
     batch = operands.shape(given[-1])[0]
-    if not isinstance(batch, int) or not 1 <= batch <= MOST_UNROLLED:
-        raise operands.unsupported("batch", f"1 to {MOST_UNROLLED}", str(batch))
+    if not isinstance(batch, int):
+        return (_scan_of_rows(node),)
+    if not 1 <= batch <= MOST_UNROLLED:
+        raise operands.unsupported("batch", f"1 to {MOST_UNROLLED}, or one that the run knows", str(batch))
     own = {"body": node.attributes["body"], "num_scan_inputs": count}
     if node.attributes.get("directions"):
         own["scan_input_directions"] = node.attributes["directions"]
@@ -172,3 +176,23 @@ def scan_8(node: SourceNode, operands: Operands) -> Nodes:
     columns = zip(*results, strict=True)
     found += [node.sibling("Concat", parts, o, axis=0) for parts, o in zip(columns, node.outputs, strict=True) if o]
     return tuple(found)
+
+
+def _scan_of_rows(node: SourceNode) -> SourceNode:
+    """The newest form over the rows of the batch, whose body scans one row, as a batch of 1, by the form of opset 8."""
+    given, wanted = node.inputs[1:], [number for number, name in enumerate(node.outputs) if name]
+    rows, ends = [f"row_{i}" for i in range(len(given))], [f"end_{i}" for i in wanted]
+    nodes = [helper.make_node("Unsqueeze", [row], [f"{row}_wide"], axes=[0]) for row in rows]
+    scan = helper.make_node(
+        "Scan",
+        ["", *(f"{row}_wide" for row in rows)],
+        [f"end_{i}_wide" if name else "" for i, name in enumerate(node.outputs)],
+        body=node.attributes["body"],
+        num_scan_inputs=node.attributes["num_scan_inputs"],
+        **({"directions": node.attributes["directions"]} if node.attributes.get("directions") else {}),
+    )
+    nodes += [scan, *(helper.make_node("Squeeze", [f"{end}_wide"], [end], axes=[0]) for end in ends)]
+    infos = [[onnx.ValueInfoProto(name=n) for n in names] for names in (rows, ends)]
+    body = helper.make_graph(nodes, "rows", *infos)
+    outputs = tuple(node.outputs[i] for i in wanted)
+    return node.with_(inputs=given, outputs=outputs, attributes={"body": body, "num_scan_inputs": len(given)})
