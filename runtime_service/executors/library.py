@@ -106,6 +106,7 @@ _CODES = {
     5: ErrorCode.CANCELLED,
 }
 _REMEDIES = {2: "Send a smaller batch or give the process more memory."}
+_EQUAL = "Extents of one name are equal; send them so, or compile the model with names of their own for those that differ (shapes={...})."
 _BROADCAST = "Extents of one name are equal; compile the model with a name of its own for an extent that may be 1 (shapes={...})."
 _SENTENCE = re.compile(r"(?P<message>.*?): expected (?P<expected>.*), received (?P<received>.*)\Z", re.DOTALL)
 
@@ -306,7 +307,9 @@ def unequal(message: str, expected: str, received: str) -> IngotError:
     """INVALID_ARGUMENT: something of the inputs is not what it must be."""
     extents = {int(text) for text in (expected, received) if text.isdecimal()}
     is_of_names = not message.startswith("node ")  # what nodes ask of extents of different names has another cure
-    remedy = _BROADCAST if is_of_names and 1 in extents and max(extents) > 1 else ""
+    remedy = ""
+    if is_of_names and len(extents) > 1:
+        remedy = _BROADCAST if 1 in extents and max(extents) > 1 else _EQUAL
     return IngotError(ErrorCode.INVALID_ARGUMENT, message, expected=expected, received=received, remedy=remedy)
 
 

@@ -289,6 +289,14 @@ def _int64(nodes: Nodes, value: Value) -> Value:
     return value if value.dtype is DType.INT64 else nodes.node("Cast", value, to=DType.INT64)
 
 
+def _misfit(nodes: Nodes, number: Value, most: Dim) -> Value:
+    """``number``, or 0 where it is within 0 and ``most``: what the message of a run that ends then names."""
+    outside = nodes.node(
+        "Or", nodes.node("Less", number, nodes.integers(0)), nodes.node("Less", nodes.dims([most]), number)
+    )
+    return nodes.node("Where", outside, number, nodes.integers(0))
+
+
 def taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
     """The second operand says how many elements of an axis of the first are taken."""
     data, count = inputs[0], inputs[1] if len(inputs) > 1 else None
@@ -299,7 +307,11 @@ def taken(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str,
     message = f"more elements than there are along an axis of '{data.name}', or less than none"
     taken = known[0] if known is not None and len(known) == 1 else None
     if taken is None or not is_at_least(taken, 0):
-        within(nodes, count, extent, message)
+        if count.shape != (1,):
+            count = nodes.of_shape(count, (1,)) if count.type.rank == 1 else nodes.vector(count)
+        found = nodes.context.ranges.of(count)
+        if found is None or not (is_at_least(found.least, 0) and is_at_least(extent, found.most)):
+            nodes.require(_misfit(nodes, nodes.vector(count), extent), message)
     elif not is_at_least(extent, taken):
         nodes.state(Assumption(extent, taken, lower=True), message)
 
