@@ -61,6 +61,7 @@ _FINITE = Allowed("that are infinite or no number", is_finite=True)
 ALLOWED: Mapping[str, Mapping[int, Allowed]] = MappingProxyType(
     {
         "DFT": {1: _POSITIVE},
+        "MelWeightMatrix": {2: _POSITIVE, 3: _FINITE, 4: _FINITE},
         "NonMaxSuppression": {3: _FRACTION},
         "OneHot": {1: _FINITE},
         "Range": {0: _FINITE, 1: _FINITE, 2: _NOT_ZERO},

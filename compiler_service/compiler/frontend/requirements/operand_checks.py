@@ -251,16 +251,21 @@ def _blocks(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[st
 
 
 def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
-    """The indices are row-major positions in the result, whose size the window implies."""
+    """The indices are row-major positions in the result, whose size the window implies where none is given; that is no smaller."""
     x, indices = inputs[:2]
     kernel = _integers(attributes, "kernel_shape")
-    if x is None or indices is None or not kernel or any(inputs[2:]):
+    if x is None or indices is None or not kernel:
         return
     rank = len(kernel)
     steps = _integers(attributes, "strides") or (1,) * rank
     cut = _integers(attributes, "pads") or (0,) * (2 * rank)
     rows = zip(x.shape[2:], kernel, steps, cut[:rank], cut[rank:], strict=True)
     whole = [(lift(d) - 1) * s + (k - low - high) for d, k, s, low, high in rows]
+    if any(inputs[2:]):
+        for given, least in zip((nodes.elements(inputs[2]) or ())[2:], map(as_dim, whole), strict=False):
+            if given is not None and not is_at_least(lift(given) - least, 0):
+                nodes.state(Assumption(as_dim(lift(given) - least), 0, lower=True), "less than the windows come from")
+        return
     size = product([*x.shape[:2], *map(as_dim, whole)])
     within(
         nodes,

@@ -54,7 +54,11 @@ def test_numbers_within(body: str, number: int, wanted: Array, opt_level: int) -
 
 
 REFUSED = (
-    ("y, z = TopK(x, k)", (3,), "more elements than there are along an axis of 'x', or less than none; expected 0, received 3"),
+    (
+        "y, z = TopK(x, k)",
+        (3,),
+        "more elements than there are along an axis of 'x', or less than none; expected 0, received 3",
+    ),
     ("y, z = TopK(x, k)", (-1,), "an axis of 'x', or less than none; expected 0, received -1"),
     ("y = CumSum(x, k)", (3,), "axes that are not within -3 and 2"),
     ("y = CumSum(x, k)", (-4,), "must be at least 0"),
