@@ -14,6 +14,7 @@ from compiler_service.compiler.graph_passes.cleaning.eliminate_dead_code import 
 from compiler_service.compiler.graph_passes.cleaning.fold_constants import FoldConstants
 from compiler_service.compiler.graph_passes.layout.choose_layout import ChooseLayout
 from compiler_service.compiler.graph_passes.normal_form.fold_shapes import FoldShapes
+from compiler_service.compiler.tensor_expr.meaning import evaluate
 from shared_ir.graph.ir import Graph
 from tests.compiler_service.compiler.graph_passes.pass_graphs import assert_same, body, graph, lines, ops, run_passes
 
@@ -388,3 +389,17 @@ def test_constants_that_are_large_in_name_only_are_left_to_the_run() -> None:
     )
     after = run_passes(before, FoldConstants())
     assert ops(after) == ["ConstantOfShape", "Exp", "ReduceSum"]
+
+
+def test_products_that_take_long_are_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = graph(
+        """
+        graph main() -> (%y) {
+          const %a: float32[4, 4] = [1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0, 8.0, 9.0, 1.0, 2.0, 3.0, 4.0, 5.0, 6.0, 7.0]
+          %y: float32[4, 4] = MatMul(%a, %a)
+        }
+        """
+    )
+    assert ops(run_passes(before, FoldConstants())) == []
+    monkeypatch.setattr(evaluate, "MOST_STEPS", 4**3 - 1)
+    assert ops(run_passes(before, FoldConstants())) == ["MatMul"]
