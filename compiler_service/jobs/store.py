@@ -26,6 +26,7 @@ from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.records import Event, JobRecord, JobState
 from compiler_service.jobs.seal import Seal
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 _LOG = logging.getLogger(__name__)
 MOST_EVENTS_OF_JOB = 5000
@@ -186,7 +187,7 @@ class JobStore:
 
     def events(self, job: str, after: str = "", block_seconds: float = 0.0) -> Sequence[Event]:
         """The events after sequence ``after``, waiting up to ``block_seconds`` for the first."""
-        if after and not all(part.isdecimal() for part in after.split("-", 1)):
+        if after and None in map(whole_number, after.split("-", 1)):
             expected = "the sequence of an event, <number>-<number>"
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, "not a sequence", field="after", expected=expected, received=after

@@ -65,6 +65,7 @@ from shared_ir.artifact.signed import corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 from shared_ir.storage.protocol import Data, ObjectStore
 
 __all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
@@ -219,8 +220,11 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT when it is not proven.
         """
-        if isinstance(which, int) or (which and which.isdecimal()):
-            return self.version(name, int(which))
+        if isinstance(which, int):
+            return self.version(name, which)
+        number = whole_number(which or "")
+        if number is not None:
+            return self.version(name, number)
         if which:
             return self.version(name, self._labels.find(name, which).number)
         numbers = self.version_numbers(name)

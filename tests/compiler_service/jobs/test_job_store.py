@@ -114,8 +114,9 @@ def test_events_have_history_and_a_live_tail(store: JobStore) -> None:
     timer.start()
     live = store.events("j1", first[-1].sequence, block_seconds=5)
     assert [event.kind for event in live] == ["progress"]
-    with pytest.raises(IngotError):
-        store.events("j1", "rubbish")
+    for rubbish in ("rubbish", "٣-0", "9" * 5000, "1-", "-"):
+        with pytest.raises(IngotError, match="not a sequence"):
+            store.events("j1", rubbish)
 
 
 def test_a_lease_has_one_holder(store: JobStore) -> None:

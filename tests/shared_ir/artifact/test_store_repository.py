@@ -141,3 +141,10 @@ def test_unknown_names_say_what_is_known(repository: ArtifactRepository) -> None
         with pytest.raises(IngotError) as caught:
             repository.set_label("m", label, 1)
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+
+
+@pytest.mark.parametrize("version", ["9" * 5000, "²", "٣", "-1"])
+def test_a_version_in_digits_of_any_form_is_not_found(version: str, repository: ArtifactRepository) -> None:
+    with pytest.raises(IngotError) as caught:
+        repository.resolve("model", version)
+    assert caught.value.code is ErrorCode.NOT_FOUND
