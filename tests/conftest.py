@@ -6,6 +6,7 @@ import difflib
 import gc
 import os
 import re
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,6 +17,9 @@ os.environ.setdefault("VERIFY", "1")
 
 gc.set_threshold(50_000, 20, 20)
 """Compiling makes many small objects and few circles: looking for those as often as by default takes a tenth of its time."""
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+"""A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
 
 GOLDEN = Path(__file__).parent / "golden"
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import stat
-from contextlib import suppress
 from pathlib import Path
 
 from shared_ir.artifact.signed import MAX_DOCUMENT, parse_document
@@ -54,9 +52,8 @@ def read_artifact(directory: Path) -> Artifact:
     names = sorted(attachments.glob("*.name"))
     document = parse_document(read_own(directory / _MANIFEST, MAX_DOCUMENT), "the artifact's manifest")
     weights = directory / _WEIGHTS
-    with suppress(FileNotFoundError):
-        if not stat.S_ISREG(weights.lstat().st_mode):
-            raise IngotError(ErrorCode.COMPILER_FAULT, "the weights that the compiler left are no file")
+    if weights.is_symlink() or not weights.is_file():
+        raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no weights, or what is no file")
     return Artifact(
         manifest=Manifest.from_dict(document),
         plan=read_plan(read_own(directory / _PLAN, _MOST)),
