@@ -218,7 +218,8 @@ class _Proof:
         return any(self.is_natural(low) for low in self.bounds(expr, scope).least)
 
     def is_global(self, expr: Expr) -> bool:
-        return variables(expr) <= {*self.function.symbols, self.function.task}
+        """Whether ``expr`` is the same for all tasks: what one stores, another may read."""
+        return variables(expr) <= set(self.function.symbols)
 
     # -- bounds
 
@@ -251,8 +252,10 @@ class _Proof:
         match expr:
             case BufferLoad(buffer=buffer):
                 return self.element(buffer)
-            case Cast(x=x) if x.dtype.is_integer or x.dtype is DType.BOOL:
+            case Cast(x=x) if _keeps(x.dtype, expr.dtype):
                 return self.bounds(x, scope)
+            case Cast():
+                return _of_type(expr.dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
                 return hull(
                     self.bounds(then, known_within(scope, cond)),
@@ -273,16 +276,28 @@ class _Proof:
     def element(self, buffer: Buffer) -> Bounds:
         if buffer in self.kept:
             return self.kept[buffer]
-        if buffer.dtype is DType.BOOL:
-            return Bounds((lift(0),), (lift(1),))
-        if not buffer.dtype.is_integer:
-            return UNKNOWN
-        known = self.numbers(buffer)
-        if known is None:
-            if buffer.dtype.bits >= DType.INT64.bits:
-                return UNKNOWN
-            known = buffer.dtype.limits
-        return Bounds((lift(known[0]),), (lift(known[1]),))
+        known = self.numbers(buffer) if buffer.dtype.is_integer else None
+        return _of_type(buffer.dtype) if known is None else Bounds((lift(known[0]),), (lift(known[1]),))
+
+
+def _of_type(dtype: DType) -> Bounds:
+    """What the type of an element alone says."""
+    if dtype is DType.BOOL:
+        return Bounds((lift(0),), (lift(1),))
+    if not dtype.is_integer or dtype.bits >= DType.INT64.bits:
+        return UNKNOWN
+    least, most = dtype.limits
+    return Bounds((lift(least),), (lift(most),))
+
+
+def _keeps(given: DType, taken: DType) -> bool:
+    """Whether every number of the integers ``given`` is one of ``taken``: others wrap when they are converted."""
+    if given is DType.BOOL:
+        return True
+    if not (given.is_integer and taken.is_integer):
+        return False
+    (least, most), (lowest, highest) = given.limits, taken.limits
+    return lowest <= least and most <= highest
 
 
 def _next(expr: Expr) -> Expr:

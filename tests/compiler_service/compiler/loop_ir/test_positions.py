@@ -57,6 +57,8 @@ INSIDE = {
 }
 OUTSIDE = {
     "as it is": lambda i: i,
+    "clamped before it wraps": lambda i: cast(cast(maximum(minimum(i, N - 1), 0), DType.INT32), DType.INT64),
+    "cut off to a type that is wider than the axis": lambda i: cast(cast(i, DType.UINT8), DType.INT64),
     "from the end": lambda i: select(i < 0, i + N, i),
     "only from below": lambda i: maximum(i, 0),
     "only from above": lambda i: minimum(i, N - 1),
@@ -107,6 +109,24 @@ def test_narrow_types_are_bounds() -> None:
 
 def known(ends: tuple[int, int] | None) -> Callable[[Buffer], tuple[int, int] | None]:
     return lambda _: ends
+
+
+def test_conversions_that_wrap_are_no_bounds() -> None:
+    assert not required_extents(gather(lambda i: cast(cast(i, DType.UINT8), DType.INT64), 256))
+    with pytest.raises(IngotError):
+        required_extents(gather(lambda i: cast(cast(i, DType.UINT8), DType.INT64), 255))
+    with pytest.raises(IngotError):
+        required_extents(gather(lambda i: cast(cast(i % 256, DType.INT8), DType.INT64), 256))
+
+
+def test_what_other_tasks_store_is_not_bounded_by_ones_own() -> None:
+    """Elements of an argument that every task writes its own number to."""
+
+    def body(x: Buffer, indices: Buffer, y: Buffer) -> Statement:
+        put = Store(indices, (TASK,), TASK)
+        return Block((put, If(TASK < N, Store(y, (TASK,), load(x, load(indices, 0))))))
+
+    assert required_extents(program(body)) == {(N, M)}
 
 
 def test_known_elements_are_bounds() -> None:
