@@ -18,15 +18,19 @@ def padded(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str
     x, pads, _, axes = (*inputs, None, None)[:4]
     widths = nodes.elements(pads)
     chosen = None if axes is None else nodes.elements(axes)
-    if x is None or widths is None or (axes is not None and chosen is None):
+    if x is None or widths is None or (axes is not None and not _are_numbers(chosen)):
         return
     numbers = range(x.type.rank) if chosen is None else [static(a) % x.type.rank for a in chosen if a is not None]
     half = len(numbers)
     lows: list[Dim] = [0] * x.type.rank
     highs: list[Dim] = [0] * x.type.rank
     for place, axis in enumerate(numbers):
-        lows[axis], highs[axis] = widths[place] or 0, widths[place + half] or 0
+        lows[axis], highs[axis] = (0 if w is None else w for w in (widths[place], widths[place + half]))
     check_cut_axes(nodes, x, lows, highs, attributes.get("mode", "constant"))
+
+
+def _are_numbers(elements: Sequence[Dim | None] | None) -> bool:
+    return elements is not None and all(isinstance(e, int) for e in elements)
 
 
 def check_cut_axes(nodes: Nodes, x: Value, lows: Sequence[Dim], highs: Sequence[Dim], mode: Attribute) -> None:
