@@ -69,5 +69,28 @@ def combined(op: BinaryOp, a: Bounds, b: Bounds, rhs: Expr) -> Bounds:
     return UNKNOWN
 
 
+def may_wrap(op: BinaryOp, a: Bounds, b: Bounds) -> bool:
+    """Whether int64 may not hold what ``op`` makes of elements with these bounds. Extents are sizes of memory, and so is what is made of them."""
+    match op:
+        case BinaryOp.ADD | BinaryOp.SUB:
+            return not (_is_within(a, 1 << 62) and _is_within(b, 1 << 62))
+        case BinaryOp.MUL:
+            constant = _is_within(a, 1 << 31, sizes=False) and _is_within(b, 1 << 31, sizes=False)
+            scaled = _is_within(a, 1 << 12) and _is_within(b, 1 << 12, sizes=False)
+            return not (constant or scaled)
+        case BinaryOp.SHL:
+            return not _is_within(a, 1 << 20, sizes=False)
+    return False
+
+
+def _is_within(bounds: Bounds, limit: int, *, sizes: bool = True) -> bool:
+    """Whether some bound of either side is a number of at most ``limit``, or an expression of extents."""
+
+    def is_small(expr: Expr) -> bool:
+        return abs(int(expr.value)) <= limit if isinstance(expr, Const) else sizes
+
+    return any(map(is_small, bounds.least)) and any(map(is_small, bounds.most))
+
+
 def _is_positive(expr: Expr) -> bool:
     return isinstance(expr, Const) and int(expr.value) > 0

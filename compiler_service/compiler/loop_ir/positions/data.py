@@ -74,8 +74,9 @@ class PositionsFromData:
                     self.learn(otherwise)
             case Allocate(body=body):
                 self.learn(body)
-            case Store(indices=indices, value=value):
-                self._look(value)
+            case Store(indices=indices, value=value, mask=mask):
+                for expr in (value, *indices, *(() if mask is None else (mask,))):
+                    self._look(expr)
                 self.is_position |= any(self.decides(i) for i in indices)
 
     def _look(self, expr: Expr) -> None:

@@ -12,7 +12,7 @@ another extent, where a position is brought into that one; who runs the function
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -26,7 +26,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Statement,
     Store,
 )
-from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, shortest
+from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, may_wrap, shortest
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
 from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
 from compiler_service.compiler.loop_ir.text import expression_text, statement_head
@@ -101,7 +101,7 @@ class _Proof:
             case For(extent=expr) | If(cond=expr) | Let(value=expr):
                 self.expression(expr, scope)
             case Store(buffer=buffer, indices=indices, value=value, mask=mask):
-                for expr in (value, *indices):
+                for expr in (value, *indices, *(() if mask is None else (mask,))):
                     self.expression(expr, scope)
                 self.access(buffer, indices, scope if mask is None else known_within(scope, mask))
 
@@ -193,7 +193,7 @@ class _Proof:
         natural = set(stores)
         while True:  # the largest set of buffers none of which takes a negative number as long as none holds one
             self.assume({b: Bounds((lift(0),)) for b in natural})
-            lost = {b for b in natural if not all(self.is_counted(v, s) for v, s in stores[b])}
+            lost = {b for b in natural if not self.is_kept_natural(b, stores[b])}
             if not lost:
                 break
             natural -= lost
@@ -211,11 +211,14 @@ class _Proof:
         self.kept = kept
         self._bounds.clear()
 
-    def is_counted(self, expr: Expr, scope: Scope | None) -> bool:
-        """Whether ``expr`` is not negative. Adding 1 does not wrap: no run takes 2**63 steps."""
-        if isinstance(expr, Binary) and expr.op is BinaryOp.ADD and expr.rhs == lift(1):
-            return self.is_counted(expr.lhs, scope)
-        return any(self.is_natural(low) for low in self.bounds(expr, scope).least)
+    def is_kept_natural(self, buffer: Buffer, stores: Sequence[tuple[Expr, Scope | None]]) -> bool:
+        """Whether no store makes an element of ``buffer`` negative. Adding 1 to one that began as a size does not wrap: no run takes so
+        many steps."""
+        others = [(value, scope) for value, scope in stores if not _counts(value, buffer)]
+        bounds = [self.bounds(value, scope) for value, scope in others]
+        if not all(any(self.is_natural(low) for low in b.least) for b in bounds):
+            return False
+        return len(others) == len(stores) or not any(may_wrap(BinaryOp.ADD, b, b) for b in bounds)
 
     def is_global(self, expr: Expr) -> bool:
         """Whether ``expr`` is the same for all tasks: what one stores, another may read."""
@@ -265,6 +268,8 @@ class _Proof:
                 a, b = self.bounds(lhs, scope), self.bounds(rhs, scope)
                 if op is BinaryOp.FLOOR_MOD and not self.data.decides(rhs):
                     return Bounds((lift(0),), (maximum(rhs - 1, 0),)) if self.is_natural(rhs) else UNKNOWN
+                if self.data.decides(expr) and may_wrap(op, a, b):
+                    return UNKNOWN
                 if op in (BinaryOp.MUL, BinaryOp.SHL):
                     a, b = self.naturals(a), self.naturals(b)
                 return combined(op, a, b, rhs)
@@ -298,6 +303,13 @@ def _keeps(given: DType, taken: DType) -> bool:
         return False
     (least, most), (lowest, highest) = given.limits, taken.limits
     return lowest <= least and most <= highest
+
+
+def _counts(value: Expr, buffer: Buffer) -> bool:
+    """Whether ``value`` is an element of ``buffer`` plus 1."""
+    if not (isinstance(value, Binary) and value.op is BinaryOp.ADD and value.rhs == lift(1)):
+        return False
+    return isinstance(value.lhs, BufferLoad) and value.lhs.buffer is buffer
 
 
 def _next(expr: Expr) -> Expr:

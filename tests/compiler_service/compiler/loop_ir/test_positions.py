@@ -57,6 +57,12 @@ INSIDE = {
 }
 OUTSIDE = {
     "as it is": lambda i: i,
+    "a square that may wrap": lambda i: minimum(
+        cast(cast(i, DType.UINT32), DType.INT64) * cast(cast(i, DType.UINT32), DType.INT64), N - 1
+    ),
+    "twice what is nearly the largest": lambda i: minimum(maximum(minimum(i, 2**62), 0) * 2, N - 1),
+    "one more than a number that may be the largest": lambda i: minimum(maximum(i, 0) + 1, N - 1),
+    "an extent times another": lambda i: minimum(maximum(minimum(i, N - 1), 0) * M, N - 1),
     "clamped before it wraps": lambda i: cast(cast(maximum(minimum(i, N - 1), 0), DType.INT32), DType.INT64),
     "cut off to a type that is wider than the axis": lambda i: cast(cast(i, DType.UINT8), DType.INT64),
     "from the end": lambda i: select(i < 0, i + N, i),
@@ -183,6 +189,25 @@ def test_counters_are_bounded_by_all_of_their_stores() -> None:
     for wrong in (counting(lambda c: c <= N), counting(lambda c: c < N, -1), counting(lambda c: c < N, 0, -1)):
         with pytest.raises(IngotError):
             required_extents(wrong)
+
+
+def test_a_counter_begins_as_a_size() -> None:
+    def over(x: Buffer, indices: Buffer, y: Buffer) -> Statement:
+        def visit(at: CompactCell) -> Statement:
+            put = Store(x, (minimum(at.value, N - 1),), lift(1.0, DType.FLOAT32))
+            return Block((at.set(at.value + 1), put))
+
+        return with_cell("at", maximum(load(indices, TASK), 0), visit)
+
+    with pytest.raises(IngotError, match="axis 0 of x"):
+        required_extents(program(over))
+
+
+def test_masks_are_looked_at() -> None:
+    one = lift(1.0, DType.FLOAT32)
+    masked = program(lambda x, indices, y: Store(y, (TASK,), one, mask=load(x, load(indices, TASK)) > 0))
+    with pytest.raises(IngotError, match="axis 0 of x"):
+        required_extents(masked)
 
 
 def test_what_was_tested_before_a_write_is_forgotten() -> None:
