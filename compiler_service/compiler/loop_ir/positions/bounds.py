@@ -70,7 +70,7 @@ def combined(op: BinaryOp, a: Bounds, b: Bounds, rhs: Expr) -> Bounds:
 
 
 def may_wrap(op: BinaryOp, a: Bounds, b: Bounds) -> bool:
-    """Whether int64 may not hold what ``op`` makes of elements with these bounds. Extents are sizes of memory, and so is what is made of them."""
+    """Whether int64 may not hold what ``op`` makes of such elements. Extents, and what is made of them, are sizes of memory."""
     match op:
         case BinaryOp.ADD | BinaryOp.SUB:
             return not (_is_within(a, 1 << 62) and _is_within(b, 1 << 62))
