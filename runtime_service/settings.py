@@ -113,6 +113,8 @@ class Settings:
     def _check(self) -> None:
         if self.model_control not in ("configured", "explicit"):
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
+        if self.token and not self.token.strip():
+            raise _invalid("token", "a token, or nothing at all", "blanks")
         if self.model_control == "explicit" and not (self.token or self.token_file or self.control_address):
             raise _invalid(
                 "model_control",

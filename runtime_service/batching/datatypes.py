@@ -132,7 +132,7 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
     if count and not _convertible(values, dtype, element):
         raise _bad_data(tensor, dtype, shape, f"values of kind {values.dtype.name} that do not fit")
     with np.errstate(over="ignore"):
-        return np.ascontiguousarray(values.reshape(shape).astype(element, copy=False))
+        return values.reshape(shape).astype(element, order="C", copy=False)  # a scalar stays one
 
 
 def _numbers(data: object, dtype: DType) -> Array | None:

@@ -78,7 +78,7 @@ class IndexRanges:
         if rule is None or result is None or not result.dtype.is_integer:
             return
         found = rule(self, attributes, inputs)
-        if found is not None and _is_short(found.least) and _is_short(found.most):
+        if found is not None and _holds(result.dtype, found) and _is_short(found.least) and _is_short(found.most):
             self._ranges[result] = found
 
     def _among(self, elements: Sequence[object]) -> IndexRange | None:
@@ -91,6 +91,13 @@ class IndexRanges:
             return None
         trips = self.counters.get(element) if isinstance(element, Var) else None
         return IndexRange(element, element, True) if trips is None else IndexRange(0, as_dim(lift(trips) - 1))
+
+
+def _holds(dtype: DType, found: IndexRange) -> bool:
+    """Whether ``dtype`` holds every number of the range; what it does not hold wraps. Extents fit 32 bits."""
+    least, most = dtype.limits
+    ends = (found.least, found.most)
+    return all(least <= end <= most if isinstance(end, int) else dtype.bits >= 32 for end in ends)
 
 
 def _is_short(bound: Dim) -> bool:

@@ -175,10 +175,11 @@ def _axes(more: bool = False, leave: bool = False) -> _Check:
             return
         rank = data.type.rank + (len(elements) if more else 0)
         for element in elements:
+            message = f"axes that are not within -{rank} and {rank - 1}"
             if isinstance(element, Expr) and not is_at_least(rank - 1, element):
-                nodes.state(
-                    Assumption(rank - 1, element, lower=True), f"axes that are not within -{rank} and {rank - 1}"
-                )
+                nodes.state(Assumption(rank - 1, element, lower=True), message)
+            if isinstance(element, Expr) and not is_at_least(element, -rank):
+                nodes.state(Assumption(element, -rank, lower=True), message)
         apart = more or leave or not attributes.get("keepdims", 1)
         numbers = [e for e in elements if e is not None] if apart else []
         for one, other in combinations(numbers, 2):

@@ -11,6 +11,13 @@ from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, equal, lift, logical_and, logical_or, not_equal, select
 from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.simplify import unbounded
+
+
+def _from_start(axis: Dim, rank: int) -> Dim:
+    """``axis`` counted from the start, where only the run knows whether it is."""
+    low, _ = unbounded().interval(lift(axis))
+    return axis if low is not None and low >= 0 else as_dim(select(lift(axis) < 0, lift(axis) + rank, lift(axis)))
 
 
 @dataclass(frozen=True)
@@ -29,7 +36,9 @@ class ChosenAxes:
         """
         found = known_dims(x, name)
         numbers = [a for a in found if isinstance(a, int)]
-        return cls(rank, normal_axes(numbers, rank) if len(numbers) == len(found) else found)
+        if len(numbers) == len(found):
+            return cls(rank, normal_axes(numbers, rank))
+        return cls(rank, tuple(_from_start(a, rank) for a in found))
 
     @property
     def numbers(self) -> tuple[int, ...] | None:
