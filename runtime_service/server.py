@@ -144,6 +144,7 @@ class RuntimeServer:
             _LOG.warning("%d requests were still in flight after %.0f s", self.lifecycle.in_flight, grace)
             WATCH.stop_all()
             self.lifecycle.wait_idle(_SECONDS_TO_STOP)
+            grace = 0.0  # it has passed
         for server in self._http.values():
             server.stop(grace)
         if stopped is not None:

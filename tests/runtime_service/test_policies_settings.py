@@ -79,6 +79,7 @@ def test_loopback_by_default() -> None:
         ("max_in_flight", "0"),
         ("tls_key", "/key.pem"),
         ("drain_timeout", "soon"),
+        ("token", "  "),
     ],
 )
 def test_a_bad_setting_is_named(field: str, value: str) -> None:

@@ -39,3 +39,11 @@ def test_strings_are_counted_before_they_are_made() -> None:
         from_bytes(bytes(4), DType.STRING, (MOST_STRINGS + 1,), "x")
     with pytest.raises(IngotError, match="too many strings"):
         from_numbers([""], DType.STRING, (MOST_STRINGS + 1,), "x")
+
+
+@pytest.mark.parametrize(("dtype", "value"), [(DType.FLOAT32, 2.5), (DType.INT64, 7), (DType.BOOL, True)])
+def test_a_scalar_stays_one(dtype: DType, value: object) -> None:
+    for data in (value, [value]):
+        found = from_numbers(data, dtype, (), "x")
+        assert found.shape == ()
+        assert found.item() == value
