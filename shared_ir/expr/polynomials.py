@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from operator import attrgetter
 
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import (
     BinaryOp,
     Const,
@@ -20,6 +21,8 @@ Polynomial = dict[Monomial, int]
 
 
 _MOST_IN_CHAIN = 64
+_MOST_PRODUCTS = 1 << 20
+_MOST_FACTORS = 1 << 10
 
 
 def sum_of(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
@@ -34,6 +37,19 @@ def sum_of(a: Polynomial, b: Polynomial, sign: int) -> Polynomial:
 
 
 def product_of(a: Polynomial, b: Polynomial) -> Polynomial:
+    """
+    Raises:
+        IngotError: LIMIT_EXCEEDED, it is larger than any arithmetic on sizes that means something.
+    """
+    degree = sum(max(map(len, side), default=0) for side in (a, b))
+    if len(a) * len(b) > _MOST_PRODUCTS or degree > _MOST_FACTORS:
+        raise IngotError(
+            ErrorCode.LIMIT_EXCEEDED,
+            "arithmetic on sizes is too large to be written out",
+            expected=f"at most {_MOST_PRODUCTS} products of at most {_MOST_FACTORS} sizes",
+            received=f"{len(a)} times {len(b)} terms, of up to {degree} sizes",
+            remedy="Give sizes that are multiplied so often as numbers.",
+        )
     total: Polynomial = {}
     for m, c in a.items():
         for n, d in b.items():

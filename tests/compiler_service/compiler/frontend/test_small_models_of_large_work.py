@@ -49,6 +49,27 @@ MODELS = {
         {},
         {"s": np.array([10**5, 10**4])},
     ),
+    "squares of squares of a size": model(
+        [
+            node("Shape", ["x"], ["m0"]),
+            *(node("Mul", [f"m{i}", f"m{i}"], [f"m{i + 1}"]) for i in range(64)),
+            node("Mod", ["m64", "seven"], ["y"]),
+        ],
+        {"x": ["n"]},
+        {"seven": np.array([7])},
+        T.INT64,
+    ),
+    "powers of a sum of sizes": model(
+        [
+            node("Shape", ["x"], ["s"]),
+            node("ReduceSum", ["s"], ["m0"], keepdims=0),
+            *(node("Mul", [f"m{i}", f"m{i}"], [f"m{i + 1}"]) for i in range(8)),
+            node("Identity", ["m8"], ["y"]),
+        ],
+        {"x": ["a", "b", "c", "d"]},
+        {},
+        T.INT64,
+    ),
     "Tile": model([node("Tile", ["x", "r"], ["y"])], {}, {"x": one, "r": np.array([_BILLION])}),
     "Expand": model([node("Expand", ["x", "r"], ["y"])], {}, {"x": one, "r": np.array([10**5, 10**5])}),
     "Pad": model([node("Pad", ["x", "r"], ["y"])], {}, {"x": one, "r": np.array([_BILLION, _BILLION])}),
