@@ -47,6 +47,8 @@ typedef struct {
 
 static const volatile int32_t never_stopped = 0;
 
+#define TASKS_OF_SLICE 64 /* each takes microseconds, so a call for some of them costs nothing */
+
 static __thread char create_error[INGOT_ERROR_BYTES];
 
 uint32_t ingot_abi_version(void) { return ingot_this_module.abi_version; }
@@ -77,22 +79,31 @@ const char *ingot_last_error(const ingot_model *model) { return model ? model->e
 
 /* ---- launching ---- */
 
+/* Tasks in slices, between which the run may be stopped. */
+static void run_slices(const kernel_job *job, int64_t begin, int64_t end, void *scratch) {
+  int64_t slice = job->stop == &never_stopped ? end - begin : TASKS_OF_SLICE;
+  while (begin < end && !*job->stop) {
+    int64_t next = end - begin > slice ? begin + slice : end;
+    job->function(job->buffers, job->symbols, begin, next, scratch);
+    begin = next;
+  }
+}
+
 static void run_tasks(void *context, int64_t begin, int64_t end, int32_t thread) {
   const kernel_job *job = context;
-  if (*job->stop) return;
   uint64_t mode = ingot_enter_float_mode();
-  job->function(job->buffers, job->symbols, begin, end, job->scratch + (size_t)thread * job->stride);
+  run_slices(job, begin, end, job->scratch + (size_t)thread * job->stride);
   ingot_restore_float_mode(mode);
 }
 
 static void launch_kernel(const ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
                           int64_t tasks, const volatile int32_t *stop) {
   ingot_kernel_function function = ingot_this_module.kernels[kernel].function;
+  kernel_job job = {function, buffers, symbols, model->scratch, model->scratch_stride, stop};
   if (tasks <= 1 || model->pool.threads == 1) {
-    if (tasks > 0) function(buffers, symbols, 0, tasks, model->scratch);
+    run_slices(&job, 0, tasks, model->scratch);
     return;
   }
-  kernel_job job = {function, buffers, symbols, model->scratch, model->scratch_stride, stop};
   model->pool.run(model->pool.pool, run_tasks, &job, tasks);
 }
 
