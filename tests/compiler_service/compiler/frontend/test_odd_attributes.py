@@ -64,11 +64,10 @@ def odd(model: onnx.ModelProto, rng: random.Random) -> Iterator[tuple[str, bytes
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_an_attribute_that_does_not_fit_is_no_fault_of_the_compiler(family: str) -> None:
     faults = []
-    for seed in range(2):
-        for change, data in odd(drawn_case(family, seed)[0].model, random.Random(seed)):
-            try:
-                report = check_model(ModelSource.of(data))
-                faults += [f"{change}: {o}" for o in report.obstacles if o.code is ErrorCode.COMPILER_FAULT]
-            except IngotError as error:
-                faults += [f"{change}: {error}"] if error.code is ErrorCode.COMPILER_FAULT else []
+    for change, data in odd(drawn_case(family, 0)[0].model, random.Random(0)):
+        try:
+            report = check_model(ModelSource.of(data))
+            faults += [f"{change}: {o}" for o in report.obstacles if o.code is ErrorCode.COMPILER_FAULT]
+        except IngotError as error:
+            faults += [f"{change}: {error}"] if error.code is ErrorCode.COMPILER_FAULT else []
     assert not faults
