@@ -188,7 +188,7 @@ class _Proof:
         """The bounds of buffers that the function writes, which all of its stores keep."""
         stores: dict[Buffer, list[tuple[Expr, Scope | None]]] = {}
         for statement, scope in self.places:
-            if isinstance(statement, Store) and statement.buffer.dtype is DType.INT64:
+            if isinstance(statement, Store) and statement.buffer.dtype.is_integer:
                 stores.setdefault(statement.buffer, []).append((statement.value, scope))
         natural = set(stores)
         while True:  # the largest set of buffers none of which takes a negative number as long as none holds one
@@ -255,10 +255,9 @@ class _Proof:
         match expr:
             case BufferLoad(buffer=buffer):
                 return self.element(buffer)
-            case Cast(x=x) if _keeps(x.dtype, expr.dtype):
-                return self.bounds(x, scope)
-            case Cast():
-                return _of_type(expr.dtype)
+            case Cast(x=x):
+                known = self.bounds(x, scope)
+                return known if _keeps(x.dtype, expr.dtype) or _fits(known, expr.dtype) else _of_type(expr.dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
                 return hull(
                     self.bounds(then, known_within(scope, cond)),
@@ -280,7 +279,8 @@ class _Proof:
 
     def element(self, buffer: Buffer) -> Bounds:
         if buffer in self.kept:
-            return self.kept[buffer]
+            kept, own = self.kept[buffer], _of_type(buffer.dtype)
+            return Bounds((*kept.least, *own.least), (*kept.most, *own.most))
         known = self.numbers(buffer) if buffer.dtype.is_integer else None
         return _of_type(buffer.dtype) if known is None else Bounds((lift(known[0]),), (lift(known[1]),))
 
@@ -293,6 +293,16 @@ def _of_type(dtype: DType) -> Bounds:
         return UNKNOWN
     least, most = dtype.limits
     return Bounds((lift(least),), (lift(most),))
+
+
+def _fits(bounds: Bounds, dtype: DType) -> bool:
+    """Whether ``dtype`` holds all that is within ``bounds``, as numbers among them say."""
+    if not dtype.is_integer:
+        return False
+    lowest, highest = dtype.limits
+    least = (int(low.value) for low in bounds.least if isinstance(low, Const))
+    most = (int(high.value) for high in bounds.most if isinstance(high, Const))
+    return any(low >= lowest for low in least) and any(high <= highest for high in most)
 
 
 def _keeps(given: DType, taken: DType) -> bool:

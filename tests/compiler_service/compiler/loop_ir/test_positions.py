@@ -125,6 +125,18 @@ def test_conversions_that_wrap_are_no_bounds() -> None:
         required_extents(gather(lambda i: cast(cast(i % 256, DType.INT8), DType.INT64), 256))
 
 
+def test_narrow_rooms_keep_what_fits_them() -> None:
+    def body(x: Buffer, indices: Buffer, y: Buffer) -> Statement:
+        clamped = maximum(minimum(load(indices, TASK), 7), 0)
+        return with_cell(
+            "at", cast(clamped, DType.INT32), lambda at: Store(y, (TASK,), load(x, cast(at.value, DType.INT64)))
+        )
+
+    assert not required_extents(program(body, 8))
+    with pytest.raises(IngotError):
+        required_extents(program(body, 7))
+
+
 def test_what_other_tasks_store_is_not_bounded_by_ones_own() -> None:
     """Elements of an argument that every task writes its own number to."""
 
