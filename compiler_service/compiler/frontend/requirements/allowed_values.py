@@ -118,6 +118,8 @@ def _is_known_range(nodes: Nodes, operand: Value, allowed: Allowed) -> bool:
 
 def _count(nodes: Nodes, operand: Value, allowed: Allowed) -> Value:
     """int64 [1]: how many elements are not allowed; nothing is less or more than what is no number."""
+    if operand.dtype is DType.BFLOAT16:  # numpy has no constants of it, and float32 holds every number of it
+        operand = nodes.node("Cast", operand, to=DType.FLOAT32)
     wrong = [nodes.node("IsNaN", operand)] if operand.dtype.is_float else []
     if allowed.is_finite:
         wrong.append(nodes.node("IsInf", operand))
