@@ -43,7 +43,7 @@ def strings() -> st.SearchStrategy[np.ndarray]:
 
 _plain_attributes: st.SearchStrategy[Attribute] = st.recursive(
     st.one_of(
-        st.integers(-(2**63), 2**64),
+        st.integers(-(2**63), 2**63 - 1),
         st.floats(),
         st.booleans(),
         _texts,
