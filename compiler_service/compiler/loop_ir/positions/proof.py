@@ -19,12 +19,10 @@ from functools import cached_property
 from compiler_service.compiler.loop_ir.ir import (
     Buffer,
     BufferLoad,
-    For,
     Function,
-    If,
-    Let,
     Statement,
     Store,
+    expressions_of,
 )
 from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, may_wrap, shortest
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
@@ -97,13 +95,11 @@ class _Proof:
 
     def statement(self, statement: Statement, scope: Scope | None) -> None:
         self.where = statement_head(statement)
-        match statement:
-            case For(extent=expr) | If(cond=expr) | Let(value=expr):
-                self.expression(expr, scope)
-            case Store(buffer=buffer, indices=indices, value=value, mask=mask):
-                for expr in (value, *indices, *(() if mask is None else (mask,))):
-                    self.expression(expr, scope)
-                self.access(buffer, indices, scope if mask is None else known_within(scope, mask))
+        for expr in expressions_of(statement):
+            self.expression(expr, scope)
+        if isinstance(statement, Store):
+            held = scope if statement.mask is None else known_within(scope, statement.mask)
+            self.access(statement.buffer, statement.indices, held)
 
     def expression(self, expr: Expr, scope: Scope | None) -> None:
         if not self.data.reads(expr) or (expr, scope) in self._seen:

@@ -15,6 +15,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Let,
     Statement,
     Store,
+    substatements,
 )
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -114,19 +115,8 @@ class Places:
         found = self._written.get(statement)
         if found is None:
             found = frozenset({statement.buffer}) if isinstance(statement, Store) else frozenset()
-            found = self._written[statement] = found.union(*(self.written(inner) for inner in _nested(statement)))
+            found = self._written[statement] = found.union(*(self.written(inner) for inner in substatements(statement)))
         return found
-
-
-def _nested(statement: Statement) -> tuple[Statement, ...]:
-    match statement:
-        case Block(statements=statements):
-            return statements
-        case For(body=body) | Let(body=body) | Allocate(body=body):
-            return (body,)
-        case If(then=then, otherwise=otherwise):
-            return (then,) if otherwise is None else (then, otherwise)
-    return ()
 
 
 def _without(scope: Scope | None, written: frozenset[Buffer]) -> Scope | None:
