@@ -5,14 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from compiler_service.compiler.loop_ir.ir import (
-    Allocate,
-    Block,
     BufferLoad,
     For,
-    If,
     Let,
     Statement,
     Store,
+    expressions_of,
+    walk_statements,
 )
 from shared_ir.expr import (
     Expr,
@@ -55,29 +54,17 @@ class PositionsFromData:
             self._reads[expr] = found
         return found
 
-    def learn(self, statement: Statement) -> None:
-        match statement:
-            case Block(statements=statements):
-                for inner in statements:
-                    self.learn(inner)
-            case For(var=var, extent=value, body=body) | Let(var=var, value=value, body=body):
-                self._look(value)
-                if self.decides(value) and var not in self.variables:
-                    self.variables.add(var)
-                    self._decides.clear()
-                    self._reads.clear()
-                self.learn(body)
-            case If(cond=cond, then=then, otherwise=otherwise):
-                self._look(cond)
-                self.learn(then)
-                if otherwise is not None:
-                    self.learn(otherwise)
-            case Allocate(body=body):
-                self.learn(body)
-            case Store(indices=indices, value=value, mask=mask):
-                for expr in (value, *indices, *(() if mask is None else (mask,))):
-                    self._look(expr)
-                self.is_position |= any(self.decides(i) for i in indices)
+    def learn(self, root: Statement) -> None:
+        for statement in walk_statements(root):
+            self.is_position |= any(self.reads(expr) for expr in expressions_of(statement))
+            match statement:
+                case For(var=var, extent=value) | Let(var=var, value=value):
+                    self._bind(var, value)
+                case Store(indices=indices):
+                    self.is_position |= any(self.decides(i) for i in indices)
 
-    def _look(self, expr: Expr) -> None:
-        self.is_position |= self.reads(expr)
+    def _bind(self, var: Var, value: Expr) -> None:
+        if self.decides(value) and var not in self.variables:
+            self.variables.add(var)
+            self._decides.clear()
+            self._reads.clear()
