@@ -15,10 +15,10 @@ import os
 import random
 import resource
 import signal
-import sys
 import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import IO, Any
 
 import numpy as np
@@ -33,6 +33,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
 from shared_ir.plan.program import Launch
 from tests.guard.arrays import empty, guarded
+from tests.guard.runs import in_a_child
 from tests.oracle.case import Feeds
 
 Place = tuple[Any, ...]
@@ -115,7 +116,7 @@ def findings(artifact: Artifact, feeds: Feeds, seed: int, count: int, *, older: 
     found: list[str] = []
     first = 0
     while first < len(plans):
-        begun, lines, status = _in_a_child(artifact, feeds, plans, first, older)
+        begun, lines, status = in_a_child(partial(_serve, artifact, feeds, plans, first, older), first)
         found += lines
         if status == 0:
             break
@@ -123,31 +124,6 @@ def findings(artifact: Artifact, feeds: Feeds, seed: int, count: int, *, older: 
         found.append(f"{plans[begun][0]}: {what}")
         first = begun + 1
     return found
-
-
-def _in_a_child(
-    artifact: Artifact, feeds: Feeds, plans: Sequence[tuple[str, str]], first: int, older: bool
-) -> tuple[int, list[str], int]:
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        try:
-            with os.fdopen(writing, "w") as pipe:
-                _serve(artifact, feeds, plans, first, older, pipe)
-            os._exit(0)
-        except BaseException as error:
-            print(f"{type(error).__name__}: {error}", file=sys.stderr)
-            os._exit(1)
-    os.close(writing)
-    begun, found = first, []
-    with os.fdopen(reading) as pipe:
-        for line in pipe:
-            message = json.loads(line)
-            begun = message["begun"]
-            if message["found"]:
-                found.append(message["found"])
-    return begun, found, os.waitpid(child, 0)[1]
 
 
 def _serve(

@@ -13,7 +13,8 @@ import resource
 import signal
 import sys
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO
 
 import numpy as np
@@ -55,7 +56,7 @@ def findings(artifact: Artifact, requests: Sequence[Request]) -> list[str]:
     found: list[str] = []
     first = 0
     while first < len(requests):
-        begun, lines, status = _in_a_child(artifact, requests, first)
+        begun, lines, status = in_a_child(partial(_serve, artifact, requests, first), first)
         found += lines
         if status == 0:
             break
@@ -65,15 +66,15 @@ def findings(artifact: Artifact, requests: Sequence[Request]) -> list[str]:
     return found
 
 
-def _in_a_child(artifact: Artifact, requests: Sequence[Request], first: int) -> tuple[int, list[str], int]:
-    """The last request that was begun, what was found, and how the child ended."""
+def in_a_child(serve: Callable[[IO[str]], None], first: int) -> tuple[int, list[str], int]:
+    """What ``serve`` writes into a pipe: the last number that was begun, what was found, and how the child ended."""
     reading, writing = os.pipe()
     child = os.fork()
     if child == 0:
         os.close(reading)
         try:
             with os.fdopen(writing, "w") as pipe:
-                _serve(artifact, requests, first, pipe)
+                serve(pipe)
             os._exit(0)
         except BaseException as error:
             print(f"{type(error).__name__}: {error}", file=sys.stderr)
