@@ -13,8 +13,11 @@ from tests.house.test_imports import ROOT, modules, name_of, within
 BASE = ""
 LOADER = ("arrays", "executors", "loading")
 """The part of the runtime service that `ingot.load` uses."""
+SERVERS = ("calls", "health", "http_metrics")
+"""The part of what both services share that only servers need."""
 OWNER: dict[str, str] = {
     "shared_ir": BASE,
+    **{f"shared_ir.service_kit.{name}": "runtime" for name in SERVERS},
     "shared_ir.storage.remote": "runtime",
     "runtime_service": "runtime",
     **{f"runtime_service.{name}": BASE for name in LOADER},
@@ -62,6 +65,7 @@ MODULES: dict[str, str] = {
     "llvmlite": "llvmlite",
     "matplotlib": "matplotlib",
     "ml_dtypes": "ml-dtypes",
+    "mpmath": "mpmath",
     "moto": "moto",
     "numpy": "numpy",
     "obstore": "obstore",

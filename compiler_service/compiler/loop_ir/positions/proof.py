@@ -24,7 +24,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Store,
     expressions_of,
 )
-from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, may_wrap, shortest
+from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, may_wrap, shortest, with_remainders
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
 from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
 from compiler_service.compiler.loop_ir.text import expression_text, statement_head
@@ -128,6 +128,9 @@ class _Proof:
                 )
 
     def is_inside(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
+        if isinstance(index, Select):  # each by its own bounds: those of both together are many, and not all are looked at
+            chosen, left = known_within(scope, index.cond), known_within(scope, index.cond, holds=False)
+            return self.is_inside(index.then, extent, chosen) and self.is_inside(index.otherwise, extent, left)
         bounds = self.bounds(index, scope)
         if self.is_between(bounds, extent - 1):
             return True
@@ -175,7 +178,10 @@ class _Proof:
         return len(terms) == 1 and all(extent in atoms and factor > 0 for atoms, factor in terms.items())
 
     def is_natural(self, expr: Expr) -> bool:
-        low, _ = self.simplifier.interval(self.simplifier(expr))
+        expr = self.simplifier(expr)
+        low, _ = self.simplifier.interval(expr)
+        if low is None:
+            low, _ = self.simplifier.interval(self.simplifier(with_remainders(self.simplifier.polynomial(expr))))
         return low is not None and low >= 0
 
     # -- what the function's own stores keep
