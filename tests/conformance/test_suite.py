@@ -8,17 +8,16 @@ import subprocess
 import sys
 import warnings
 from collections import Counter
-from functools import cache
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
-from zlib import crc32
 
 import onnx.backend.test.case.node
 import pytest
 
-from ingot.conformance import KINDS, load_cases, operators_of, run_case, run_cases, unexpected
+from ingot.conformance import run_case, unexpected
 from ingot.conformance_known import KNOWN
 from tests.cases import every
+from tests.conformance.shares import SHARES, Shares, shares
 
 QUICK = [line.split() for line in (Path(__file__).parent / "quick_cases.txt").read_text().splitlines()]
 """Cases of all families but pools (:mod:`test_pooling`), every other one quick: the module of onnx that makes it, and its name
@@ -34,44 +33,23 @@ def test_a_case_of_every_family(module: str, name: str) -> None:
     assert run_case(case) == ("passed", "")
 
 
-SHARES = 24
-"""Parts of the whole suite, each an item of its own; cases of one operator are in the same one."""
-
-
-FEWEST_CASES = 2000
-"""The package has more: whoever loaded a selection of them before us would leave us with that."""
-
-
-@cache
-def every_case() -> tuple[tuple[str, Any], ...]:
-    found = tuple(load_cases(KINDS, ""))
-    assert len(found) >= FEWEST_CASES
-    return found
-
-
-def share_of(case: Any) -> int:
-    return (
-        crc32(", ".join(operators_of(case)).encode()) % SHARES
-        if case.model is not None
-        else crc32(case.name.encode()) % SHARES
-    )
+@pytest.fixture(scope="session")
+def cases() -> Iterator[Shares]:
+    with shares() as running:
+        yield running
 
 
 @pytest.mark.slow
-def test_known_cases_exist() -> None:
-    assert set(KNOWN) <= {case.name for _, case in every_case()}
+def test_known_cases_exist(cases: Shares) -> None:
+    assert set(KNOWN) <= cases.names()
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.parametrize("share", range(SHARES))
-def test_the_whole_suite(share: int) -> None:
+def test_the_whole_suite(cases: Shares, share: int) -> None:
     """Every case runs in a child of a process of its own."""
-    cases = [(kind, case) for kind, case in every_case() if share_of(case) == share]
-    assert cases
-    results = run_cases(cases, 1)
-    assert len(results) == len(cases)
-    assert unexpected(results) == []
+    assert unexpected(cases.run(share)) == []
 
 
 def test_the_command_ends_with_the_totals(tmp_path: Path) -> None:
