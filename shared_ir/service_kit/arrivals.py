@@ -11,8 +11,9 @@ import os
 import socket
 import struct
 import threading
-from collections import Counter
+from collections import defaultdict
 from contextlib import suppress
+from dataclasses import dataclass
 from urllib.parse import unquote
 
 _TCP_INFO_BYTES = 192
@@ -21,8 +22,22 @@ _RECEIVED_AT = 128
 """Offset of ``tcpi_bytes_received`` in ``struct tcp_info`` of Linux."""
 _OVERHEAD_BYTES = 512
 """Bytes around a message on its connection: headers, frames."""
-_MOST_CONNECTIONS = 1 << 16
-"""That are remembered; those that have ended are forgotten then."""
+_INTERNET = (socket.AF_INET, socket.AF_INET6)
+
+
+@dataclass
+class _Connection:
+    """What is known of one.
+
+    Attributes:
+        whole: bytes of its messages that were whole, with what is around them.
+        seen: ``whole`` at the last look.
+        inode: of its socket at the last look: another one has come with the address of the first, to be counted from ``seen`` on.
+    """
+
+    whole: int = 0
+    seen: int = 0
+    inode: int = 0
 
 
 class Arrivals:
@@ -30,32 +45,43 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._whole: Counter[str] = Counter()
+        self._connections: defaultdict[str, _Connection] = defaultdict(_Connection)
 
     def add(self, connection: str, count: int) -> None:
         """A message of so many bytes is whole."""
         with self._lock:
-            self._whole[connection] += count + _OVERHEAD_BYTES
-            if len(self._whole) > _MOST_CONNECTIONS:
-                self._whole = Counter({name: self._whole[name] for name in _received()})
+            self._connections[connection].whole += count + _OVERHEAD_BYTES
 
     def on_their_way(self) -> dict[str, int]:
-        """Of every connection that there is."""
+        """Of every connection that there is. What has ended is forgotten."""
         received = _received()
         with self._lock:
-            return {name: max(0, count - self._whole[name] - count // 64) for name, count in received.items()}
+            ended = [n for n, c in self._connections.items() if n not in received and c.whole == c.seen]
+            for name in ended:
+                del self._connections[name]
+            return {name: self._rest(name, *of) for name, of in received.items()}
+
+    def _rest(self, name: str, inode: int, count: int) -> int:
+        connection = self._connections[name]
+        if connection.inode != inode:
+            connection.whole -= connection.seen
+            connection.inode = inode
+        connection.seen = connection.whole
+        return max(0, count - connection.whole - count // 64)
 
 
-def _received() -> dict[str, int]:
-    """Bytes that came over each TCP connection of this process."""
+def _received() -> dict[str, tuple[int, int]]:
+    """The inode of each TCP connection of this process, and the bytes that came over it."""
     found = {}
     for name in os.listdir("/proc/self/fd"):
         with suppress(OSError):  # closed meanwhile, or no connection
             if os.readlink(f"/proc/self/fd/{name}").startswith("socket:"):
                 with socket.socket(fileno=os.dup(int(name))) as connection:
-                    host, port = connection.getpeername()[:2]
-                    info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
-                found[f"{host.removeprefix('::ffff:')} {port}"] = _RECEIVED.unpack_from(info, _RECEIVED_AT)[0]
+                    if connection.family in _INTERNET and connection.type == socket.SOCK_STREAM:
+                        host, port = connection.getpeername()[:2]
+                        info = connection.getsockopt(socket.IPPROTO_TCP, socket.TCP_INFO, _TCP_INFO_BYTES)
+                        (count,) = _RECEIVED.unpack_from(info, _RECEIVED_AT)
+                        found[f"{host.removeprefix('::ffff:')} {port}"] = os.fstat(connection.fileno()).st_ino, count
     return found
 
 

@@ -213,7 +213,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
             self._lanes.add(lane)
             self._calls.add(call)
             if self._thread is None:
-                self._thread = threading.Thread(target=self._look, name="calls", daemon=True)
+                self._thread = threading.Thread(target=self._watch, name="calls", daemon=True)
                 self._thread.start()
         if not context.add_callback(lambda: self._ended(call)):
             self._ended(call)
@@ -229,25 +229,31 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
             self._calls.discard(call)
         call.end()
 
-    def _look(self) -> None:
+    def _watch(self) -> None:
         while True:
             self._wake.wait(_LOOK_SECONDS)
             self._wake.clear()
-            now = time.monotonic()
+            try:
+                self._look(time.monotonic())
+            except Exception:  # the next look is not that of a dead thread
+                _LOG.exception("a look at the calls failed")
             with self._lock:
-                late = [call for call in self._calls if call.stage is not Stage.OURS and now - call.since > call.limit]
-                late += [call for lane in self._lanes for call in lane.victims(now)]
                 is_short = any(lane.is_short for lane in self._lanes)
-                arriving = [
-                    call for call in self._calls if call.stage is Stage.ARRIVING and now - call.since > _LOOK_SECONDS
-                ]
-            for call in late:
-                if not call.cancelled:
-                    call.cancel()
-            self._count(arriving)
             if is_short:
                 time.sleep(_SHORT_LOOK_SECONDS)
                 self._wake.set()
+
+    def _look(self, now: float) -> None:
+        with self._lock:
+            late = [call for call in self._calls if call.stage is not Stage.OURS and now - call.since > call.limit]
+            late += [call for lane in self._lanes for call in lane.victims(now)]
+            arriving = [
+                call for call in self._calls if call.stage is Stage.ARRIVING and now - call.since > _LOOK_SECONDS
+            ]
+        for call in late:
+            if not call.cancelled:
+                call.cancel()
+        self._count(arriving)
 
     def _count(self, arriving: list[Call]) -> None:
         """What has come of messages that are not whole takes room too; of a connection it is the oldest call's."""
