@@ -28,7 +28,9 @@ from shared_ir.machine.target import Target
 
 LEVELS = ("L1", "L2", "L3", "memory")
 
-_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+_ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURE = ctypes.CFUNCTYPE(None, _ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _ADDRESS, _ADDRESS)
+_GOES_ON = ctypes.c_int32(0)
 _ACCUMULATORS = 12
 _UNROLL = 8
 _TRIALS = 30
@@ -154,11 +156,12 @@ class _Call:
         self._memory[: size // 4 * 4].view(np.float32)[:] = 0.5
         self._buffers = (ctypes.c_void_p * 2)(self._memory.ctypes.data, self._memory.ctypes.data + half)
         self._symbols = (ctypes.c_int64 * 2)(0, inner)
+        self._memories = ctypes.addressof(self._buffers), ctypes.addressof(self._symbols)
 
     def __call__(self, turns: int) -> float:
         self._symbols[0] = turns
         start = time.perf_counter()
-        self._function(ctypes.addressof(self._buffers), ctypes.addressof(self._symbols), 0, 1, None)
+        self._function(*self._memories, 0, 1, None, ctypes.addressof(_GOES_ON))
         return time.perf_counter() - start
 
 

@@ -32,11 +32,13 @@ GROWING_SYMBOLS = ("k_double", "k_increase")
 GROWING_KERNELS = """
 #include <stdint.h>
 typedef void *const *buffers_t;
-void k_double(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch) {
+void k_double(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch, const volatile int *stop) {
+  (void)stop;
   const float *x = b[0]; float *y = b[1]; (void)scratch; /* task: 16 of s[0] elements */
   for (int64_t i = begin * 16; i < end * 16 && i < s[0]; i++) y[i] = 2 * x[i];
 }
-void k_increase(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch) {
+void k_increase(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch, const volatile int *stop) {
+  (void)stop;
   const float *x = b[0]; float *y = b[1]; (void)scratch; /* the same; adds s[1] */
   for (int64_t i = begin * 16; i < end * 16 && i < s[0]; i++) y[i] = x[i] + (float)s[1];
 }

@@ -25,7 +25,8 @@ INNER, WIDTH = 12, 5
 KERNELS = """
 #include <stdint.h>
 typedef void *const *buffers_t;
-void k_matmul(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch) {
+void k_matmul(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch, const volatile int *stop) {
+  (void)stop;
   const float *x = b[0], *w = b[1]; float *y = b[2], *row = scratch; /* task: one row; the row is built in scratch */
   for (int64_t i = begin; i < end; i++) {
     for (int64_t n = 0; n < s[1]; n++) row[n] = 0;
@@ -33,11 +34,13 @@ void k_matmul(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *s
     for (int64_t n = 0; n < s[1]; n++) y[i * s[1] + n] = row[n];
   }
 }
-void k_add(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch) {
+void k_add(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch, const volatile int *stop) {
+  (void)stop;
   const float *x = b[0], *r = b[1]; float *y = b[2]; (void)scratch; /* task: 16 of s[0] elements */
   for (int64_t i = begin * 16; i < end * 16 && i < s[0]; i++) y[i] = x[i] + r[i];
 }
-void k_pairs(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch) {
+void k_pairs(buffers_t b, const int64_t *s, int64_t begin, int64_t end, void *scratch, const volatile int *stop) {
+  (void)stop;
   const float *x = b[0]; float *y = b[1]; (void)scratch; /* task: rows 2i and 2i+1 of s[0] rows of s[1] */
   for (int64_t i = begin; i < end; i++) for (int64_t n = 0; n < s[1]; n++)
     y[i * s[1] + n] = x[2 * i * s[1] + n] + (2 * i + 1 < s[0] ? x[(2 * i + 1) * s[1] + n] : 0.0f);

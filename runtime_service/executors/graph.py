@@ -8,6 +8,7 @@ import math
 import statistics
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from runtime_service.arrays import Array, address_of, aligned_bytes
 from runtime_service.executors.executor import LaunchProfile
@@ -64,7 +65,8 @@ class GraphExecutor:
         self._calls = ShapeCache(self._prepare)
 
     def run(self, inputs: Sequence[Array], objects: Objects | None = None, stop: Stop | None = None) -> list[Array]:
-        return self._execute(inputs, self._launch, objects, stop)
+        run_launch = partial(self._launch, stop=0 if stop is None else stop.address)
+        return self._execute(inputs, run_launch, objects, stop)
 
     def profile(
         self, inputs: Sequence[Array], repeat: int, objects: Objects | None = None, warm: int = 0
@@ -131,8 +133,8 @@ class GraphExecutor:
             if resolved.sizes[i] and self._plan.buffers[buffer].storage not in (Storage.INPUT, Storage.WEIGHT)
         ]
 
-    def _launch(self, step: Launch, resolved: Resolved) -> None:
-        self._handle.run_kernel(step.kernel, resolved.buffers, resolved.symbols, resolved.tasks)
+    def _launch(self, step: Launch, resolved: Resolved, stop: int = 0) -> None:
+        self._handle.run_kernel(step.kernel, resolved.buffers, resolved.symbols, resolved.tasks, stop)
 
     def _execute(
         self, inputs: Sequence[Array], run_launch: Runner, objects: Objects | None, stop: Stop | None = None

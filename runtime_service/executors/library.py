@@ -86,6 +86,13 @@ _LATER_SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
             ctypes.c_void_p,
         ),
     ),
+    "ingot_run_kernel_stoppable": (
+        ctypes.c_int,
+        (
+            *(ctypes.c_void_p, ctypes.c_int32, ctypes.c_void_p, ctypes.c_void_p),
+            *(ctypes.c_int64, ctypes.c_void_p),
+        ),
+    ),
     "ingot_give_back": (None, (ctypes.c_void_p,)),
     "ingot_plan_digest": (ctypes.c_char_p, ()),
     "ingot_time_kernel": (
@@ -218,6 +225,7 @@ class Handle:
         self._run = dll.ingot_run
         self._run_stoppable = getattr(dll, "ingot_run_stoppable", None)
         self._run_kernel = dll.ingot_run_kernel
+        self._run_kernel_stoppable = getattr(dll, "ingot_run_kernel_stoppable", None)
         self._give_back = getattr(dll, "ingot_give_back", None)
         self._time_kernel = getattr(dll, "ingot_time_kernel", None)
 
@@ -250,9 +258,15 @@ class Handle:
         if status:
             raise self._error(status)
 
-    def run_kernel(self, kernel: int, buffers: ctypes.Array[Any], symbols: ctypes.Array[Any], tasks: int) -> None:
-        """Run one kernel over ``[0, tasks)``. The addresses in ``buffers`` are taken at their word."""
-        status = self._run_kernel(self._pointer, kernel, buffers, symbols, tasks)
+    def run_kernel(
+        self, kernel: int, buffers: ctypes.Array[Any], symbols: ctypes.Array[Any], tasks: int, stop: int = 0
+    ) -> None:
+        """Run one kernel over ``[0, tasks)``. The addresses in ``buffers`` are taken at their word; ``stop`` is that of :meth:`run`."""
+        arguments = self._pointer, kernel, buffers, symbols, tasks
+        if stop and self._run_kernel_stoppable is not None:
+            status = self._run_kernel_stoppable(*arguments, stop)
+        else:
+            status = self._run_kernel(*arguments)
         if status:
             raise self._error(status)
 

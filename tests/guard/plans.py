@@ -157,7 +157,7 @@ def _guarded_bytes(size: int, alignment: int = 64) -> Array:
     return empty(-(-size // alignment) * alignment, np.uint8)[:size]
 
 
-def _touch(self: Any, step: Launch, resolved: steps.Resolved) -> None:
+def _touch(self: Any, step: Launch, resolved: steps.Resolved, stop: int = 0) -> None:
     for address, size in zip(resolved.buffers, resolved.sizes, strict=False):
         ctypes.string_at(address, size)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import numpy as np
 import onnx
 import pytest
-from onnx import TensorProto, helper
+from onnx import TensorProto, helper, numpy_helper
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.pipeline import ModelSource, compile_model
@@ -95,6 +95,41 @@ def test_a_run_that_is_stopped_before_it_begins_computes_nothing(executor: Execu
         with pytest.raises(IngotError, match="stopped"):
             model.run(toy_feeds(10), stop)
         assert set(model.run(toy_feeds(10), Stop())) == {"sum", "pairs"}
+
+
+def suppression_model() -> onnx.ModelProto:
+    """One task that compares all boxes with each other."""
+    limits = {"most": np.array(1 << 40), "overlap": np.array(0.5, np.float32), "least": np.array(0, np.float32)}
+    graph = helper.make_graph(
+        [helper.make_node("NonMaxSuppression", ["boxes", "scores", *limits], ["y"])],
+        "g",
+        [
+            helper.make_tensor_value_info("boxes", TensorProto.FLOAT, [1, "n", 4]),
+            helper.make_tensor_value_info("scores", TensorProto.FLOAT, [1, 1, "n"]),
+        ],
+        [helper.make_tensor_value_info("y", TensorProto.INT64, ["m", 3])],
+        [numpy_helper.from_array(value, name) for name, value in limits.items()],
+    )
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 21)], ir_version=10)
+
+
+def boxes(count: int) -> dict[str, np.ndarray]:
+    """All apart from each other."""
+    corners = np.arange(count, dtype=np.float32)[None, :, None] * 2 + np.array([0, 0, 1, 1], np.float32)
+    return {"boxes": corners, "scores": np.ones((1, 1, count), np.float32)}
+
+
+@pytest.mark.parametrize("executor", ["aot", "graph"])
+def test_a_task_that_takes_long_is_stopped_inside(executor: ExecutorKind) -> None:
+    artifact = compile_model(ModelSource.of(suppression_model().SerializeToString()), host_target(), workers=0)
+    with load_model(artifact, threads=1, executor=executor) as model:
+        stop, begun = Stop(), time.monotonic()
+        threading.Timer(0.1, stop.set).start()
+        with pytest.raises(IngotError, match="stopped") as caught:
+            model.run(boxes(200_000), stop)  # minutes
+        assert caught.value.code is ErrorCode.CANCELLED
+        assert time.monotonic() - begun < PATIENCE
+        assert model.run(boxes(30), Stop())["y"][:, 2].tolist() == list(range(30))
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
     BufferLoad,
+    Checkpoint,
     For,
     ForKind,
     Function,
@@ -129,7 +130,7 @@ class _Machine:
                 return self.allocate(buffer, self.statement(body))
             case Store():
                 return self.store(statement)
-            case Prefetch():
+            case Prefetch() | Checkpoint():
                 return self.block(())
         raise TypeError(f"no meaning for {type(statement).__name__}")
 

@@ -10,6 +10,7 @@ Grammar::
               | Allocate(buffer, body)                  uninitialised; scope SCRATCH or STACK
               | Store(buffer, indices, value, mask)
               | Prefetch(buffer, indices)               no effect; the element need not exist
+              | Checkpoint()                            ends the function where its run is to end
     Expr     += BufferLoad(buffer, indices, mask)
               | Ramp(base, stride, lanes)               base, base + stride, ...: a vector of int64
               | Broadcast(x, lanes)
@@ -240,6 +241,11 @@ class Prefetch(Statement):
     buffer: Buffer
     indices: tuple[Expr, ...]
     level: int = 1
+
+
+@dataclass(frozen=True, eq=False)
+class Checkpoint(Statement):
+    """Ends the function, with its work undone, where the run that it belongs to is to end; else no effect."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -15,6 +15,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Allocate,
     Block,
     Buffer,
+    Checkpoint,
     For,
     ForKind,
     Function,
@@ -223,6 +224,8 @@ class _Parser:
             return self.block(indent + _INDENT)
         if line.match(re.compile(r"pass$")):
             return Block(())
+        if line.match(re.compile(r"checkpoint$")):
+            return Checkpoint()
         return self.accessed(line)
 
     def loop(self, line: LineParser, name: str, indent: int) -> Statement:

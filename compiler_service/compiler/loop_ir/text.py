@@ -31,6 +31,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    Checkpoint,
     For,
     ForKind,
     Function,
@@ -130,6 +131,8 @@ class _Printer:
                 yield f"{self.access(buffer, indices, mask)} = {self.expr(value)}"
             case Prefetch(buffer=buffer, indices=indices, level=level):
                 yield f"prefetch.l{level} {self.access(buffer, indices, None)}"
+            case Checkpoint():
+                yield "checkpoint"
             case _:
                 raise TypeError(f"no text for {type(statement).__name__}")
 

@@ -11,6 +11,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    Checkpoint,
     For,
     ForKind,
     Function,
@@ -127,6 +128,8 @@ class _Verifier:
                 self.allocate(statement)
             case Store() | Prefetch():
                 self.accessed(statement)
+            case Checkpoint():
+                pass
             case _:
                 self.fault(f"unknown statement {type(statement).__name__}")
 

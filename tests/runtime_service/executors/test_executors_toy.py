@@ -163,7 +163,8 @@ def test_eight_python_threads(artifact: Artifact, kind: ExecutorKind, threads: i
 
 SLEEPER = """
 #include <time.h>
-void k_sleep(void *const *b, const long *s, long begin, long end, void *scratch) {
+void k_sleep(void *const *b, const long *s, long begin, long end, void *scratch, const volatile int *stop) {
+  (void)stop;
   struct timespec t = {0, 50 * 1000 * 1000};
   (void)b; (void)s; (void)begin; (void)end; (void)scratch;
   nanosleep(&t, 0);

@@ -1,8 +1,9 @@
 """Loop IR to LLVM IR: one module per kernel.
 
-The module exports ``void @symbol(ptr buffers, ptr symbols, i64 begin, i64 end, ptr scratch)`` (see ``native/module.h``),
-which unpacks its arguments and calls the kernel proper. There every buffer is a ``noalias`` parameter: buffers of one launch
-must not overlap, but for an output that takes the place of an input read at the same element only.
+The module exports ``void @symbol(ptr buffers, ptr symbols, i64 begin, i64 end, ptr scratch, ptr stop)`` (see
+``native/module.h``), which unpacks its arguments and calls the kernel proper. There every buffer is a ``noalias``
+parameter: buffers of one launch must not overlap, but for an output that takes the place of an input read at the same
+element only.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
     BufferLoad,
+    Checkpoint,
     For,
     ForKind,
     Function,
@@ -100,9 +102,9 @@ def _entry(function: Function, symbol: str) -> str:
             lines.append(f"  {base}.{i}.at = getelementptr inbounds {kind}, ptr {base}, i64 {i}")
             lines.append(f"  {base}.{i} = load {kind}, ptr {base}.{i}.at")
             arguments.append(f"{kind} {base}.{i}")
-    arguments += ["i64 %begin", "i64 %end", "ptr %scratch"]
+    arguments += ["i64 %begin", "i64 %end", "ptr %scratch", "ptr %stop"]
     return (
-        f"define void @{symbol}(ptr %buffers, ptr %symbols, i64 %begin, i64 %end, ptr %scratch) #0 {{\nentry:\n"
+        f"define void @{symbol}(ptr %buffers, ptr %symbols, i64 %begin, i64 %end, ptr %scratch, ptr %stop) #0 {{\nentry:\n"
         + "\n".join([*lines, f"  call void @{symbol}.body({', '.join(arguments)})", "  ret void\n}"])
     )
 
@@ -141,7 +143,9 @@ class _Kernel:
         for i, var in enumerate(function.symbols):
             parameters.append(f"i64 %symbol{i}")
             self.expressions.bind(var.name, LlvmValue(f"%symbol{i}", DType.INT64), nonnegative=True)
-        return ", ".join([*parameters, "i64 %begin", "i64 %end", f"ptr noalias align {_ALIGNMENT_BYTES} %scratch"])
+        return ", ".join(
+            [*parameters, "i64 %begin", "i64 %end", f"ptr noalias align {_ALIGNMENT_BYTES} %scratch", "ptr %stop"]
+        )
 
     # -- statements
 
@@ -151,6 +155,8 @@ class _Kernel:
                 self.expressions.store(statement)
             case Prefetch():
                 self.expressions.prefetch(statement)
+            case Checkpoint():
+                self._leave_if_stopped()
             case Block(statements=statements):
                 for group in side_by_side(statements, self.builder.module.target.vector_registers // 4):
                     self._group(group)
@@ -167,6 +173,15 @@ class _Kernel:
                 raise IngotError(
                     ErrorCode.COMPILER_FAULT, f"no code is generated for the statement {type(statement).__name__}"
                 )
+
+    def _leave_if_stopped(self) -> None:
+        builder = self.builder
+        leave, stay = builder.label("leave"), builder.label("stay")
+        flag = builder.emit("load volatile i32, ptr %stop, align 4")
+        builder.branch_if(builder.emit(f"icmp ne i32 {flag}, 0"), leave, stay)
+        builder.start(leave)
+        builder.line("ret void")
+        builder.start(stay)
 
     def _group(self, group: tuple[Statement, ...]) -> None:
         lines = self.builder.lines

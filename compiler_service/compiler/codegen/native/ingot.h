@@ -116,7 +116,7 @@ ingot_status ingot_run(ingot_model *model, const ingot_tensor *inputs, int32_t i
                        int32_t output_count);
 
 /* The same, but ends with INGOT_STOPPED soon after another thread has written something else than 0 to `*stop`: before the next
- * kernel, part of a kernel or round of a loop. `stop` may be NULL. Libraries built before this function was lack it. */
+ * kernel, part of a kernel or round of a loop, and within what takes long in one part. `stop` may be NULL. Libraries built before this function was lack it. */
 ingot_status ingot_run_stoppable(ingot_model *model, const ingot_tensor *inputs, int32_t input_count,
                                  ingot_tensor *outputs, int32_t output_count, const volatile int32_t *stop);
 
@@ -128,7 +128,11 @@ void ingot_give_back(ingot_model *model);
 ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
                               int64_t tasks);
 
-/* The same `times` times in a row, and how long they took together: calls from an interpreter cost more than a small kernel.
+/* The same, but ends with INGOT_STOPPED as ingot_run_stoppable does. Libraries built before this function was lack it. */
+ingot_status ingot_run_kernel_stoppable(ingot_model *model, int32_t kernel, void *const *buffers,
+                                        const int64_t *symbols, int64_t tasks, const volatile int32_t *stop);
+
+/* The same as ingot_run_kernel `times` times in a row, and how long they took together: calls from an interpreter cost more than a small kernel.
  * Libraries built before this function was lack it. */
 ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
                                int64_t tasks, int64_t times, int64_t *nanoseconds);

@@ -8,9 +8,10 @@
 
 #pragma GCC visibility push(hidden)
 
-/* Computes tasks [begin, end). `scratch` is private to the thread, 64-byte aligned, kernel.scratch bytes. */
+/* Computes tasks [begin, end). `scratch` is private to the thread, 64-byte aligned, kernel.scratch bytes. What takes long looks at
+ * `stop`, and returns with its work undone when it is no longer 0. */
 typedef void (*ingot_kernel_function)(void *const *buffers, const int64_t *symbols, int64_t begin, int64_t end,
-                                      void *scratch);
+                                      void *scratch, const volatile int32_t *stop);
 
 typedef struct {
   const char *name;

@@ -84,7 +84,7 @@ static void run_slices(const kernel_job *job, int64_t begin, int64_t end, void *
   int64_t slice = job->stop == &never_stopped ? end - begin : TASKS_OF_SLICE;
   while (begin < end && !*job->stop) {
     int64_t next = end - begin > slice ? begin + slice : end;
-    job->function(job->buffers, job->symbols, begin, next, scratch);
+    job->function(job->buffers, job->symbols, begin, next, scratch, job->stop);
     begin = next;
   }
 }
@@ -362,6 +362,10 @@ static ingot_status give_owned(ingot_model *model, ingot_tensor *outputs, int32_
   return status;
 }
 
+static ingot_status stopped(ingot_model *model) {
+  return ingot_fail(model->error, INGOT_STOPPED, "the run of model '%s' was stopped", ingot_this_module.name);
+}
+
 static ingot_status execute(ingot_model *model, const volatile int32_t *stop) {
   run_frame run = {{model->input_data, model->output_data, model->weights, model->arena, model->symbols, launch,
                     model->slots, reserve, 0, 0, stop ? stop : &never_stopped},
@@ -369,9 +373,7 @@ static ingot_status execute(ingot_model *model, const volatile int32_t *stop) {
   uint64_t mode = ingot_enter_float_mode();
   int32_t found = ingot_this_module.execute(&run.frame);
   ingot_restore_float_mode(mode);
-  if (*run.frame.stop) {
-    return ingot_fail(model->error, INGOT_STOPPED, "the run of model '%s' was stopped", ingot_this_module.name);
-  }
+  if (*run.frame.stop) return stopped(model);
   return status_of(model, found, run.frame.expected, run.frame.received);
 }
 
@@ -418,14 +420,8 @@ void ingot_give_back(ingot_model *model) {
   leave(model, INGOT_OK);
 }
 
-ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
-                              int64_t tasks) {
-  int64_t nanoseconds;
-  return ingot_time_kernel(model, kernel, buffers, symbols, tasks, 1, &nanoseconds);
-}
-
-ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
-                               int64_t tasks, int64_t times, int64_t *nanoseconds) {
+static ingot_status run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                               int64_t tasks, int64_t times, const volatile int32_t *stop, int64_t *nanoseconds) {
   ingot_status status = enter(model);
   if (status) return status;
   if (kernel < 0 || kernel >= ingot_this_module.kernel_count) {
@@ -435,8 +431,25 @@ ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *
   }
   uint64_t mode = ingot_enter_float_mode();
   int64_t start = ingot_now();
-  for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks, &never_stopped);
+  for (int64_t i = 0; i < times; i++) launch_kernel(model, kernel, buffers, symbols, tasks, stop);
   *nanoseconds = ingot_now() - start;
   ingot_restore_float_mode(mode);
+  if (*stop) return leave(model, stopped(model));
   return leave(model, INGOT_OK);
+}
+
+ingot_status ingot_run_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                              int64_t tasks) {
+  return ingot_run_kernel_stoppable(model, kernel, buffers, symbols, tasks, NULL);
+}
+
+ingot_status ingot_run_kernel_stoppable(ingot_model *model, int32_t kernel, void *const *buffers,
+                                        const int64_t *symbols, int64_t tasks, const volatile int32_t *stop) {
+  int64_t nanoseconds;
+  return run_kernel(model, kernel, buffers, symbols, tasks, 1, stop ? stop : &never_stopped, &nanoseconds);
+}
+
+ingot_status ingot_time_kernel(ingot_model *model, int32_t kernel, void *const *buffers, const int64_t *symbols,
+                               int64_t tasks, int64_t times, int64_t *nanoseconds) {
+  return run_kernel(model, kernel, buffers, symbols, tasks, times, &never_stopped, nanoseconds);
 }

@@ -15,7 +15,9 @@ from compiler_service.compiler.loop_ir.ir import Function
 from shared_ir.expr.dim import evaluate
 from shared_ir.machine.target import Target
 
-_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+_ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURE = ctypes.CFUNCTYPE(None, _ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _ADDRESS, _ADDRESS)
+_GOES_ON = ctypes.c_int32(0)
 _ALIGNMENT_BYTES = 64
 
 
@@ -72,7 +74,9 @@ class JitKernel:
         pointers = (ctypes.c_void_p * len(arrays))(*(a.ctypes.data for a in arrays))
         numbers = (ctypes.c_int64 * len(function.symbols))(*(values[s.name] for s in function.symbols))
         begin, end = tasks if tasks is not None else (0, evaluate(function.tasks, values))
-        self._call(ctypes.addressof(pointers), ctypes.addressof(numbers), begin, end, self._scratch)
+        self._call(
+            ctypes.addressof(pointers), ctypes.addressof(numbers), begin, end, self._scratch, ctypes.addressof(_GOES_ON)
+        )
 
     def close(self) -> None:
         """Unmaps the code; the kernel must not be called again."""

@@ -51,6 +51,7 @@ PUBLIC_SYMBOLS = (
     "ingot_plan_digest",
     "ingot_run",
     "ingot_run_kernel",
+    "ingot_run_kernel_stoppable",
     "ingot_run_stoppable",
     "ingot_time_kernel",
     "ingot_weights_size",

@@ -18,7 +18,9 @@ import numpy as np
 from compiler_service.compiler.codegen.toolchain.frames import read_frame, write_frame
 from compiler_service.compiler.codegen.toolchain.jit import LoadedObject
 
-_SIGNATURE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64, ctypes.c_void_p)
+_ADDRESS, _NUMBER = ctypes.c_void_p, ctypes.c_int64
+_SIGNATURE = ctypes.CFUNCTYPE(None, _ADDRESS, _ADDRESS, _NUMBER, _NUMBER, _ADDRESS, _ADDRESS)
+_GOES_ON = ctypes.c_int32(0)
 _ALIGNMENT_BYTES = 64
 _ROUND_SECONDS = 0.004
 _ROUNDS = 5
@@ -46,10 +48,13 @@ def measure(request: dict[str, Any], data: bytes) -> dict[str, Any]:
     pointers = (ctypes.c_void_p * len(buffers))(*(b.ctypes.data for b in buffers))
     symbols = (ctypes.c_int64 * len(request["symbols"]))(*request["symbols"])
 
+    memory = ctypes.addressof(pointers), ctypes.addressof(symbols)
+    arguments = *memory, 0, request["tasks"], scratch.ctypes.data, ctypes.addressof(_GOES_ON)
+
     def run(times: int) -> float:
         start = time.perf_counter()
         for _ in range(times):
-            call(ctypes.addressof(pointers), ctypes.addressof(symbols), 0, request["tasks"], scratch.ctypes.data)
+            call(*arguments)
         return (time.perf_counter() - start) / times
 
     once = min(run(1), run(1))

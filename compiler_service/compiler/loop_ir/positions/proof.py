@@ -24,7 +24,15 @@ from compiler_service.compiler.loop_ir.ir import (
     Store,
     expressions_of,
 )
-from compiler_service.compiler.loop_ir.positions.bounds import UNKNOWN, Bounds, combined, hull, may_wrap, shortest, with_remainders
+from compiler_service.compiler.loop_ir.positions.bounds import (
+    UNKNOWN,
+    Bounds,
+    combined,
+    hull,
+    may_wrap,
+    shortest,
+    with_remainders,
+)
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
 from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
 from compiler_service.compiler.loop_ir.text import expression_text, statement_head
@@ -128,7 +136,7 @@ class _Proof:
                 )
 
     def is_inside(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
-        if isinstance(index, Select):  # each by its own bounds: those of both together are many, and not all are looked at
+        if isinstance(index, Select):  # each by its own bounds: those of both are many, and not all are looked at
             chosen, left = known_within(scope, index.cond), known_within(scope, index.cond, holds=False)
             return self.is_inside(index.then, extent, chosen) and self.is_inside(index.otherwise, extent, left)
         bounds = self.bounds(index, scope)

@@ -29,9 +29,10 @@ DRIVER = """
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
-void kernel(void *const *, const int64_t *, int64_t, int64_t, void *);
+void kernel(void *const *, const int64_t *, int64_t, int64_t, void *, const volatile int32_t *);
 static int64_t sizes[256];
 static void *buffers[256];
+static const volatile int32_t stop;
 static char scratch[1 << 20] __attribute__((aligned(64)));
 int main(int argc, char **argv) {
   FILE *f = fopen(argv[1], "r+b");
@@ -43,7 +44,7 @@ int main(int argc, char **argv) {
     buffers[i] = aligned_alloc(64, (sizes[i] + 127) / 64 * 64);
     if (fread(buffers[i], 1, sizes[i], f) != (size_t)sizes[i]) return 2;
   }
-  kernel(buffers, symbols, 0, atoll(argv[2]), scratch);
+  kernel(buffers, symbols, 0, atoll(argv[2]), scratch, &stop);
   fseek(f, start, SEEK_SET);
   for (int64_t i = 0; i < count; i++) fwrite(buffers[i], 1, sizes[i], f);
   return fclose(f);

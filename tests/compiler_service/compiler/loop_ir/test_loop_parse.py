@@ -17,6 +17,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Broadcast,
     Buffer,
     BufferLoad,
+    Checkpoint,
     For,
     ForKind,
     Function,
@@ -30,6 +31,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Store,
     VectorReduce,
     VectorVar,
+    walk_statements,
 )
 from compiler_service.compiler.loop_ir.parse import parse_function
 from compiler_service.compiler.loop_ir.passes import LOOP_PASSES
@@ -211,6 +213,12 @@ def test_the_distance_of_prefetching_and_strides_are_said() -> None:
     weights = Buffer("w", DType.BFLOAT16, (4, 8), prefetch=1024, strides=(16, 1))
     read = assert_reads_back(Function("f", (weights, Y), (), T, 1, Prefetch(weights, (T, Const(0)), 2)))
     assert (read.buffers[0].prefetch, read.buffers[0].strides) == (1024, (16, 1))
+
+
+def test_checkpoints() -> None:
+    body = Block((store(Y, [A], Const(0.0, DType.FLOAT32)), Checkpoint()))
+    read = assert_reads_back(Function("f", (Y,), (), T, 1, For(A, Const(4), ForKind.SERIAL, body)))
+    assert any(isinstance(s, Checkpoint) for s in walk_statements(read.body))
 
 
 def test_names_that_mean_something_else_are_changed() -> None:
