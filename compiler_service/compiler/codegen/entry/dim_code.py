@@ -211,10 +211,10 @@ class DimCode:
             return value(f"sdiv i64 {a}, {b}"), overflow
         remainder = value(f"srem i64 {a}, {b}")
         if op is BinaryOp.TRUNC_MOD:
-            return remainder, overflow
+            return remainder, None  # that of the least number and -1 is 0, as that of 1
         differ = value(f"icmp slt i64 {value(f'xor i64 {remainder}, {b}')}, 0")
         adjust = value(f"and i1 {differ}, {value(f'icmp ne i64 {remainder}, 0')}")
         if op is BinaryOp.FLOOR_MOD:
-            return value(f"select i1 {adjust}, i64 {value(f'add i64 {remainder}, {b}')}, i64 {remainder}"), overflow
+            return value(f"select i1 {adjust}, i64 {value(f'add i64 {remainder}, {b}')}, i64 {remainder}"), None
         quotient = value(f"sdiv i64 {a}, {b}")
         return value(f"sub i64 {quotient}, {value(f'zext i1 {adjust} to i64')}"), overflow

@@ -10,7 +10,7 @@ from typing import Any
 import llvmlite.binding as llvm
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.codegen.entry.dim_code import DECLARATIONS, Body, DimCode
@@ -147,6 +147,8 @@ edges = st.sampled_from([LEAST, LEAST + 1, -1, 0, 1, 2, 1 << 31, 1 << 32, 1 << 6
 
 @settings(max_examples=150, deadline=None)
 @given(expressions, st.tuples(edges, edges, edges))
+@example(Var("a") % Var("b"), (LEAST, -1, 0))
+@example(Var("a") // Var("b"), (LEAST, -1, 0))
 def test_no_result_has_wrapped(expr: Expr, values: tuple[int, ...]) -> None:
     assert run_dim(expr, values) == (OVERFLOW if wraps(expr, values) else meaning(expr, values))
     interpreted = Sizes(dict(zip(SYMBOLS, values, strict=True)))
