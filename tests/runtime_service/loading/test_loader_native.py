@@ -233,6 +233,7 @@ def test_loading_and_unloading_leaves_nothing(artifact: Artifact) -> None:
         for _ in range(count):
             with load_model(artifact, threads=2) as model:
                 model.run(feeds)
+        gc.collect()
 
     cycle(50)
     before, descriptors = resident_kib(), len(os.listdir("/proc/self/fd"))
