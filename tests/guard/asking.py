@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from shared_ir.errors import IngotError
-from tests.guard.requests import requests
+from tests.guard.requests import named_apart, requests
 from tests.guard.runs import compiled, findings
 from tests.oracle.generate import drawn_case
 
@@ -23,11 +23,15 @@ class Asked:
     findings: tuple[str, ...] = ()
 
 
-def ask(family: str, seed: int, count: int = REQUESTS) -> Asked:
+def ask(family: str, seed: int, count: int = REQUESTS, *, apart: bool | None = None) -> Asked:
+    """``apart``: whether every axis has a name of its own, so that a request may change it alone; by default of every other seed."""
     case, _ = drawn_case(family, seed)
+    model, feeds = case.model, case.runs[0]
+    if seed % 2 == 1 if apart is None else apart:
+        model, feeds = named_apart(model, feeds)
     try:
-        artifact = compiled(case.model)
+        artifact = compiled(model)
     except IngotError:
         return Asked(family, seed, 0)
-    drawn = requests(case.model, case.runs[0], seed, count)
+    drawn = requests(model, feeds, seed, count)
     return Asked(family, seed, len(drawn), tuple(findings(artifact, drawn)))

@@ -33,6 +33,25 @@ def requests(model: onnx.ModelProto, feeds: Feeds, seed: int, count: int) -> lis
     return found[: count + 1]
 
 
+def named_apart(model: onnx.ModelProto, feeds: Feeds) -> tuple[onnx.ModelProto, Feeds]:
+    """``model`` with a name of its own for every axis of its inputs, and vectors of one element for its scalars; and its request."""
+    found, given = onnx.ModelProto(), dict(feeds)
+    found.CopyFrom(model)
+    for value in found.graph.input:
+        if value.name not in feeds or not value.type.HasField("tensor_type"):
+            continue
+        shape = value.type.tensor_type.shape
+        if not shape.dim:
+            shape.dim.add()
+            given[value.name] = feeds[value.name].reshape(1)
+        for axis, dim in enumerate(shape.dim):
+            dim.dim_param = f"{value.name}.axis{axis}"
+    for value in found.graph.output:
+        value.type.tensor_type.ClearField("shape")
+    del found.graph.value_info[:]
+    return found, given
+
+
 def _symbols(model: onnx.ModelProto) -> Mapping[str, list[tuple[str, int]]]:
     """Input and axis of every place where a symbolic size stands."""
     found: dict[str, list[tuple[str, int]]] = {}

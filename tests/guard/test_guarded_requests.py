@@ -29,9 +29,15 @@ REFUSED: frozenset[str] = frozenset()
 @pytest.mark.slow
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_no_request_reaches_what_is_not_its_own(family: str) -> None:
-    asked = ask(family, 0, REQUESTS)
+    asked = ask(family, 0, REQUESTS, apart=False)
     assert asked.findings == ()
     assert asked.requests or family in REFUSED
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", sorted(FAMILIES))
+def test_no_axis_alone_reaches_what_is_not_its_own(family: str) -> None:
+    assert ask(family, 0, REQUESTS, apart=True).findings == ()
 
 
 @pytest.mark.slow

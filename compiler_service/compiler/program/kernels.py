@@ -19,14 +19,12 @@ from compiler_service.compiler.schedule.language.schedule import Schedule
 from compiler_service.compiler.schedule.language.state import stage_names
 from compiler_service.compiler.schedule.lower import lower
 from compiler_service.compiler.schedule.model.analysis import KernelView
-from compiler_service.compiler.tensor_expr.assumptions import Assumption
-from compiler_service.compiler.tensor_expr.extents import inhabited
+from compiler_service.compiler.tensor_expr.assumptions import Assumption, reached
 from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefinition
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import IngotError
-from shared_ir.expr import equal, lift, select
-from shared_ir.expr.dim import Dim, as_dim, bind, dims_text, product
+from shared_ir.expr.dim import Dim, bind, dims_text, product
 from shared_ir.graph.ir import Value
 from shared_ir.machine.target import Target
 
@@ -157,13 +155,6 @@ def _ends(arrays: Sequence[np.ndarray]) -> tuple[int, int] | None:
     return min((0, *(int(a.min()) for a in filled))), max((0, *(int(a.max()) for a in filled)))
 
 
-def _at_least(extent: Dim, least: Dim, elements: Dim) -> Assumption:
-    """``extent`` is at least ``least`` where there are ``elements``."""
-    if least == 1:
-        return Assumption(*inhabited(extent, elements))
-    return Assumption(as_dim(select(equal(lift(elements), 0), lift(least), lift(extent))), least, lower=True)
-
-
 class ScheduleFaultWarning(RuntimeWarning):
     """A kernel is compiled with a plain schedule, since that of its rule does not fit: right, but slow; a fault of the compiler."""
 
@@ -195,7 +186,7 @@ class BuiltKernel:
         elements = product(definition.result.shape)
         found = {(self._of(extent, definition), self._of(least, definition)) for extent, least in self.required}
         return tuple(
-            _at_least(extent, least, elements)
+            reached(extent, least, elements)
             for extent, least in sorted(found, key=lambda pair: dims_text(pair))
             if extent != least and not (isinstance(extent, int) and isinstance(least, int) and extent >= least)
         )

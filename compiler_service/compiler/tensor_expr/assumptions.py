@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from compiler_service.compiler.tensor_expr.extents import (
     fitting,
+    inhabited,
     inhabited_extent,
     joined_extents,
     stretched_extent,
@@ -18,8 +19,8 @@ from compiler_service.compiler.tensor_expr.extents import (
 )
 from compiler_service.compiler.tensor_expr.tensor import Load, Placeholder, Tensor
 from shared_ir.dtype import DType
-from shared_ir.expr import Const, Expr, Select, Var, equal, lift, variables
-from shared_ir.expr.dim import Dim, dim_symbols, dim_text
+from shared_ir.expr import Const, Expr, Select, Var, equal, lift, select, variables, walk
+from shared_ir.expr.dim import Dim, as_dim, dim_symbols, dim_text, product
 from shared_ir.expr.simplify import simplify
 
 
@@ -41,8 +42,10 @@ class Assumption:
         needed = inhabited_extent(self.actual, self.expected)
         if needed is not None:
             return f"{_short(needed)} must be at least 1"
-        relation = "at least " if self.lower else ""
-        return f"{_short(self.actual)} must be {relation}{_short(self.expected)}"
+        relation, actual = "at least " if self.lower else "", self.actual
+        if isinstance(actual, Select) and self.lower and actual.then == lift(self.expected):  # of :func:`reached`
+            actual = as_dim(actual.otherwise)
+        return f"{_short(actual)} must be {relation}{_short(self.expected)}"
 
 
 _MOST_CHARACTERS = 80
@@ -77,7 +80,15 @@ def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assu
             elif not _is_within(extent, own):
                 stated[Assumption(own, extent, lower=True)] = None
         stated.update(dict.fromkeys(Assumption(*fitting(own, full)) for own, full in stretched_reads(t)))
+        stated.update(dict.fromkeys(_reaches(t)))
     return tuple(stated)
+
+
+def reached(extent: Dim, least: Dim, elements: Dim) -> Assumption:
+    """``extent`` is at least ``least`` where there are ``elements``."""
+    if least == 1:
+        return Assumption(*inhabited(extent, elements))
+    return Assumption(as_dim(select(equal(lift(elements), 0), lift(least), lift(extent))), least, lower=True)
 
 
 def requirements(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assumption, ...]:
@@ -131,6 +142,30 @@ def _misfits(body: Expr, axes: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
         pending.extend((child, walked, names) for child in reversed(expr.children()))
         if isinstance(expr, Select):  # always evaluated: nothing guards it
             pending.append((expr.cond, *outer))
+
+
+def _reaches(t: Tensor) -> Iterator[Assumption]:
+    """Axes of operands must have the elements that are read at fixed positions, whatever elements choose between them."""
+    assert not isinstance(t.op, Placeholder)
+    found = {pair for load in _fixed_loads(t.op.body) for pair in zip(load.tensor.shape, load.indices, strict=True)}
+    for own, index in sorted(found, key=lambda pair: (dim_text(pair[0]), dim_text(as_dim(pair[1])))):
+        if isinstance(index, Const) and not _is_within(int(index.value) + 1, own):
+            yield reached(own, int(index.value) + 1, product(axis.extent for axis in t.op.all_axes))
+
+
+def _fixed_loads(body: Expr) -> Iterator[Load]:
+    """Reads at a fixed position of some axis, but for those that a condition on axes and sizes alone guards."""
+    pending, seen = [body], set[Expr]()
+    while pending:
+        expr = pending.pop()
+        if expr in seen:
+            continue
+        seen.add(expr)
+        if isinstance(expr, Load) and any(isinstance(index, Const) for index in expr.indices):
+            yield expr
+        if isinstance(expr, Select) and not any(isinstance(e, Load) for e in walk(expr.cond)):
+            continue
+        pending.extend(expr.children())
 
 
 def _is_equal(extent: Dim, own: Dim) -> bool:

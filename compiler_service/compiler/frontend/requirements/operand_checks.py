@@ -276,6 +276,23 @@ def _unpooled(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[
     )
 
 
+def _transposed(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
+    """What is asked for of ConvTranspose is at most as much as the windows and the steps behind the last of them make."""
+    x, w = inputs[:2]
+    wanted = _integers(attributes, "output_shape")
+    if x is None or w is None or not wanted:
+        return
+    rank = len(wanted)
+    steps = _integers(attributes, "strides") or (1,) * rank
+    apart = _integers(attributes, "dilations") or (1,) * rank
+    rows = zip(x.shape[-rank:], w.shape[-rank:], steps, apart, wanted, strict=True)
+    for extent, kernel, step, dilation, size in rows:
+        most = as_dim(lift(extent) * step + (lift(kernel) - 1) * dilation)
+        if not is_at_least(most, size):
+            message = f"an output of extent {size} that the windows do not make of '{x.name}'"
+            nodes.state(Assumption(most, size, lower=True), message)
+
+
 def _integers(attributes: Mapping[str, Attribute], name: str) -> tuple[int, ...]:
     found = attributes.get(name)
     return tuple(n for n in found if isinstance(n, int)) if isinstance(found, tuple) else ()
@@ -328,6 +345,7 @@ _CHECKS: Mapping[str, _Check] = MappingProxyType(
         **dict.fromkeys(("CumSum", "CumProd"), _axes()),
         "AffineGrid": _pictured,
         "Col2Im": _blocks,
+        "ConvTranspose": _transposed,
         "Squeeze": _axes(leave=True),
         "Unsqueeze": _axes(more=True),
         "Div": _divisor,

@@ -14,7 +14,7 @@ from compiler_service.compiler.tensor_expr.operators.window import Window, pad_f
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, ceil_div, equal, lift, logical_and, select
+from shared_ir.expr import Expr, ceil_div, equal, lift, logical_and, maximum, select
 from shared_ir.expr.dim import Dim, as_dim, dims_text
 
 Ints = tuple[int, ...]
@@ -152,7 +152,7 @@ def conv_transpose(
             wanted = as_dim(spatial[axis] * strides[axis])
         low, high = _crop(whole, wanted, auto_pad, pads[axis], pads[rank + axis])
         crops.append(low)
-        sizes.append(as_dim(whole - low - high))
+        sizes.append(as_dim(whole - low - high) if wanted is None else wanted)
     known = [k for k in kernel if isinstance(k, int)]
     if max(strides) > 1 and max(dilations) == 1 and len(known) == rank:
         found = [_Phases(*axis) for axis in zip(spatial, known, strides, crops, sizes, strict=True)]
@@ -166,12 +166,12 @@ def conv_transpose(
 
 
 def _crop(full: Dim, wanted: Dim | None, auto_pad: str, low: int, high: int) -> tuple[Dim, Dim]:
-    """Elements cut off at both ends of the full result."""
+    """Elements cut off at both ends of the full result; what is ``wanted`` beyond it are zeros behind."""
     if auto_pad not in ("NOTSET", "VALID", "SAME_UPPER", "SAME_LOWER"):
         raise unsupported_attribute("auto_pad", "NOTSET, VALID, SAME_UPPER or SAME_LOWER", auto_pad)
     if wanted is None:
         return (low, high) if auto_pad == "NOTSET" else (0, 0)
-    total = as_dim(full - wanted)
+    total = as_dim(maximum(full - wanted, 0))
     half = as_dim(lift(total) // 2)
     rest = as_dim(total - half)
     return (half, rest) if auto_pad == "SAME_UPPER" else (rest, half)

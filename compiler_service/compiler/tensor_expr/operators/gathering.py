@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from compiler_service.compiler.tensor_expr.axes import normal_axis, replaced
+from compiler_service.compiler.tensor_expr.broadcast import must_equal
 from compiler_service.compiler.tensor_expr.meaning.known import known_counts
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import unknown_extent
@@ -74,12 +75,13 @@ def one_hot(indices: Tensor, depth: Tensor, values: Tensor, *, axis: int = -1) -
     """``values`` are the element for "off" and that for "on"; indices out of range switch nothing on."""
     (extent,) = known_counts(depth, "depth")
     axis = normal_axis(axis, indices.rank + 1)
+    pairs = must_equal((values.shape[0], 2))
 
     def body(*index: Expr) -> Expr:
         i = cast(indices[replaced(index, axis)], DType.INT64)
         return select(equal(select(i < 0, i + extent, i), index[axis]), values[1], values[0])
 
-    return compute((*indices.shape[:axis], extent, *indices.shape[axis:]), body, name="one_hot")
+    return compute((*indices.shape[:axis], extent, *indices.shape[axis:]), body, name="one_hot", assumes=pairs)
 
 
 OPERATORS = (

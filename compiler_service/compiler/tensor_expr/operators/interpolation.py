@@ -237,6 +237,8 @@ def roi_align(
     """
     if mode not in ("avg", "max"):
         raise unsupported_attribute("mode", "avg or max", mode)
+    if rois.rank != 2:
+        raise mismatch("RoiAlign takes regions as rows", "[r, 4]", f"[{dims_text(rois.shape)}]")
     half_pixel = coordinate_transformation_mode == "half_pixel"
     sizes = (output_height, output_width)
     order = Layout.of(layout, x)
@@ -264,7 +266,7 @@ def roi_align(
 
     op = ReduceOp.SUM if mode == "avg" else ReduceOp.MAX
     shape = order.arrange(rois.shape[0], channels, sizes)
-    pairs = must_equal((batch_indices.shape[0], rois.shape[0]), *_pixels(extents, shape))
+    pairs = must_equal((rois.shape[1], 4), (batch_indices.shape[0], rois.shape[0]), *_pixels(extents, shape))
     total = reduce(op, shape, most, sample, name="roi_align", assumes=pairs)
     if mode == "max":
         return converted(total, x.dtype)

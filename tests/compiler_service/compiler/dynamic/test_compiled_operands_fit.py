@@ -24,7 +24,9 @@ from tests.compiler_service.compiler.dynamic.compiled import (
     Array,
     Feeds,
     compiled,
+    constant,
     graph,
+    model,
     node,
     normal,
     tensor,
@@ -173,6 +175,27 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
             node("ConvTranspose", ["x", "w", "b"], ["y"], strides=[2]),
             {"x": "n c 8", "w": "d m 3", "b": "e"},
             {"c d": 3, "m e": 4, "n": 2},
+        ),
+        "ConvTranspose with a shape of its output": Operator(
+            node("ConvTranspose", ["x", "w"], ["y"], strides=[4], output_shape=[12]),
+            {"x": "n 1 s", "w": "1 1 2"},
+            {"s": 3, "n": 2},
+            also=({"s": 4}, {"s": 6}),
+            misfits=({"s": 0}, {"s": 1}, {"s": 2}),
+        ),
+        "ConvTranspose with a shape of its output, apart": Operator(
+            node("ConvTranspose", ["x", "w"], ["y"], strides=[3], dilations=[2], output_shape=[10]),
+            {"x": "n 1 s", "w": "1 1 3"},
+            {"s": 2, "n": 2},
+            also=({"s": 3},),
+            misfits=({"s": 0}, {"s": 1}),
+        ),
+        "RoiAlign": Operator(
+            node("RoiAlign", ["x", "r", "i"], ["y"], output_height=2, output_width=2, sampling_ratio=2),
+            {"x": "n c h w", "r": "m q", "i": "k"},
+            {"n": 2, "c": 3, "h": 5, "w": 6, "m k": 3, "q": 4},
+            {"i": Integers(0)},
+            misfits=({"q": 0}, {"q": 2}, {"q": 3}, {"q": 5}),
         ),
         "ConvTranspose of groups": Operator(
             node("ConvTranspose", ["x", "w"], ["y"], group=2),
@@ -328,3 +351,17 @@ def _error_of(run: Callable[[Feeds], Any], request: Feeds) -> IngotError | None:
     except IngotError as error:
         return error
     return None
+
+
+@pytest.mark.parametrize("level", [0, 3])
+def test_one_hot_takes_two_values(level: int) -> None:
+    inputs = [tensor("i", ["n"], INT64), tensor("v", ["k"])]
+    nodes = [constant("d", 3), node("OneHot", ["i", "d", "v"], ["y"])]
+    proto = model(nodes, inputs, [tensor("y", None)])
+    with load_model(compiled(proto, level), threads=1) as loaded:
+        feeds: Feeds = {"i": np.array([0, 2]), "v": np.array([5, 7], np.float32)}
+        assert loaded.run(feeds)["y"].tolist() == [[7, 5, 5], [5, 5, 7]]
+        for count in (0, 1, 3):
+            with pytest.raises(IngotError, match="k must be 2") as caught:
+                loaded.run({**feeds, "v": np.ones(count, np.float32)})
+            assert caught.value.code is ErrorCode.INVALID_ARGUMENT
