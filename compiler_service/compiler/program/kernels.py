@@ -24,7 +24,8 @@ from compiler_service.compiler.tensor_expr.kernel.algorithm import AlgorithmDefi
 from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.errors import IngotError
-from shared_ir.expr.dim import Dim, bind, dims_text, product
+from shared_ir.expr import Var, equal, lift, select
+from shared_ir.expr.dim import Dim, as_dim, bind, dims_text, product
 from shared_ir.graph.ir import Value
 from shared_ir.machine.target import Target
 
@@ -177,8 +178,11 @@ class BuiltKernel:
     required: frozenset[tuple[Dim, Dim]] = frozenset()
 
     def tasks(self, definition: KernelDefinition) -> Dim:
-        """Number of tasks of a launch, over the symbols of the model."""
-        return self._of(self.function.tasks, definition)
+        """Number of tasks of a launch, over the symbols of the model; none where the result has no elements, however many of those
+        there would be along its other axes."""
+        tasks = self._of(self.function.tasks, definition)
+        left = [d for d in definition.result.shape if not isinstance(d, int) and not _vanishes(tasks, d)]
+        return as_dim(select(equal(lift(product(left)), 0), 0, lift(tasks))) if left else tasks
 
     def assumptions(self, definition: KernelDefinition) -> tuple[Assumption, ...]:
         """What a launch takes for granted about extents besides its definition: where there is something to compute, those that it
@@ -193,6 +197,11 @@ class BuiltKernel:
 
     def _of(self, dim: Dim, definition: KernelDefinition) -> Dim:
         return bind(dim, {f"d{i}": p for i, p in enumerate(definition.parameters)})
+
+
+def _vanishes(tasks: Dim, extent: Dim) -> bool:
+    """Whether there are no ``tasks`` where ``extent`` is 0."""
+    return isinstance(extent, Var) and bind(tasks, {extent.name: 0}) == 0
 
 
 def distinct_kernels(
