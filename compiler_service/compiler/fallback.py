@@ -23,6 +23,13 @@ def typed_faults() -> Iterator[None]:
         yield
     except (IngotError, Warning):  # warnings are raised where whoever calls turns them into errors
         raise
+    except MemoryError as error:
+        raise IngotError(
+            ErrorCode.LIMIT_EXCEEDED,
+            "the model takes more memory to compile than there is",
+            received=f"{error}"[:2000],
+            remedy="Give the process more memory, or make what the model holds smaller.",
+        ) from error
     except Exception as error:
         raise IngotError(
             ErrorCode.COMPILER_FAULT,

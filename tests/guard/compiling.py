@@ -34,7 +34,7 @@ JOB_SECONDS = 20
 JOB_MEMORY_BYTES = 4 << 30
 LATE_S = 40.0
 """What a job may take beyond its seconds: it waits for others, and every stage has as many."""
-_FAULTS = (ErrorCode.COMPILER_FAULT, ErrorCode.INTERNAL, ErrorCode.ARTIFACT_CORRUPT)
+_FAULTS = (ErrorCode.COMPILER_FAULT, ErrorCode.INTERNAL, ErrorCode.ARTIFACT_CORRUPT, ErrorCode.NUMERIC_MISMATCH)
 _NUMBERS = ("0", "-1", "1", "2", "7", "64", "65536", "2147483647", "-2147483648", "1000000007", "4611686018427387904")
 _LARGEST_TEXT = 20_000
 

@@ -64,14 +64,19 @@ def test_errors_of_the_model_are_not_tried_again() -> None:
     assert levels == [3]
 
 
-@pytest.mark.parametrize(
-    "error", [KeyError("n"), RecursionError("deep"), MemoryError(), AssertionError(), ZeroDivisionError()]
-)
+@pytest.mark.parametrize("error", [KeyError("n"), RecursionError("deep"), AssertionError(), ZeroDivisionError()])
 def test_nothing_but_our_errors_leaves(error: Exception) -> None:
     with pytest.raises(IngotError) as refused, typed_faults():
         raise error
     assert refused.value.code is ErrorCode.COMPILER_FAULT
     assert type(error).__name__ in refused.value.received
+
+
+def test_too_little_memory_is_no_fault_of_the_compiler() -> None:
+    with pytest.raises(IngotError) as refused, typed_faults():
+        np.empty(1 << 60, np.uint8)
+    assert refused.value.code is ErrorCode.LIMIT_EXCEEDED
+    assert "Unable to allocate" in refused.value.received
 
 
 def test_a_check_that_fails_is_an_error_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,6 +92,55 @@ def check_form(node: SourceNode, schema: Schema) -> None:
         elif not _is_of_kind(node.attributes[key], attribute.type.name):
             received = type(node.attributes[key]).__name__
             raise _invalid(f"{node.op} has the attribute {key!r} in another kind", node, attribute.type.name, received)
+        elif key in SWITCHES and node.attributes[key] not in (0, 1):
+            received = str(node.attributes[key])
+            raise _invalid(
+                f"{node.op} has a value of the attribute {key!r} that means nothing", node, "0 or 1", received
+            )
+
+
+SWITCHES = frozenset(
+    {
+        "align_corners",
+        "allowzero",
+        "antialias",
+        "broadcast",
+        "ceil_mode",
+        "center_point_box",
+        "count_include_pad",
+        "detect_negative",
+        "detect_positive",
+        "exclude_outside",
+        "exclusive",
+        "fmod",
+        "input_forget",
+        "interleaved",
+        "inverse",
+        "is_case_sensitive",
+        "is_causal",
+        "is_test",
+        "keepdims",
+        "largest",
+        "layout",
+        "linear_before_reset",
+        "new_axis",
+        "noop_with_empty_axes",
+        "onesided",
+        "periodic",
+        "reverse",
+        "saturate",
+        "select_last_index",
+        "sorted",
+        "spatial",
+        "storage_order",
+        "training_mode",
+        "transA",
+        "transB",
+        "upper",
+        "zeros",
+    }
+)
+"""Attributes of standard operators that are 0 or 1: of other values the standard says nothing, and engines differ."""
 
 
 def _check_variadic(node: SourceNode, schema: Schema) -> None:

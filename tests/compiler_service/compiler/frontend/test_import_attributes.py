@@ -14,6 +14,7 @@ from compiler_service.compiler.frontend.importer import HANDLERS
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.standard.forms import schema_of_form
 from compiler_service.compiler.frontend.standard.functions import has_definition
+from compiler_service.compiler.frontend.standard.schemas import SWITCHES
 from compiler_service.compiler.frontend.standard.uses import EVERYWHERE, FORMS, STANDARD, uses_of, without_hints
 from compiler_service.compiler.pipeline import check_model
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
@@ -73,6 +74,21 @@ def test_an_unknown_attribute_is_refused_by_name(schema: Any) -> None:
     assert obstacle.remedy
     for name in schema.attributes:
         assert name in obstacle.reason
+
+
+SWITCHED = [
+    pytest.param(s, name, id=f"{s.name}-{s.since_version}-{name}")
+    for s in SCHEMAS
+    if not s.domain
+    for name in sorted(SWITCHES & set(s.attributes))
+]
+
+
+@pytest.mark.parametrize(("schema", "name"), SWITCHED)
+def test_a_switch_is_on_or_off(schema: Any, name: str) -> None:
+    required = {n: [0] for n, a in schema.attributes.items() if a.required and n != name}
+    obstacles = check_model(node_model(schema, **{**required, name: 2}).SerializeToString()).obstacles
+    assert [o.code for o in obstacles if f"'{name}'" in o.reason] == [ErrorCode.INVALID_MODEL]
 
 
 def test_attributes_that_are_not_simply_read_exist() -> None:
