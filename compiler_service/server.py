@@ -51,7 +51,7 @@ MOST_BYTES = 1 << 30
 """Of the messages that all calls hold together."""
 _UPLOADS = 32
 """Uploads at once; for more, those that stand still are let go."""
-_HASTE = 0.05
+_SHORT_SECONDS = 0.05
 """Seconds for which a client may keep a thread waiting that other calls wait for, where messages are small."""
 
 logger = logging.getLogger(__name__)
@@ -112,8 +112,8 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
 
 def _lanes(watchers: int) -> Callable[[str], Lane]:
     """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
-    questions, uploads = Lane("questions", 16, _HASTE), Lane("uploads", _UPLOADS)
-    streams, checks = Lane("streams", watchers + 16), Lane("checks", 4, _HASTE)
+    questions, uploads = Lane("questions", 16, _SHORT_SECONDS), Lane("uploads", _UPLOADS)
+    streams, checks = Lane("streams", watchers + 16), Lane("checks", 4, _SHORT_SECONDS)
     lanes = {CHECK: checks, WATCH: Lane("watchers", 16), f"/{SERVICE}/UploadModel": uploads}
     lanes |= {f"/{SERVICE}/{name}": streams for name in ("WatchJob", "DownloadArtifact")}
     return lambda method: lanes.get(method, questions)

@@ -11,7 +11,7 @@ from typing import Any
 
 from shared_ir.artifact.layout import read_references, write_references
 from shared_ir.artifact.oci import INDEX_FILE, LAYOUT_FILE, REFERENCE
-from shared_ir.artifact.signed import MAX_DOCUMENT
+from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES
 from shared_ir.digest import digest_hex, digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import create_atomically
@@ -70,8 +70,8 @@ def _check_header(path: str, size: int, incoming: Path) -> None:
     """Before a byte is written: whether this file may come, and whether there is room for it."""
     if path not in _DOCUMENTS and not _BLOB.fullmatch(path):
         raise _corrupt("the service sent a file that is no part of a version", path, f"{_BLOBS}<digest>")
-    if path in _DOCUMENTS and size > MAX_DOCUMENT:
-        raise _corrupt("a document of the version is too large", path, f"at most {MAX_DOCUMENT} bytes")
+    if path in _DOCUMENTS and size > MAX_DOCUMENT_BYTES:
+        raise _corrupt("a document of the version is too large", path, f"at most {MAX_DOCUMENT_BYTES} bytes")
     free = shutil.disk_usage(incoming).free
     if size > free:
         raise IngotError(

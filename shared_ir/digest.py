@@ -12,7 +12,7 @@ from typing import Any
 
 from shared_ir.errors import ErrorCode, IngotError
 
-TREE_CHUNK = 4 * 1024 * 1024
+TREE_CHUNK_BYTES = 4 * 1024 * 1024
 """Bytes per leaf of :func:`tree_digest`."""
 
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -64,8 +64,8 @@ def digest_hex(digest: str) -> str:
 def tree_digest(data: memoryview, threads: int = 4) -> str:
     """sha256 over the sha256 of each 4 MiB chunk, so that large weights are hashed on several cores at once."""
     size = len(data)
-    leaf: Callable[[int], bytes] = lambda start: hashlib.sha256(data[start : start + TREE_CHUNK]).digest()
-    starts = range(0, size, TREE_CHUNK)
+    leaf: Callable[[int], bytes] = lambda start: hashlib.sha256(data[start : start + TREE_CHUNK_BYTES]).digest()
+    starts = range(0, size, TREE_CHUNK_BYTES)
     if len(starts) <= 1:
         leaves = [leaf(start) for start in starts]
     else:

@@ -18,7 +18,7 @@ from ingot.embedded.installation import running
 from ingot.embedded.ports import Ports
 from ingot.home import home_directory
 
-_LOOK = 0.25
+_LOOK_SECONDS = 0.25
 """Seconds between two looks at the services."""
 
 
@@ -67,7 +67,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         output.table(("service", "", "address"), rows)
         output.note(f"Boundary around compilations: {boundary()}.")
         output.note("Ctrl-C stops everything.")
-        while not stop.wait(_LOOK):
+        while not stop.wait(_LOOK_SECONDS):
             installation.check()
     return SUCCESS
 

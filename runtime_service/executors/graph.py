@@ -20,7 +20,7 @@ from runtime_service.executors.steps import Block, Resolved, Runner, Slots, Step
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols
-from shared_ir.plan.program import ALIGNMENT, Launch, Plan, Storage, launches
+from shared_ir.plan.program import ALIGNMENT_BYTES, Launch, Plan, Storage, launches
 from shared_ir.sizes import Sizes
 
 _CLOCK_SPAN = 20_000.0
@@ -60,7 +60,7 @@ class GraphExecutor:
         self._signature = signature
         self._handle = handle
         self._weights = _block(weights)
-        self._arena = aligned_bytes(0, ALIGNMENT)
+        self._arena = aligned_bytes(0, ALIGNMENT_BYTES)
         self._slots = Slots.of(plan, resources)
         self._calls = ShapeCache(self._prepare)
 
@@ -167,7 +167,7 @@ class GraphExecutor:
 
     def _give_back(self) -> None:
         if self._resources.is_more_than_kept(self._arena.nbytes + self._slots.size):
-            self._arena = aligned_bytes(0, ALIGNMENT)
+            self._arena = aligned_bytes(0, ALIGNMENT_BYTES)
             self._slots = Slots.of(self._plan, self._resources)
 
     def _owned(self, run: StepInterpreter, index: int) -> Array:
@@ -212,7 +212,7 @@ class GraphExecutor:
             return
         self._resources.require(size, "intermediate values")
         try:
-            self._arena = aligned_bytes(size, ALIGNMENT)
+            self._arena = aligned_bytes(size, ALIGNMENT_BYTES)
         except (MemoryError, ValueError) as error:
             raise IngotError(
                 ErrorCode.RESOURCE_EXHAUSTED,

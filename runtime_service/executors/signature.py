@@ -19,7 +19,7 @@ from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_text, dims_text
-from shared_ir.plan.program import ALIGNMENT, Plan, TensorSpec
+from shared_ir.plan.program import ALIGNMENT_BYTES, Plan, TensorSpec
 
 Shapes = tuple[tuple[int, ...], ...]
 _MOST_CACHED_SHAPES = 256
@@ -165,7 +165,7 @@ class CallShapes:
         run, where it gives several back to the system, which fills them with zeros, page by page, when they are written again."""
         sizes = [0 if s is None or d.hasobject else math.prod(s) * d.itemsize for s, d in self._outputs]
         large = [i for i, size in enumerate(sizes) if size >= _LARGE_BYTES]
-        starts = itertools.accumulate((-(-sizes[i] // ALIGNMENT) * ALIGNMENT for i in large), initial=0)
+        starts = itertools.accumulate((-(-sizes[i] // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for i in large), initial=0)
         return dict(zip(large, starts, strict=False)) if len(large) > 1 else {}
 
     def _allocate_together(self) -> list[Array | None]:

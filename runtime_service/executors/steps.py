@@ -19,7 +19,7 @@ from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim
 from shared_ir.plan.program import (
-    ALIGNMENT,
+    ALIGNMENT_BYTES,
     Branch,
     BufferSpec,
     Call,
@@ -51,7 +51,7 @@ class Slots:
 
     @classmethod
     def of(cls, plan: Plan, resources: Resources) -> Slots:
-        return cls([aligned_bytes(0, ALIGNMENT) for _ in range(plan.slots)], resources)
+        return cls([aligned_bytes(0, ALIGNMENT_BYTES) for _ in range(plan.slots)], resources)
 
     @property
     def size(self) -> int:
@@ -67,7 +67,7 @@ class Slots:
         try:
             if not 0 <= size < _LARGEST:
                 raise MemoryError(f"{size} bytes")
-            self.blocks[slot] = aligned_bytes(max(size, 2 * old.nbytes) if keep else size, ALIGNMENT)
+            self.blocks[slot] = aligned_bytes(max(size, 2 * old.nbytes) if keep else size, ALIGNMENT_BYTES)
         except (MemoryError, ValueError) as error:
             raise IngotError(
                 ErrorCode.RESOURCE_EXHAUSTED,

@@ -25,7 +25,7 @@ from shared_ir.dtype import ONNX_DTYPES
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import static
 from shared_ir.machine.cores import usable_cores
-from shared_ir.plan.program import ALIGNMENT, Call, Plan, Storage, walk_steps
+from shared_ir.plan.program import ALIGNMENT_BYTES, Call, Plan, Storage, walk_steps
 from shared_ir.storage.files import map_file
 
 ExecutorKind = Literal["aot", "graph"]
@@ -172,9 +172,9 @@ def map_weights(weights: bytes | memoryview | Path) -> Array:
     if isinstance(weights, Path):
         weights = map_file(weights)
     array = np.frombuffer(weights, np.uint8)
-    if address_of(array) % ALIGNMENT == 0 or not array.nbytes:
+    if address_of(array) % ALIGNMENT_BYTES == 0 or not array.nbytes:
         return array
-    return aligned_copy(array, ALIGNMENT)
+    return aligned_copy(array, ALIGNMENT_BYTES)
 
 
 def _check_plan(artifact: Loadable, library: Library) -> None:

@@ -6,7 +6,7 @@ import json
 import os
 from pathlib import Path
 
-from shared_ir.artifact.signed import MAX_DOCUMENT, parse_document
+from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.json_form import read_plan, write_plan
@@ -50,7 +50,7 @@ def read_artifact(directory: Path) -> Artifact:
         if folder.is_symlink() or not folder.is_dir():
             raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no artifact", field=folder.name)
     names = sorted(attachments.glob("*.name"))
-    document = parse_document(read_own(directory / _MANIFEST, MAX_DOCUMENT), "the artifact's manifest")
+    document = parse_document(read_own(directory / _MANIFEST, MAX_DOCUMENT_BYTES), "the artifact's manifest")
     weights = directory / _WEIGHTS
     if weights.is_symlink() or not weights.is_file():
         raise IngotError(ErrorCode.COMPILER_FAULT, "the compiler left no weights, or what is no file")

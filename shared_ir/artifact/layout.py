@@ -35,7 +35,7 @@ from shared_ir.artifact.oci import (
     read_manifest,
 )
 from shared_ir.artifact.signature import SigningKey, Trust, Witness
-from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
+from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json, digest_hex, digest_of, digest_of_file, tree_digest
 from shared_ir.errors import ErrorCode, IngotError
@@ -240,7 +240,7 @@ def open_descriptor(
     """As :func:`open_version`; ``title`` and ``version``, when given, must be those that the index was signed for."""
     witness = Witness(trust)
     if descriptor.media_type == MEDIA_INDEX:
-        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT), witness)
+        annotations, entries = read_index(_read(blobs, descriptor, MAX_DOCUMENT_BYTES), witness)
         for name, wanted in ((TITLE, title), (VERSION, version)):
             if wanted and annotations.get(name) != wanted:
                 raise corrupt(
@@ -260,7 +260,7 @@ def open_descriptor(
 def list_targets(directory: Path, tag: str | None, trust: Trust) -> tuple[Manifest, ...]:
     """The manifests of a version's targets, signature checked."""
     blobs, descriptor = DirectoryBlobs(directory), _find_tag(directory, tag)
-    data = _read(blobs, descriptor, MAX_DOCUMENT)
+    data = _read(blobs, descriptor, MAX_DOCUMENT_BYTES)
     if descriptor.media_type == MEDIA_MANIFEST:
         return (read_manifest(data, trust)[0],)
     return tuple(entry.manifest for entry in read_index(data, trust)[1])
@@ -268,8 +268,8 @@ def list_targets(directory: Path, tag: str | None, trust: Trust) -> tuple[Manife
 
 def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool = False) -> OpenedArtifact:
     """As :func:`open_descriptor`, of one target's manifest; it may be ``staged``."""
-    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT), trust, staged)
-    _read(blobs, config, MAX_DOCUMENT)
+    manifest, config, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT_BYTES), trust, staged)
+    _read(blobs, config, MAX_DOCUMENT_BYTES)
     by_type = {layer.media_type: layer for layer in layers if layer.media_type != MEDIA_ATTACHMENT}
     plan_text, report_text = _read(blobs, by_type[MEDIA_PLAN]), _read(blobs, by_type[MEDIA_REPORT])
     library, weights = by_type[MEDIA_LIBRARY], by_type[MEDIA_WEIGHTS]

@@ -36,7 +36,7 @@ from shared_ir.artifact.published import (
     version_path,
 )
 from shared_ir.artifact.signature import Trust
-from shared_ir.artifact.signed import MAX_DOCUMENT, corrupt, parse_document
+from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES, corrupt, parse_document
 from shared_ir.digest import digest_of
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
@@ -114,7 +114,7 @@ class StoreReader:
         path = label_path(name, label)
         remembered = f"{self.store.url}/{path}"
         try:
-            data = self.store.get(path, MAX_DOCUMENT)
+            data = self.store.get(path, MAX_DOCUMENT_BYTES)
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
@@ -134,7 +134,7 @@ class StoreReader:
         """The bytes of a signed document, as its descriptor says. Raises IngotError ARTIFACT_CORRUPT."""
         key = blob_key(descriptor.digest)
         try:
-            data = self.store.get(key, MAX_DOCUMENT)
+            data = self.store.get(key, MAX_DOCUMENT_BYTES)
         except IngotError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 raise corrupt("a blob of the artifact is missing", field=f"{self.store.url}/{key}") from error
@@ -145,7 +145,7 @@ class StoreReader:
         return data
 
     def _document(self, path: str, what: str) -> dict[str, Any]:
-        return parse_document(self.store.get(path, MAX_DOCUMENT), what)
+        return parse_document(self.store.get(path, MAX_DOCUMENT_BYTES), what)
 
     def _versions(self, name: str) -> str:
         return f"{self.store.url}/models/{name}/versions"

@@ -73,7 +73,7 @@ __all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_lab
 _LOG = logging.getLogger(__name__)
 _LARGEST_INDEX = 256 << 20
 """Bytes of ``index.json``, which names every version of every model."""
-_SCAN = 16
+_MOST_SCANNED = 16
 """How many of the newest versions are searched for an earlier publication by the same job."""
 
 
@@ -336,7 +336,7 @@ class ArtifactRepository:
     def _find_publication(self, name: str, publication: str) -> Version | None:
         if not publication:
             return None
-        newest = (self._proven_version(name, number) for number in reversed(self.version_numbers(name)[-_SCAN:]))
+        newest = (self._proven_version(name, number) for number in reversed(self.version_numbers(name)[-_MOST_SCANNED:]))
         return next((version for version in newest if version and version.publication == publication), None)
 
     def _require_entry(self, key: str, staged: bool) -> Entry:

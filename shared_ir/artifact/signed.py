@@ -12,7 +12,7 @@ from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
 
-MAX_DOCUMENT = 4 * 1024 * 1024
+MAX_DOCUMENT_BYTES = 4 * 1024 * 1024
 """Largest index, manifest, config, label or record in bytes."""
 
 _SIGNATURE = "io.ingot.signature"

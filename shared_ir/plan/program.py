@@ -36,7 +36,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr.dim import Dim
 from shared_ir.types import Kind
 
-ALIGNMENT = 64
+ALIGNMENT_BYTES = 64
 """Alignment in bytes of every weight, and of every buffer in the arena that is not part of a larger one."""
 
 

@@ -15,7 +15,7 @@ from typing import IO, BinaryIO
 
 from shared_ir.errors import ErrorCode, IngotError
 
-_BLOCK = 4 * 1024 * 1024
+_BLOCK_BYTES = 4 * 1024 * 1024
 """Bytes of one write. The page cache keeps in one large page what one write puts at a multiple of 2 MiB, as far as the file
 system can: such pages are mapped as a whole, and code that reads gigabytes of weights has few misses of the TLB."""
 
@@ -26,15 +26,15 @@ def write_blocks(file: FileIO, pieces: Iterable[bytes | memoryview]) -> None:
     Each goes through a block in memory: where a write meets a page of its source that is not mapped yet, the kernel
     goes on in small pages.
     """
-    block = memoryview(bytearray(_BLOCK))
+    block = memoryview(bytearray(_BLOCK_BYTES))
     filled = 0
     for piece in pieces:
         view = memoryview(piece).cast("B")
         while len(view):
-            taken = min(_BLOCK - filled, len(view))
+            taken = min(_BLOCK_BYTES - filled, len(view))
             block[filled : filled + taken] = view[:taken]
             filled, view = filled + taken, view[taken:]
-            if filled == _BLOCK:
+            if filled == _BLOCK_BYTES:
                 _write_whole(file, block)
                 filled = 0
     _write_whole(file, block[:filled])
@@ -151,7 +151,7 @@ def write_temporary(path: Path, data: bytes | memoryview | Path) -> Path:
 
 def _blocks_of(path: Path) -> Iterator[bytes]:
     with path.open("rb", buffering=0) as source:
-        while block := source.read(_BLOCK):
+        while block := source.read(_BLOCK_BYTES):
             yield block
 
 

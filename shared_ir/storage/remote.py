@@ -17,7 +17,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.files import write_temporary
 from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
 
-CACHE_LIMIT = 20 * 1024**3
+CACHE_LIMIT_BYTES = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""
 
 P = ParamSpec("P")
@@ -29,7 +29,7 @@ class ObjectCache:
     """Local copies of remote objects, named by store, key and version. The least recently used go when it is full."""
 
     directory: Path
-    limit: int = CACHE_LIMIT
+    limit: int = CACHE_LIMIT_BYTES
 
     def path(self, name: str) -> Path:
         return self.directory / name[:2] / name
@@ -77,7 +77,7 @@ class RemoteStore:
     cache: ObjectCache
 
     @classmethod
-    def open(cls, url: str, cache: Path, limit: int = CACHE_LIMIT) -> RemoteStore:
+    def open(cls, url: str, cache: Path, limit: int = CACHE_LIMIT_BYTES) -> RemoteStore:
         """Credentials, region and endpoint come from the environment.
 
         Raises:

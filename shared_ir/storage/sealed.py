@@ -15,7 +15,7 @@ import os
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from shared_ir.digest import TREE_CHUNK, tree_of
+from shared_ir.digest import TREE_CHUNK_BYTES, tree_of
 from shared_ir.errors import ErrorCode, IngotError
 
 _LARGE_PAGE = 2 << 20
@@ -31,12 +31,12 @@ def read_sealed(path: Path, size: int, threads: int = 4) -> tuple[memoryview, st
     if not size:
         return memoryview(b""), tree_of(0, [])
     memory = _memory(size)
-    starts = range(0, size, TREE_CHUNK)
+    starts = range(0, size, TREE_CHUNK_BYTES)
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
 
         def leaf(start: int) -> bytes:
-            part = memory[start : start + TREE_CHUNK]
+            part = memory[start : start + TREE_CHUNK_BYTES]
             _fill(descriptor, part, start, path)
             return hashlib.sha256(part).digest()
 

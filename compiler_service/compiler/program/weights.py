@@ -15,7 +15,7 @@ from compiler_service.compiler.tensor_expr.tensor import Tensor
 from shared_ir.expr.dim import static
 from shared_ir.graph.ir import Value
 from shared_ir.graph.literals import array_digest
-from shared_ir.plan.program import ALIGNMENT
+from shared_ir.plan.program import ALIGNMENT_BYTES
 from shared_ir.storage.files import map_open_file, write_blocks
 
 
@@ -36,7 +36,7 @@ class Weights:
         """Offset in bytes of ``array`` as ``preparation`` makes it."""
         key = (self._content(array) if self.by_content else value, preparation)
         if key not in self._offsets:
-            self.size = -(-self.size // ALIGNMENT) * ALIGNMENT
+            self.size = -(-self.size // ALIGNMENT_BYTES) * ALIGNMENT_BYTES
             self._offsets[key] = self.size
             self._arrays.append((self.size, array, argument, preparation))
             self.size += prepared_size(array, argument, preparation)

@@ -19,7 +19,7 @@ from compiler_service.compiler.codegen.toolchain.link import (
 from compiler_service.compiler.codegen.toolchain.recipe import know_how_to_link, link
 from compiler_service.compiler.codegen.toolchain.zig import run_zig, zig_target
 from shared_ir.machine.target import Target
-from shared_ir.plan.program import ALIGNMENT
+from shared_ir.plan.program import ALIGNMENT_BYTES
 
 BundleKind = Literal["shared", "executable"]
 
@@ -80,7 +80,7 @@ def _weights_object(weights: bytes | memoryview | Path, arguments: tuple[str, ..
         f'    .section .rodata.{BUNDLED_WEIGHTS},"a",%progbits\n'
         f"    .globl {BUNDLED_WEIGHTS}\n"
         f"    .hidden {BUNDLED_WEIGHTS}\n"
-        f"    .balign {ALIGNMENT}\n"
+        f"    .balign {ALIGNMENT_BYTES}\n"
         f"{BUNDLED_WEIGHTS}:\n"
         f"    .incbin {json.dumps(str(file), ensure_ascii=False)}\n"
         '    .section .note.GNU-stack,"",%progbits\n'

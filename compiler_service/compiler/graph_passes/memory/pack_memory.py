@@ -12,7 +12,7 @@ from compiler_service.compiler.graph_passes.memory.memory_units import Powers, U
 from shared_ir.expr import Expr, lift, maximum
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols, evaluate
 from shared_ir.expr.simplify import unbounded
-from shared_ir.plan.program import ALIGNMENT
+from shared_ir.plan.program import ALIGNMENT_BYTES
 
 FEWEST_TIMES_SMALLER = 16
 """Blocks this many times smaller than the largest one of a larger unit are counted in that unit."""
@@ -147,16 +147,16 @@ def _granule(counts: Sequence[int], unit: Expr) -> tuple[int, Expr]:
     Whole alignments per unit, unless rounding the blocks up to that wastes much: then the least common granule of the
     blocks, itself rounded up once the unit is known.
     """
-    whole = sum(-(-c // ALIGNMENT) * ALIGNMENT for c in counts)
+    whole = sum(-(-c // ALIGNMENT_BYTES) * ALIGNMENT_BYTES for c in counts)
     if unit == lift(1) or whole <= MOST_GROWTH_BY_UNITS * sum(counts):
-        return ALIGNMENT, unit * ALIGNMENT
+        return ALIGNMENT_BYTES, unit * ALIGNMENT_BYTES
     granule = gcd(*counts)
-    return granule, (unit * granule + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT
+    return granule, (unit * granule + (ALIGNMENT_BYTES - 1)) // ALIGNMENT_BYTES * ALIGNMENT_BYTES
 
 
 def _granules(size: int, granule: int, unit: Expr) -> int:
     """How many a block takes: whole pages where it is large."""
-    multiple = BYTES_OF_PAGE // ALIGNMENT if unit == lift(1) and size >= PAGED else 1
+    multiple = BYTES_OF_PAGE // ALIGNMENT_BYTES if unit == lift(1) and size >= PAGED else 1
     return -(-size // (granule * multiple)) * multiple
 
 
@@ -206,7 +206,7 @@ def _share(blocks: Sequence[MemoryBlock], chosen: Sequence[int], base: Dim, offs
 
 
 def _align(size: Dim) -> Dim:
-    return as_dim((size + (ALIGNMENT - 1)) // ALIGNMENT * ALIGNMENT)
+    return as_dim((size + (ALIGNMENT_BYTES - 1)) // ALIGNMENT_BYTES * ALIGNMENT_BYTES)
 
 
 def _at_least(large: Dim, small: Dim) -> bool:

@@ -22,7 +22,7 @@ from shared_ir.errors import IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, as_dim, dim_text, evaluate
 from shared_ir.graph.ir import Graph, Value
-from shared_ir.plan.program import ALIGNMENT, Storage
+from shared_ir.plan.program import ALIGNMENT_BYTES, Storage
 from tests.compiler_service.compiler.graph_passes.memory.memory_plans import Planned
 from tests.compiler_service.compiler.graph_passes.pass_graphs import feeds, graph, run_passes
 
@@ -59,7 +59,7 @@ def _check(found: list[MemoryBlock], values: dict[str, int]) -> None:
     spans = []
     for block, offset in zip(found, packing.offsets, strict=True):
         start, size = evaluate(offset, values), evaluate(block.size, values)
-        assert start % ALIGNMENT == 0
+        assert start % ALIGNMENT_BYTES == 0
         assert start + size <= total
         spans.append((start, start + size, block))
     for i, (start, stop, block) in enumerate(spans):
@@ -282,4 +282,4 @@ def test_large_blocks_start_at_whole_pages() -> None:
         PAGED + 2 * BYTES_OF_PAGE,
         0,
     ]
-    assert packing.size == 2 * PAGED + 3 * BYTES_OF_PAGE + 2 * ALIGNMENT
+    assert packing.size == 2 * PAGED + 3 * BYTES_OF_PAGE + 2 * ALIGNMENT_BYTES
