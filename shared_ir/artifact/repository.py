@@ -336,7 +336,9 @@ class ArtifactRepository:
     def _find_publication(self, name: str, publication: str) -> Version | None:
         if not publication:
             return None
-        newest = (self._proven_version(name, number) for number in reversed(self.version_numbers(name)[-_MOST_SCANNED:]))
+        newest = (
+            self._proven_version(name, number) for number in reversed(self.version_numbers(name)[-_MOST_SCANNED:])
+        )
         return next((version for version in newest if version and version.publication == publication), None)
 
     def _require_entry(self, key: str, staged: bool) -> Entry:

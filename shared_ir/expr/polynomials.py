@@ -7,10 +7,12 @@ from operator import attrgetter
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import (
+    Binary,
     BinaryOp,
     Const,
     Expr,
     binary,
+    lift,
 )
 
 TEXT = attrgetter("text")
@@ -126,3 +128,19 @@ def _term(monomial: Monomial, coefficient: int) -> Expr:
     for atom in monomial:
         term = binary(BinaryOp.MUL, term, atom)
     return binary(BinaryOp.MUL, term, coefficient)
+
+
+def with_remainders(terms: Polynomial) -> Expr:
+    """The sum of ``terms`` with ``x - x % c`` in place of ``c * (x // c)``: a remainder has bounds where a difference of two sizes has
+    none."""
+    total = lift(0)
+    for atoms, factor in terms.items():
+        product = lift(1)
+        for atom in atoms:
+            match atom:
+                case Binary(op=BinaryOp.FLOOR_DIV, lhs=x, rhs=Const(value=c)) if int(c) > 0 and factor % int(c) == 0:
+                    product, factor = product * (x - x % int(c)), factor // int(c)
+                case _:
+                    product = product * atom
+        total = total + product * factor
+    return total

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from compiler_service.compiler.tensor_expr.corners import corners
 from compiler_service.compiler.tensor_expr.extents import (
     fitting,
     inhabited,
@@ -21,7 +22,8 @@ from compiler_service.compiler.tensor_expr.tensor import Load, Placeholder, Tens
 from shared_ir.dtype import DType
 from shared_ir.expr import Const, Expr, Select, Var, equal, lift, select, variables, walk
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols, dim_text, product
-from shared_ir.expr.simplify import simplify
+from shared_ir.expr.polynomials import with_remainders
+from shared_ir.expr.simplify import simplify, unbounded
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,27 +147,43 @@ def _misfits(body: Expr, axes: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
 
 
 def _reaches(t: Tensor) -> Iterator[Assumption]:
-    """Axes of operands must have the elements that are read at fixed positions, whatever elements choose between them."""
+    """Axes of operands must have the elements that are read wherever there is anything to compute: those at the corners of what is
+    walked, and those at fixed positions, whatever elements choose between them."""
     assert not isinstance(t.op, Placeholder)
-    found = {pair for load in _fixed_loads(t.op.body) for pair in zip(load.tensor.shape, load.indices, strict=True)}
-    for own, index in sorted(found, key=lambda pair: (dim_text(pair[0]), dim_text(as_dim(pair[1])))):
-        if isinstance(index, Const) and not _is_within(int(index.value) + 1, own):
-            yield reached(own, int(index.value) + 1, product(axis.extent for axis in t.op.all_axes))
+    elements = product(axis.extent for axis in t.op.all_axes)
+    for own, index, walked in _positions(t):
+        found = corners(index, walked)
+        if found is None or isinstance(index, Var):  # of one that is walked itself, extents are compared
+            continue
+        if not _is_within(as_dim(lift(found.most) + 1), own):
+            yield reached(own, as_dim(lift(found.most) + 1), elements)
+        if not _is_within(0, found.least):
+            yield Assumption(as_dim(select(equal(lift(elements), 0), 0, lift(found.least))), 0, lower=True)
 
 
-def _fixed_loads(body: Expr) -> Iterator[Load]:
-    """Reads at a fixed position of some axis, but for those that a condition on axes and sizes alone guards."""
-    pending, seen = [body], set[Expr]()
+def _positions(t: Tensor) -> Iterator[tuple[Dim, Expr, Mapping[Var, Dim]]]:
+    """The extents and positions of what ``t`` reads, each once, with the axes that no condition around it keeps inside."""
+    assert not isinstance(t.op, Placeholder)
+    axes = {axis.var: axis.extent for axis in t.op.all_axes}
+    pending, seen = [(t.op.body, frozenset(axes), True)], set()
     while pending:
-        expr = pending.pop()
-        if expr in seen:
+        item = pending.pop()
+        if item in seen:
             continue
-        seen.add(expr)
-        if isinstance(expr, Load) and any(isinstance(index, Const) for index in expr.indices):
-            yield expr
-        if isinstance(expr, Select) and not any(isinstance(e, Load) for e in walk(expr.cond)):
-            continue
-        pending.extend(expr.children())
+        seen.add(item)
+        expr, free, is_certain = item
+        if isinstance(expr, Load):
+            for own, index in zip(expr.tensor.shape, expr.indices, strict=True):
+                own_axes = {v for v in variables(index) if v in axes}
+                if own_axes <= free and (own_axes or is_certain):
+                    yield own, index, axes
+        if isinstance(expr, Select):
+            pending.append((expr.cond, free, is_certain))
+            free -= variables(expr.cond)
+            is_certain = is_certain and any(isinstance(e, Load) for e in walk(expr.cond))
+            pending += [(expr.then, free, is_certain), (expr.otherwise, free, is_certain)]
+        else:
+            pending += [(child, free, is_certain) for child in expr.children()]
 
 
 def _is_equal(extent: Dim, own: Dim) -> bool:
@@ -174,4 +192,7 @@ def _is_equal(extent: Dim, own: Dim) -> bool:
 
 def _is_within(extent: Dim, own: Dim) -> bool:
     verdict = simplify(lift(extent) <= lift(own))
-    return isinstance(verdict, Const) and bool(verdict.value)
+    if isinstance(verdict, Const):
+        return bool(verdict.value)
+    low, _ = unbounded().interval(unbounded()(with_remainders(unbounded().polynomial(lift(own) - extent))))
+    return low is not None and low >= 0

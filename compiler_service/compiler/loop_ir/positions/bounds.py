@@ -7,15 +7,12 @@ from itertools import product
 from typing import NamedTuple
 
 from shared_ir.expr import (
-    Binary,
     BinaryOp,
     Const,
     Expr,
-    lift,
     maximum,
     minimum,
 )
-from shared_ir.expr.polynomials import Polynomial
 
 MOST_BOUNDS = 8
 """Bounds of one side of an expression that are looked at, the shortest first."""
@@ -84,22 +81,6 @@ def may_wrap(op: BinaryOp, a: Bounds, b: Bounds) -> bool:
         case BinaryOp.SHL:
             return not _is_within(a, 1 << 20, sizes=False)
     return False
-
-
-def with_remainders(terms: Polynomial) -> Expr:
-    """The sum of ``terms`` with ``x - x % c`` in place of ``c * (x // c)``: a remainder has bounds where a difference of two sizes has
-    none."""
-    total = lift(0)
-    for atoms, factor in terms.items():
-        product = lift(1)
-        for atom in atoms:
-            match atom:
-                case Binary(op=BinaryOp.FLOOR_DIV, lhs=x, rhs=Const(value=c)) if int(c) > 0 and factor % int(c) == 0:
-                    product, factor = product * (x - x % int(c)), factor // int(c)
-                case _:
-                    product = product * atom
-        total = total + product * factor
-    return total
 
 
 def _is_within(bounds: Bounds, limit: int, *, sizes: bool = True) -> bool:

@@ -31,7 +31,6 @@ from compiler_service.compiler.loop_ir.positions.bounds import (
     hull,
     may_wrap,
     shortest,
-    with_remainders,
 )
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
 from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
@@ -53,6 +52,7 @@ from shared_ir.expr import (
     variables,
 )
 from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.polynomials import with_remainders
 from shared_ir.expr.simplify import Simplifier
 
 Numbers = Callable[[Buffer], "tuple[int, int] | None"]
