@@ -94,7 +94,8 @@ def _run(
         "environment": {name: os.environ.get(name, "") for name in _PASSED_ON if name in os.environ}
         | {"INGOT_CACHE_DIR": str(cache_directory().absolute()), "TMPDIR": str(work), "HOME": str(work)},
     }
-    policy = Policy((*toolchain((zig_executable(),)), *_grants(source, work)), _LIMITS, required=required)
+    grants = (*toolchain((zig_executable(),)), *_grants(source, work))
+    policy = Policy(grants, _LIMITS, required=required, locks=bool(options.bundle))
     write_atomically(work / REQUEST_FILE, json.dumps(request).encode())
     write_atomically(work / BOUNDARY_FILE, policy.to_json())
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
