@@ -89,7 +89,7 @@ class Settings:
     instances: int = 1
     """Executions of one model version that may run at once; the cores are divided among them."""
     run_memory_bytes: int = 4 << 30
-    """Bytes that the outputs of one run may take, and again its intermediate values, beside weights; 0: no limit."""
+    """Bytes that the outputs of one run may take, and again its intermediate values, strings and sequences, beside weights; 0: no limit."""
     kept_memory_bytes: int = 1 << 30
     """Bytes of intermediate values that an instance keeps from one run for the next; what is more is given back. 0: all are kept."""
     cores: int = 0

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.executors.resources import Resources
 from shared_ir.errors import ErrorCode, IngotError
 
+Room = Callable[[int], None]
+"""Raises IngotError RESOURCE_EXHAUSTED where a run may not take so many bytes more."""
+_STRING_BYTES = 128
+"""What a string takes beside its characters, and its place in the table."""
 EMPTY = 0
 """The number of an empty optional."""
 
@@ -19,12 +24,27 @@ class Objects:
 
     Args:
         strings: those of the model, in the order of their numbers.
+
+    Attributes:
+        resources: what the run may use. Strings that it makes, sequences and what they are made of may take as much as its
+            intermediate values.
     """
 
     def __init__(self, strings: Iterable[str]) -> None:
+        self.resources = Resources()
+        self._held = 0
         self._texts = list(strings)
         self._numbers = {text: number for number, text in enumerate(self._texts)}
         self._objects: list[Any] = [None]
+
+    def require(self, size: int) -> None:
+        """Raises IngotError RESOURCE_EXHAUSTED: ``size`` bytes beside what is held are too much for a run."""
+        self.resources.require(self._held + size, "strings and sequences")
+
+    def hold(self, size: int) -> None:
+        """Count ``size`` bytes that stay until the end of the run; raises as :meth:`require`."""
+        self.require(size)
+        self._held += size
 
     def numbers(self, texts: Array) -> Array:
         """int64, of the shape of ``texts``; bytes count as UTF-8.
@@ -69,6 +89,7 @@ class Objects:
             )
         number = self._numbers.setdefault(text, len(self._texts))
         if number == len(self._texts):
+            self.hold(len(text) + _STRING_BYTES)
             self._texts.append(text)
         return number
 
