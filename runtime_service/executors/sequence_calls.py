@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from runtime_service.arrays import Array
-from runtime_service.executors.objects import Room
+from runtime_service.executors.objects import Room, in_parts
 from shared_ir.errors import ErrorCode, IngotError
 
 Items: TypeAlias = "list[Array]"
@@ -72,8 +72,8 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdi
     if min(sizes, default=0) < 0 or sum(sizes) != extent:
         raise _refused("the sizes of SplitToSequence do not make up the axis", str(extent), str(list(sizes)))
     room(_PART_BYTES * len(sizes))
-    ends = np.cumsum(sizes)
-    parts = [np.take(x, range(end - size, end), axis) for size, end in zip(sizes, ends.tolist(), strict=True)]
+    places = list(zip(sizes, np.cumsum(sizes).tolist(), strict=True))
+    parts = [np.take(x, range(end - size, end), axis) for some in in_parts(places, room) for size, end in some]
     return parts if keepdims else [np.squeeze(part, axis) for part in parts]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -12,6 +14,7 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 import ingot
+from runtime_service.executors.stop import Stop
 from runtime_service.loading.loader import load_model
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -105,3 +108,21 @@ def test_what_a_request_makes_is_bounded(name: str) -> None:
         model.run(small)
     with load_model(artifact, threads=1) as model:
         model.run(large)
+
+
+@pytest.mark.parametrize(
+    ("name", "rows"), [("StringSplit", 40_000), ("Tokenizer", 40_000), ("SplitToSequence", 1_000_000)]
+)
+def test_making_it_is_stopped(name: str, rows: int) -> None:
+    """In the middle: one function alone would take seconds."""
+    proto = MODELS[name][0]
+    words = np.array(["a " * 500, *[""] * rows], object)
+    feeds = {"x": np.zeros((rows, 0), np.float32) if name == "SplitToSequence" else words}
+    stop = Stop()
+    with load_model(ingot.compile(proto), threads=1) as model:
+        threading.Timer(0.1, stop.set).start()
+        began = time.monotonic()
+        with pytest.raises(IngotError) as caught:
+            model.run(feeds, stop)
+        assert caught.value.code is ErrorCode.CANCELLED
+        assert time.monotonic() - began < 1.0
