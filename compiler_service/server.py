@@ -31,6 +31,7 @@ from shared_ir.artifact.signature import fingerprint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
+from shared_ir.printable import start_log
 from shared_ir.service_kit.bearer import TokenInterceptor
 from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane, prepare_process
 from shared_ir.service_kit.health import CHECK, WATCH, Health
@@ -184,7 +185,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--metrics-port", type=int, help="instead of INGOT_COMPILER_METRICS_PORT")
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log()
     prepare_process()
     try:
         settings = Settings.from_environment()

@@ -4,15 +4,25 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Self
 
 from compiler_service.boundary.state import BEST_EFFORT, required_parts
 from shared_ir.machine.cores import usable_cores
-from shared_ir.service_kit.settings import read_fields, require_at_least, require_whole_tls
+from shared_ir.service_kit.settings import (
+    read_fields,
+    refuse_blank,
+    refuse_unknown,
+    require_at_least,
+    require_whole_tls,
+    without_service_links,
+)
 
 PREFIX = "INGOT_"
+_OTHERS = "INGOT_RUNTIME_"
+"""Settings of the runtime service may stand in the same environment."""
+_GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 
 
 @dataclass(frozen=True)
@@ -29,7 +39,7 @@ class Settings:
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
         compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
         compiler_hosts: names, separated by commas, of ``/metrics`` beside IP addresses and ``localhost``; ``*`` for all.
-        token: bearer token that every call must carry; empty for none.
+        token: bearer token that every call must carry; unset for none.
         tls_certificate, tls_key, tls_client_ca: PEM files; a client CA makes client certificates mandatory.
         max_model_bytes: largest uploaded file.
         max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
@@ -75,8 +85,11 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] = os.environ) -> Self:
-        """Raises IngotError INVALID_ARGUMENT naming the variable that is malformed or out of range."""
-        settings = cls(**read_fields(cls, environment, variable))
+        """Raises IngotError INVALID_ARGUMENT naming the variable that is unknown, malformed, out of range, or blank where it guards."""
+        own = without_service_links(environment)
+        refuse_unknown({n: text for n, text in own.items() if not n.startswith(_OTHERS)}, PREFIX, variables())
+        refuse_blank(own, [variable(name) for name in _GUARDS])
+        settings = cls(**read_fields(cls, own, variable))
         settings._check()
         return settings
 
@@ -123,3 +136,8 @@ class Settings:
 def variable(field_name: str) -> str:
     """The environment variable of a field of :class:`Settings`."""
     return PREFIX + field_name.upper()
+
+
+def variables() -> tuple[str, ...]:
+    """Of all settings."""
+    return tuple(variable(own.name) for own in fields(Settings))

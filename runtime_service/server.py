@@ -31,6 +31,7 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.printable import start_log
 from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
@@ -222,7 +223,7 @@ def main() -> int:
         prog="python -m runtime_service.server",
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
     ).parse_args()
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log()
     prepare_process()
     try:
         settings = Settings.from_environment(os.environ)

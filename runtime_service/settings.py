@@ -4,17 +4,26 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.settings import out_of_range, read_fields, require_at_least, require_whole_tls
+from shared_ir.service_kit.settings import (
+    out_of_range,
+    read_fields,
+    refuse_blank,
+    refuse_unknown,
+    require_at_least,
+    require_whole_tls,
+    without_service_links,
+)
 
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
 """Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
+_GUARDS = ("token", "token_file", "tls_certificate", "tls_key", "tls_client_ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +89,7 @@ class Settings:
     instances: int = 1
     """Executions of one model version that may run at once; the cores are divided among them."""
     run_memory_bytes: int = 4 << 30
-    """Bytes that the outputs of one run may take, and again its intermediate values, beside weights; 0: no limit."""
+    """Bytes that the outputs of one run may take, and again its intermediate values, strings and sequences, beside weights; 0: no limit."""
     kept_memory_bytes: int = 1 << 30
     """Bytes of intermediate values that an instance keeps from one run for the next; what is more is given back. 0: all are kept."""
     cores: int = 0
@@ -96,7 +105,7 @@ class Settings:
     tls_client_ca: str = ""
     """PEM file with the authorities of client certificates; makes client certificates mandatory."""
     token: str = ""
-    """Bearer token that every call must carry, health checks and metrics excepted. Empty: none."""
+    """Bearer token that every call must carry, health checks and metrics excepted. Unset: none."""
     token_file: str = ""
     """File with that token, for secrets that are mounted."""
     hosts: str = ""
@@ -105,16 +114,17 @@ class Settings:
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
-        """Raises IngotError INVALID_ARGUMENT naming the variable: its value is not of the right kind."""
-        settings = cls(**read_fields(cls, environment, variable))
+        """Raises IngotError INVALID_ARGUMENT naming the variable: unknown, malformed, out of range, or blank where it guards."""
+        own = without_service_links(environment)
+        refuse_unknown(own, PREFIX, variables())
+        refuse_blank(own, [variable(name) for name in _GUARDS])
+        settings = cls(**read_fields(cls, own, variable))
         settings._check()
         return settings
 
     def _check(self) -> None:
         if self.model_control not in ("configured", "explicit"):
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
-        if self.token and not self.token.strip():
-            raise _invalid("token", "a token, or nothing at all", "blanks")
         if self.model_control == "explicit" and not (self.token or self.token_file or self.control_address):
             raise _invalid(
                 "model_control",
@@ -166,6 +176,11 @@ class Settings:
 def variable(field_name: str) -> str:
     """The environment variable of a field of :class:`Settings`."""
     return ("INGOT_" if field_name in SHARED else PREFIX) + field_name.upper()
+
+
+def variables() -> tuple[str, ...]:
+    """Of all settings."""
+    return tuple(variable(own.name) for own in fields(Settings))
 
 
 def _models_file(path: Path) -> dict[str, ModelSettings]:

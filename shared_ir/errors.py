@@ -10,6 +10,8 @@ import enum
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
+from shared_ir.printable import printable
+
 
 class Blame(enum.StrEnum):
     """Who can mend the error."""
@@ -88,6 +90,7 @@ class IngotError(Exception):
         return Blame.SERVICE if self.code in _SERVICE_CODES else Blame.USER
 
     def __str__(self) -> str:
+        """For people: what a model or a client put into it does not reach their terminal unseen."""
         where = [f"{k} {v!r}" for k, v in (("node", self.node), ("tensor", self.tensor), ("field", self.field)) if v]
         parts = [self.message.rstrip(".")]
         if where:
@@ -95,7 +98,7 @@ class IngotError(Exception):
         if self.expected or self.received:
             parts.append(f"expected {self.expected or '(unspecified)'}, received {self.received or '(unspecified)'}")
         text = "; ".join(parts) + "."
-        return f"{text} {self.remedy}" if self.remedy else text
+        return printable(f"{text} {self.remedy}" if self.remedy else text)
 
     def located(self, *, node: str = "", tensor: str = "", field: str = "") -> Self:
         """The same error with its place filled in where it was still unknown."""

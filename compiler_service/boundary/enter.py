@@ -46,7 +46,7 @@ def enter_inner(policy: Policy, missing: Missing) -> None:
     _attempt(Part.PRIVILEGES, missing, drop_privileges)
     _attempt(Part.LIMITS, missing, lambda: limit(_limits(policy.limits, missing)))
     _attempt(Part.FILES, missing, lambda: _restrict_files(policy.grants))
-    _attempt(Part.SYSTEM_CALLS, missing, refuse_calls)
+    _attempt(Part.SYSTEM_CALLS, missing, lambda: refuse_calls(locks=policy.locks))
 
 
 def _attempt(part: Part, missing: Missing, act: Callable[[], None]) -> None:

@@ -22,8 +22,9 @@ class Part(enum.StrEnum):
 PROMISES: Mapping[Part, str] = {
     Part.PRIVILEGES: "no capabilities, and none to be had: set-user-id programs give nothing",
     Part.LIMITS: "memory, processor time, size of files, open files and number of processes are bounded",
-    Part.FILES: "reads the toolchain and what it was given, writes its own folder, sees no other file",
-    Part.SYSTEM_CALLS: "no sockets, no other process's memory, no mounts, keys, modules, tracing or asynchronous rings",
+    Part.FILES: "opens the toolchain and what it was given for reading, its own folder for writing, and no other file",
+    Part.SYSTEM_CALLS: "no sockets but pairs of streams, no memory of other processes, "
+    "no mounts, keys, modules, tracing or asynchronous rings",
     Part.NETWORK: "a network of its own without any interface, so that abstract Unix sockets are out of reach too",
     Part.PROCESSES: "processes of its own: it sees no others, and all of them end with it",
     Part.SIGNALS: "signals reach its own processes only",

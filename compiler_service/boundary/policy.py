@@ -20,6 +20,7 @@ class Policy:
         descriptors: open descriptors that it keeps, beside standard input, output and errors.
         required: parts of the boundary without which it does not start.
         stays: it outlives the thread that started it. Otherwise it is killed with that thread.
+        locks: it may lock files, as zig does in its cache. It could keep others waiting who lock a file that it reads.
         closes_later: it enters all but the namespaces by itself, for each child of its own, before that reads anything.
     """
 
@@ -28,6 +29,7 @@ class Policy:
     descriptors: Sequence[int] = ()
     required: Sequence[str] = ()
     stays: bool = False
+    locks: bool = False
     closes_later: bool = False
 
     def to_json(self) -> bytes:

@@ -25,13 +25,22 @@ _NUMBER, _ARCHITECTURE, _ARGUMENTS = 0, 4, 16
 
 _NEW_NAMESPACE_FLAGS = 0x7E020000
 _TERMINAL_INPUTS = (0x5412, 0x541C)  # TIOCSTI, TIOCLINUX: typing for the user
+_OF_SOCKETS = (0x8900, 0x8BFF)  # the machine's interfaces and routes, and signals to the owner of a socket
+_LOCKS_AND_OWNERS = (5, 38)  # F_GETLK to F_OFD_SETLKW: locks on files of others, signals to the owner of a file
+_LEASES_AND_WATCHES = (1024, 1026)  # F_SETLEASE to F_NOTIFY: others wait to open a file, changes in a folder are told
+_NEWER_COMMANDS = (1040, 0xFFFFFFFF)  # F_GETDELEG and later
+_UNIX = 1
+_DATAGRAMS = 0b1010  # bits of SOCK_DGRAM (2) and SOCK_RAW (3), not of SOCK_STREAM (1) and SOCK_SEQPACKET (5)
 
 Instruction = tuple[int, int, int, int]
 """Operation, instructions to jump over when it is true, when it is false, operand."""
 
 
-def refuse_calls() -> None:
+def refuse_calls(*, locks: bool = False) -> None:
     """Install the filter in every thread of this process. It stays across ``execve`` and in all children.
+
+    Args:
+        locks: ``flock`` is not refused.
 
     Raises:
         OSError: the kernel refuses, or there is no table for this architecture.
@@ -39,16 +48,16 @@ def refuse_calls() -> None:
     machine = os.uname().machine
     if machine not in ARCHITECTURES:
         raise OSError(errno.ENOSYS, f"no table of system calls for {machine}")
-    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program(machine))
+    code = b"".join(struct.pack("=HBBI", *instruction) for instruction in program(machine, locks=locks))
     instructions = ctypes.create_string_buffer(code, len(code))
     header = ctypes.create_string_buffer(struct.pack("@HP", len(code) // 8, ctypes.addressof(instructions)))
     call(_SECCOMP[machine], _SET_MODE_FILTER, _ALL_THREADS, header)
 
 
-def program(machine: str) -> Sequence[Instruction]:
+def program(machine: str, *, locks: bool = False) -> Sequence[Instruction]:
     """The filter for a machine as ``uname`` names it."""
     identity, column = ARCHITECTURES[machine]
-    refused = [numbers[column] for numbers in REFUSED.values()]
+    refused = [numbers[column] for name, numbers in REFUSED.items() if name != "flock" or not locks]
     looked_into = {name: numbers[column] or 0 for name, numbers in LOOKED_INTO.items()}
     return (
         (_LOAD, 0, 0, _ARCHITECTURE),
@@ -65,6 +74,14 @@ def program(machine: str) -> Sequence[Instruction]:
         *_refused_if(looked_into["kill"], 0, (_EQUAL, 0xFFFFFFFF)),  # everyone
         *_refused_if(looked_into["prlimit64"], 0, (_GREATER, 0)),  # of another process
         *(i for number in _TERMINAL_INPUTS for i in _refused_if(looked_into["ioctl"], 1, (_EQUAL, number))),
+        *_refused_within(looked_into["ioctl"], 1, _OF_SOCKETS),
+        *_refused_within(looked_into["fcntl"], 1, _LOCKS_AND_OWNERS),
+        *_refused_within(looked_into["fcntl"], 1, _LEASES_AND_WATCHES),
+        *_refused_within(looked_into["fcntl"], 1, _NEWER_COMMANDS),
+        # A pair is connected, but one of datagrams sends to every other address as well.
+        *_refused_if(looked_into["socketpair"], 0, (_GREATER, _UNIX)),
+        *_refused_if(looked_into["socketpair"], 1, (_ANY_BIT, _DATAGRAMS)),
+        *(i for half in (0, 4) for i in _refused_if(looked_into["sendto"], 4, (_GREATER, 0), half)),
         (_RETURN, 0, 0, _ALLOW),
     )
 
@@ -73,13 +90,26 @@ def _refused(number: int) -> Sequence[Instruction]:
     return (_EQUAL, 0, 1, number), (_RETURN, 0, 0, _ERRNO | errno.EPERM)
 
 
-def _refused_if(number: int, argument: int, test: tuple[int, int]) -> Sequence[Instruction]:
-    """NOTE: looks at the lower half of the argument, which is all that the kernel takes of these; loads the number again."""
+def _refused_if(number: int, argument: int, test: tuple[int, int], half: int = 0) -> Sequence[Instruction]:
+    """NOTE: looks at the lower half of the argument, which is all that the kernel takes of most; loads the number again."""
     operation, operand = test
     return (
         (_EQUAL, 0, 4, number),
-        (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+        (_LOAD, 0, 0, _ARGUMENTS + 8 * argument + half),
         (operation, 0, 1, operand),
+        (_RETURN, 0, 0, _ERRNO | errno.EPERM),
+        (_LOAD, 0, 0, _NUMBER),
+    )
+
+
+def _refused_within(number: int, argument: int, refused: tuple[int, int]) -> Sequence[Instruction]:
+    """From the first to the last number of ``refused``."""
+    first, last = refused
+    return (
+        (_EQUAL, 0, 5, number),
+        (_LOAD, 0, 0, _ARGUMENTS + 8 * argument),
+        (_GREATER, 0, 2, first - 1),
+        (_GREATER, 1, 0, last),
         (_RETURN, 0, 0, _ERRNO | errno.EPERM),
         (_LOAD, 0, 0, _NUMBER),
     )

@@ -22,6 +22,9 @@ LOOKED_INTO: Mapping[str, Numbers] = {
     "prlimit64": (302, 261),
     "kill": (62, 129),
     "ioctl": (16, 29),
+    "fcntl": (72, 25),
+    "socketpair": (53, 199),
+    "sendto": (44, 206),
 }
 """Refused or not by their arguments."""
 
@@ -33,6 +36,9 @@ REFUSED: Mapping[str, Numbers] = {
     "listen": (50, 201),
     "accept": (43, 202),
     "accept4": (288, 242),
+    # whose address, and descriptors to hand over, lie in memory, out of a filter's sight
+    "sendmsg": (46, 211),
+    "sendmmsg": (307, 269),
     # other processes
     "ptrace": (101, 117),
     "process_vm_readv": (310, 270),
@@ -117,6 +123,17 @@ REFUSED: Mapping[str, Numbers] = {
     "futimesat": (261, None),
     "utimensat": (280, 88),
     "file_setattr": (469, 469),
+    # what Landlock lets everyone do with a file that he may name or read
+    "getxattr": (191, 8),
+    "lgetxattr": (192, 9),
+    "fgetxattr": (193, 10),
+    "getxattrat": (464, 464),
+    "listxattr": (194, 11),
+    "llistxattr": (195, 12),
+    "flistxattr": (196, 13),
+    "listxattrat": (465, 465),
+    "file_getattr": (468, 468),
+    "flock": (73, 32),
     # namespaces
     "unshare": (272, 97),
     "setns": (308, 268),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from shared_ir.numerals import whole_number
+from shared_ir.printable import printable
 
 Progress = Callable[[str, int, int, str], None]
 """Called with (stage, done, total, message) as work advances."""
@@ -78,7 +79,7 @@ class Log:
     def show(self, level: int, name: str, text: str) -> None:
         """Print ``text`` if DEBUG is at least ``level``; write it to ``DUMP/name.txt`` unless it is a mere timing."""
         if self.level >= level:
-            print(text, file=sys.stderr)
+            print(printable(text), file=sys.stderr)
         if self.dump is not None and level > 1:
             self.dump.mkdir(parents=True, exist_ok=True)
             (self.dump / f"{name}.txt").write_text(text)

@@ -33,6 +33,7 @@ from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLim
 from shared_ir.artifact.value import Artifact
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
+from shared_ir.printable import printable
 from shared_ir.storage.files import map_file, write_atomically
 
 _PASSED_ON = ("DEBUG", "DUMP", "VERIFY")
@@ -94,7 +95,8 @@ def _run(
         "environment": {name: os.environ.get(name, "") for name in _PASSED_ON if name in os.environ}
         | {"INGOT_CACHE_DIR": str(cache_directory().absolute()), "TMPDIR": str(work), "HOME": str(work)},
     }
-    policy = Policy((*toolchain((zig_executable(),)), *_grants(source, work)), _LIMITS, required=required)
+    grants = (*toolchain((zig_executable(),)), *_grants(source, work))
+    policy = Policy(grants, _LIMITS, required=required, locks=bool(options.bundle))
     write_atomically(work / REQUEST_FILE, json.dumps(request).encode())
     write_atomically(work / BOUNDARY_FILE, policy.to_json())
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
@@ -159,8 +161,7 @@ def _written(source: ModelSource, work: Path) -> Mapping[str, Any]:
 
 def _pass_on(message: Mapping[str, Any], progress: Progress, debug: bool) -> None:
     if "log" in message:
-        text = "".join(c if c.isprintable() or c == "\t" else "�" for c in str(message["log"]))
-        print(text, file=sys.stdout if debug else sys.stderr)
+        print(printable(str(message["log"])), file=sys.stdout if debug else sys.stderr)
         return
     progress(message["stage"], message["done"], message["total"], message["message"])
 
@@ -168,7 +169,7 @@ def _pass_on(message: Mapping[str, Any], progress: Progress, debug: bool) -> Non
 def _warn(said: Any) -> None:
     kinds = {OptimisationFaultWarning.__name__: OptimisationFaultWarning}
     for kind, text in said:
-        warnings.warn(str(text), kinds.get(kind, UserWarning), stacklevel=4)
+        warnings.warn(printable(str(text)), kinds.get(kind, UserWarning), stacklevel=4)
 
 
 def _here() -> str:

@@ -148,6 +148,7 @@ class StageRunner:
             limits=self.limits.as_resources(),
             descriptors=(progress,),
             required=self.required,
+            locks=request["stage"] == PREPARE or bool(request.get("options", {}).get("bundle")),
         )
 
     def _shared(self, purpose: str) -> Iterator[Grant]:

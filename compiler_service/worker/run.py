@@ -19,6 +19,7 @@ from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from shared_ir.errors import IngotError
+from shared_ir.printable import start_log
 
 logger = logging.getLogger(__name__)
 
@@ -29,7 +30,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     Args:
         command: what starts the process of a stage.
     """
-    logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    start_log()
     app, stopping = make_app(settings), threading.Event()
     hide()
     parts = make_parts(settings, compiler, CeleryQueue(app), command)

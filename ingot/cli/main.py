@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from ingot.cli import compile, infer, inspect, jobs, models, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.settings import OURS, refuse_unknown
 from shared_ir.signals import ended_by_sigterm
 from shared_ir.versions import VERSION
 
@@ -32,6 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = make_parser().parse_args(arguments)  # exits with USAGE_ERROR by itself
     output = Output(given.json)
     try:
+        _refuse_unknown_variables()
         with ended_by_sigterm():
             return int(given.run(given, output))
     except IngotError as error:
@@ -41,6 +43,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except BrokenPipeError:  # the reader left: `ingot jobs | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return USAGE_ERROR
+
+
+def _refuse_unknown_variables() -> None:
+    """A command hands its environment on to services that it starts; and without its certificate it would speak in the clear."""
+    try:
+        from compiler_service.settings import variables as compiler
+        from runtime_service.settings import variables as runtime
+    except ImportError:  # a system that services do not run on
+        return
+    refuse_unknown(os.environ, OURS, (*compiler(), *runtime()))
 
 
 if __name__ == "__main__":

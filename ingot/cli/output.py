@@ -4,18 +4,28 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rich.console import Console
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.markup import escape
+from rich.segment import Segment
 from rich.table import Table
 
 from ingot.records import to_json
 from shared_ir.errors import Blame, IngotError
+from shared_ir.printable import printable, printable_json
 
 SUCCESS, USER_ERROR, USAGE_ERROR, SERVICE_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
+
+
+class PrintableConsole(Console):
+    """Names and messages come from models and services: of all that is printed, only what rich adds is obeyed by a terminal."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        for segment in super().render(renderable, options):
+            yield segment if segment.control else segment._replace(text=printable(segment.text))
 
 
 @dataclass(frozen=True)
@@ -23,8 +33,8 @@ class Output:
     """Results go to stdout; errors, notes and progress bars to stderr. With ``json`` stdout holds JSON alone."""
 
     json: bool = False
-    out: Console = field(default_factory=Console)
-    err: Console = field(default_factory=lambda: Console(stderr=True))
+    out: Console = field(default_factory=PrintableConsole)
+    err: Console = field(default_factory=lambda: PrintableConsole(stderr=True))
 
     @property
     def shows_progress(self) -> bool:
@@ -33,12 +43,12 @@ class Output:
     def document(self, value: Any) -> None:
         """One JSON document; nothing unless ``json``."""
         if self.json:
-            print(json.dumps(to_json(value), indent=2, ensure_ascii=False, default=str))
+            print(_json(to_json(value), indent=2))
 
     def line(self, value: Any) -> None:
         """One line of JSON, for streams; nothing unless ``json``."""
         if self.json:
-            print(json.dumps(to_json(value), ensure_ascii=False, default=str), flush=True)
+            print(_json(to_json(value)), flush=True)
 
     def say(self, text: str) -> None:
         """A result in words; nothing with ``json``."""
@@ -57,21 +67,25 @@ class Output:
         table = Table(title=escape(title) or None, title_justify="left", box=None, pad_edge=False, header_style="bold")
         for column in columns:
             right = column.startswith(">")
-            table.add_column(column.removeprefix(">"), justify="right" if right else "left", overflow="fold")
+            table.add_column(escape(column.removeprefix(">")), justify="right" if right else "left", overflow="fold")
         for row in rows:
-            table.add_row(*(escape(str(cell)) for cell in row))
+            table.add_row(*(escape(printable(str(cell))) for cell in row))
         if not self.out.is_terminal:  # a pipe has no width: never cut a line
-            Console(file=sys.stdout, width=500).print(table, soft_wrap=True)
+            PrintableConsole(file=sys.stdout, width=500).print(table, soft_wrap=True)
         else:
             self.out.print(table)
 
     def error(self, error: IngotError) -> int:
         """Say what went wrong; the exit status for it."""
         if self.json:
-            print(json.dumps({"error": error.to_dict()}, ensure_ascii=False), file=sys.stderr)
+            print(_json({"error": error.to_dict()}), file=sys.stderr)
         else:
             self.err.print(f"[bold red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         return USER_ERROR if error.blame is Blame.USER else SERVICE_ERROR
+
+
+def _json(value: Any, indent: int | None = None) -> str:
+    return printable_json(json.dumps(value, indent=indent, ensure_ascii=False, default=str))
 
 
 def size_text(size: int) -> str:

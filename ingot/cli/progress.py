@@ -16,11 +16,11 @@ class ProgressBars:
 
     def __init__(self, output: Output) -> None:
         self._progress = Progress(
-            TextColumn("{task.fields[title]}"),
+            TextColumn("{task.fields[title]}", markup=False),
             BarColumn(bar_width=30),
             TextColumn("{task.completed:.0f}/{task.total:.0f}"),
-            TextColumn("{task.fields[stage]}"),
-            TextColumn("{task.fields[message]}", style="dim"),
+            TextColumn("{task.fields[stage]}", markup=False),
+            TextColumn("{task.fields[message]}", style="dim", markup=False),
             TimeElapsedColumn(),
             console=output.err,
             disable=not output.shows_progress,

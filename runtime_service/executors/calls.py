@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import inspect
 import math
 from collections.abc import Mapping
@@ -13,7 +14,7 @@ import numpy as np
 
 from runtime_service.arrays import Array
 from runtime_service.executors import sequence_calls, string_calls
-from runtime_service.executors.objects import Objects
+from runtime_service.executors.objects import Objects, Room
 from runtime_service.executors.signature import array_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -21,7 +22,8 @@ from shared_ir.plan.program import Call
 
 FUNCTIONS: Mapping[str, Any] = MappingProxyType({**sequence_calls.FUNCTIONS, **string_calls.FUNCTIONS})
 OBJECT = "object"
-
+_ITEM_BYTES = 8
+"""Of a list, beside what it holds."""
 
 _FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 """What functions raise that get what the compiler never gives them."""
@@ -35,9 +37,19 @@ def check_call(step: Call) -> None:
     """
     function = _function(step)
     try:
-        inspect.signature(function).bind(*step.inputs, **step.attributes)
+        inspect.signature(function).bind(*step.inputs, **_room(function, lambda _: None), **step.attributes)
     except TypeError as error:
         raise _corrupt(step, str(error)) from error
+
+
+def _room(function: Any, require: Room) -> Mapping[str, Room]:
+    """For functions that may make more of their inputs than those take: they ask before."""
+    return {"room": require} if _asks(function) else {}
+
+
+@functools.cache
+def _asks(function: Any) -> bool:
+    return "room" in inspect.signature(function).parameters
 
 
 def _function(step: Call) -> Any:
@@ -65,6 +77,7 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
 
     Raises:
         IngotError: INVALID_ARGUMENT from the function, or where a tensor is not of the shape that the plan expects;
+            RESOURCE_EXHAUSTED where more memory would be needed than a run may take;
             ARTIFACT_CORRUPT for a function that this runtime does not have.
     """
     function = _function(step)
@@ -73,8 +86,11 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
         attributes = dict(step.attributes)
         if "dtype" in attributes:
             attributes["dtype"] = array_dtype(DType(attributes["dtype"]))
-        found = function(*given, **attributes)
+        copied = sum(x.nbytes for x in inputs if x is not None) if OBJECT in step.gives else 0
+        objects.require(copied)
+        found = function(*given, **_room(function, objects.require), **attributes)
         results = found if isinstance(found, tuple) else (found,)
+        objects.hold(copied + _ITEM_BYTES * sum(len(r) for r in results if isinstance(r, list)))
         for result, kind, target in zip(results, step.gives, outputs, strict=True):
             if target is not None:
                 _store(result, kind, target, objects, step)

@@ -150,6 +150,7 @@ class GraphExecutor:
         }
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
         behind = objects or Objects(plan.strings)
+        behind.resources, behind.stop = self._resources, stop
         run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind, stop)
         for key, (step, resolved) in call.prepared.items():
             try:

@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.executors.objects import Room, in_parts
 from shared_ir.errors import ErrorCode, IngotError
 
 Items: TypeAlias = "list[Array]"
@@ -50,10 +51,15 @@ def sequence_concat(sequence: Items | None, *, axis: int, new_axis: int) -> Arra
         ) from error
 
 
-def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdims: int) -> Items:
+_PART_BYTES = 256
+"""Of a part of a tensor beside its elements."""
+
+
+def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdims: int, room: Room) -> Items:
     """Parts of extent 1 without ``split``; of the extents it lists; of its one extent, the last part what is left."""
     extent = x.shape[axis]
     if split is None:
+        room(_PART_BYTES * extent)
         sizes: Sequence[int] = [1] * extent
     elif split.ndim:
         sizes = split.tolist()
@@ -61,11 +67,13 @@ def split_to_sequence(x: Array, split: Array | None = None, *, axis: int, keepdi
         each = int(split)
         if each < 1:
             raise _refused("SplitToSequence makes parts of no size", "at least 1", str(each))
+        room(_PART_BYTES * -(-extent // each))
         sizes = [min(each, extent - start) for start in range(0, extent, each)]
     if min(sizes, default=0) < 0 or sum(sizes) != extent:
         raise _refused("the sizes of SplitToSequence do not make up the axis", str(extent), str(list(sizes)))
-    ends = np.cumsum(sizes)
-    parts = [np.take(x, range(end - size, end), axis) for size, end in zip(sizes, ends.tolist(), strict=True)]
+    room(_PART_BYTES * len(sizes))
+    places = list(zip(sizes, np.cumsum(sizes).tolist(), strict=True))
+    parts = [np.take(x, range(end - size, end), axis) for some in in_parts(places, room) for size, end in some]
     return parts if keepdims else [np.squeeze(part, axis) for part in parts]
 
 

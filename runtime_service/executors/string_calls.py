@@ -10,20 +10,28 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
+from runtime_service.executors.objects import Room, in_parts
 from runtime_service.executors.regular_expressions import Pattern
 from shared_ir.errors import ErrorCode, IngotError
 
+_CELL_BYTES = 24
+"""Of an element of a result: in a list, in an array, and its number."""
 
-def string_concat(a: Array, b: Array) -> Array:
-    return _strings([x + y for x, y in zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True)], a.shape)
+
+def string_concat(a: Array, b: Array, *, room: Room) -> Array:
+    pairs = list(zip(a.reshape(-1).tolist(), b.reshape(-1).tolist(), strict=True))
+    room(sum(len(x) + len(y) + _CELL_BYTES for x, y in pairs))
+    return _strings([x + y for some in in_parts(pairs, room) for x, y in some], a.shape)
 
 
-def string_split(x: Array, *, delimiter: str = "", maxsplit: int | None = None) -> tuple[Array, Array]:
+def string_split(x: Array, *, delimiter: str = "", maxsplit: int | None = None, room: Room) -> tuple[Array, Array]:
     """Parts, filled up with empty strings along a new last axis, and their numbers; without delimiter split at white space."""
     most = -1 if maxsplit is None else maxsplit
-    parts = [text.split(delimiter or None, most) if text else [] for text in x.reshape(-1).tolist()]
+    texts = in_parts(x.reshape(-1).tolist(), room)
+    parts = [text.split(delimiter or None, most) if text else [] for some in texts for text in some]
     width = max((len(p) for p in parts), default=0)
-    filled = [part for row in parts for part in (*row, *[""] * (width - len(row)))]
+    room(_CELL_BYTES * width * len(parts))
+    filled = [part for some in in_parts(parts, room) for row in some for part in (*row, *[""] * (width - len(row)))]
     return _strings(filled, (*x.shape, width)), np.array([len(p) for p in parts], np.int64).reshape(x.shape)
 
 
@@ -58,6 +66,7 @@ def tokenizer(
     pad_value: str,
     separators: Sequence[str] = (),
     tokenexp: str = "",
+    room: Room,
 ) -> Array:
     """The parts of strings that match ``tokenexp``, or between ``separators`` (one empty separator: characters), which have
     ``mincharnum`` characters at least; rows are filled up with ``pad_value``. ``mark`` puts start and end of text around them.
@@ -79,7 +88,9 @@ def tokenizer(
     if mark and any(rows):
         rows = [["\x02", *row, "\x03"] for row in rows]
     width = max((len(row) for row in rows), default=0)
-    return _strings([t for row in rows for t in (*row, *[pad_value] * (width - len(row)))], (*x.shape, width))
+    room(_CELL_BYTES * width * len(rows))
+    filled = [t for some in in_parts(rows, room) for row in some for t in (*row, *[pad_value] * (width - len(row)))]
+    return _strings(filled, (*x.shape, width))
 
 
 def _between(pattern: Pattern, text: str) -> list[str]:

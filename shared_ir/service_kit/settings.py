@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
 import math
-from collections.abc import Callable, Mapping
+import re
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,75 @@ from shared_ir.errors import ErrorCode, IngotError
 
 Variable = Callable[[str], str]
 """From the name of a field to that of its environment variable."""
+
+
+OURS = "INGOT_"
+ELSEWHERE = frozenset(
+    {
+        *("INGOT_COMPILER_ADDRESS", "INGOT_RUNTIME_ADDRESS", "INGOT_RUNTIME_HTTP_ADDRESS", "INGOT_CA_CERTIFICATE"),
+        *("INGOT_HOME", "INGOT_TOKEN", "INGOT_TRUST", "INGOT_CACHE_DIR", "INGOT_SANDBOX", "INGOT_STORE_URL"),
+        *("INGOT_STORE_USER", "INGOT_STORE_PASSWORD", "INGOT_REDIS_PASSWORD"),
+    }
+)
+"""Variables that clients, or ``deploy/compose.yaml``, read: they may stand in the environment of any service."""
+_SERVICE_LINK = re.compile(r"\w+_SERVICE_(HOST|PORT(_\w+)?)|\w+_PORT_\d+_(TCP|UDP|SCTP)(_(ADDR|PORT|PROTO))?")
+_LINK_ADDRESS = re.compile(r"(tcp|udp|sctp)://")
+
+
+def without_service_links(environment: Mapping[str, str]) -> dict[str, str]:
+    """``environment`` without what Kubernetes and Docker put into it for services whose names begin as our variables do.
+
+    ``INGOT_COMPILER_PORT=tcp://10.0.0.1:8500`` has the name of a setting, and tells of a service named ``ingot-compiler``.
+    """
+    return {
+        name: text
+        for name, text in environment.items()
+        if not _SERVICE_LINK.fullmatch(name) and not (name.endswith("_PORT") and _LINK_ADDRESS.match(text))
+    }
+
+
+def refuse_unknown(environment: Mapping[str, str], prefix: str, known: Collection[str]) -> None:
+    """A misspelt setting would be none at all, and a service without its token, key or limit.
+
+    Args:
+        prefix: of the variables that are nobody else's. Others that begin with ``INGOT_`` are refused where they are
+            nearly one of ``known``.
+        known: names of all settings.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, naming a variable that is no setting, and the setting that is nearest.
+    """
+    for name in sorted(without_service_links(environment)):
+        if not name.startswith(OURS) or name in known or name in ELSEWHERE:
+            continue
+        longer = [own for own in known if own.startswith(name)]
+        nearest = longer or difflib.get_close_matches(name, known, 1, 0.6 if name.startswith(prefix) else 0.85)
+        if nearest or name.startswith(prefix):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "there is no such setting",
+                field=name,
+                remedy=f"{f'Perhaps {nearest[0]} is meant. ' if nearest else ''}Rename or unset it; "
+                "docs/operating.md has all settings.",
+            )
+
+
+def refuse_blank(environment: Mapping[str, str], names: Collection[str]) -> None:
+    """A token that is there and empty, as an unset variable of a template leaves it, would be no token at all.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, naming the variable.
+    """
+    for name in names:
+        if not environment.get(name, "set").strip():
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "a setting that guards the service is there and empty",
+                field=name,
+                expected="a value, or no such variable",
+                received="blanks",
+                remedy="Unset it if the service shall do without.",
+            )
 
 
 def read_fields(settings: type[Any], environment: Mapping[str, str], variable: Variable) -> dict[str, Any]:

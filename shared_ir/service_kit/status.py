@@ -20,6 +20,7 @@ from google.protobuf.message import DecodeError
 
 from shared_ir.errors import Blame, ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.printable import printable
 
 ERROR_METADATA = "ingot-error-bin"
 RETRY_SECONDS = 1
@@ -100,10 +101,7 @@ def _places() -> tuple[tuple[str, str], ...]:
 
 def visible(text: str, limit: int = MAX_TEXT_BYTES) -> str:
     """At most ``limit`` bytes of ``text``; control characters and halves of surrogate pairs are written as Python escapes."""
-    text = text[: limit + 1]
-    if not text.isprintable():
-        text = "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
-    return _shortened(text, limit)
+    return _shortened(printable(text[: limit + 1], kept=""), limit)
 
 
 def error_to_pb(error: IngotError) -> pb.ErrorDetail:

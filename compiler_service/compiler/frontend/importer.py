@@ -36,6 +36,7 @@ from compiler_service.compiler.frontend.reading.source import NEWEST_OPSET
 from compiler_service.compiler.frontend.requirements.allowed_values import check_values, is_checked
 from compiler_service.compiler.frontend.requirements.conditions import append_checked, conditions_of
 from compiler_service.compiler.frontend.requirements.defining import Nodes, aligned, infer_defined
+from compiler_service.compiler.frontend.requirements.few_elements import of_few_elements
 from compiler_service.compiler.frontend.requirements.operand_checks import check_operands
 from compiler_service.compiler.frontend.requirements.operand_shapes import check_shapes
 from compiler_service.compiler.frontend.standard.functions import (
@@ -193,6 +194,7 @@ class GraphImporter:
         if is_adapted(node) and self.has_unknown_inputs(node, frame):
             self._bind_unknown_if_supported(node.with_(op=newest_name(node), domain=""), frame)
             return
+        node = of_few_elements(node, frame, builder, self.context)
         if node.domain:
             check_shapes(node, frame, builder)
         elif is_checked(node.op) and not self.has_unknown_inputs(node, frame):

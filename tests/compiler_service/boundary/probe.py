@@ -5,12 +5,15 @@ Started by a stage runner in place of the compiler: ``probe.py DIRECTORY PROGRES
 
 from __future__ import annotations
 
+import array
 import ctypes
 import errno
+import fcntl
 import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -20,6 +23,7 @@ from typing import Any
 
 PTRACE_SEIZE = 0x4206
 PR_GET_NO_NEW_PRIVS = 39
+SIOCGIFCONF, FIOSETOWN = 0x8912, 0x8901
 _LIBC = ctypes.CDLL(None, use_errno=True)
 
 
@@ -59,6 +63,19 @@ def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]
         "connect to an abstract socket": lambda: _connect(socket.AF_UNIX, "\0" + aims["abstract"]),
         "connect to a port of this machine": lambda: _connect(socket.AF_INET, ("127.0.0.1", aims["port"])),
         "connect to the internet": lambda: _connect(socket.AF_INET, ("1.1.1.1", 53)),
+        "send a datagram to a Unix socket": lambda: _send(socket.SOCK_DGRAM, aims["datagrams"]),
+        "send to a Unix socket from a raw pair": lambda: _send(socket.SOCK_RAW, aims["datagrams"]),
+        "send to an abstract socket from a pair": lambda: _send(socket.SOCK_DGRAM, f"\0{aims['abstract']}-datagrams"),
+        "hand a descriptor to a Unix socket": lambda: _hand_over(socket.SOCK_DGRAM, aims["datagrams"]),
+        "hand a descriptor over a pair": lambda: _hand_over(socket.SOCK_STREAM, None),
+        "ask a pair for the machine's interfaces": lambda: _on_pair(fcntl.ioctl, SIOCGIFCONF, bytes(16)),
+        "have the worker signalled": lambda: _on_pair(fcntl.fcntl, fcntl.F_SETOWN, worker),
+        "have the worker signalled by a socket": lambda: _on_pair(fcntl.ioctl, FIOSETOWN, struct.pack("i", worker)),
+        "lock its model": lambda: _on_file(fcntl.flock, aims["model"], fcntl.LOCK_EX | fcntl.LOCK_NB),
+        "lock a part of its model": lambda: _on_file(fcntl.lockf, aims["model"], fcntl.LOCK_SH | fcntl.LOCK_NB),
+        "lease its model": lambda: _on_file(fcntl.fcntl, aims["model"], fcntl.F_SETLEASE, fcntl.F_RDLCK),
+        "watch a folder": lambda: _on_file(fcntl.fcntl, os.path.dirname(os.__file__), fcntl.F_NOTIFY, fcntl.DN_CREATE),
+        "list the attributes of the key": lambda: _done(os.listxattr, aims["key"]),
         "see a network": lambda: [name for _, name in socket.if_nameindex() if name != "lo"],
         "use what was left open": lambda: _others_open(int(sys.argv[2])),
         "become someone": lambda: _done(os.setuid, 0),
@@ -106,6 +123,33 @@ def _connect(family: int, address: Any) -> bool:
         connection.settimeout(2)
         connection.connect(address)
     return True
+
+
+def _on_pair(act: Callable[..., object], *arguments: object) -> bool:
+    here, there = socket.socketpair()
+    with here, there:
+        return _done(act, here, *arguments)
+
+
+def _send(kind: socket.SocketKind, address: str) -> bool:
+    here, there = socket.socketpair(socket.AF_UNIX, kind)
+    with here, there:
+        return here.sendto(b"x", address) == 1
+
+
+def _hand_over(kind: socket.SocketKind, address: str | None) -> bool:
+    here, there = socket.socketpair(socket.AF_UNIX, kind)
+    descriptors = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", [0]))]
+    with here, there:
+        return here.sendmsg([b"x"], descriptors, 0, address) == 1
+
+
+def _on_file(act: Callable[..., object], path: str, *arguments: object) -> bool:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return _done(act, descriptor, *arguments)
+    finally:
+        os.close(descriptor)
 
 
 def _others_open(progress: int) -> list[str]:

@@ -26,6 +26,7 @@ NEEDS: Mapping[str, Part] = {
     "signal the worker": Part.SIGNALS,
     "change the worker's limits": Part.SYSTEM_CALLS,
     "connect to an abstract socket": Part.SYSTEM_CALLS,
+    "send to an abstract socket from a pair": Part.SYSTEM_CALLS,
     "see a network": Part.NETWORK,
     "very many processes": Part.LIMITS,
     "have capabilities": Part.PRIVILEGES,
@@ -47,6 +48,8 @@ def aims(tmp_path: Path) -> Iterator[dict[str, Any]]:
         unix, abstract = (servers.enter_context(socket.socket(socket.AF_UNIX)) for _ in range(2))
         unix.bind(str(tmp_path / "redis.sock"))
         abstract.bind(f"\0ingot-{os.getpid()}")
+        for place in (str(tmp_path / "datagrams.sock"), f"\0ingot-{os.getpid()}-datagrams"):
+            servers.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)).bind(place)
         port = servers.enter_context(socket.create_server(("127.0.0.1", 0)))
         for server in (unix, abstract):
             server.listen()
@@ -55,6 +58,7 @@ def aims(tmp_path: Path) -> Iterator[dict[str, Any]]:
             "trust": str(files["key"].parent / "trust"),
             "cache": str(tmp_path / "home" / "cache"),
             "socket": str(tmp_path / "redis.sock"),
+            "datagrams": str(tmp_path / "datagrams.sock"),
             "abstract": f"ingot-{os.getpid()}",
             "port": port.getsockname()[1],
             "worker": os.getpid(),
@@ -117,6 +121,19 @@ def test_the_probe_would_get_it_without_the_boundary(tmp_path: Path, aims: dict[
         "connect to a Unix socket",
         "connect to an abstract socket",
         "connect to a port of this machine",
+        "send a datagram to a Unix socket",
+        "send to a Unix socket from a raw pair",
+        "send to an abstract socket from a pair",
+        "hand a descriptor to a Unix socket",
+        "hand a descriptor over a pair",
+        "ask a pair for the machine's interfaces",
+        "have the worker signalled",
+        "have the worker signalled by a socket",
+        "lock its model",
+        "lock a part of its model",
+        "lease its model",
+        "watch a folder",
+        "list the attributes of the key",
         "run a shell",
         "run what it wrote",
         "very many processes",

@@ -28,6 +28,9 @@ ALLOWED = (
     "ioctl",
     "prlimit64",
     "socketpair",
+    "sendto",
+    "fcntl",
+    "memfd_create",
 )
 ALLOW, EPERM, ENOSYS, KILL = 0x7FFF0000, 0x50000 | errno.EPERM, 0x50000 | errno.ENOSYS, 0x80000000
 
@@ -78,6 +81,24 @@ def test_what_the_filter_answers(machine: str) -> None:
         ("ioctl", (0, 0x5401), ALLOW),
         ("ioctl", (0, 0x5412), EPERM),
         ("ioctl", (0, 0x541C), EPERM),
+        ("ioctl", (0, 0x541B), ALLOW),  # FIONREAD
+        ("ioctl", (0, 0x8901), EPERM),  # FIOSETOWN
+        ("ioctl", (0, 0x8912), EPERM),  # SIOCGIFCONF
+        ("ioctl", (0, 0x8BFF), EPERM),
+        ("ioctl", (0, 0x8C00), ALLOW),
+        ("fcntl", (0, 4), ALLOW),  # F_SETFL
+        *(("fcntl", (0, command), EPERM) for command in (6, 7, 8, 10, 15, 37, 38, 1024, 1026, 1040, 2**31)),
+        ("fcntl", (0, 1030), ALLOW),  # F_DUPFD_CLOEXEC
+        ("fcntl", (0, 1033), ALLOW),  # F_ADD_SEALS
+        ("socketpair", (1, 0x80801), ALLOW),  # Unix, a stream, with SOCK_CLOEXEC and SOCK_NONBLOCK
+        ("socketpair", (1, 5), ALLOW),  # SOCK_SEQPACKET
+        ("socketpair", (1, 2), EPERM),  # SOCK_DGRAM
+        ("socketpair", (1, 0x80802), EPERM),
+        ("socketpair", (1, 3), EPERM),  # SOCK_RAW, which is SOCK_DGRAM there
+        ("socketpair", (30, 1), EPERM),  # TIPC
+        ("sendto", (3, 0, 1, 0, 0, 0), ALLOW),
+        ("sendto", (3, 0, 1, 0, 0x1000, 20), EPERM),
+        ("sendto", (3, 0, 1, 0, 0x100000000, 20), EPERM),
     ],
 )
 def test_calls_that_depend_on_their_arguments(name: str, arguments: Sequence[int], expected: int) -> None:
@@ -85,6 +106,15 @@ def test_calls_that_depend_on_their_arguments(name: str, arguments: Sequence[int
         number = LOOKED_INTO[name][column]
         assert number is not None
         assert answer(program(machine), identity, number, arguments) == expected
+
+
+@pytest.mark.parametrize("machine", ARCHITECTURES)
+def test_files_are_locked_where_the_policy_says_so(machine: str) -> None:
+    identity, column = ARCHITECTURES[machine]
+    number = REFUSED["flock"][column]
+    assert number is not None
+    assert answer(program(machine), identity, number) == EPERM
+    assert answer(program(machine, locks=True), identity, number) == ALLOW
 
 
 def answer(code: Sequence[Instruction], identity: int, number: int, arguments: Sequence[int] = ()) -> int:

@@ -29,7 +29,9 @@ def test_whole_strings_match_or_do_not() -> None:
 
 def test_places_are_those_of_characters() -> None:
     assert Pattern("b+", "pattern").found_in("aébbüb") == [(2, 4), (5, 6)]
-    (row,) = tokenizer(strings("aé bb,üb"), mark=0, mincharnum=1, pad_value="#", separators=(" ", ","))
+    (row,) = tokenizer(
+        strings("aé bb,üb"), mark=0, mincharnum=1, pad_value="#", separators=(" ", ","), room=lambda _: None
+    )
     assert row.tolist() == ["aé", "bb", "üb"]
 
 

@@ -2,13 +2,35 @@
 
 from __future__ import annotations
 
+import re
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from compiler_service import settings as compiler
+from ingot.cli.main import main
 from runtime_service import settings as runtime
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.settings import ELSEWHERE, without_service_links
+
+ROOT = Path(__file__).parents[3]
+LINKS = {
+    "INGOT_RUNTIME_SERVICE_HOST": "10.0.0.1",
+    "INGOT_RUNTIME_SERVICE_PORT": "8000",
+    "INGOT_RUNTIME_SERVICE_PORT_GRPC": "8001",
+    "INGOT_RUNTIME_PORT": "tcp://10.0.0.1:8000",
+    "INGOT_RUNTIME_PORT_8000_TCP": "tcp://10.0.0.1:8000",
+    "INGOT_RUNTIME_PORT_8000_TCP_ADDR": "10.0.0.1",
+    "INGOT_RUNTIME_PORT_8000_TCP_PORT": "8000",
+    "INGOT_RUNTIME_PORT_8000_TCP_PROTO": "tcp",
+    "INGOT_COMPILER_PORT": "tcp://10.0.0.2:8500",
+    "INGOT_COMPILER_SERVICE_HOST": "10.0.0.2",
+    "INGOT_PORT": "udp://10.0.0.3:53",
+}
+"""What Kubernetes says of services named ``ingot-runtime``, ``ingot-compiler`` and ``ingot``."""
 
 
 @pytest.mark.parametrize("module", [compiler, runtime])
@@ -44,3 +66,85 @@ def test_what_is_out_of_range_is_named(module: Any, name: str, text: str) -> Non
     with pytest.raises(IngotError, match="out of range") as caught:
         module.Settings.from_environment({module.variable(name): text})
     assert caught.value.field == module.variable(name)
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "nearest"),
+    [
+        (runtime, "INGOT_RUNTIME_TLS_CERT", "INGOT_RUNTIME_TLS_CERTIFICATE"),
+        (runtime, "INGOT_RUNTIME_TOKENS_FILE", "INGOT_RUNTIME_TOKEN_FILE"),
+        (runtime, "INGOT_RUNTIME_TRUST", ""),
+        (runtime, "INGOT_RUNTIME_PORT", ""),
+        (runtime, "INGOT_TRUSTED", "INGOT_TRUST"),
+        (runtime, "INGOT_STORE_URI", "INGOT_STORE_URL"),
+        (compiler, "INGOT_TOKENS", "INGOT_TOKEN"),
+        (compiler, "INGOT_TLS_CERT", "INGOT_TLS_CERTIFICATE"),
+        (compiler, "INGOT_SANBOX", "INGOT_SANDBOX"),
+        (compiler, "INGOT_XYZ", ""),
+    ],
+)
+def test_a_misspelt_setting_is_refused(module: Any, name: str, nearest: str) -> None:
+    """Ignored, it would leave the service without its certificate, its token or its boundary."""
+    with pytest.raises(IngotError, match="no such setting") as caught:
+        module.Settings.from_environment({name: "secret"})
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, name)
+    assert (f"Perhaps {nearest} is meant" in caught.value.remedy) == bool(nearest)
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("module", [compiler, runtime])
+def test_what_others_read_is_not_refused(module: Any) -> None:
+    """One environment may be that of both services and of clients, beside others in a cluster."""
+    settings = module.Settings.from_environment(dict.fromkeys(ELSEWHERE, "require") | LINKS | {"OTHER_TOKEN": "x"})
+    assert getattr(settings, "compiler_port", 8500) == 8500
+    assert without_service_links(LINKS) == {}
+    assert without_service_links({"INGOT_COMPILER_PORT": "8500"}) == {"INGOT_COMPILER_PORT": "8500"}
+
+
+def test_the_settings_of_each_service_are_let_pass_by_the_other() -> None:
+    runtime.Settings.from_environment(dict.fromkeys(set(compiler.variables()) - set(runtime.variables()), "x"))
+    compiler.Settings.from_environment({name: "x" for name in runtime.variables() if "RUNTIME" in name})
+
+
+@pytest.mark.parametrize("module", [compiler, runtime])
+@pytest.mark.parametrize("field", ["token", "token_file", "tls_certificate", "tls_key", "tls_client_ca"])
+@pytest.mark.parametrize("text", ["", " ", "\n"])
+def test_an_empty_guard_is_refused(module: Any, field: str, text: str) -> None:
+    """A template whose variable is unset leaves one; it would start the service without what it asks for."""
+    if not hasattr(module.Settings(), field):
+        return
+    with pytest.raises(IngotError, match="there and empty") as caught:
+        module.Settings.from_environment({module.variable(field): text})
+    assert caught.value.field == module.variable(field)
+    assert "Unset it" in caught.value.remedy
+
+
+@pytest.mark.parametrize("command", ["runtime_service.server", "compiler_service.server", "compiler_service.worker"])
+def test_no_service_starts_with_a_misspelt_setting(command: str, tmp_path: Path) -> None:
+    name = "INGOT_RUNTIME_TLS_CERT" if command.startswith("runtime") else "INGOT_TLS_CERT"
+    environment = {"INGOT_HOME": str(tmp_path), name: "/crt.pem", "PATH": "/usr/bin", "HOME": str(tmp_path)}
+    started = [sys.executable, "-m", command]
+    done = subprocess.run(started, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode in (1, 2)
+    (said,) = (line for line in done.stderr.splitlines() if line.startswith("error: "))
+    assert name in said
+    assert "TLS_CERTIFICATE is meant" in said
+
+
+def test_no_command_runs_with_a_misspelt_setting(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without the certificate of its authority a client speaks in the clear."""
+    monkeypatch.setenv("INGOT_CA_CERT", "/ca.pem")
+    assert main(["jobs", "--address", "127.0.0.1:1"]) == 1
+    assert "no such setting" in capsys.readouterr().err
+
+
+def test_every_variable_that_is_read_is_known() -> None:
+    known = {*compiler.variables(), *runtime.variables(), *ELSEWHERE}
+    files = [
+        path for folder in ("ingot", "compiler_service", "runtime_service") for path in (ROOT / folder).rglob("*.py")
+    ]
+    files += [ROOT / "deploy" / "compose.yaml", ROOT / "deploy" / "Dockerfile", *(ROOT / "helm").rglob("*.yaml")]
+    read = {name for path in files for name in re.findall(r"\bINGOT_[A-Z_]*[A-Z]\b", path.read_text())}
+    assert {name for name in read if name not in known} <= {"INGOT_POISON"}  # of the C compiler

@@ -67,10 +67,6 @@ def _expanded(source: SourceNode, operands: Operands) -> int | None:
     return result if rank is not None and result is not None and result > rank else None
 
 
-def _one(_: SourceNode, __: Operands) -> int | None:
-    return 1
-
-
 _LENGTHS: Mapping[tuple[str, int], Length] = MappingProxyType(
     {
         **{("Slice", i): _bounds for i in (1, 2, 3, 4)},
@@ -83,8 +79,6 @@ _LENGTHS: Mapping[tuple[str, int], Length] = MappingProxyType(
         ("Reshape", 1): _result,
         ("ConstantOfShape", 0): _result,
         ("Expand", 1): _expanded,
-        ("TopK", 1): _one,
-        ("OneHot", 1): _one,
     }
 )
 """By operator and number of the operand."""

@@ -103,6 +103,7 @@ def _classified(shapes: _Shapes) -> Pairs:
 
 _RULES: Mapping[str, _Rule] = MappingProxyType(
     {
+        "Attention": lambda shapes: _same(shapes[6], (shapes[0] or ())[:1]),
         "NegativeLogLikelihoodLoss": _classified,
         "RotaryEmbedding": _turned,
         "SoftmaxCrossEntropyLoss": _classified,
