@@ -151,6 +151,8 @@ def _reaches(t: Tensor) -> Iterator[Assumption]:
     walked, and those at fixed positions, whatever elements choose between them."""
     assert not isinstance(t.op, Placeholder)
     elements = product(axis.extent for axis in t.op.all_axes)
+    if elements == 0:
+        return
     for own, index, walked in _positions(t):
         found = corners(index, walked)
         if found is None or isinstance(index, Var):  # of one that is walked itself, extents are compared

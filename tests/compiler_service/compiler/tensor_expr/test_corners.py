@@ -60,6 +60,7 @@ def stated(x: Dim, extent: Dim, index: Expr) -> list[str]:
         (symbol("d"), N, ROW // 2, ["d must be at least (n + 1) // 2"]),
         (symbol("d"), symbol("d"), select(equal(ROW, 3), lift(0), ROW), []),
         (symbol("d"), 2, lift(1), ["d must be at least 2"]),
+        (symbol("d"), 0, lift(1), []),
     ],
 )
 def test_what_is_read_must_exist(x: Dim, extent: Dim, index: Expr, expected: list[str]) -> None:
