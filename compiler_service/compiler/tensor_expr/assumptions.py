@@ -6,10 +6,9 @@ definition reads out of bounds where it is not so: the run must check the assump
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.tensor_expr.corners import corners
 from compiler_service.compiler.tensor_expr.extents import (
     fitting,
     inhabited,
@@ -21,6 +20,7 @@ from compiler_service.compiler.tensor_expr.extents import (
 from compiler_service.compiler.tensor_expr.tensor import Load, Placeholder, Tensor
 from shared_ir.dtype import DType
 from shared_ir.expr import Const, Expr, Select, Var, equal, lift, select, variables, walk
+from shared_ir.expr.corners import corners
 from shared_ir.expr.dim import Dim, as_dim, dim_symbols, dim_text, product
 from shared_ir.expr.polynomials import with_remainders
 from shared_ir.expr.simplify import simplify, unbounded
@@ -73,6 +73,7 @@ def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assu
     stated: dict[Assumption, None] = {}
     for t in tensors_of(outputs):
         stated.update(dict.fromkeys(Assumption(*pair) for pair in t.assumes if pair[0] != pair[1]))
+    equals = _equals(stated)
     for t in _computes(outputs):
         for own, extent in _walks(t):
             if Assumption(own, extent) in stated:
@@ -82,7 +83,7 @@ def assumptions(outputs: Sequence[Tensor], *, fused: bool = False) -> tuple[Assu
             elif not _is_within(extent, own):
                 stated[Assumption(own, extent, lower=True)] = None
         stated.update(dict.fromkeys(Assumption(*fitting(own, full)) for own, full in stretched_reads(t)))
-        stated.update(dict.fromkeys(_reaches(t)))
+        stated.update(dict.fromkeys(_reaches(t, equals)))
     return tuple(stated)
 
 
@@ -146,7 +147,13 @@ def _misfits(body: Expr, axes: Mapping[Var, Dim]) -> Iterator[tuple[Dim, Dim]]:
             pending.append((expr.cond, *outer))
 
 
-def _reaches(t: Tensor) -> Iterator[Assumption]:
+def _equals(stated: Iterable[Assumption]) -> Mapping[Dim, Dim]:
+    """Extents, and what they must be."""
+    pairs = [(a.actual, a.expected) for a in stated if not a.lower]
+    return {**{b: a for a, b in pairs}, **dict(pairs)}
+
+
+def _reaches(t: Tensor, equals: Mapping[Dim, Dim]) -> Iterator[Assumption]:
     """Axes of operands must have the elements that are read wherever there is anything to compute: those at the corners of what is
     walked, and those at fixed positions, whatever elements choose between them."""
     assert not isinstance(t.op, Placeholder)
@@ -154,11 +161,14 @@ def _reaches(t: Tensor) -> Iterator[Assumption]:
     if elements == 0:
         return
     for own, index, walked in _positions(t):
+        if isinstance(index, Var) or any(isinstance(e, Load) for e in walk(index)):
+            continue  # of an axis that is walked itself, extents are compared; where elements decide, the loop program is proven
         found = corners(index, walked)
-        if found is None or isinstance(index, Var):  # of one that is walked itself, extents are compared
+        if found is None:
             continue
-        if not _is_within(as_dim(lift(found.most) + 1), own):
-            yield reached(own, as_dim(lift(found.most) + 1), elements)
+        least = as_dim(lift(found.most) + 1)
+        if not (_is_within(least, own) or _is_within(least, equals.get(own, own))):
+            yield reached(own, least, elements)
         if not _is_within(0, found.least):
             yield Assumption(as_dim(select(equal(lift(elements), 0), 0, lift(found.least))), 0, lower=True)
 

@@ -1,7 +1,6 @@
-"""The least and the greatest position that a definition reads along an axis, where both are found at corners of what is walked.
+"""The least and the greatest of an expression over loops, where both are found at corners of what is walked.
 
-A position that grows, or falls, with each variable of a loop is extreme where every variable is at one of its ends. Such a read happens
-wherever there is anything to compute: it lies inside only if the extremes do.
+What grows, or falls, with each variable of a loop is extreme where every variable is at one of its ends.
 """
 
 from __future__ import annotations
@@ -9,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import NamedTuple
 
-from compiler_service.compiler.tensor_expr.tensor import Load
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, lift, substitute, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, lift, substitute, variables
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.expr.simplify import unbounded
 
@@ -21,10 +19,8 @@ class Corners(NamedTuple):
 
 
 def corners(index: Expr, axes: Mapping[Var, Dim]) -> Corners | None:
-    """Of a position over ``axes``, which run up to their extents, and over sizes; ``None`` where elements decide it, or where it
-    neither grows nor falls with one of the axes."""
-    if any(isinstance(e, Load) for e in walk(index)):
-        return None
+    """Of an expression over ``axes``, which run up to their extents, and over sizes; ``None`` where it neither grows nor falls with one
+    of the axes."""
     grows: dict[Var, bool] = {}
     if not _is_monotone(index, axes, grows, up=True):
         return None

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from compiler_service.compiler.tensor_expr.assumptions import requirements
-from compiler_service.compiler.tensor_expr.corners import corners
 from compiler_service.compiler.tensor_expr.tensor import compute, placeholder
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, equal, lift, select, substitute
+from shared_ir.expr.corners import corners
 from shared_ir.expr.dim import Dim, evaluate, symbol
 
 ROW, COLUMN = Var("$i"), Var("$j")
