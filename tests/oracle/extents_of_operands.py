@@ -29,6 +29,8 @@ from shared_ir.errors import IngotError
 from shared_ir.graph.ir import Module
 from tests.guard.runs import in_a_child
 from tests.oracle.case import Array, Feeds
+from tests.oracle.families import FAMILIES
+from tests.oracle.generate import drawn_case
 
 _LARGEST = 20_000
 """Elements of a changed operand."""
@@ -100,6 +102,15 @@ def node_tests(most: int = 3) -> Iterator[Named]:
             found = named_axes(f"{case.name}{' lengthened' if lengthened else ''}", case.model, feeds, lengthened)
             if found is not None:
                 yield found
+
+
+def drawn_models(seed: int = 0) -> Iterator[Named]:
+    """One of each family."""
+    for family in sorted(FAMILIES):
+        case, _ = drawn_case(family, seed)
+        found = named_axes(f"{family} {seed}", case.model, case.runs[0])
+        if found is not None:
+            yield found
 
 
 def changes(feeds: Feeds) -> Iterator[tuple[str, Feeds]]:

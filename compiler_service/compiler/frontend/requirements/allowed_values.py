@@ -58,7 +58,7 @@ class Allowed:
 _NOT_ZERO = Allowed("that are 0", zero=False)
 _POSITIVE = Allowed("that are not at least 1", least=1)
 _FRACTION = Allowed("that are not within 0 and 1", least=0, most=1)
-_SHARE = Allowed("that are not within 0 and 1, or 1", least=0, below=1)
+_SHARE = Allowed("that are not from 0 to below 1", least=0, below=1)
 _NATURAL = Allowed("that are negative", least=0)
 _FINITE = Allowed("that are infinite or no number", is_finite=True)
 
@@ -93,10 +93,11 @@ def is_checked(op: str) -> bool:
     return op in ALLOWED or op in _CHECKS
 
 
-def _check(nodes: Nodes, operand: Value, allowed: Allowed) -> None:
+def _check(nodes: Nodes, operand: Value, allowed: Allowed, name: str = "") -> None:
+    """``name``: of the operand that ``operand`` was computed from."""
     if allowed.is_finite and operand.dtype.is_integer:
         return
-    message = f"elements of '{operand.name}' {allowed.text}"
+    message = f"elements of '{name or operand.name}' {allowed.text}"
     elements = nodes.context.known.get(operand)
     doubtful = [] if elements is None else [e for e in elements.reshape(-1).tolist() if not allowed.is_certain(e)]
     lowest = allowed.lowest
@@ -180,7 +181,14 @@ def _dropped(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute])
     _, ratio, training = (*inputs, *(None,) * 3)[:3]
     if ratio is None or training is None or nodes.context.known.scalar(training) is False:
         return
-    _check(nodes, nodes.node("Where", training, ratio, nodes.scalar(0.0, ratio.dtype)), _SHARE)
+    _check(nodes, nodes.node("Where", training, ratio, nodes.scalar(0.0, ratio.dtype)), _SHARE, ratio.name)
+
+
+def _wrapped(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
+    """Going round, positions may be beyond the end, but not before the start."""
+    first = inputs[2] if len(inputs) > 2 else None
+    if first is not None and attributes.get("mode", "linear") == "circular":
+        _check(nodes, first, _NATURAL)
 
 
 def _sliced(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
@@ -214,5 +222,13 @@ def _require_axes(nodes: Nodes, axes: Value, rank: int, count: int) -> None:
 
 
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
-    {"DFT": _transformed, "Dropout": _dropped, "Reshape": _reshaped, "STFT": _framed, "Slice": _sliced, "TopK": taken}
+    {
+        "DFT": _transformed,
+        "Dropout": _dropped,
+        "Reshape": _reshaped,
+        "STFT": _framed,
+        "Slice": _sliced,
+        "TensorScatter": _wrapped,
+        "TopK": taken,
+    }
 )

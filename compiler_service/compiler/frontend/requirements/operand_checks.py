@@ -215,10 +215,6 @@ def _time_axis(attributes: Mapping[str, Attribute]) -> int:
     return axis if axis in (0, 1) and isinstance(axis, int) else 0
 
 
-_LAST = (1 << 63) - 2
-"""The largest position of which the next one is a number of 64 bits too."""
-
-
 def _written(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
     """An update lies within the cache from where it is written on; going round, it is no longer than that."""
     cache, update = inputs[:2]
@@ -230,11 +226,8 @@ def _written(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[s
     message = f"an update of extent {dim_text(update.shape[axis])} does not fit into {dim_text(cache.shape[axis])}"
     if first is not None and attributes.get("mode", "linear") == "linear":
         within(nodes, first, last, message)
-        return
-    if not is_at_least(last, 0):
+    elif not is_at_least(last, 0):
         nodes.state(Assumption(last, 0, lower=True), message)
-    if first is not None:
-        within(nodes, first, _LAST, f"elements of '{first.name}' that are negative")
 
 
 def _pictured(nodes: Nodes, inputs: Sequence[Value | None], attributes: Mapping[str, Attribute]) -> None:
