@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
 from compiler_service.compiler.tensor_expr.assumptions import Assumption
@@ -12,6 +12,7 @@ from shared_ir.expr.dim import Dim, as_dim
 
 Shape = tuple[Dim, ...]
 Shapes = Sequence[Shape | None]
+Rule = Callable[[SourceNode, Shapes], list[Assumption]]
 
 _PADDED_MASKS = 24
 """The version of Attention from which on a mask may have fewer columns than there are keys."""
@@ -97,3 +98,77 @@ def turned(node: SourceNode, shapes: Shapes) -> list[Assumption]:
     if cosines and isinstance(part, Dim):
         placed += equal_dims((cosines[-1], as_dim(lift(part) // 2)))
     return [*same(sines, cosines), *placed]
+
+
+# -- com.microsoft
+
+
+def multi_head(node: SourceNode, shapes: Shapes) -> list[Assumption]:
+    """Query [b, s, d] (or packed), key and value [b, t, d], [b, n, t, h] or a packed key, bias, mask, attention bias and past."""
+    q, k, v, _, mask, bias, past_k, past_v = shapes[:8]
+    if q is None or len(q) < 3:
+        return []
+    batch, own = q[:2]
+    keys, values = (_rows_of(x) for x in (k, v))
+    found = [c for rows in (keys, values) if rows is not None for c in equal_dims((rows[0], batch))]
+    if keys is not None and values is not None:
+        found += equal_dims((values[1], keys[1]))
+    total = keys[1] if keys is not None else own
+    for past in (past_k, past_v):
+        found += equal_dims((past[0], batch)) if past else []
+    if past_k is not None and past_v is not None and len(past_k) == len(past_v) == 4:
+        found += equal_dims((past_v[2], past_k[2]))
+        total = as_dim(lift(total) + past_k[2])
+    return [*found, *_restricted((batch, own, total), mask, bias)]
+
+
+def _rows_of(x: Shape | None) -> Shape | None:
+    """Batch and length of [b, t, d], [b, n, t, h] or [b, t, n, 2, h]."""
+    if x is None or len(x) < 3:
+        return None
+    return (x[0], x[2] if len(x) == 4 else x[1])
+
+
+def _restricted(scores: Shape, mask: Shape | None, bias: Shape | None) -> list[Assumption]:
+    """Masks [b, t] or [b, s, t] and a bias [b or 1, n or 1, s, t] of scores ``(b, s, t)``."""
+    batch, own, total = scores
+    found = []
+    if mask is not None and len(mask) in (2, 3):
+        found += equal_dims((mask[0], batch), (mask[-1], total), *[(d, own) for d in mask[1:-1]])
+    if bias is not None and len(bias) == 4:
+        found += equal_dims((bias[2], own), (bias[3], total))
+        found += [] if bias[0] in (1, batch) else equal_dims(fitting(bias[0], batch))
+    return found
+
+
+def self_attending(mask: int, past: int, bias: int | None = None) -> Rule:
+    """Rows [b, s, d], weights and their bias; where the mask, the past [2, b, n, p, h] and the attention bias stand."""
+
+    def rule(node: SourceNode, shapes: Shapes) -> list[Assumption]:
+        x, before = shapes[0], shapes[past]
+        if x is None or len(x) != 3:
+            return []
+        found, total = across(2, 1)(node, shapes), x[1]
+        if before is not None and len(before) == 5:
+            found += equal_dims((before[1], x[0]))
+            total = as_dim(lift(total) + before[3])
+        return [*found, *_restricted((x[0], x[1], total), shapes[mask], None if bias is None else shapes[bias])]
+
+    return rule
+
+
+def grouped(node: SourceNode, shapes: Shapes) -> list[Assumption]:
+    """Query, key, value [b, s, d], past key and value [b, n, p, h], and the number of tokens of each row."""
+    q, k, v, past_k, past_v, lengths = shapes[:6]
+    if q is None or len(q) != 3:
+        return []
+    found = [c for x in (k, v) for c in same((x or ())[:2], q[:2])]
+    found += [c for x in (past_k, past_v) for c in same((x or ())[:1], q[:1])]
+    if past_k is not None and past_v is not None and len(past_k) == len(past_v) == 4:
+        found += equal_dims((past_v[2], past_k[2]))
+    return [*found, *same((lengths or ())[:1], q[:1])]
+
+
+def across(vector: int, matrix: int) -> Rule:
+    """A bias is as long as a matrix is wide."""
+    return lambda node, shapes: same((shapes[vector] or ())[-1:], (shapes[matrix] or ())[-1:])

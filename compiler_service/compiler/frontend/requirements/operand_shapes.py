@@ -6,18 +6,23 @@ weights. What takes a number takes it from a vector too, which must not hold sev
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from compiler_service.compiler.frontend.importing.scope import Frame, NodeBuilder
 from compiler_service.compiler.frontend.requirements.attention_shapes import (
+    Rule,
     Shape,
     Shapes,
+    across,
     attention,
     equal_dims,
+    grouped,
     linear_attention,
+    multi_head,
     same,
+    self_attending,
     turned,
 )
 from compiler_service.compiler.frontend.requirements.conditions import append_check
@@ -26,8 +31,6 @@ from compiler_service.compiler.tensor_expr.extents import fitting
 from compiler_service.compiler.tensor_expr.refusal import mismatch
 from shared_ir.expr.dim import dim_text, dims_text
 from shared_ir.graph.ir import Value
-
-_Rule = Callable[[SourceNode, Shapes], list[Assumption]]
 
 
 def check_shapes(node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
@@ -75,7 +78,7 @@ def _rows(actual: Shape | None, expected: Shape | None) -> list[Assumption]:
     return [*first, *same(actual[1:], expected[1:])]
 
 
-def _along_last(*vectors: int) -> _Rule:
+def _along_last(*vectors: int) -> Rule:
     """These operands are as long as the last axis of the first."""
     return lambda node, shapes: [c for v in vectors for c in same(shapes[v], (shapes[0] or ())[-1:])]
 
@@ -84,7 +87,7 @@ def _bias_and_skip(node: SourceNode, shapes: Shapes) -> list[Assumption]:
     return [*_along_last(1)(node, shapes), *same(shapes[2], shapes[0])]
 
 
-def _skipped(*vectors: int) -> _Rule:
+def _skipped(*vectors: int) -> Rule:
     def rule(node: SourceNode, shapes: Shapes) -> list[Assumption]:
         x, skip = shapes[:2]
         return [*_rows(skip, x), *_along_last(*vectors)(node, shapes)]
@@ -123,7 +126,7 @@ def _gated(node: SourceNode, shapes: Shapes) -> list[Assumption]:
     return _alike(shapes[1], shapes[0])
 
 
-def _trained(states: int) -> _Rule:
+def _trained(states: int) -> Rule:
     """After rate and count all weights, their gradients and so many states of each, which have the shape of the weights."""
 
     def rule(node: SourceNode, shapes: Shapes) -> list[Assumption]:
@@ -158,7 +161,7 @@ def _found(node: SourceNode, shapes: Shapes) -> list[Assumption]:
     return [Assumption(x[axis], 1, lower=True)]
 
 
-def _bounded(columns: int) -> _Rule:
+def _bounded(columns: int) -> Rule:
     """The second operand holds regions, of so many numbers each; the third, if there is one, an image for each."""
 
     def rule(node: SourceNode, shapes: Shapes) -> list[Assumption]:
@@ -179,7 +182,7 @@ def _transformed(node: SourceNode, shapes: Shapes) -> list[Assumption]:
     return equal_dims((x[-1], 2)) if x and is_real else []
 
 
-def _per_feature(*names: str) -> _Rule:
+def _per_feature(*names: str) -> Rule:
     """Attributes that hold a number for each column, or one for all."""
 
     def rule(node: SourceNode, shapes: Shapes) -> list[Assumption]:
@@ -190,7 +193,7 @@ def _per_feature(*names: str) -> _Rule:
     return rule
 
 
-_RULES: Mapping[str, _Rule] = MappingProxyType(
+_RULES: Mapping[str, Rule] = MappingProxyType(
     {
         "ArgMax": _found,
         "ArgMin": _found,
@@ -217,11 +220,17 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         "ai.onnx.preview.training.Adagrad": _trained(1),
         "ai.onnx.preview.training.Adam": _trained(2),
         "ai.onnx.preview.training.Momentum": _trained(1),
+        "com.microsoft.Attention": self_attending(3, 4, 5),
         "com.microsoft.BiasAdd": _bias_and_skip,
         "com.microsoft.BiasGelu": _along_last(1),
         "com.microsoft.BiasSplitGelu": _along_last(1),
+        "com.microsoft.DynamicQuantizeMatMul": across(4, 1),
         "com.microsoft.EmbedLayerNormalization": _embedded,
         "com.microsoft.FastGelu": _along_last(1),
+        "com.microsoft.GroupQueryAttention": grouped,
+        "com.microsoft.MatMulIntegerToFloat": across(6, 1),
+        "com.microsoft.MultiHeadAttention": multi_head,
+        "com.microsoft.QAttention": self_attending(5, 8),
         "com.microsoft.SkipLayerNormalization": _skipped(2, 3, 4),
         "com.microsoft.SkipSimplifiedLayerNormalization": _skipped(2, 3),
     }
