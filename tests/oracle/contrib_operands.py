@@ -26,7 +26,7 @@ def _u(*shape: int) -> Array:
     return np.random.default_rng(7).integers(0, 255, shape).astype(np.uint8)
 
 
-_SCALE, _ZERO = np.float32([0.1]), np.uint8([3])
+_SCALE, _ZERO = np.full(1, 0.1, np.float32), np.full(1, 3, np.uint8)
 _X, _BIAS = _f(2, 3, 8), _f(8)
 
 CASES: tuple[tuple[str, int, Mapping[str, Any], tuple[Array | None, ...]], ...] = (
@@ -34,7 +34,7 @@ CASES: tuple[tuple[str, int, Mapping[str, Any], tuple[Array | None, ...]], ...] 
     ("BiasAdd", 1, {}, (_X, _BIAS, _X)),
     ("BiasGelu", 1, {}, (_X, _BIAS)),
     ("BiasSplitGelu", 1, {}, (_X, _BIAS)),
-    ("DynamicQuantizeMatMul", 1, {}, (_f(3, 8), _u(8, 4), np.float32([0.1] * 4), _u(4), _f(4))),
+    ("DynamicQuantizeMatMul", 1, {}, (_f(3, 8), _u(8, 4), np.full(4, 0.1, np.float32), _u(4), _f(4))),
     (
         "EmbedLayerNormalization",
         2,
@@ -47,9 +47,17 @@ CASES: tuple[tuple[str, int, Mapping[str, Any], tuple[Array | None, ...]], ...] 
         "GroupQueryAttention",
         3,
         {"num_heads": 4, "kv_num_heads": 2},
-        (_f(2, 1, 32), _f(2, 1, 16), _f(2, 1, 16), _f(2, 2, 6, 8), _f(2, 2, 6, 8), np.int32([5, 5]), np.int32([6])),
+        (
+            _f(2, 1, 32),
+            _f(2, 1, 16),
+            _f(2, 1, 16),
+            _f(2, 2, 6, 8),
+            _f(2, 2, 6, 8),
+            np.full(2, 5, np.int32),
+            np.full(1, 6, np.int32),
+        ),
     ),
-    ("MatMulIntegerToFloat", 1, {}, (_u(3, 8), _u(8, 4), _SCALE, np.float32([0.1] * 4), _ZERO, _u(4), _f(4))),
+    ("MatMulIntegerToFloat", 1, {}, (_u(3, 8), _u(8, 4), _SCALE, np.full(4, 0.1, np.float32), _ZERO, _u(4), _f(4))),
     ("MultiHeadAttention", 1, {"num_heads": 2}, (_X, _f(2, 5, 8), _f(2, 5, 8), _f(24), _i(2, 5, most=2) | 1)),
     (
         "MultiHeadAttention",

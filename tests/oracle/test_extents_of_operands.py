@@ -145,18 +145,30 @@ _TRAINING, _ML = "ai.onnx.preview.training", "ai.onnx.ml"
                 "RotaryEmbedding",
                 {"x": _ones(1, 2, 3, 8), "c": _ones(5, 4), "s": _ones(5, 4), "p": np.zeros((1, 3), np.int64)},
             ),
-            {"p": np.int64([[0, 1, -1]])},
+            {"p": np.array([[0, 1, -1]], np.int64)},
         ),
         (
             _model(
-                "TensorScatter", {"x": _ones(1, 4, 1), "u": _ones(1, 2, 1), "w": np.int64([7])}, axis=1, mode="circular"
+                "TensorScatter",
+                {"x": _ones(1, 4, 1), "u": _ones(1, 2, 1), "w": np.array([7], np.int64)},
+                axis=1,
+                mode="circular",
             ),
-            {"w": np.int64([-1])},
+            {"w": np.array([-1], np.int64)},
         ),
-        (_model("Dropout", {"x": _ones(3), "r": np.float32(0.5), "t": np.bool_(True)}), {"r": np.float32(1)}),
-        (_model("Dropout", {"x": _ones(3), "r": np.float32(0.5), "t": np.bool_(True)}), {"r": np.float32("inf")}),
-        (_model("Dropout", {"x": _ones(3), "r": np.float32(0.5), "t": np.bool_(True)}), {"r": np.float32("nan")}),
-        (_model("HannWindow", {"n": np.int64([4])}), {"n": np.int64([4, 5])}),
+        (
+            _model("Dropout", {"x": _ones(3), "r": np.array(0.5, np.float32), "t": np.array(True)}),
+            {"r": np.array(1, np.float32)},
+        ),
+        (
+            _model("Dropout", {"x": _ones(3), "r": np.array(0.5, np.float32), "t": np.array(True)}),
+            {"r": np.array("inf", np.float32)},
+        ),
+        (
+            _model("Dropout", {"x": _ones(3), "r": np.array(0.5, np.float32), "t": np.array(True)}),
+            {"r": np.array("nan", np.float32)},
+        ),
+        (_model("HannWindow", {"n": np.array([4], np.int64)}), {"n": np.array([4, 5], np.int64)}),
     ],
     ids=lambda given: given.name if isinstance(given, Named) else "-".join(given),
 )
@@ -167,5 +179,5 @@ def test_what_the_run_refuses(named: Named, wrong: Feeds) -> None:
 
 
 def test_a_dropout_that_does_not_train_takes_any_ratio() -> None:
-    named = _model("Dropout", {"x": _ones(3), "r": np.float32(2.5), "t": np.bool_(False)})
+    named = _model("Dropout", {"x": _ones(3), "r": np.array(2.5, np.float32), "t": np.array(False)})
     assert refusal(named.model, named.feeds) == ""

@@ -152,7 +152,7 @@ class GraphImporter:
 
     def node(self, proto: onnx.NodeProto, frame: Frame, builder: NodeBuilder) -> None:
         """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
-        self.context.budget.spend_node()
+        self.context.budget.spend_node(len(proto.input))
         domain = domain_name(proto.domain)
         own = proto.name or next(filter(None, proto.output), "")
         name = f"{frame.prefix}{own}" if frame.prefix else proto.name
