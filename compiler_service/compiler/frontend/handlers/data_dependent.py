@@ -121,7 +121,7 @@ def _within(nodes: Nodes, condition: Value, extent: Dim) -> Value:
 
 def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | None]:
     """``start + i * delta`` for the integers ``i`` below a count that the run defines."""
-    start, limit, delta = (_number(nodes, _required(v)) for v in operands[:3])
+    start, limit, delta = (_required(v) for v in operands[:3])
     dtype = start.dtype
     wide = DType.INT64 if dtype.is_integer else DType.FLOAT64
     first, last, step = (nodes.node("Cast", v, to=wide) for v in (start, limit, delta))
@@ -143,11 +143,6 @@ def range_(nodes: Nodes, operands: Sequence[Value | None]) -> Sequence[Value | N
     begin, each = (nodes.node("Cast", v, to=exact) for v in (start, delta))
     value = nodes.node("Add", begin, nodes.node("Mul", nodes.node("Cast", ordinal, to=exact), each))
     return [nodes.node("Cast", value, to=dtype, name=nodes.source.outputs[0])]
-
-
-def _number(nodes: Nodes, operand: Value) -> Value:
-    """``operand``, which holds one number, where the run alone knows that it does."""
-    return operand if operand.type.is_static else nodes.of_shape(operand, (1,) * operand.type.rank)
 
 
 def _range_handler(node: SourceNode, frame: Frame, builder: NodeBuilder, importer: Importer) -> None:

@@ -1,7 +1,7 @@
 """Shapes of operands that must fit each other, where no definition of the operator itself says so.
 
 What is imported as other operators broadcasts like these: a bias that is as long as the last axis, a gradient that has the shape of the
-weights. What takes a number takes it from a vector too, which must not hold several.
+weights.
 """
 
 from __future__ import annotations
@@ -39,16 +39,13 @@ def check_shapes(node: SourceNode, frame: Frame, builder: NodeBuilder) -> None:
     Raises:
         IngotError: TYPE_MISMATCH, extents that are numbers and do not fit.
     """
-    rule, single = _RULES.get(node.qualified), _SINGLE.get(node.qualified, ())
-    if rule is None and not single:
+    rule = _RULES.get(node.qualified)
+    if rule is None:
         return
     found = [frame.lookup(name) if name else None for name in node.inputs]
     shapes = [value.shape if isinstance(value, Value) else None for value in found]
     shapes += [None] * (_MOST_OPERANDS - len(shapes))
-    for number in single:
-        state_shape(node, builder, equal_dims(*((extent, 1) for extent in shapes[number] or ())))
-    if rule is not None:
-        state_shape(node, builder, rule(node, shapes))
+    state_shape(node, builder, rule(node, shapes))
 
 
 def state_shape(node: SourceNode, builder: NodeBuilder, conditions: Iterable[Assumption]) -> None:
@@ -171,10 +168,6 @@ def _bounded(columns: int) -> Rule:
     return rule
 
 
-def _off_and_on(node: SourceNode, shapes: Shapes) -> list[Assumption]:
-    return same(shapes[2], (2,))
-
-
 def _transformed(node: SourceNode, shapes: Shapes) -> list[Assumption]:
     """What becomes real numbers again are complex ones."""
     x = shapes[0]
@@ -206,7 +199,6 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "LinearAttention": linear_attention,
         "MaxRoiPool": _bounded(5),
         "NegativeLogLikelihoodLoss": _classified,
-        "OneHot": _off_and_on,
         "RoiAlign": _bounded(4),
         "RotaryEmbedding": turned,
         "SoftmaxCrossEntropyLoss": _classified,
@@ -235,26 +227,3 @@ _RULES: Mapping[str, Rule] = MappingProxyType(
         "com.microsoft.SkipSimplifiedLayerNormalization": _skipped(2, 3),
     }
 )
-
-_SINGLE: Mapping[str, tuple[int, ...]] = MappingProxyType(
-    {
-        "BlackmanWindow": (0,),
-        "Clip": (1, 2),
-        "Dropout": (1, 2),
-        "HammingWindow": (0,),
-        "HannWindow": (0,),
-        "If": (0,),
-        "Loop": (0, 1),
-        "MelWeightMatrix": (0, 1, 2, 3, 4),
-        "NonMaxSuppression": (2, 3, 4),
-        "OneHot": (1,),
-        "Pad": (2,),
-        "Range": (0, 1, 2),
-        "STFT": (1, 3),
-        "Trilu": (1,),
-        "ai.onnx.preview.training.Adagrad": (0, 1),
-        "ai.onnx.preview.training.Adam": (0, 1),
-        "ai.onnx.preview.training.Momentum": (0, 1),
-    }
-)
-"""Operands that hold one number, which a vector may too."""
