@@ -152,7 +152,7 @@ class GraphImporter:
 
     def node(self, proto: onnx.NodeProto, frame: Frame, builder: NodeBuilder) -> None:
         """One ONNX node; what it cannot become is reported, and its outputs are then unknown."""
-        self.context.budget.spend_node()
+        self.context.budget.spend_node(len(proto.input))
         domain = domain_name(proto.domain)
         own = proto.name or next(filter(None, proto.output), "")
         name = f"{frame.prefix}{own}" if frame.prefix else proto.name
@@ -195,9 +195,8 @@ class GraphImporter:
             self._bind_unknown_if_supported(node.with_(op=newest_name(node), domain=""), frame)
             return
         node = of_few_elements(node, frame, builder, self.context)
-        if node.domain:
-            check_shapes(node, frame, builder)
-        elif is_checked(node.op) and not self.has_unknown_inputs(node, frame):
+        check_shapes(node, frame, builder)
+        if is_checked(node.qualified) and not self.has_unknown_inputs(node, frame):
             check_values(Nodes(node, builder, self.context), self.operands(node, frame), node.attributes)
         operands = Operands(self.context, frame, builder, node)
         for adapted in adapt(node, operands):

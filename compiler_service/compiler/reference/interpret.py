@@ -145,8 +145,8 @@ class _Interpreter:
 
     def _loop(self, node: Node, operands: Sequence[Array | None], known: Environment) -> list[Array]:
         (body,) = node.subgraphs
-        trips = None if operands[0] is None else int(operands[0])
-        condition = True if operands[1] is None else bool(operands[1])
+        trips = None if operands[0] is None else int(operands[0].item())
+        condition = True if operands[1] is None else bool(operands[1].item())
         carried = [_present(x) for x in operands[2:]]
         scanned: list[list[Array]] = [[] for _ in body.outputs[1 + len(carried) :]]
         step = 0

@@ -32,6 +32,17 @@ def unsupported_attribute(name: str, expected: str, received: str) -> IngotError
     )
 
 
+def too_large(message: str, expected: str, received: str) -> IngotError:
+    """What a node asks for takes more time or memory than a compilation has."""
+    return IngotError(
+        ErrorCode.LIMIT_EXCEEDED,
+        message,
+        expected=expected,
+        received=received,
+        remedy="Make the model smaller; several nodes may do what one does.",
+    )
+
+
 class UnknownValueError(IngotError):
     """An input decides a shape, but its elements are computed by the run; ``tensor`` is its name."""
 

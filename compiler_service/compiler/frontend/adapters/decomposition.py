@@ -11,6 +11,7 @@ from onnx import helper
 from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import AttributeValue, SourceNode
 from compiler_service.compiler.tensor_expr.axes import normal_axis
+from compiler_service.compiler.tensor_expr.refusal import too_large
 from shared_ir.arrays import storage_dtype
 
 Nodes = tuple[SourceNode, ...]
@@ -96,12 +97,22 @@ def _sorted(node: SourceNode, operands: Operands, axis: int, indices: str) -> li
     return [*found, node.sibling("Transpose", (first,), indices, perm=tuple(back))]
 
 
+MOST_ELIMINATED = 256
+"""Rows of a matrix whose determinant is taken: each is a step with a kernel of its own."""
+
+
 def determinant(node: SourceNode, operands: Operands) -> Nodes:
-    """Gaussian elimination with partial pivoting: the product of the pivots, negated for every exchange of rows."""
+    """Gaussian elimination with partial pivoting: the product of the pivots, negated for every exchange of rows.
+
+    Raises:
+        IngotError: LIMIT_EXCEEDED, more than :data:`MOST_ELIMINATED` rows.
+    """
     matrix, output = node.inputs[0], node.outputs[0]
     size = operands.shape(matrix)[-1]
     if not isinstance(size, int) or size < 1:
         raise operands.unsupported("size", "matrices of a static size", str(size))
+    if size > MOST_ELIMINATED:
+        raise too_large("a determinant has too many steps", f"at most {MOST_ELIMINATED} rows", str(size))
     found: list[SourceNode] = []
     product = ""
     for step in range(size):

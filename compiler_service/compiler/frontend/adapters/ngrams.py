@@ -10,9 +10,12 @@ import numpy as np
 from compiler_service.compiler.frontend.adapters.chain import Chain
 from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
+from compiler_service.compiler.tensor_expr.refusal import too_large
 
 Nodes = tuple[SourceNode, ...]
 _Gram = tuple[int | str, ...]
+_MOST_ELEMENTS = 1 << 27
+"""Of the table of n-grams: columns, times the n-grams of one, times the elements of the longest."""
 
 
 def tf_idf(node: SourceNode, operands: Operands) -> Nodes:
@@ -72,7 +75,7 @@ class _Pool:
             raise chain.operands.unsupported("weights", expected, f"{len(weights)} weights")
         least, most = chain.attribute("min_gram_length"), chain.attribute("max_gram_length")
         chosen = [i for i, gram in enumerate(grams) if least <= len(gram) <= most]
-        return _Pool(
+        pool = _Pool(
             [grams[i] for i in chosen],
             [columns[i] for i in chosen],
             [weights[i] for i in chosen],
@@ -80,6 +83,18 @@ class _Pool:
             max(1, most),
             object if chain.attribute("pool_strings") else np.int64,
         )
+        pool._check()
+        return pool
+
+    def _check(self) -> None:
+        """
+        Raises:
+            IngotError: LIMIT_EXCEEDED, a table of more elements than a compilation has memory for.
+        """
+        deepest = max((k + 1 for _, k in self._places()), default=1)
+        elements = self.width * deepest * self.longest
+        if elements > _MOST_ELEMENTS:
+            raise too_large("a table of n-grams is too large", f"at most {_MOST_ELEMENTS} elements", str(elements))
 
     def table(self) -> dict[str, np.ndarray]:
         """``[columns, n-grams of a column, longest]``, and the lengths of the n-grams, 0 where there is none."""

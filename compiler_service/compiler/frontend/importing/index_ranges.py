@@ -9,7 +9,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from compiler_service.compiler.frontend.importing.inference import KnownValues, expression_size
+from compiler_service.compiler.frontend.importing.inference import KnownValues
+from compiler_service.compiler.tensor_expr.meaning.known import expression_size
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, Var, lift, maximum, minimum
 from shared_ir.expr.dim import Dim, as_dim

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Container, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -10,11 +9,11 @@ from typing import TypeAlias
 import numpy as np
 
 from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
-from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
+from compiler_service.compiler.tensor_expr.meaning.known import as_objects, expression_size, may_be_known
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr import Expr, walk
+from shared_ir.expr import Expr
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.graph.ir import Attribute, Value
 from shared_ir.types import TensorType
@@ -77,11 +76,6 @@ class KnownValues:
 _PLAIN = frozenset(
     t.value for t in DType if (t.is_integer and t.bits >= 8) or (t.is_float and t.bits >= 16) or t is DType.BOOL
 )
-
-
-def expression_size(expr: Expr, most: int) -> int:
-    """Number of distinct nodes of ``expr``; stops above ``most``."""
-    return sum(1 for _ in itertools.islice(walk(expr), most + 1))
 
 
 def infer_outputs(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from compiler_service.compiler.tensor_expr.meaning.known import MOST_KNOWN_ELEMENTS
+from compiler_service.compiler.tensor_expr.meaning.known import MOST_EXPRESSION_NODES, MOST_KNOWN_ELEMENTS
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import Dim, dim_symbols, dims_text, evaluate
 from shared_ir.types import TensorType
@@ -23,6 +23,7 @@ class FrontendLimits:
     model_bytes: int = 2 * GIB  # protobuf itself stops there
     external_bytes: int = 32 * GIB
     nodes: int = 200_000  # after inlining functions
+    operands: int = 1 << 14  # of one node
     graph_entries: int = 1_000_000  # nodes, initializers, inputs, outputs and value infos of the main graph
     dim: int = 1 << 31
     rank: int = 16
@@ -33,7 +34,7 @@ class FrontendLimits:
     known_elements: int = (
         MOST_KNOWN_ELEMENTS  # elements of one value that the importer follows through shape arithmetic
     )
-    expression_nodes: int = 256  # size of one symbolic dim
+    expression_nodes: int = MOST_EXPRESSION_NODES  # size of one symbolic dim
 
 
 @dataclass
@@ -44,8 +45,15 @@ class Budget:
     nodes: int = 0
     tensor_bytes: int = 0
 
-    def spend_node(self) -> None:
+    def spend_node(self, operands: int = 0) -> None:
+        """Count a node.
+
+        Raises:
+            IngotError: LIMIT_EXCEEDED.
+        """
         self.nodes += 1
+        if operands > self.limits.operands:
+            raise exceeded("a node has too many operands", f"at most {self.limits.operands}", str(operands))
         if self.nodes > self.limits.nodes:
             raise exceeded("the model has too many nodes", f"at most {self.limits.nodes}", "more, functions inlined")
 

@@ -31,11 +31,13 @@ class Allowed:
     text: str
     least: float = -inf
     most: float = inf
+    below: float = inf
     zero: bool = True
     is_finite: bool = False
 
     def holds(self, number: float) -> bool:
         in_range = self.least <= number <= self.most and (self.zero or number != 0)
+        in_range = in_range and (self.below == inf or number < self.below)
         return in_range and not (self.is_finite and isinf(number))
 
     def is_certain(self, element: Dim) -> bool:
@@ -43,7 +45,7 @@ class Allowed:
         if not isinstance(element, Expr):
             return self.holds(element)
         is_above = self.lowest is None or is_at_least(element, self.lowest)
-        return is_above and (self.most == inf or is_at_least(int(self.most), element))
+        return is_above and self.below == inf and (self.most == inf or is_at_least(int(self.most), element))
 
     @property
     def lowest(self) -> int | None:
@@ -56,6 +58,8 @@ class Allowed:
 _NOT_ZERO = Allowed("that are 0", zero=False)
 _POSITIVE = Allowed("that are not at least 1", least=1)
 _FRACTION = Allowed("that are not within 0 and 1", least=0, most=1)
+_SHARE = Allowed("that are not from 0 to below 1", least=0, below=1)
+_NATURAL = Allowed("that are negative", least=0)
 _FINITE = Allowed("that are infinite or no number", is_finite=True)
 
 ALLOWED: Mapping[str, Mapping[int, Allowed]] = MappingProxyType(
@@ -65,20 +69,22 @@ ALLOWED: Mapping[str, Mapping[int, Allowed]] = MappingProxyType(
         "NonMaxSuppression": {3: _FRACTION},
         "OneHot": {1: _FINITE},
         "Range": {0: _FINITE, 1: _FINITE, 2: _NOT_ZERO},
+        "RotaryEmbedding": {3: _NATURAL},
         "STFT": {1: _POSITIVE, 3: _POSITIVE},
         "Slice": {4: _NOT_ZERO},
+        "com.microsoft.RotaryEmbedding": {1: _NATURAL},
     }
 )
 """By operator and number of the operand."""
 
 
 def check_values(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
-    """Nodes that check the operands of ``nodes.source``, a node of the standard domain in whatever form the model has it."""
-    for index, allowed in ALLOWED.get(nodes.source.op, {}).items():
+    """Nodes that check the operands of ``nodes.source``, a node in whatever form the model has it."""
+    for index, allowed in ALLOWED.get(nodes.source.qualified, {}).items():
         operand = inputs[index] if index < len(inputs) else None
         if operand is not None:
             _check(nodes, operand, allowed)
-    check = _CHECKS.get(nodes.source.op)
+    check = _CHECKS.get(nodes.source.qualified)
     if check is not None:
         check(nodes, inputs, attributes)
 
@@ -87,10 +93,11 @@ def is_checked(op: str) -> bool:
     return op in ALLOWED or op in _CHECKS
 
 
-def _check(nodes: Nodes, operand: Value, allowed: Allowed) -> None:
+def _check(nodes: Nodes, operand: Value, allowed: Allowed, name: str = "") -> None:
+    """``name``: of the operand that ``operand`` was computed from."""
     if allowed.is_finite and operand.dtype.is_integer:
         return
-    message = f"elements of '{operand.name}' {allowed.text}"
+    message = f"elements of '{name or operand.name}' {allowed.text}"
     elements = nodes.context.known.get(operand)
     doubtful = [] if elements is None else [e for e in elements.reshape(-1).tolist() if not allowed.is_certain(e)]
     lowest = allowed.lowest
@@ -127,6 +134,8 @@ def _count(nodes: Nodes, operand: Value, allowed: Allowed) -> Value:
         wrong.append(nodes.node("Less", operand, nodes.scalar(allowed.least, operand.dtype)))
     if allowed.most < inf:
         wrong.append(nodes.node("Greater", operand, nodes.scalar(allowed.most, operand.dtype)))
+    if allowed.below < inf:
+        wrong.append(nodes.node("GreaterOrEqual", operand, nodes.scalar(allowed.below, operand.dtype)))
     if not allowed.zero:
         wrong.append(nodes.node("Equal", operand, nodes.scalar(0, operand.dtype)))
     found = wrong[0]
@@ -167,6 +176,21 @@ def _reshaped(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]
                 nodes.state(Assumption(extent, 1, lower=True), divided)
 
 
+def _dropped(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
+    """The share of elements that training drops, where the run trains: what remains is divided by the rest."""
+    _, ratio, training = (*inputs, *(None,) * 3)[:3]
+    if ratio is None or training is None or nodes.context.known.scalar(training) is False:
+        return
+    _check(nodes, nodes.node("Where", training, ratio, nodes.scalar(0.0, ratio.dtype)), _SHARE, ratio.name)
+
+
+def _wrapped(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
+    """Going round, positions may be beyond the end, but not before the start."""
+    first = inputs[2] if len(inputs) > 2 else None
+    if first is not None and attributes.get("mode", "linear") == "circular":
+        _check(nodes, first, _NATURAL)
+
+
 def _sliced(nodes: Nodes, inputs: _Inputs, attributes: Mapping[str, Attribute]) -> None:
     """Axes of the run are axes of what is sliced; those that are known are looked at by the definition."""
     x, _, _, axes = (*inputs, *(None,) * 4)[:4]
@@ -198,5 +222,13 @@ def _require_axes(nodes: Nodes, axes: Value, rank: int, count: int) -> None:
 
 
 _CHECKS: Mapping[str, _Check] = MappingProxyType(
-    {"DFT": _transformed, "Reshape": _reshaped, "STFT": _framed, "Slice": _sliced, "TopK": taken}
+    {
+        "DFT": _transformed,
+        "Dropout": _dropped,
+        "Reshape": _reshaped,
+        "STFT": _framed,
+        "Slice": _sliced,
+        "TensorScatter": _wrapped,
+        "TopK": taken,
+    }
 )

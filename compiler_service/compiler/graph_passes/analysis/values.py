@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from compiler_service.compiler.tensor_expr import registry
-from compiler_service.compiler.tensor_expr.meaning.evaluate import LeftToRun, evaluate
+from compiler_service.compiler.tensor_expr.meaning.evaluate import Budget, LeftToRun, evaluate
 from compiler_service.compiler.tensor_expr.meaning.known import as_objects, may_be_known
 from compiler_service.compiler.tensor_expr.meaning.symbolic import evaluate_symbolic
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
@@ -69,9 +69,9 @@ def known_tensor(tensor: Tensor) -> np.ndarray | None:
     return tensor.value if tensor.value is not None else evaluate_symbolic(tensor)
 
 
-def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
+def evaluate_node(node: Node, arrays: Known, budget: Budget | None = None) -> dict[Value, np.ndarray] | None:
     """The results of ``node``, whose operands are static and all in ``arrays``; ``None`` when the operator is not understood, or
-    it is left to the run: targets differ in what they give, or it takes long."""
+    it is left to the run: targets differ in what they give, or it takes long, or more than ``budget`` has."""
     operands = tuple(None if v is None else operand(v, arrays[v]) for v in node.inputs)
     try:
         outputs = registry.infer(node.op, operands, node.attributes)
@@ -80,7 +80,7 @@ def evaluate_node(node: Node, arrays: Known) -> dict[Value, np.ndarray] | None:
     feeds = {t: arrays[v] for t, v in zip(operands, node.inputs, strict=True) if t is not None and v is not None}
     pairs = [(v, t) for v, t in zip(node.outputs, outputs, strict=False) if v is not None and t is not None]
     try:
-        found = evaluate([t for _, t in pairs], feeds, {}, on_every_target=True)
+        found = evaluate([t for _, t in pairs], feeds, {}, on_every_target=True, budget=budget)
     except LeftToRun:
         return None
     return dict(zip((v for v, _ in pairs), found, strict=True))

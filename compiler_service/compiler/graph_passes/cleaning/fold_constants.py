@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from math import prod
 from typing import ClassVar
 
@@ -17,6 +18,7 @@ from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.limits import at_least
 from compiler_service.compiler.graph_passes.rewriting.nested import Constants, map_graphs
 from compiler_service.compiler.graph_passes.rewriting.pass_manager import Pass
+from compiler_service.compiler.tensor_expr.meaning.evaluate import Budget
 from compiler_service.compiler.tensor_expr.operators.conversion import KEPT_QUANTIZED
 from compiler_service.compiler.tensor_expr.operators.sequential import SEQUENTIAL
 from shared_ir.dtype import DType
@@ -34,6 +36,8 @@ _MOST_BYTES_BEYOND = 1 << 30
 """Operands and results that are computed with at compile time, whatever memory the operands take."""
 _MOST_TIMES_HELD = 16
 """The same, in multiples of that memory."""
+_MOST_STEPS = 1 << 30
+"""Operations of elements in one pass over a model, but for those of :data:`ALWAYS`; some ten seconds."""
 
 
 @dataclass(frozen=True)
@@ -60,14 +64,14 @@ class FoldConstants(Pass):
         return self.gives - {Fact.WEIGHTS_DEQUANTIZED} if "DequantizeLinear" in self.keeps else self.gives
 
     def run(self, graph: Graph) -> Graph:
-        return map_graphs(graph, self._fold)
+        return map_graphs(graph, partial(self._fold, Budget(_MOST_STEPS)))
 
-    def _fold(self, graph: Graph, outer: Constants) -> Graph:
+    def _fold(self, budget: Budget, graph: Graph, outer: Constants) -> Graph:
         known = {**outer, **graph.constants}
         added: dict[Value, np.ndarray] = {}
         nodes: list[Node] = []
         for node in graph.nodes:
-            arrays = self._evaluate(node, known)
+            arrays = self._evaluate(node, known, budget)
             if arrays is None:
                 nodes.append(node)
                 continue
@@ -77,7 +81,9 @@ class FoldConstants(Pass):
             return graph
         return eliminate_dead_code(graph.with_(nodes=tuple(nodes), constants={**graph.constants, **added}))
 
-    def _evaluate(self, node: Node, known: Mapping[Value, np.ndarray]) -> dict[Value, np.ndarray] | None:
+    def _evaluate(
+        self, node: Node, known: Mapping[Value, np.ndarray], budget: Budget
+    ) -> dict[Value, np.ndarray] | None:
         if node.subgraphs or node.op in NEVER or node.op in self.keeps or node.op == GROUP_OP or not node.results:
             return None
         if not all(v in known for v in node.operands):
@@ -87,7 +93,9 @@ class FoldConstants(Pass):
         uniform = _uniform(node, known) if sum(map(_bytes, node.results)) <= _MOST_BYTES_BEYOND else None
         if uniform is not None:
             return {node.results[0]: uniform}
-        return evaluate_node(node, known) if self._worth(node, known) else None
+        if not self._worth(node, known):
+            return None
+        return evaluate_node(node, known, None if node.op in ALWAYS else budget)
 
     def _worth(self, node: Node, known: Mapping[Value, np.ndarray]) -> bool:
         result, operands = sum(map(_bytes, node.results)), sum(map(_bytes, node.operands))

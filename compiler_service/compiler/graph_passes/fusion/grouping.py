@@ -45,6 +45,15 @@ class GroupLimits:
 
 _WEIGHTS = {"QuantizeLinear": 8, "DequantizeLinear": 4}
 """Operators that count for several: rounding, shifting and clamping make long expressions."""
+_VARIADIC = frozenset({"Max", "Mean", "Min", "Sum"})
+_OPERANDS_TOGETHER = 4
+"""Of an operator that has any number, which count as one: the expression of an element is as deep as there are operands."""
+
+
+def _weight(node: Node) -> int:
+    if node.op in _VARIADIC:
+        return 1 + len(node.operands) // _OPERANDS_TOGETHER
+    return _WEIGHTS.get(node.op, 1)
 
 
 @dataclass
@@ -218,7 +227,7 @@ class Grouping:
     def _fits(self, nodes: Sequence[int]) -> bool:
         leaders = {self.leader[i] for i in nodes}
         members = (i for x in leaders for i in self.members[x])
-        return sum(_WEIGHTS.get(self.nodes[i].op, 1) for i in members) <= self.limits.nodes
+        return sum(_weight(self.nodes[i]) for i in members) <= self.limits.nodes
 
     def _merge(self, nodes: Sequence[int]) -> None:
         first, *others = dict.fromkeys(self.leader[i] for i in nodes)

@@ -27,7 +27,20 @@ from compiler_service.compiler.tensor_expr.meaning.scalar_semantics import (
 from compiler_service.compiler.tensor_expr.tensor import Axis, Compute, Load, Placeholder, ReduceOp, Tensor, identity_of
 from shared_ir.arrays import storage_dtype
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Select, Unary, UnaryOp, Var, variables
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Reinterpret,
+    Select,
+    Unary,
+    UnaryOp,
+    Var,
+    variables,
+    walk,
+)
 from shared_ir.expr.dim import Dim
 from shared_ir.expr.dim import evaluate as evaluate_dim
 
@@ -47,10 +60,28 @@ _REDUCERS: Mapping[ReduceOp, np.ufunc] = {
 
 MOST_STEPS = 1 << 33
 """Of one reduction that is computed ahead of the run; some seconds of float64."""
+_PRODUCTS_AT_ONCE = 8
+"""A sum of products takes less than other operations, one by one."""
 
 
 class LeftToRun(ArithmeticError):
     """The target decides what comes of an operation, or it takes long."""
+
+
+@dataclass
+class Budget:
+    """Operations of elements that may still be computed ahead of the run, asked before they are."""
+
+    steps: int
+
+    def spend(self, steps: int) -> None:
+        """
+        Raises:
+            LeftToRun: it is more than there is; none of it is spent.
+        """
+        if steps > self.steps:
+            raise LeftToRun
+        self.steps -= steps
 
 
 _EXTREMA = (ReduceOp.MIN, ReduceOp.MAX, ReduceOp.MAX_NUMBER)
@@ -62,18 +93,20 @@ def evaluate(
     symbols: Mapping[str, int],
     *,
     on_every_target: bool = False,
+    budget: Budget | None = None,
 ) -> list[Array]:
     """The elements of ``outputs``, given those of the placeholders and the values of the dim symbols.
 
     Placeholders without a feed must have a value of their own.
 
     Raises:
-        LeftToRun: with ``on_every_target``, where targets would not all give these elements, or after :data:`MOST_STEPS`.
+        LeftToRun: with ``on_every_target``, where targets would not all give these elements, or after :data:`MOST_STEPS`;
+            more than ``budget`` has.
         KeyError: a placeholder or a symbol has no value.
         ValueError: a feed does not have the shape or dtype of its placeholder.
         IndexError: an unguarded index is out of bounds.
     """
-    evaluator = _Evaluator(symbols, on_every_target)
+    evaluator = _Evaluator(symbols, on_every_target, budget)
     for tensor, array in feeds.items():
         evaluator.feed(tensor, array)
     return [evaluator.tensor(t) for t in outputs]
@@ -83,6 +116,7 @@ def evaluate(
 class _Evaluator:
     symbols: Mapping[str, int]
     on_every_target: bool
+    budget: Budget | None = None
     _arrays: dict[Tensor, Array] = field(default_factory=dict)
 
     def feed(self, tensor: Tensor, array: Array) -> None:
@@ -110,6 +144,7 @@ class _Evaluator:
         dtype = storage_dtype(tensor.dtype)
         if 0 in shape:
             return np.zeros(shape, dtype)
+        self._spend(tensor.op, shape)
         if tensor.op.reduction is None:
             values = _Body(self, _grids(tensor.op.axes, shape, [(0, n) for n in shape])).value(tensor.op.body)
         else:
@@ -140,6 +175,13 @@ class _Evaluator:
             with np.errstate(all="ignore"):
                 combine(total, part, out=total)
         return self.agreed(BinaryOp(reduction.op) if reduction.op in _EXTREMA else None, total)
+
+    def _spend(self, op: Compute, shape: tuple[int, ...]) -> None:
+        if self.budget is None:
+            return
+        domain = () if op.reduction is None else self._shape(tuple(a.extent for a in op.reduction.axes))
+        points = math.prod((*shape, *domain))
+        self.budget.spend(points // _PRODUCTS_AT_ONCE if _factors(op) else points * sum(1 for _ in walk(op.body)))
 
     def agreed(self, op: UnaryOp | BinaryOp | None, array: Array) -> Array:
         """``array``, computed by ``op``."""

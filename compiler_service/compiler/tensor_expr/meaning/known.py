@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -11,13 +12,22 @@ from compiler_service.compiler.tensor_expr.ratio import ratio_of
 from compiler_service.compiler.tensor_expr.refusal import unknown_value
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
-from shared_ir.expr import Expr, Scalar, cast, equal, lift, select
+from shared_ir.expr import Expr, Scalar, cast, equal, lift, select, walk
 from shared_ir.expr.dim import Dim, as_dim, numbers_of
 
 MOST_KNOWN_ELEMENTS = 1024
 """Of one value, that are followed through arithmetic on shapes: larger arrays are weights, which tell no shape of an output."""
 MOST_KNOWN_FLOATS = 16
 """Scales of Resize and limits of Range are this short; longer floats are weights."""
+
+
+MOST_EXPRESSION_NODES = 256
+"""Of an element that is followed."""
+
+
+def expression_size(expr: Expr, most: int) -> int:
+    """Number of distinct nodes of ``expr``; stops above ``most``."""
+    return sum(1 for _ in itertools.islice(walk(expr), most + 1))
 
 
 def may_be_known(dtype: DType, size: int, most: int = MOST_KNOWN_ELEMENTS) -> bool:

@@ -46,6 +46,8 @@ from shared_ir.expr.dim import as_dim, numbers_of
 from shared_ir.expr.simplify import unbounded
 
 _MAX_STEPS = 1 << 18
+_MOST_LEVELS = 128
+"""Of expressions in expressions: an element is looked for by recursion, and one that is deeper is none of a shape."""
 
 Element: TypeAlias = "int | float | bool | Expr"
 """A Python number, or an expression over dim symbols (for floats: one that :mod:`ratio` reads)."""
@@ -93,6 +95,7 @@ class _Unknown(Exception):
 class _Symbolic:
     _elements: dict[tuple[Tensor, tuple[int, ...]], Element] = field(default_factory=dict)
     _steps: int = 0
+    _level: int = 0
 
     def element(self, tensor: Tensor, index: tuple[int, ...]) -> Element:
         key = (tensor, index)
@@ -127,9 +130,15 @@ class _Symbolic:
         self._steps += 1
         if self._steps > _MAX_STEPS:
             raise _Unknown
-        return (
-            _number(as_dim(expr)) if expr.depth > RECURSIVE_LEVELS and _is_dim(expr, own) else self._computed(expr, own)
-        )
+        if expr.depth > RECURSIVE_LEVELS and _is_dim(expr, own):
+            return _number(as_dim(expr))
+        if self._level + expr.depth > _MOST_LEVELS:
+            raise _Unknown
+        self._level += 1
+        try:
+            return self._computed(expr, own)
+        finally:
+            self._level -= 1
 
     def _computed(self, expr: Expr, own: Mapping[Var, int]) -> Element:
         match expr:

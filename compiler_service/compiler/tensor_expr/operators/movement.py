@@ -18,7 +18,7 @@ from compiler_service.compiler.tensor_expr.extents import inhabited
 from compiler_service.compiler.tensor_expr.meaning.known import known_dims, known_ints
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.chosen_axes import ChosenAxes
-from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
+from compiler_service.compiler.tensor_expr.refusal import mismatch, too_large, unsupported_attribute
 from compiler_service.compiler.tensor_expr.tensor import Tensor, compute
 from shared_ir.dtype import DType
 from shared_ir.expr import (
@@ -57,9 +57,7 @@ def tile(x: Tensor, repeats: Tensor) -> Tensor:
 
 def concat(*tensors: Tensor, axis: int) -> Tensor:
     axis = normal_axis(axis, tensors[0].rank)
-    offsets: list[Dim] = [0]
-    for t in tensors:
-        offsets.append(as_dim(offsets[-1] + t.shape[axis]))
+    offsets = _offsets([t.shape[axis] for t in tensors])
     shape = [common_dim(t.shape[a] for t in tensors) if a != axis else offsets[-1] for a in range(tensors[0].rank)]
 
     def body(*index: Expr) -> Expr:
@@ -75,6 +73,26 @@ def concat(*tensors: Tensor, axis: int) -> Tensor:
         (d, s) for t in tensors for a, (d, s) in enumerate(zip(t.shape, shape, strict=True)) if a != axis and d != s
     ]
     return compute(shape, body, name="concat", assumes=pairs)
+
+
+_MOST_OFFSET_TERMS = 1 << 18
+"""Parts of a Concat, times the terms of their sum: each part starts at a sum of the extents before it."""
+
+
+def _offsets(extents: Sequence[Dim]) -> list[Dim]:
+    """Where each part starts, and where the last one ends.
+
+    Raises:
+        IngotError: LIMIT_EXCEEDED, sums of so many symbols that they take too long.
+    """
+    terms = len(dict.fromkeys(d for d in extents if not isinstance(d, int)))
+    if terms * len(extents) > _MOST_OFFSET_TERMS:
+        message = "a symbolic dim is too complicated"
+        raise too_large(message, f"extents of which {_MOST_OFFSET_TERMS // len(extents)} differ", str(terms))
+    found: list[Dim] = [0]
+    for extent in extents:
+        found.append(as_dim(found[-1] + extent))
+    return found
 
 
 _MOST_PARTS = 1 << 14

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ from onnx import TensorProto as T
 from onnx import helper, numpy_helper
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.fallback import OptimisationFaultWarning
 from compiler_service.compiler.pipeline import ModelSource, compile_model
 from shared_ir.errors import Blame, IngotError
 
@@ -36,6 +38,7 @@ def model(nodes: Sequence[Any], inputs: dict[str, Any], constants: dict[str, Any
 
 
 node = helper.make_node
+WIDE = [f"x{i}" for i in range(5000)]
 counted = {"a": np.int64(0), "b": np.int64(_BILLION), "c": np.int64(1)}
 one = np.ones(1, np.float32)
 MODELS = {
@@ -103,6 +106,47 @@ MODELS = {
         {"b": np.ones((1, 30000, 4), np.float32), "s": np.ones((1, 1, 30000), np.float32), "m": np.int64(10**6)},
         T.INT64,
     ),
+    "Concat of a symbol each": model([node("Concat", WIDE, ["y"], axis=0)], {n: [f"n{n}"] for n in WIDE}, {}),
+    "Concat of very many": model([node("Concat", ["x"] * 200_000, ["y"], axis=0)], {"x": ["n"]}, {}),
+    "Sum of many": model([node("Sum", WIDE, ["y"])], {n: [4] for n in WIDE}, {}),
+    "a tower of remainders": model(
+        [
+            node("Shape", ["x"], ["m0"]),
+            *(
+                n
+                for i in range(1500)
+                for n in (node("Mod", [f"m{i}", f"k{i % 7}"], [f"q{i}"]), node("Add", [f"q{i}", "m0"], [f"m{i + 1}"]))
+            ),
+            node("Identity", ["m1500"], ["y"]),
+        ],
+        {"x": ["n"]},
+        {f"k{i}": np.array([i + 2]) for i in range(7)},
+        T.INT64,
+    ),
+    "Det": model([node("ConstantOfShape", ["s"], ["r"]), node("Det", ["r"], ["y"])], {}, {"s": np.array([3000, 3000])}),
+    "GridSample": model(
+        [node("ConstantOfShape", ["s"], ["g"]), node("GridSample", ["x", "g"], ["y"])],
+        {},
+        {"x": np.ones((1, 1, 3, 3), np.float32), "s": np.array([1, 5000, 5000, 2])},
+    ),
+    "TfIdfVectorizer": model(
+        [
+            node(
+                "TfIdfVectorizer",
+                ["t"],
+                ["y"],
+                max_gram_length=1,
+                max_skip_count=0,
+                min_gram_length=1,
+                mode="TF",
+                ngram_counts=[0],
+                ngram_indexes=[1 << 40],
+                pool_int64s=[1],
+            )
+        ],
+        {},
+        {"t": np.array([1, 2])},
+    ),
 }
 
 
@@ -116,6 +160,7 @@ def test_it_ends_soon_and_takes_little(name: str) -> None:
         try:
             resource.setrlimit(resource.RLIMIT_AS, (_MEMORY_BYTES, _MEMORY_BYTES))
             resource.setrlimit(resource.RLIMIT_CPU, (_PROCESSOR_SECONDS, _PROCESSOR_SECONDS))
+            warnings.simplefilter("error", OptimisationFaultWarning)
             compile_model(ModelSource.of(MODELS[name]), host_target(), workers=0)
             status = 0
         except IngotError as error:

@@ -7,7 +7,9 @@ import pytest
 
 from compiler_service.compiler.graph_passes.algebra.fold_batch_norm import FoldBatchNorm
 from compiler_service.compiler.graph_passes.algebra.simplify_algebra import SimplifyAlgebra
+from compiler_service.compiler.graph_passes.analysis.known import known_values
 from compiler_service.compiler.graph_passes.analysis.values import evaluate_node
+from compiler_service.compiler.graph_passes.cleaning import fold_constants
 from compiler_service.compiler.graph_passes.cleaning.eliminate_common_subexpressions import (
     EliminateCommonSubexpressions,
 )
@@ -403,3 +405,30 @@ def test_products_that_take_long_are_left_to_the_run(monkeypatch: pytest.MonkeyP
     np.testing.assert_array_equal(found[y], np.full((16, 16), 16, np.float32))
     monkeypatch.setattr(evaluate, "MOST_STEPS", 16**3 - 1)
     assert evaluate_node(node, {a: array}) is None
+
+
+def test_operations_beyond_the_budget_are_left_to_the_run(monkeypatch: pytest.MonkeyPatch) -> None:
+    numbers = ", ".join(f"{i}.0" for i in range(32))
+    before = graph(
+        f"""
+        graph main() -> (%y, %z) {{
+          const %a: float32[32] = [{numbers}]
+          %y: float32[32] = Add(%a, %a)
+          %z: float32[32] = Mul(%a, %a)
+        }}
+        """
+    )
+    assert ops(run_passes(before, FoldConstants())) == []
+    monkeypatch.setattr(fold_constants, "_MOST_STEPS", 32 * 5)  # more than one of them takes, less than both
+    assert ops(run_passes(before, FoldConstants())) == ["Mul"]
+
+
+def test_sizes_that_have_grown_too_long_are_left_to_the_run() -> None:
+    steps = [f"%m{i + 1}: int64[1] = Add(%q{i}, %m0)" for i in range(200)]
+    towers = [f"%q{i}: int64[1] = Mod(%m{i}, %seven)\n{step}" for i, step in enumerate(steps)]
+    lines = "\n".join(
+        ["const %seven: int64[1] = [7]", "%m0: int64[1] = Shape(%x)", *towers, "%y: int64[1] = Identity(%m200)"]
+    )
+    known = known_values(graph(f"graph main(%x: float32[n]) -> (%y) {{\n{lines}\n}}"))
+    assert "m10" in {v.name for v in known}
+    assert "y" not in {v.name for v in known}

@@ -335,3 +335,11 @@ def test_a_mean_that_is_read_elsewhere_stays_alone() -> None:
         """
     )
     assert ops(after) == ["ReduceMean", "LayerNormalization+Add"]
+
+
+def test_a_group_counts_the_operands_of_its_sums() -> None:
+    names = [f"%x{i}" for i in range(32)]
+    inputs = ", ".join(f"{n}: float32[4]" for n in names)
+    sums = [f"%s{i + 1}: float32[4] = Sum(%s{i}, {', '.join(names)})" for i in range(8)]
+    after = _fused(f"graph main(%s0: float32[4], {inputs}) -> (%s8) {{\n" + "\n".join(sums) + "\n}")
+    assert ops(after) == ["Sum+Sum+Sum", "Sum+Sum+Sum", "Sum+Sum"]
