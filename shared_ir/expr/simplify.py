@@ -40,6 +40,8 @@ Interval = tuple[int | None, int | None]
 
 
 _MOST_REMEMBERED = 1 << 17
+_BEYOND = 1 << 63
+"""More than int64 holds: divisors stay below."""
 
 _EQUALITIES = (BinaryOp.EQ, BinaryOp.NE)
 _LINEAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
@@ -200,7 +202,9 @@ class Simplifier:
             return self._normal(rest)
         numerator = self._normal(rest)
         match numerator:
-            case Binary(op=BinaryOp.FLOOR_DIV, lhs=inner, rhs=Const(value=first)) if int(first) > 0:
+            case Binary(op=BinaryOp.FLOOR_DIV, lhs=inner, rhs=Const(value=first)) if (
+                0 < int(first) < _BEYOND // divisor
+            ):
                 return self._simplified(
                     binary(BinaryOp.FLOOR_DIV, inner, Const(int(first) * divisor))
                 )  # x//a//b -> x//(a*b)

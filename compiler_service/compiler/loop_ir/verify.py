@@ -35,6 +35,9 @@ from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Reinterpret, Sel
 _LOGICAL = frozenset({BinaryOp.AND, BinaryOp.OR, BinaryOp.XOR})
 _ON_INTEGERS = frozenset({BinaryOp.FLOOR_DIV, BinaryOp.FLOOR_MOD, BinaryOp.TRUNC_DIV, BinaryOp.SHL, BinaryOp.SHR})
 _ON_FLOATS = frozenset({BinaryOp.DIV, BinaryOp.ATAN2})
+_MODULAR = frozenset({BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL})
+"""Are right modulo 2^64, whatever their constants."""
+_BEYOND = 1 << 63
 
 
 def verify(function: Function, flat: bool = False) -> None:
@@ -258,6 +261,10 @@ class _Verifier:
             self.fault(f"operands of {expr.op} in {expression_text(expr)}", "bool or integers", dtype)
         if expr.op in _ON_INTEGERS and not dtype.is_integer:
             self.fault(f"operands of {expr.op} in {expression_text(expr)}", "integers", dtype)
+        if expr.op not in _MODULAR and dtype is DType.INT64:
+            for part in (expr.lhs, expr.rhs):
+                if isinstance(part, Const) and not -_BEYOND <= part.value < _BEYOND:
+                    self.fault(f"operands of {expr.op} in {expression_text(expr)}", "what int64 holds", part.value)
         if expr.op in _ON_FLOATS and not dtype.is_float:
             self.fault(f"operands of {expr.op} in {expression_text(expr)}", "floats", dtype)
 

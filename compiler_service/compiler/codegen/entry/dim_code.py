@@ -26,7 +26,8 @@ _COMPARISONS = {
     BinaryOp.NE: "ne",
 }
 
-_LEAST = -(1 << 63)
+_BEYOND = 1 << 63
+_LEAST = -_BEYOND
 
 DECLARATIONS = tuple(
     [f"declare i64 @{name}(i64, i64)" for name in _EXTREMES.values()]
@@ -143,8 +144,11 @@ class DimCode:
 
     def _emit(self, expr: Expr) -> _Computed:
         match expr:
-            case Const(value=constant, type=dtype):
-                return _Computed(str(bool(constant)).lower() if dtype is DType.BOOL else str(int(constant)))
+            case Const(value=constant, type=DType.BOOL):
+                return _Computed(str(bool(constant)).lower())
+            case Const(value=constant):
+                fits = -_BEYOND <= constant < _BEYOND
+                return _Computed(str(int(constant))) if fits else _Computed("0", "true")
             case Var(name=name):
                 return _Computed(self._load_symbol(name))
             case Binary(op=op, lhs=lhs, rhs=rhs):

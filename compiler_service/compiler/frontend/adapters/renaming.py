@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from compiler_service.compiler.frontend.adapters import decomposition
 from compiler_service.compiler.frontend.adapters.operands import Operands
 from compiler_service.compiler.frontend.importing.node import SourceNode
 from shared_ir.dtype import DType
@@ -42,8 +43,18 @@ def grid_sample(node: SourceNode, operands: Operands) -> Nodes:
 
 
 def roi_align(node: SourceNode, operands: Operands) -> Nodes:
-    """RoiAlign before 16 had no half-pixel shift."""
-    return (node.with_(attributes={**node.attributes, "coordinate_transformation_mode": "output_half_pixel"}),)
+    """RoiAlign before 16 had no half-pixel shift. Where regions say how many samples are taken, their bins come first."""
+    if node.opset < 16:
+        node = node.with_(attributes={**node.attributes, "coordinate_transformation_mode": "output_half_pixel"})
+    if node.attributes.get("sampling_ratio", 0):
+        return (node,)
+    own = {k: v for k, v in node.attributes.items() if k not in ("mode", "sampling_ratio")}
+    bins, looked_at = [operands.fresh(name) for name in ("rows", "columns")], operands.fresh("samples")
+    return (
+        *(decomposition.internal(node, "RoiBins", node.inputs[:2], made, axis=a, **own) for a, made in enumerate(bins)),
+        decomposition.internal(node, "RoiSamples", bins, looked_at),
+        node.with_(inputs=(*node.inputs, *bins, looked_at)),
+    )
 
 
 _GATES = {"LSTM": 4, "GRU": 3, "RNN": 1}

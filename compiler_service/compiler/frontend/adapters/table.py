@@ -98,7 +98,7 @@ ADAPTATIONS: Mapping[str, Adaptation] = MappingProxyType(
         "Cast": Adaptation(6, renaming.cast_1),
         "Scatter": Adaptation(_ALWAYS, renaming.scatter),
         "GridSample": Adaptation(20, renaming.grid_sample),
-        "RoiAlign": Adaptation(16, renaming.roi_align),
+        "RoiAlign": Adaptation(_ALWAYS, renaming.roi_align),
         "Scan": Adaptation(9, decomposition.scan_8),
         "SimplifiedLayerNormalization": Adaptation(_ALWAYS, microsoft_normalization.simplified_layer_normalization),
         **{f"ai.onnx.ml.{op}": Adaptation(_ALWAYS, adapt) for op, adapt in _MACHINE_LEARNING.items()},

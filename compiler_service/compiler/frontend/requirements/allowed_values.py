@@ -69,6 +69,7 @@ ALLOWED: Mapping[str, Mapping[int, Allowed]] = MappingProxyType(
         "NonMaxSuppression": {3: _FRACTION},
         "OneHot": {1: _FINITE},
         "Range": {0: _FINITE, 1: _FINITE, 2: _NOT_ZERO},
+        "RoiAlign": {1: _FINITE},
         "RotaryEmbedding": {3: _NATURAL},
         "STFT": {1: _POSITIVE, 3: _POSITIVE},
         "Slice": {4: _NOT_ZERO},

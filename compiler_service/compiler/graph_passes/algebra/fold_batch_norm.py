@@ -54,8 +54,15 @@ def _batch_normalization(node: Node, site: Site) -> Replacement:
     if not is_channels_first(node):
         return None
     factor = scale / np.sqrt(variance + float_attribute(node, "epsilon", 1e-5))
+    if not _are_finite(factor, mean * factor):
+        return None
     scaled = site.node("Mul", (x, _per_channel(factor, x, site, "scale")))
     return site.node("Add", (scaled, _per_channel(bias - mean * factor, x, site, "shift")))
+
+
+def _are_finite(*numbers: np.ndarray | None) -> bool:
+    """Whether sums of products with ``numbers`` may be written otherwise: infinities that cancel out leave NaN."""
+    return all(n is None or bool(np.isfinite(n).all()) for n in numbers)
 
 
 def _per_channel(numbers: np.ndarray, x: Value, site: Site, name: str) -> Value:
@@ -74,7 +81,7 @@ def _scaled(node: Node, site: Site) -> Replacement:
     array = site.exact(weight)
     scaled = None if array is None else _scale_outputs(contraction, array, factor)
     biases = [site.exact(b) for b in bias]
-    if scaled is None or any(b is None for b in biases):
+    if scaled is None or any(b is None for b in biases) or not _are_finite(factor, scaled):
         return None
     inputs = [x, site.rounded(scaled, weight.dtype, "weight")]
     inputs += [site.rounded(b * _flat(factor), weight.dtype, "bias") for b in biases if b is not None]
@@ -136,6 +143,8 @@ def _scaled_input(node: Node, site: Site) -> Replacement:
         channels = channels.reshape(weight.shape[0], weight.shape[1], *(1,) * (weight.ndim - 2))
     else:
         channels = channels.reshape(())
+    if not _are_finite(channels, weight * channels):
+        return None
     scaled = site.rounded(weight * channels, node.operands[1].dtype, "weight")
     return site.node("Conv", (x, scaled, *node.inputs[2:]), node.attributes)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -14,6 +15,9 @@ from compiler_service.compiler.graph_passes.rewriting.rewrite import Site
 from shared_ir.expr import lift
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.graph.ir import Node, Value
+
+MOST_PHASES = 1 << 10
+"""Where strides multiply to more, neither phases nor the zeros between them are written out."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +99,10 @@ class Transposed:
         return [k - s + more - begin - end for k, s, more, begin, end in axes]
 
     def phases(self) -> list[WindowPhase] | None:
-        """All phases of undilated windows, the last axis first to change; None where one would begin or end within the data."""
+        """All phases of undilated windows, the last axis first to change; None where one would begin or end within the data, or
+        they are too many to be written out."""
+        if math.prod(self.strides) > MOST_PHASES:
+            return None
         axes = zip(self.kernel, self.strides, self.begins, self._behind, strict=True)
         lines = [[_Line.of(k, s, crop, r, -(-rest // s)) for r in range(s)] for k, s, crop, rest in axes]
         if min(min(line.before, line.after) for axis in lines for line in axis) < 0:

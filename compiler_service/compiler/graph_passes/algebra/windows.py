@@ -11,9 +11,11 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from compiler_service.compiler.graph_passes.algebra.transposed_windows import Transposed
+from compiler_service.compiler.graph_passes.algebra.transposed_windows import MOST_PHASES, Transposed
 from compiler_service.compiler.graph_passes.rewriting.attributes import (
     int_attribute,
     ints_attribute,
@@ -122,7 +124,7 @@ def _narrow_transposed(node: Node, site: Site) -> Replacement:
     if found is None or max(found.dilations) > 1:
         return None
     missing = tuple(max(0, s - k) for k, s in zip(found.kernel, found.strides, strict=True))
-    if not any(missing):
+    if not any(missing) or math.prod(found.strides) > MOST_PHASES:
         return None
     weight = np.pad(found.weight, ((0, 0), (0, 0), *((0, n) for n in missing)))
     x, _, *bias = node.operands

@@ -35,7 +35,8 @@ class WidenFloats(Pass):
     excess precision, as XLA's do (``xla_allow_excess_precision``): Casts to halves fall away, and with them all that stands between
     two operators that belong together. A half is left where the model shows one, at its inputs and outputs and where bits are
     looked at, and in tables and caches, of which memory has half as many bytes to give. Numbers that are cast to a half and back,
-    with nothing computed in between, are rounded: the model asks for that alone.
+    with nothing computed in between, are rounded: the model asks for that alone. So are those that float64 is cast to: by way of float32
+    they would be rounded twice.
     """
 
     name: ClassVar[str] = "widen-floats"
@@ -56,6 +57,10 @@ class WidenFloats(Pass):
 
 def _mentions_narrow(node: Node) -> bool:
     return any(v.dtype in HALVES for v in (*node.operands, *node.results))
+
+
+def _narrows_doubles(node: Node) -> bool:
+    return any(v.dtype in HALVES for v in node.results) and any(v.dtype is DType.FLOAT64 for v in node.operands)
 
 
 def _made_to_round(graph: Graph) -> Iterator[Value]:
@@ -110,6 +115,8 @@ class _Scope:
     def settle(self, node: Node) -> None:
         if node.subgraphs:
             self._control(node)
+        elif _narrows_doubles(node):
+            self._keep(node)
         elif node.op == "Cast" and node.results[0].dtype in {DType.FLOAT32, *HALVES}:
             self._cast(node)
         elif self._stays(node):

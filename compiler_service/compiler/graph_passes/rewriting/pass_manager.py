@@ -12,6 +12,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import ClassVar, Protocol
 
+import numpy as np
+
 from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
 from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
@@ -192,8 +194,11 @@ def _misplaced(item: Pass, verb: str, fact: Fact, giver: Pass, place: str) -> In
 
 def _run(item: Pass, graph: Graph, done: list[str]) -> Graph:
     try:
-        result = item.run(graph)
-        item.ensures(result)
+        with np.errstate(
+            all="ignore"
+        ):  # a pass computes with numbers of the model: what is infinite or NaN is their answer
+            result = item.run(graph)
+            item.ensures(result)
     except IngotError:
         raise
     except Exception as error:

@@ -114,6 +114,10 @@ def _biased(total: Tensor, b: Tensor | None, images: Layout, x: Tensor) -> Tenso
     return converted(compute(total.shape, body, name="bias"), x.dtype)
 
 
+_MOST_PHASES = 1 << 10
+"""Along an axis: of more a loop over the windows is what there is."""
+
+
 def conv_transpose(
     x: Tensor,
     w: Tensor,
@@ -154,7 +158,7 @@ def conv_transpose(
         crops.append(low)
         sizes.append(as_dim(whole - low - high) if wanted is None else wanted)
     known = [k for k in kernel if isinstance(k, int)]
-    if max(strides) > 1 and max(dilations) == 1 and len(known) == rank:
+    if 1 < max(strides) <= _MOST_PHASES and max(dilations) == 1 and len(known) == rank:
         found = [_Phases(*axis) for axis in zip(spatial, known, strides, crops, sizes, strict=True)]
         return _biased(replace(_phase_sum(x, w, found, group, images), assumes=tuple(channels)), b, images, x)
     reach = [(lift(k) - 1) * d for k, d in zip(kernel, dilations, strict=True)]

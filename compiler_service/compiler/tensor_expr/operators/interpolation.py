@@ -1,4 +1,4 @@
-"""Operators that read images between their pixels, at coordinates given by data: GridSample, RoiAlign, DeformConv."""
+"""Operators that read images between their pixels, at coordinates given by data: GridSample, DeformConv."""
 
 from __future__ import annotations
 
@@ -11,10 +11,9 @@ from compiler_service.compiler.tensor_expr.broadcast import converted, must_equa
 from compiler_service.compiler.tensor_expr.extents import inhabited
 from compiler_service.compiler.tensor_expr.layout import Layout
 from compiler_service.compiler.tensor_expr.operator import Operator
-from compiler_service.compiler.tensor_expr.operators.gathering import position
 from compiler_service.compiler.tensor_expr.refusal import mismatch, unsupported_attribute
-from compiler_service.compiler.tensor_expr.scalar import absolute, ceiling, clamped, floored, rounded
-from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
+from compiler_service.compiler.tensor_expr.scalar import absolute, floored, rounded
+from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, reduce
 from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, equal, lift, logical_and, logical_or, maximum, minimum, select
 from shared_ir.expr.dim import Dim, as_dim, dims_text, numbers_of, product
@@ -104,7 +103,7 @@ _TAPS: Mapping[str, Callable[[Expr, _Border], list[Tap]]] = {
 }
 
 
-def _blend(read: Callable[[Place], Expr], axes: Sequence[Sequence[Tap]]) -> Expr:
+def blend(read: Callable[[Place], Expr], axes: Sequence[Sequence[Tap]]) -> Expr:
     """The weighted sum over one tap of each axis; ``read`` takes their positions."""
     terms = []
     for taps in itertools.product(*axes):
@@ -157,14 +156,14 @@ def grid_sample(
 
         if mode == "nearest":
             return _nearest(pixel, [along[0] for along in taps])
-        return cast(_blend(lambda at: widen(pixel(at)), taps), x.dtype)
+        return cast(blend(lambda at: widen(pixel(at)), taps), x.dtype)
 
     shape = axes.arrange(batch, channels, grid.shape[1:-1])
     fitting = ((grid.shape[0], batch), (grid.shape[-1], len(spatial)))
-    return compute(shape, body, name="grid_sample", assumes=must_equal(*fitting, *_pixels(spatial, shape)))
+    return compute(shape, body, name="grid_sample", assumes=must_equal(*fitting, *pixels(spatial, shape)))
 
 
-def _pixels(image: Sequence[Dim], result: Sequence[Dim]) -> list[tuple[Dim, Dim]]:
+def pixels(image: Sequence[Dim], result: Sequence[Dim]) -> list[tuple[Dim, Dim]]:
     """The dims that must be equal for all of ``result`` to be read from an image: it has a pixel."""
     whole = product(result)
     return [inhabited(extent, whole) for extent in image]
@@ -185,135 +184,6 @@ def _tabulated(shape: Sequence[Dim], taps: Callable[[Place], list[Tap]]) -> Call
 def _nearest(pixel: Callable[[Place], Expr], taps: Sequence[Tap]) -> Expr:
     found = pixel(tuple(position for position, _, _ in taps))
     return select(fold(logical_and, (inside for _, inside, _ in taps)), found, lift(0, found.dtype))
-
-
-@dataclass(frozen=True)
-class _Regions:
-    """Regions of interest ``rois`` [r, 4] (x1, y1, x2, y2), each divided into ``sizes`` (rows, columns) of bins.
-
-    ``samples`` per bin and axis, 0 for ``ceil(bin size)``, but never more than ``most`` of an axis.
-    """
-
-    rois: Tensor
-    sizes: tuple[int, int]
-    half_pixel: bool
-    scale: float
-    samples: int
-    most: tuple[Dim, ...]
-
-    def bins(self, r: Expr) -> list[tuple[Expr, Expr, Expr]]:
-        """(first coordinate, bin size, samples per bin) of each axis of region ``r``."""
-        found = []
-        for axis, size in enumerate(self.sizes):
-            start, end = (
-                widen(self.rois[(r, lift(column))]) * self.scale - (0.5 if self.half_pixel else 0.0)
-                for column in (1 - axis, 3 - axis)
-            )
-            length = end - start if self.half_pixel else maximum(end - start, 1)
-            bin_size = length / float(size)
-            count = lift(self.samples, bin_size.dtype) if self.samples else ceiling(bin_size)
-            limit = cast(lift(self.most[axis]), bin_size.dtype)
-            found.append((start, bin_size, minimum(count, limit)))
-        return found
-
-
-def roi_align(
-    x: Tensor,
-    rois: Tensor,
-    batch_indices: Tensor,
-    *,
-    coordinate_transformation_mode: str = "half_pixel",
-    mode: str = "avg",
-    output_height: int = 1,
-    output_width: int = 1,
-    sampling_ratio: int = 0,
-    spatial_scale: float = 1.0,
-    layout: str = "NCHW",
-) -> Tensor:
-    """Each region of interest resampled to ``output_height x output_width`` bins (He et al., Mask R-CNN, 2017).
-
-    ``layout`` is that of ``x`` and of the result. ``sampling_ratio`` 0 takes ``ceil(bin size)`` samples per bin and axis, at most as
-    many as the image has pixels.
-    """
-    if mode not in ("avg", "max"):
-        raise unsupported_attribute("mode", "avg or max", mode)
-    if rois.rank != 2:
-        raise mismatch("RoiAlign takes regions as rows", "[r, 4]", f"[{dims_text(rois.shape)}]")
-    half_pixel = coordinate_transformation_mode == "half_pixel"
-    sizes = (output_height, output_width)
-    order = Layout.of(layout, x)
-    _, channels, extents = order.parts(x.shape)
-    most = tuple(sampling_ratio or as_dim(lift(e) // size + 2) for e, size in zip(extents, sizes, strict=True))
-    regions = _Regions(rois, sizes, half_pixel, spatial_scale, sampling_ratio, most)
-
-    def sample(*index: Expr) -> Expr:
-        (r, c, o), k = order.parts(index[: x.rank]), index[x.rank :]
-        taken = lift(True, DType.BOOL)
-        axes: list[list[Tap]] = []
-        for (start, bin_size, count), i, j, extent in zip(regions.bins(r), o, k, extents, strict=True):
-            number = cast(j, bin_size.dtype)
-            taken = logical_and(taken, number < count)
-            at = start + cast(i, bin_size.dtype) * bin_size + (number + 0.5) * bin_size / count
-            inside = logical_and(at >= -1, at <= cast(lift(extent), at.dtype))
-            axes.append(_edge_taps(at, extent, inside))
-        n = position(batch_indices, (r,), x.shape[0])
-        if mode == "avg":
-            return select(taken, _blend(lambda at: widen(x[order.arrange(n, c, at)]), axes), 0)
-        terms = [widen(x[order.arrange(n, c, (a[0], b[0]))]) * (a[2] * b[2]) for a, b in itertools.product(*axes)]
-        inside = logical_and(axes[0][0][1], axes[1][0][1])
-        largest = select(inside, fold(maximum, terms), 0)
-        return select(taken, largest, lift(identity_of(ReduceOp.MAX, largest.dtype), largest.dtype))
-
-    op = ReduceOp.SUM if mode == "avg" else ReduceOp.MAX
-    shape = order.arrange(rois.shape[0], channels, sizes)
-    pairs = must_equal((rois.shape[1], 4), (batch_indices.shape[0], rois.shape[0]), *_pixels(extents, shape))
-    total = reduce(op, shape, most, sample, name="roi_align", assumes=pairs)
-    if mode == "max":
-        return converted(total, x.dtype)
-
-    def mean(*index: Expr) -> Expr:
-        counts = [count for _, _, count in regions.bins(index[0])]
-        return cast(total[index] / maximum(counts[0] * counts[1], 1), x.dtype)
-
-    return compute(shape, mean, name="mean")
-
-
-def max_roi_pool(x: Tensor, rois: Tensor, *, pooled_shape: Ints, spatial_scale: float = 1.0) -> Tensor:
-    """``[r, c, *pooled_shape]``: the largest pixel of every bin of the regions ``rois`` [r, 5] (image, x1, y1, x2, y2); 0 of an empty
-    bin. Girshick, Fast R-CNN (2015)."""
-    columns = rois.shape[1] if rois.rank == 2 else 0
-    if x.rank != 4 or (isinstance(columns, int) and columns != 5) or len(pooled_shape) != 2:
-        received = f"[{dims_text(x.shape)}] and [{dims_text(rois.shape)}]"
-        raise mismatch("MaxRoiPool takes images and regions", "[n, c, h, w] and [r, 5]", received)
-    lowest = lift(identity_of(ReduceOp.MAX, x.dtype), x.dtype)
-
-    def bounds(r: Expr, axis: int, o: Expr) -> tuple[Expr, Expr]:
-        scaled = [widen(rois[r, lift(2 - axis + 2 * end)]) * spatial_scale for end in (0, 1)]
-        start, stop = (select(v < 0, -floored(-v + 0.5), floored(v + 0.5)) for v in scaled)
-        size = maximum(stop - start + 1, 1) / pooled_shape[axis]
-        place, extent = cast(o, size.dtype), cast(lift(x.shape[2 + axis]), size.dtype)
-        ends = floored(place * size) + start, ceiling((place + 1) * size) + start
-        first, last = (cast(minimum(maximum(v, 0), extent), DType.INT64) for v in ends)
-        return first, last
-
-    def pixel(r: Expr, c: Expr, oh: Expr, ow: Expr, h: Expr, w: Expr) -> Expr:
-        (top, bottom), (left, right) = bounds(r, 0, oh), bounds(r, 1, ow)
-        inside = logical_and(logical_and(h >= top, h < bottom), logical_and(w >= left, w < right))
-        image = position(rois, (r, lift(0)), x.shape[0])
-        return select(inside, x[image, c, h, w], lowest)
-
-    shape = (rois.shape[0], x.shape[1], *pooled_shape)
-    found = reduce(ReduceOp.MAX, shape, x.shape[2:], pixel, name="max_roi_pool", assumes=must_equal((rois.shape[1], 5)))
-    return compute(shape, lambda *i: select(equal(found[i], lowest), lift(0.0, x.dtype), found[i]), name="bins")
-
-
-def _edge_taps(at: Expr, extent: Dim, inside: Expr) -> list[Tap]:
-    """Linear interpolation between pixels, with the outer pixels continued to where ``inside`` ends."""
-    last = cast(lift(extent) - 1, at.dtype)
-    at = minimum(maximum(at, 0), last)
-    first = floored(at)
-    part, start = at - first, clamped(cast(first, DType.INT64), extent)
-    return [(start, inside, 1 - part), (minimum(start + 1, lift(extent) - 1), inside, part)]
 
 
 def deform_conv(
@@ -353,7 +223,7 @@ def deform_conv(
             start = o[axis] * strides[axis] - pads[axis] + k[axis] * dilations[axis]
             moved = widen(offset[(n, (own * taps + tap) * rank + axis, *o)])
             axes.append(_linear_taps(cast(start, moved.dtype) + moved, _Border("zeros", x.shape[2 + axis], True)))
-        value = _blend(lambda at: widen(x[(n, channel, *at)]), axes)
+        value = blend(lambda at: widen(x[(n, channel, *at)]), axes)
         if mask is not None:
             value = value * cast(mask[(n, own * taps + tap, *o)], value.dtype)
         return value * cast(w[(oc, ic, *k)], value.dtype)
@@ -368,7 +238,7 @@ def deform_conv(
         fitting += zip(mask.shape, (x.shape[0], taps * offset_group, *spatial), strict=True)
     if b is not None:
         fitting.append((b.shape[0], out_channels))
-    pairs = must_equal(*fitting, *_pixels(x.shape[2:], shape))
+    pairs = must_equal(*fitting, *pixels(x.shape[2:], shape))
     total = reduce(ReduceOp.SUM, shape, [*kernel, group_channels], body, name="deform_conv", assumes=pairs)
     if b is None:
         return converted(total, x.dtype)
@@ -377,7 +247,5 @@ def deform_conv(
 
 OPERATORS = (
     Operator("GridSample", grid_sample),
-    Operator("RoiAlign", roi_align),
-    Operator("MaxRoiPool", max_roi_pool),
     Operator("DeformConv", deform_conv),
 )

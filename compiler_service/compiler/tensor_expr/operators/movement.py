@@ -35,8 +35,13 @@ from shared_ir.expr import (
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.expr.simplify import simplify, unbounded
 
-_FAR = 2**31 - 1
-"""Exporters write any bound at least this large for "to the end"."""
+_LONGEST_AXIS = 1 << 48
+"""Axes of more elements have none: addresses are shorter."""
+_LONGEST_STEP = 1 << 62
+"""Steps that are longer lead as far, and would overflow when they are rounded up to."""
+
+_TO_THE_END = frozenset({2**31 - 1, 2**31})
+"""Exporters write these of any axis for "to the end", as they write the largest number there is."""
 
 
 def expand(x: Tensor, shape: Tensor) -> Tensor:
@@ -149,13 +154,20 @@ def slice_(x: Tensor, starts: Tensor, ends: Tensor, axes: Tensor | None = None, 
         )
     shape, begin, stride = list(x.shape), [lift(0)] * x.rank, [1] * x.rank
     for axis, start, end, step in zip(chosen, first, last, strides, strict=True):
-        begin[axis], shape[axis] = _slice_range(x.shape[axis], start, end, step)
-        stride[axis] = step
+        begin[axis], shape[axis] = _slice_range(
+            x.shape[axis], start, end, max(-_LONGEST_STEP, min(step, _LONGEST_STEP))
+        )
+        stride[axis] = stride_within(x.shape[axis], step)
 
     def body(*index: Expr) -> Expr:
         return x[tuple(b + i * s for b, i, s in zip(begin, index, stride, strict=True))]
 
     return compute(shape, body, name="slice", partial=True)
+
+
+def stride_within(extent: Dim, step: int) -> int:
+    """``step``, or 0 where it leads past an axis of ``extent`` from wherever: a number that is multiplied by positions."""
+    return step if abs(step) < (extent if isinstance(extent, int) else _LONGEST_AXIS) else 0
 
 
 def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Dim]:
@@ -166,7 +178,7 @@ def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Di
         first = minimum(_bound(start, extent, -1), extent - 1)
         count = ceil_div(first - _bound(end, extent, -1), -step)
         return simplify(first), as_dim(maximum(count, 0))
-    if _is_negative(start) and isinstance(end, int) and end >= _FAR:  # the last -start elements
+    if _is_negative(start) and _is_past(end, extent):  # the last -start elements
         length = minimum(extent, 0 - lift(start))
         return simplify(lift(extent) - length), as_dim(ceil_div(length, step))
     first = _bound(start, extent, 0)  # past the end it does not matter where nothing is read from
@@ -178,12 +190,21 @@ def _slice_range(extent: Dim, start: Dim, end: Dim, step: int) -> tuple[Expr, Di
 
 def _bound(value: Dim, extent: Dim, least: int) -> Expr:
     """A bound of a slice, counted from the end when negative, at least ``least``."""
-    if isinstance(value, int) and abs(value) >= _FAR:
-        return lift(extent if value > 0 else least)
+    if _is_past(value, extent):
+        return lift(extent)
+    if isinstance(value, int) and _is_past(-value, extent):
+        return lift(least)
     negative, from_end = _is_negative(value), maximum(lift(value) + extent, least)
     if negative is None:
         return select(lift(value) < 0, from_end, value)
     return from_end if negative else lift(value)
+
+
+def _is_past(bound: Dim, extent: Dim) -> bool:
+    """Whether ``bound`` lies behind the end of an axis of ``extent``, in whatever run."""
+    if not isinstance(bound, int):
+        return False
+    return bound > extent if isinstance(extent, int) else bound >= _LONGEST_AXIS or bound in _TO_THE_END
 
 
 def _is_negative(value: Dim) -> bool | None:

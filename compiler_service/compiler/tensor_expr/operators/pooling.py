@@ -10,9 +10,9 @@ from compiler_service.compiler.tensor_expr.layout import Layout
 from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.operators.reduction import mean_of, reduced
 from compiler_service.compiler.tensor_expr.operators.window import Window, pad_for, spatial_names, windows
-from compiler_service.compiler.tensor_expr.scalar import absolute, inverse, power, sqrt
+from compiler_service.compiler.tensor_expr.scalar import absolute, inverse, is_nan, power, sqrt
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp, Tensor, compute, identity_of, reduce
-from shared_ir.expr import Expr, equal, lift, select
+from shared_ir.expr import Expr, equal, lift, logical_and, logical_or, select
 
 Ints = tuple[int, ...]
 
@@ -76,8 +76,10 @@ def max_pool(
 def _positions(
     x: Tensor, image: Tensor, largest: Tensor, found: Sequence[Window], images: Layout, column_major: bool
 ) -> Tensor:
-    rank = len(found)
+    """The first place of each window that holds ``largest``: never one of the padding, and of NaN the first NaN."""
+    rank, nowhere = len(found), 2**63 - 1
     _, channels, spatial = images.parts(x.shape)
+    pixels = fold(lambda total, d: total * d, spatial, lift(1))
 
     def body(*index: Expr) -> Expr:
         i, c, o = images.parts(index[: rank + 2])
@@ -86,12 +88,24 @@ def _positions(
         own = [position - window.before for position, window in zip(at, found, strict=True)]
         order = list(zip(own, spatial, strict=True))
         flat = fold(lambda total, axis: total * axis[1] + axis[0], order[::-1] if column_major else order, lift(0))
-        flat = flat + (i * channels + c) * fold(lambda total, d: total * d, spatial, lift(1))
-        is_largest = equal(image[images.arrange(i, c, at)], largest[index[: rank + 2]])
-        return select(is_largest, flat, lift(2**63 - 1))
+        flat = flat + (i * channels + c) * pixels
+        element, most = image[images.arrange(i, c, at)], largest[index[: rank + 2]]
+        holds = equal(element, most)
+        if x.dtype.is_float:
+            holds = logical_or(holds, logical_and(is_nan(element), is_nan(most)))
+        for (place, extent), window in zip(order, found, strict=True):
+            if window.is_padded:
+                holds = logical_and(holds, logical_and(place >= 0, place < extent))
+        return select(holds, flat, lift(nowhere))
 
     over = [window.kernel for window in found]
-    return reduce(ReduceOp.MIN, largest.shape, over, body, name="max_pool_position")
+    first = reduce(ReduceOp.MIN, largest.shape, over, body, name="max_pool_position")
+
+    def inside(*index: Expr) -> Expr:
+        i, c, _ = images.parts(index)
+        return select(equal(first[index], nowhere), (i * channels + c) * pixels, first[index])
+
+    return compute(largest.shape, inside, name="max_pool_inside")
 
 
 def average_pool(

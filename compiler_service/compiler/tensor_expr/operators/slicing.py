@@ -12,7 +12,7 @@ from shared_ir.dtype import DType
 from shared_ir.expr import Expr, cast, ceil_div, equal, lift, logical_or, maximum, minimum, select
 from shared_ir.expr.dim import Dim, as_dim
 
-STEP_BIAS = 1 << 32
+STEP_BIAS = 1 << 48
 """Added to steps, so that they are at least 0, as symbols are."""
 
 

@@ -13,6 +13,8 @@ from shared_ir.expr import Expr, ceil_div, lift, maximum, minimum
 from shared_ir.expr.dim import Dim, as_dim
 
 SPATIAL = ("d", "h", "w")
+_LONGEST = 1 << 20
+"""Longest window, and longest step within and between windows: positions, and the rows that are made of them, stay numbers of int64."""
 
 
 def spatial_names(rank: int, prefix: str) -> tuple[str, ...]:
@@ -124,8 +126,8 @@ def windows(
     strides, dilations, pads = strides or (1,) * rank, dilations or (1,) * rank, pads or (0,) * (2 * rank)
     known = [k if isinstance(k, int) else 1 for k in kernel]
     for name, values in (("kernel_shape", known), ("strides", strides), ("dilations", dilations)):
-        if len(values) != rank or min(values, default=1) < 1:
-            raise unsupported_attribute(name, f"{rank} numbers of at least 1", str(tuple(values)))
+        if len(values) != rank or not all(1 <= value <= _LONGEST for value in values):
+            raise unsupported_attribute(name, f"{rank} numbers from 1 to {_LONGEST}", str(tuple(values)))
     if len(pads) != 2 * rank:
         raise unsupported_attribute("pads", f"{2 * rank} numbers", str(tuple(pads)))
     found = []

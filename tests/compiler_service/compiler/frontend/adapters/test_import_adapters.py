@@ -269,7 +269,7 @@ def test_modes_are_renamed() -> None:
     module = adapted(node("GridSample", ["x", "g"], ["y"], mode="bicubic"), 16, (1, 1, 4, 4), (1, 2, 2, 2))
     assert module.graph.nodes[0].attributes["mode"] == "cubic"
     module = adapted(node("RoiAlign", ["x", "r", "b"], ["y"]), 10, (1, 1, 4, 4), (1, 4), (1,))
-    assert module.graph.nodes[0].attributes["coordinate_transformation_mode"] == "output_half_pixel"
+    assert module.graph.nodes[-1].attributes["coordinate_transformation_mode"] == "output_half_pixel"
     module = adapted(
         node("LSTM", ["x", "w", "r"], ["y"], hidden_size=2, output_sequence=1), 6, (1, 1, 4), (1, 8, 4), (1, 8, 2)
     )
