@@ -26,6 +26,8 @@ from shared_ir.machine.target import Target, parse_target
 
 MOST = 2.5
 """2 ** 1.3: sorting, and the trees of sums, take the logarithm besides."""
+SIZES = {"shapes": (320, 640, 1280)}
+"""Of other sizes than the rest: sizes that are longer than 256 operations are left to the run, which costs kernels."""
 
 TARGET: Target = parse_target("x86-64-v3")
 
@@ -61,7 +63,7 @@ def calls(family: str, size: int, level: int) -> int:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_steps_grow_no_faster_than_the_model(family: str, level: int) -> None:
     front(FAMILIES[family](100), level)  # what is remembered between compiles is not counted
-    small, middle, large = (calls(family, size, level) for size in (120, 240, 480))
+    small, middle, large = (calls(family, size, level) for size in SIZES.get(family, (120, 240, 480)))
     assert large - middle < MOST * (middle - small)
 
 
