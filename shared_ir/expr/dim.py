@@ -96,10 +96,13 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
 
     Raises:
         KeyError: a symbol of ``dim`` has no value.
+        IngotError: RESOURCE_EXHAUSTED, it is more than an int64 holds.
     """
     try:
         return Sizes(values).value(dim)
     except IngotError as error:
+        if error.code is ErrorCode.RESOURCE_EXHAUSTED:
+            raise
         missing = ", ".join(sorted(dim_symbols([dim]) - values.keys()))
         raise KeyError(f"no value for {missing or 'an operator'} in {dim_text(dim)}") from error
 

@@ -89,6 +89,11 @@ def test_evaluate_names_what_is_missing() -> None:
         evaluate(as_dim(symbol("h") + symbol("w")), {"h": 1})
 
 
+def test_evaluate_says_that_a_size_is_too_large() -> None:
+    with pytest.raises(IngotError, match="more memory than there is"):
+        evaluate(as_dim(symbol("h") * symbol("h")), {"h": 1 << 40})
+
+
 @pytest.mark.parametrize(
     "text",
     [
