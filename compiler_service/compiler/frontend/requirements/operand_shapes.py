@@ -135,13 +135,13 @@ def _trained(states: int) -> Rule:
 
 
 def _tested(node: SourceNode, shapes: Shapes) -> list[Assumption]:
-    """Rows have the columns that trees ask for."""
-    columns = (shapes[0] or ())[1:2]
+    """Rows whose columns only the run knows have those that trees ask for; others are looked at with the trees."""
+    columns = [width for width in (shapes[0] or ())[1:2] if not isinstance(width, int)]
     features = node.attributes.get("nodes_featureids") or ()
     modes = node.attributes.get("nodes_modes")
     asked = zip(features, modes if isinstance(modes, Sequence) else ["" for _ in features], strict=False)
     needed = max((feature for feature, mode in asked if mode != "LEAF"), default=-1) + 1
-    return [Assumption(width, needed, lower=True) for width in columns if width != needed and needed > 0]
+    return [Assumption(width, needed, lower=True) for width in columns if needed > 0]
 
 
 def _filtered(node: SourceNode, shapes: Shapes) -> list[Assumption]:
