@@ -15,12 +15,20 @@ LOADER = ("arrays", "executors", "loading")
 """The part of the runtime service that `ingot.load` uses."""
 SERVERS = ("calls", "health", "http_metrics")
 """The part of what both services share that only servers need."""
+SETTINGS = (
+    "compiler_service.boundary",
+    "compiler_service.settings",
+    "runtime_service.policies",
+    "runtime_service.settings",
+)
+"""What commands know of the services that they may start: the names of settings."""
 OWNER: dict[str, str] = {
     "shared_ir": BASE,
     **{f"shared_ir.service_kit.{name}": "runtime" for name in SERVERS},
     "shared_ir.storage.remote": "runtime",
     "runtime_service": "runtime",
     **{f"runtime_service.{name}": BASE for name in LOADER},
+    **dict.fromkeys(SETTINGS, BASE),
     "compiler_service": "compiler",
     "ingot": BASE,
     "ingot.backend": "compiler",

@@ -78,7 +78,7 @@ def _known(number: int) -> Tensor:
 
 
 @pytest.mark.parametrize("opt_level", [0, 3])
-@pytest.mark.parametrize("far", [8.0, 30.0, 200.0, 1e4])
+@pytest.mark.parametrize("far", [8.0, 30.0, 200.0, 1e3])
 @pytest.mark.parametrize("mode", ["avg", "max"])
 def test_regions_that_reach_far_past_the_image(mode: str, far: float, opt_level: int) -> None:
     x = np.random.default_rng(0).standard_normal((1, 2, 8, 9)).astype(np.float32)
