@@ -21,7 +21,6 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
 
 _COMMAND = (sys.executable, "-m", "compiler_service.compiler.codegen.toolchain.object_worker")
-_SHUTDOWN_SECONDS = 5.0
 
 
 class ObjectCompiler:
@@ -207,13 +206,9 @@ class _Child:
         return f"the compiler process ended with {how}" + (f": {said}" if said else "")
 
     def close(self) -> None:
-        for stream in (self._process.stdin, self._process.stdout):
+        self._process.kill()  # idle, it holds nothing; an interpreter that ends by itself takes a sixth of a second for it
+        self._process.wait()
+        for stream in (self._process.stdin, self._process.stdout, self._errors):
             if stream is not None:
                 with contextlib.suppress(OSError):
                     stream.close()
-        try:
-            self._process.wait(_SHUTDOWN_SECONDS)
-        except subprocess.TimeoutExpired:
-            self._process.kill()
-            self._process.wait()
-        self._errors.close()
