@@ -22,6 +22,7 @@ from compiler_service.api.servicer import CompilerServicer
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
+from compiler_service.jobs.reconciling import start_reconciling
 from compiler_service.jobs.service import Queue
 from compiler_service.metrics import make_registry
 from compiler_service.settings import Settings, variable
@@ -161,6 +162,7 @@ def serve(
     parts = make_parts(settings, catalogue, queue, command)
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
+    start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds)
     signals = StopSignals()
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from compiler_service.boundary.state import BEST_EFFORT, required_parts
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.service_kit.settings import (
     read_fields,
@@ -22,6 +23,7 @@ from shared_ir.service_kit.settings import (
 PREFIX = "INGOT_"
 _OTHERS = "INGOT_RUNTIME_"
 """Settings of the runtime service may stand in the same environment."""
+QUEUE_NAMES = ("compile", "tune", "verify")
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 
 
@@ -46,6 +48,7 @@ class Settings:
         max_watchers: open WatchJob streams.
         liveness_file: touched by a worker every 5 seconds while its loop turns; by default ``home/worker.alive``.
         workers: stages that one worker process runs at once.
+        queues: what a worker takes: ``compile``, ``tune``, ``verify``, with commas between; all of them by default.
         job_memory, job_seconds, job_threads: limits of each stage's process.
         lease_seconds: after this time without a sign of life a worker counts as lost.
         keep_jobs_seconds: how long finished jobs are remembered.
@@ -74,6 +77,7 @@ class Settings:
     max_watchers: int = 48
     liveness_file: str = ""
     workers: int = 1
+    queues: str = "compile,tune,verify"
     job_memory: int = 16 * 1024**3
     job_seconds: float = 3600.0
     job_threads: int = 0
@@ -96,6 +100,7 @@ class Settings:
     def _check(self) -> None:
         required_parts(self.sandbox)
         require_whole_tls(self, variable)
+        _require_queues(self.queues)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
         require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
         require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)
@@ -131,6 +136,18 @@ class Settings:
     def threads(self) -> int:
         """Threads per stage."""
         return self.job_threads or max(1, usable_cores() // self.workers)
+
+
+def _require_queues(text: str) -> None:
+    unknown = set(text.split(",")) - set(QUEUE_NAMES)
+    if unknown:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "there is no such queue",
+            field=variable("queues"),
+            expected=f"some of {', '.join(QUEUE_NAMES)}, with commas between and no spaces",
+            received=text[:100],
+        )
 
 
 def variable(field_name: str) -> str:

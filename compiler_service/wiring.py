@@ -12,6 +12,7 @@ from redis import Redis
 from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
@@ -57,7 +58,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(signer, repository.trust))
-    service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
+    service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
     return Parts(service, counters, repository, sources, tuning, runner, signer)

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler_service.catalogue import Catalogue
-from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
-from compiler_service.jobs.service import Submission
+from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Submission, TargetRecord
 from compiler_service.store.sources import Upload
 from shared_ir.artifact.repository import Version
 from shared_ir.artifact.value import ABI_VERSION, Manifest

@@ -138,7 +138,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
-        return converters.job_to_pb(self._jobs.store.get(request.id))
+        return converters.job_to_pb(self._jobs.get(request.id))
 
     @_answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
@@ -149,7 +149,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @_streamed
     def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Iterator[pb.JobEvent]:
         store, after = self._jobs.store, request.after
-        record = store.get(request.id)
+        record = self._jobs.get(request.id)
         if not self._watchers.acquire(blocking=False):
             raise _busy("watchers", self._settings.max_watchers)
         try:
@@ -159,14 +159,14 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
                 events = store.events(request.id, after, block_seconds=0 if record.state.finished else POLL_SECONDS)
                 ended = record.state.finished and not events
                 if any(event.kind == "state" for event in events):
-                    record = store.get(request.id)
+                    record = self._jobs.get(request.id)
                 for event in events:
                     after = event.sequence
                     yield converters.event_to_pb(event, record)
                 if ended:
                     return
                 if not events:
-                    record = store.get(request.id)
+                    record = self._jobs.get(request.id)
         finally:
             self._watchers.release()
 

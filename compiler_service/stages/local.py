@@ -102,7 +102,7 @@ def _run(
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
     status = _attend(work, lines)
     if status:
-        raise how_it_died(status, StageLimits.memory, StageLimits.seconds, StageLimits.file_size)
+        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size)
     return read_result(work)
 
 

@@ -7,6 +7,7 @@ is trusted; see :mod:`compiler_service.stages.runner` for the other side.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import signal
@@ -18,7 +19,7 @@ from typing import Any, Protocol
 
 from compiler_service.boundary.kernel import PR_SET_PDEATHSIG, prctl
 from compiler_service.boundary.privileges import hide
-from compiler_service.stages.outcome import RESULT_FILE
+from compiler_service.stages.outcome import NO_SPACE, RESULT_FILE
 from compiler_service.stages.runner import PREPARE, REQUEST_FILE
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import Artifact
@@ -90,7 +91,12 @@ def answer(work: Path, descriptor: int, act: Act) -> int:
         except Exception as error:
             traceback.print_exc()
             result = {"error": _fault(error).to_dict()}
-    write_atomically(work / RESULT_FILE, json.dumps(result).encode())
+    try:
+        write_atomically(work / RESULT_FILE, json.dumps(result).encode())
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return NO_SPACE
     return 0
 
 

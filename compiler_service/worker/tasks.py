@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery.exceptions import Ignore
+from redis.exceptions import RedisError
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
 from compiler_service.worker.stages import Outcome, StageWorker
+
+logger = logging.getLogger(__name__)
 
 
 def register(app: Any, worker: StageWorker) -> None:
@@ -19,7 +23,11 @@ def register(app: Any, worker: StageWorker) -> None:
 
 def _task(stage: JobStage, worker: StageWorker) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
-        outcome = worker.run(stage, job, number)
+        try:
+            outcome = worker.run(stage, job, number)
+        except RedisError as error:
+            logger.warning("stage %s of job %s is left as it is: %s", stage.value, job, error)
+            raise Ignore from error  # the reconciler finds it
         if outcome is Outcome.AGAIN:
             task.apply_async(args=(job,) if number == WHOLE_JOB else (job, number), chain=task.request.chain)
         if outcome is not Outcome.CONTINUE:

@@ -6,14 +6,13 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source
-from compiler_service.jobs.service import Submission
+from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source, Submission
 from compiler_service.settings import Settings
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
@@ -35,6 +34,9 @@ class Line:
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         self.tasks.append((stages, job, target))
+
+    def waiting(self) -> Collection[tuple[str, int]]:
+        return {(job, target) for _, job, target in self.tasks}
 
 
 def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
@@ -67,8 +69,8 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
 @pytest.mark.parametrize(
     ("model", "state", "stages"),
     [
-        ({"name": "good"}, JobState.SUCCEEDED, {"ingest", "tune", "build", "verify", "publish"}),
-        ({"name": "bad", "do": "error"}, JobState.FAILED, {"ingest", "tune", "build", "publish"}),
+        ({"name": "good"}, JobState.SUCCEEDED, {"ingest", "build", "verify", "publish"}),
+        ({"name": "bad", "do": "error"}, JobState.FAILED, {"ingest", "build", "publish"}),
         ({"name": "none", "issues": ["Foo is not supported"]}, JobState.FAILED, {"ingest"}),
     ],
 )
