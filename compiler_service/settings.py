@@ -46,7 +46,7 @@ class Settings:
         max_model_bytes: largest uploaded file.
         max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
         max_watchers: open WatchJob streams.
-        liveness_file: touched by a worker every 5 seconds while its loop turns; by default ``home/worker.alive``.
+        liveness_file: touched by a worker every 2 seconds while it takes work, or has its hands full; by default ``home/worker.alive``.
         workers: stages that one worker process runs at once.
         queues: what a worker takes: ``compile``, ``tune``, ``verify``, with commas between; all of them by default.
         job_memory, job_seconds, job_threads: limits of each stage's process.

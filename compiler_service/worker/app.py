@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
-from celery import Celery, chain
+from celery import Celery, bootsteps, chain
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.settings import Settings
@@ -87,3 +87,15 @@ def _addressee(text: bytes) -> tuple[str, int] | None:
         return str(job), int(number[0]) if number else WHOLE_JOB
     except (ValueError, LookupError, TypeError):
         return None
+
+
+def when_started(app: Any, act: Callable[[], None]) -> None:
+    """Have the worker of ``app`` call ``act`` once it minds signals, whether or not the broker is there."""
+
+    class Started(bootsteps.StartStopStep):  # type: ignore[misc]
+        requires = frozenset({"celery.worker.components:Timer"})
+
+        def start(self, parent: Any) -> None:
+            act()
+
+    app.steps["worker"].add(Started)

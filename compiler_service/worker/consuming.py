@@ -57,7 +57,6 @@ class Consuming:
                 return
             self._path.touch()
             stopping.wait(LIVENESS_SECONDS)
-        self._path.unlink(missing_ok=True)
 
     def is_silent(self, now: float) -> bool:
         """Whether there was reason to ask for a message for so long, and nobody did."""

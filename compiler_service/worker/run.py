@@ -18,7 +18,7 @@ from compiler_service.jobs.records import JobStage
 from compiler_service.jobs.service import Compiler
 from compiler_service.settings import Settings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
-from compiler_service.worker.app import QUEUES, CeleryQueue, make_app
+from compiler_service.worker.app import QUEUES, CeleryQueue, make_app, when_started
 from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
@@ -60,11 +60,15 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     start_reconciling(parts.service, stopping, settings.keep_jobs_seconds)
     consuming = Consuming(parts.service.store, worker, settings.workers, settings.liveness)
     _start("alive", say_alive, parts, settings, worker.name, stopping)
-    _start("consuming", consuming.watch, stopping, lambda: start_process_anew(stopping))
+    watch = (consuming.watch, stopping, lambda: start_process_anew(stopping))
+    when_started(app, lambda: _start("consuming", *watch))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queues = ",".join(_QUEUES[name] for name in settings.queues.split(","))
     slots = f"--concurrency={settings.workers}"
-    app.worker_main(["worker", "--loglevel=INFO", slots, "--pool=threads", f"--queues={queues}", *quiet])
+    try:
+        app.worker_main(["worker", "--loglevel=INFO", slots, "--pool=threads", f"--queues={queues}", *quiet])
+    finally:
+        settings.liveness.unlink(missing_ok=True)
     return 0
 
 
