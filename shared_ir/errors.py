@@ -104,7 +104,8 @@ class IngotError(Exception):
         if where:
             parts.append("at " + ", ".join(where))
         if self.expected or self.received:
-            parts.append(f"expected {self.expected or '(unspecified)'}, received {self.received or '(unspecified)'}")
+            told = (("expected", self.expected), ("received", self.received))
+            parts.append(", ".join(f"{kind} {text}" for kind, text in told if text))
         text = "; ".join(parts) + "."
         return printable(f"{text} {self.remedy}" if self.remedy else text)
 

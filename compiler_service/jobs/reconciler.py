@@ -136,7 +136,7 @@ class Reconciler:
         if losses < MAX_LOSSES:
             self._send(record, own, f"the worker was lost during stage {stage.value!r}; it starts again on another one")
             return
-        error = _lost_too_often(stage, losses)
+        error = lost_too_often(stage, losses)
         if own.number == WHOLE_JOB:
             self._service.fail_job(record.id, error)
         else:
@@ -155,7 +155,7 @@ class Reconciler:
         return sum(self._service.follow(record.id, number) for number in followers)
 
 
-def _lost_too_often(stage: JobStage, losses: int) -> IngotError:
+def lost_too_often(stage: JobStage, losses: int) -> IngotError:
     return IngotError(
         ErrorCode.WORKER_LOST,
         f"the worker was lost {losses} times during stage {stage.value!r}",
