@@ -161,7 +161,9 @@ def test_a_text(code: ErrorCode, tmp_path: Path, golden: Callable[..., None]) ->
     with pytest.raises(IngotError) as caught:
         CASES[code](tmp_path)
     assert caught.value.code is code
-    text = str(caught.value).replace(str(tmp_path), "FOLDER").replace(str(onnx.defs.onnx_opset_version()), "NEWEST")
+    text = str(caught.value).replace(str(tmp_path), "FOLDER")
+    if code is ErrorCode.UNSUPPORTED_OPSET:
+        text = text.replace(str(onnx.defs.onnx_opset_version()), "NEWEST")
     golden(re.sub(r"[0-9a-f]{16,}", "DIGEST", text))
 
 
