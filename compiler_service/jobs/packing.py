@@ -7,17 +7,58 @@ import json
 import zlib
 from collections.abc import Mapping
 
-_COMMON = (
-    '{"job":"{\\"id\\": \\"\\", \\"name\\": \\"\\", \\"model_sha256\\": \\"\\", \\"external_data\\": {}, \\"options\\": {\\"opt_level\\": 3, '
-    '\\"shapes\\": {}, \\"disabled_passes\\": [], \\"name\\": \\"\\", \\"tune\\": 0, \\"bundle\\": \\"\\", \\"winograd\\": true, \\"strassen\\": true, '
-    '\\"denormals\\": false}, \\"labels\\": [\\"stable\\"], \\"created\\": 179, \\"targets\\": [{\\"target\\": \\"x86-64-v3\\", \\"spec\\": '
-    '{\\"kind\\": \\"llvm\\", \\"triple\\": \\"aarch64-linux-gnu\\", \\"triple\\": \\"x86_64-linux-gnu\\", \\"cpu\\": \\"x86-64-v3\\", \\"features\\": '
-    '[\\"+avx2\\", \\"+fma\\", \\"+f16c\\", \\"+bmi2\\"], \\"vector_bits\\": 256, \\"vector_registers\\": 16, \\"masked\\": false, \\"l1\\": 32768, '
-    '\\"l2\\": 262144, \\"l3\\": 8388608, \\"cores\\": 4, \\"memory_bytes\\": 8}, \\"request_key\\": \\"\\"}]}","state":"SUCCEEDED","started":"179",'
-    '"finished":"179","version":"1","stage":"","passed":"","leased":"0","worker":"","tries":"0","resume_at":"0.0","error":"",'
-    '"0.state":"SUCCEEDED","0.done":"0","0.total":"0","0.artifact_key":"","0.cache_hit":"1","0.follows":"","0.stage":"","0.passed":"",'
-    '"0.leased":"0","0.worker":"","0.tries":"0","0.resume_at":"0.0","0.error":"","seal":""}'
-).encode()
+_ORDER = {
+    "id": "",
+    "name": "",
+    "model_sha256": "",
+    "external_data": {},
+    "options": {
+        "opt_level": 3,
+        "shapes": {},
+        "disabled_passes": [],
+        "name": "",
+        "tune": 0,
+        "bundle": "",
+        "winograd": True,
+        "strassen": True,
+        "denormals": False,
+    },
+    "labels": ["stable"],
+    "created": 179,
+    "targets": [
+        {
+            "target": "x86-64-v3",
+            "spec": {
+                "kind": "llvm",
+                "triple": "x86_64-linux-gnu",
+                "cpu": "x86-64-v3",
+                "features": ["+avx2", "+fma", "+f16c", "+bmi2"],
+                "vector_bits": 256,
+                "vector_registers": 16,
+                "masked": False,
+                "l1": 32768,
+                "l2": 262144,
+                "l3": 8388608,
+                "cores": 4,
+                "memory_bytes": 8,
+            },
+            "request_key": "",
+        }
+    ],
+}
+_PROGRESS = {"stage": "", "passed": "", "leased": "0", "worker": "", "tries": "0", "resume_at": "0.0", "error": ""}
+_JOB = {"state": "SUCCEEDED", "started": "179", "finished": "179", "version": "1", **_PROGRESS}
+_TARGET = {
+    "state": "SUCCEEDED",
+    "done": "0",
+    "total": "0",
+    "artifact_key": "",
+    "cache_hit": "1",
+    "follows": "",
+    **_PROGRESS,
+}
+_FIELDS = {"job": json.dumps(_ORDER), **_JOB, **{f"0.{name}": text for name, text in _TARGET.items()}, "seal": ""}
+_COMMON = json.dumps(_FIELDS, separators=(",", ":")).encode()
 """What records say in common. It is part of the format: another text reads nothing that this one has packed."""
 
 
