@@ -18,6 +18,7 @@ from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StageLimits, StageRunner
+from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
@@ -41,6 +42,7 @@ class Parts:
     tuning: TuningStore
     runner: StageRunner
     signer: SigningKey
+    reproducers: Reproducers
 
 
 def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
@@ -61,7 +63,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
-    return Parts(service, counters, repository, sources, tuning, runner, signer)
+    return Parts(service, counters, repository, sources, tuning, runner, signer, Reproducers(store))
 
 
 def _programs() -> tuple[Path, ...]:

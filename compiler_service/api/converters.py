@@ -33,6 +33,7 @@ def submission_from_pb(request: pb.CompileRequest) -> Submission:
         targets=tuple(request.targets),
         options=options_from_pb(request.options),
         labels=tuple(request.labels),
+        idempotency_key=request.idempotency_key,
     )
 
 

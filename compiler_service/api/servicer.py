@@ -174,6 +174,17 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
         return converters.job_to_pb(self._jobs.cancel(request.id))
 
+    @_answered
+    def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        return converters.job_to_pb(self._jobs.retry(request.id))
+
+    @_answered
+    def GetReproducer(
+        self, request: pb.GetReproducerRequest, context: grpc.ServicerContext
+    ) -> pb.GetReproducerResponse:
+        job = self._jobs.get(request.id).id
+        return pb.GetReproducerResponse(text=self._parts.reproducers.load(job, request.target))
+
     # ---- models out
 
     @_answered

@@ -164,6 +164,20 @@ class JobService:
         self.finish_job(job, JobState.CANCELLED, error=error)
         return self.get(job)
 
+    def retry(self, job: str) -> JobRecord:
+        """Order the same once more, of a job that has failed or was cancelled. Raises IngotError INVALID_ARGUMENT of any other."""
+        record = self.get(job)
+        if record.state not in (JobState.FAILED, JobState.CANCELLED):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "only a job that has failed or was cancelled can be tried again",
+                field="id",
+                expected="FAILED or CANCELLED",
+                received=record.state.value,
+            )
+        targets = tuple(target.target for target in record.targets)
+        return self.submit(Submission(record.name, record.source, targets, record.options, record.labels))
+
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""
         for number, target in enumerate(record.targets):

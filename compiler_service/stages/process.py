@@ -7,6 +7,7 @@ is trusted; see :mod:`compiler_service.stages.runner` for the other side.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -34,6 +35,8 @@ Act = Callable[[Mapping[str, Any], Progress], Mapping[str, Any]]
 """Does what a request asks for; a JSON-ready answer."""
 
 ARTIFACT = "artifact"
+REPRODUCER = "reproducer.txt"
+"""What shows a fault of the compiler again (:mod:`compiler_service.compiler.reproducer`)."""
 RECORDS = "records.json"
 
 
@@ -86,6 +89,7 @@ def answer(work: Path, descriptor: int, act: Act) -> int:
             result = act(request, _reporter(pipe.write))
         except IngotError as error:
             result = {"error": error.to_dict()}
+            _keep(work, getattr(error, "reproducer", ""))
         except MemoryError:
             result = {"error": _out_of_memory(request["limits"]["memory"]).to_dict()}
         except Exception as error:
@@ -98,6 +102,12 @@ def answer(work: Path, descriptor: int, act: Act) -> int:
             raise
         return NO_SPACE
     return 0
+
+
+def _keep(work: Path, reproducer: str) -> None:
+    if reproducer:
+        with contextlib.suppress(OSError):
+            write_atomically(work / REPRODUCER, reproducer.encode())
 
 
 def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progress) -> Mapping[str, Any]:

@@ -91,6 +91,7 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
         sources=parts.sources,
         tuning=parts.tuning,
         runner=parts.runner,
+        reproducers=parts.reproducers,
         work=settings.home / "work",
         lease_seconds=settings.lease_seconds,
         stopping=stopping,

@@ -23,9 +23,10 @@ from compiler_service.jobs.made_for import require_made_for
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
-from compiler_service.stages.outcome import read_compiled
-from compiler_service.stages.process import ARTIFACT, RECORDS
+from compiler_service.stages.outcome import StageError, read_compiled
+from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
+from compiler_service.store.reproducers import MOST_BYTES, Reproducers
 from compiler_service.store.sources import SourceStore, request_source
 from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
 from compiler_service.worker.faults import explain, pause
@@ -76,6 +77,7 @@ class StageWorker:
         sources: SourceStore,
         tuning: TuningStore,
         runner: StageRunner,
+        reproducers: Reproducers,
         work: Path,
         lease_seconds: float,
         stopping: threading.Event,
@@ -92,6 +94,7 @@ class StageWorker:
         self._sources = sources
         self._tuning = tuning
         self._runner = runner
+        self._reproducers = reproducers
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
@@ -278,8 +281,19 @@ class StageWorker:
         }
         try:
             return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
+        except StageError as error:
+            raise self._with_reproducer(error, record, number, work) from error
         finally:
             events.flush()
+
+    def _with_reproducer(self, error: StageError, record: JobRecord, number: int, work: Path) -> StageError:
+        """``error``, which says how to get what shows the fault again, where the stage left it."""
+        path = work / REPRODUCER
+        if error.code is not ErrorCode.COMPILER_FAULT or not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return error
+        self._reproducers.save(record.id, number, read_own(path, MOST_BYTES))
+        remedy = f"{error.remedy} `ingot jobs {record.id} --reproducer` prints what shows it again.".strip()
+        return replace(error, remedy=remedy)
 
     def _must_stop(self, job: str, number: int, heartbeat: Heartbeat) -> bool:
         return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled

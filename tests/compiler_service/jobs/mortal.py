@@ -25,6 +25,7 @@ from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore
 from compiler_service.stages.process import run
 from compiler_service.stages.runner import PREPARE
+from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore, Upload
 from compiler_service.store.tuning_store import TuningStore
 from compiler_service.worker.stages import Outcome, StageWorker
@@ -198,6 +199,7 @@ class Process:
             self.sources,
             tuning,
             InProcess(),  # type: ignore[arg-type]  # in place of a StageRunner
+            Reproducers(store),
             installation.home / "work",
             LEASE_SECONDS,
             threading.Event(),

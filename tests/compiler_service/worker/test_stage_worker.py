@@ -14,11 +14,14 @@ import pytest
 
 from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source, Submission
 from compiler_service.settings import Settings
+from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
 from compiler_service.worker.stages import Outcome
 from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode
+from shared_ir.storage.local import FileStore
 from tests.services.installation import ROOT
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
@@ -37,6 +40,18 @@ class Line:
 
     def waiting(self) -> Collection[tuple[str, int]]:
         return {(job, target) for _, job, target in self.tasks}
+
+
+def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    last = history(tmp_path, {"name": "broken", "do": "fault"})[-1]
+    error = last.error
+    assert error is not None
+    assert (error.code, error.field) == (ErrorCode.COMPILER_FAULT, "fuse")
+    assert f"`ingot jobs {last.id} --reproducer` prints what shows it again." in error.remedy
+    text = Reproducers(FileStore(tmp_path / "store")).load(last.id, 0)
+    assert text.startswith("# A fault of the compiler: pass 'fuse' failed after fold: KeyError: 'lost'\n# compiler ")
+    assert text.endswith("opt -p 'fuse{most_nodes=8}' THIS_FILE\ngraph g() {}\n")
 
 
 def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
