@@ -13,6 +13,7 @@ from ingot.channel import call
 from ingot.records import Source
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.storage.faults import require_file, told
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one message."""
@@ -41,7 +42,7 @@ class Upload:
     def sha256(self) -> str:
         if not isinstance(self.content, Path):
             return hashlib.sha256(self.content).hexdigest()
-        with self.content.open("rb") as file:
+        with told("the file cannot be read", self.content), self.content.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def chunks(self, offset: int) -> Iterator[bytes]:
@@ -124,9 +125,7 @@ def model_upload(model: Any) -> Upload:
         received = type(model).__name__
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a model", expected="a path or bytes", received=received)
     path = Path(model)
-    if not path.is_file():
-        remedy = "Give the path of an ONNX file."
-        raise IngotError(ErrorCode.NOT_FOUND, "there is no such model file", field=str(path), remedy=remedy)
+    require_file(path, "model file", "Give the path of an ONNX file.")
     return Upload(path.name, path)
 
 
