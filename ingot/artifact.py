@@ -97,7 +97,7 @@ def compile(
         from compiler_service.compiler.options import CompileOptions
         from compiler_service.compiler.progress import silent
 
-    given = {"opt_level": opt_level, "shapes": {k: tuple(v) for k, v in (shapes or {}).items()}, **options}
+    given = {"opt_level": opt_level, "shapes": {} if shapes is None else shapes, **options}
     chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)

@@ -21,7 +21,9 @@ from ingot.records import (
     Source,
     TargetInfo,
 )
+from ingot.resuming import Patience
 from ingot.upload import Progress, Uploader, no_progress
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 
@@ -31,6 +33,9 @@ Model = str | Path | bytes | Source
 
 class Client:
     """Talks to the compiler service at ``address`` (``host:port``). Every method raises :class:`IngotError`.
+
+    Restarts of the service end no upload, watch or wait: they go on where they were, until their ``timeout``, or for as long
+    as the service is not away for minutes.
 
     Args:
         address: by default ``INGOT_COMPILER_ADDRESS``, else what ``ingot up`` wrote, else ``127.0.0.1:8500``.
@@ -52,6 +57,7 @@ class Client:
         self._options: dict[str, Any] = {"metadata": authorization(token)}
         self._channel = open_channel(self.address, ca_certificate)
         self._stub: Any = compiler_pb2_grpc.CompilerServiceStub(self._channel)
+        self._is_known = False
 
     def close(self) -> None:
         self._channel.close()
@@ -71,6 +77,7 @@ class Client:
         model: Any,
         external_data: Mapping[str, bytes | Path] | None = None,
         progress: Progress = no_progress,
+        timeout: float | None = None,
     ) -> Source:
         """Send a model in chunks; one that the service has already is not sent again, a broken upload goes on.
 
@@ -78,9 +85,10 @@ class Client:
         """
         if isinstance(model, Source):
             return model
-        return Uploader(self._stub, self.address, self._timeout, self._options).send_model(
-            model, external_data, progress
-        )
+        uploader = Uploader(self._stub, self.address, self._timeout, self._options, self._patience(timeout))
+        sent = uploader.send_model(model, external_data, progress)
+        self._is_known = True
+        return sent
 
     def check(self, model: Model, **options: Any) -> CheckReport:
         """Everything that keeps a model from being compiled, at once. Raises when it cannot be read at all."""
@@ -96,48 +104,83 @@ class Client:
         model: Model,
         name: str,
         targets: Sequence[str] = ("host",),
-        labels: Sequence[str] = (),
+        labels: str | Sequence[str] = (),
         **options: Any,
     ) -> Job:
         """Upload if need be, and queue a compilation; a job whose artifacts all exist has finished already.
 
         Args:
             name: of the model that a version is published of.
-            labels: to move to that version.
+            labels: one, or several, to move to that version.
             options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
         """
-        request = pb.CompileRequest(
-            name=name,
-            source=messages.source_to_pb(self.upload(model)),
-            targets=list(targets),
-            options=messages.options_to_pb(options),
-            labels=list(labels),
+        wanted = messages.names("targets", targets)
+        moved = messages.names("labels", (labels,) if isinstance(labels, str) else labels)
+        request = messages.request(
+            pb.CompileRequest, name=name, targets=wanted, options=messages.options_to_pb(options), labels=moved
         )
+        request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         return messages.job_from_pb(self._call("Compile", request).job)
 
     def job(self, id: str) -> Job:
-        return messages.job_from_pb(self._call("GetJob", pb.GetJobRequest(id=id)))
+        return messages.job_from_pb(self._call("GetJob", messages.request(pb.GetJobRequest, id=id)))
 
     def jobs(self, limit: int = 50, state: str = "", name: str = "") -> tuple[Job, ...]:
         """Newest first; only those in ``state`` and of model ``name``, when given."""
-        request = pb.ListJobsRequest(limit=limit, state=messages.state_to_pb(state), name=name)
+        request = messages.request(pb.ListJobsRequest, limit=limit, state=messages.state_to_pb(state), name=name)
         return tuple(messages.job_from_pb(job) for job in self._call("ListJobs", request).jobs)
 
-    def watch(self, id: str, after: str = "") -> Iterator[JobEvent]:
-        """What happened to a job since event ``after``, then what happens, until it has finished."""
-        responses = self._stub.WatchJob(pb.WatchJobRequest(id=id, after=after), **self._options)
-        for event in stream(self.address, responses):
-            yield messages.event_from_pb(event)
+    def watch(self, id: str, after: str = "", timeout: float | None = None) -> Iterator[JobEvent]:
+        """What happened to a job since event ``after``, then what happens, until it has finished.
 
-    def wait(self, id: str) -> Job:
-        """The job once it has finished, however it ended."""
-        for _ in self.watch(id):
-            pass
-        return self.job(id)
+        Raises:
+            IngotError: DEADLINE_EXCEEDED, it has not after ``timeout`` seconds.
+        """
+        patience = self._patience(timeout)
+        while True:
+            try:
+                for event in self._events(id, after, patience):
+                    after = event.sequence or after
+                    yield event
+                if self._now(id, patience).is_finished:
+                    return
+                patience.wait(_ended(self.address))
+            except IngotError as error:
+                patience.wait(_late(id) if patience.is_over(error) else error)
+
+    def wait(self, id: str, timeout: float | None = None) -> Job:
+        """The job once it has finished, however it ended.
+
+        Raises:
+            IngotError: DEADLINE_EXCEEDED, it has not after ``timeout`` seconds.
+        """
+        patience = self._patience(timeout)
+        while not (job := self._now(id, patience)).is_finished:
+            try:
+                for _ in self._events(id, "", patience):
+                    pass
+            except IngotError as error:
+                patience.wait(_late(id) if patience.is_over(error) else error)
+        return job
+
+    def _now(self, id: str, patience: Patience) -> Job:
+        request = messages.request(pb.GetJobRequest, id=id)
+        answer = patience.call(lambda: self._call("GetJob", request, patience.at_most(self._timeout)))
+        patience.answered()
+        return messages.job_from_pb(answer)
+
+    def _events(self, id: str, after: str, patience: Patience) -> Iterator[JobEvent]:
+        """Those of one stream, which ends when the job does, or the service."""
+        request = messages.request(pb.WatchJobRequest, id=id, after=after)
+        timeout = patience.remaining
+        for event in stream(self.address, lambda: self._stub.WatchJob(request, timeout=timeout, **self._options)):
+            self._is_known = True
+            patience.answered()
+            yield messages.event_from_pb(event)
 
     def cancel(self, id: str) -> Job:
         """Stop a job; one that has finished stays as it is."""
-        return messages.job_from_pb(self._call("CancelJob", pb.CancelJobRequest(id=id)))
+        return messages.job_from_pb(self._call("CancelJob", messages.request(pb.CancelJobRequest, id=id)))
 
     # ---- models out
 
@@ -145,11 +188,11 @@ class Client:
         return tuple(messages.model_from_pb(m) for m in self._call("ListModels", pb.ListModelsRequest()).models)
 
     def model(self, name: str) -> PublishedModel:
-        return messages.model_from_pb(self._call("GetModel", pb.GetModelRequest(name=name)))
+        return messages.model_from_pb(self._call("GetModel", messages.request(pb.GetModelRequest, name=name)))
 
     def versions(self, name: str) -> tuple[ModelVersion, ...]:
         """Oldest first."""
-        response = self._call("ListVersions", pb.ListVersionsRequest(name=name))
+        response = self._call("ListVersions", messages.request(pb.ListVersionsRequest, name=name))
         return tuple(messages.version_from_pb(version) for version in response.versions)
 
     def labels(self, name: str) -> Mapping[str, int]:
@@ -158,11 +201,13 @@ class Client:
 
     def set_label(self, name: str, label: str, version: int) -> PublishedModel:
         """Point a label at a version that exists; runtimes that follow it load that version."""
-        request = pb.SetLabelRequest(name=name, label=label, version=version)
+        request = messages.request(pb.SetLabelRequest, name=name, label=label, version=version)
         return messages.model_from_pb(self._call("SetLabel", request))
 
     def delete_label(self, name: str, label: str) -> PublishedModel:
-        return messages.model_from_pb(self._call("DeleteLabel", pb.DeleteLabelRequest(name=name, label=label)))
+        return messages.model_from_pb(
+            self._call("DeleteLabel", messages.request(pb.DeleteLabelRequest, name=name, label=label))
+        )
 
     def download(self, name: str, directory: str | Path, which: int | str | None = None, artifact_key: str = "") -> str:
         """Add a version to the OCI image layout at ``directory``; its tag there.
@@ -171,12 +216,9 @@ class Client:
             which: a version, a label, or ``None`` for the newest.
             artifact_key: one target alone; by default all.
         """
-        request = pb.DownloadArtifactRequest(name=name, artifact_key=artifact_key)
-        if isinstance(which, int):
-            request.version = which
-        elif which:
-            request.label = which
-        parts = stream(self.address, self._stub.DownloadArtifact(request, **self._options))
+        chosen = {"version": which} if isinstance(which, int) else {"label": which} if which else {}
+        request = messages.request(pb.DownloadArtifactRequest, name=name, artifact_key=artifact_key, **chosen)
+        parts = stream(self.address, lambda: self._stub.DownloadArtifact(request, **self._options))
         return receive_layout(parts, Path(directory))
 
     # ---- the service itself
@@ -191,4 +233,22 @@ class Client:
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
         function = getattr(self._stub, method)
-        return call(self.address, lambda: function(request, timeout=timeout or self._timeout, **self._options))
+        answer = call(self.address, lambda: function(request, timeout=timeout or self._timeout, **self._options))
+        self._is_known = True
+        return answer
+
+    def _patience(self, timeout: float | None) -> Patience:
+        return Patience(timeout, lambda: self._is_known)
+
+
+def _late(id: str) -> IngotError:
+    return IngotError(
+        ErrorCode.DEADLINE_EXCEEDED,
+        "the job has not finished in time",
+        field=id,
+        remedy="It goes on: ask for it again, or cancel it.",
+    )
+
+
+def _ended(address: str) -> IngotError:
+    return IngotError(ErrorCode.UNAVAILABLE, f"the service at {address} ended the stream of events")

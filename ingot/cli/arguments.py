@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ingot.cli.usage import Parser
 from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
@@ -25,6 +26,16 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--token", default=os.environ.get("INGOT_TOKEN", ""), help="bearer token (default: INGOT_TOKEN)"
     )
+
+
+def _options(add: Callable[[argparse.ArgumentParser], None]) -> str:
+    parser = Parser(add_help=False)
+    add(parser)
+    return " ".join(action.dest for action in parser._actions)
+
+
+SERVICE = f"home {_options(add_service)}"
+"""What ways of using a command that asks a service have in common."""
 
 
 def make_client(arguments: argparse.Namespace) -> Client:

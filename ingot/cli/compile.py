@@ -10,10 +10,19 @@ from typing import Any
 
 from ingot.artifact import Artifact, chosen_target, model_source, save_artifacts
 from ingot.artifact import compile as compile_here
-from ingot.cli.arguments import add_common, add_in_process, add_model_options, add_service, make_client, model_options
+from ingot.cli.arguments import (
+    SERVICE,
+    add_common,
+    add_in_process,
+    add_model_options,
+    add_service,
+    make_client,
+    model_options,
+)
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
 from ingot.cli.usage import Way, whole
+from ingot.cli.verification import show_outputs, speed, verdict
 from ingot.client import Client
 from ingot.home import home_directory
 from ingot.records import Job
@@ -22,10 +31,10 @@ from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import require_writable, told
 
-_MODEL = "name target tune no_winograd no_strassen denormals overridable bundle shape opt_level home"
-_HERE = Way.of("beside --local", f"local in_process out {_MODEL}")
-_THERE = Way.of("without --local", f"label out address token {_MODEL}")
-_LEAVE = Way.of("beside --no-wait", f"no_wait label address token {_MODEL}")
+_MODEL = "name target tune no_winograd no_strassen denormals overridable bundle shape opt_level"
+_HERE = Way.of("beside --local", f"local in_process out home {_MODEL}")
+_THERE = Way.of("without --local", f"label out {_MODEL} {SERVICE}")
+_LEAVE = Way.of("beside --no-wait", f"no_wait label {_MODEL} {SERVICE}")
 MOST_MEASURED = 1000
 """Schedules per kernel, as the compiler has it (``compiler_service/compiler/options.py``)."""
 
@@ -132,8 +141,19 @@ def show_job(job: Job, output: Output) -> None:
     labels = f" ({', '.join(job.labels)})" if job.labels else ""
     how = "cache hit" if job.cache_hit else f"{max(0.0, job.finished - job.created):.1f} s"
     output.say(f"{job.name} version {job.version}{labels}: {how}")
-    rows = [(t.target, t.state.lower(), "hit" if t.cache_hit else "", t.artifact_key[:16]) for t in job.targets]
-    output.table(("target", "state", "cache", "artifact"), rows)
+    rows = [
+        (
+            own.target,
+            own.state.lower(),
+            "hit" if own.cache_hit else "",
+            own.artifact_key[:16],
+            verdict(own.verification) if own.state == "SUCCEEDED" else "",
+            speed(own.verification),
+        )
+        for own in job.targets
+    ]
+    output.table(("target", "state", "cache", "artifact", "answers", "beside ONNX Runtime"), rows)
+    show_outputs([(own.target, own.verification) for own in job.targets], output)
     if job.stage_seconds:
         output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
 
@@ -191,6 +211,7 @@ def _compile_here(
     )
     for path in programs:
         output.say(f"program: {path}")
+    output.note("Its answers were compared with nobody's: a service does that before it publishes.")
     return SUCCESS
 
 

@@ -6,7 +6,7 @@ import argparse
 import time
 from typing import Any
 
-from ingot.cli.arguments import add_common, add_service, make_client
+from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
 from ingot.cli.compile import show_job
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
@@ -15,10 +15,10 @@ from ingot.client import Client
 from ingot.records import Job
 from shared_ir.errors import ErrorCode, IngotError
 
-_LIST = Way.of("where jobs are listed", "limit state name address token home")
-_ONE = Way.of("for one job", "address token home")
-_WATCH = Way.of("where a job is followed", "watch address token home")
-_CANCEL = Way.of("where a job is cancelled", "cancel address token home")
+_LIST = Way.of("where jobs are listed", f"limit state name {SERVICE}")
+_ONE = Way.of("for one job", SERVICE)
+_WATCH = Way.of("where a job is followed", f"watch {SERVICE}")
+_CANCEL = Way.of("where a job is cancelled", f"cancel {SERVICE}")
 
 
 def add_parser(commands: Any) -> None:

@@ -23,7 +23,7 @@ _EXIT_STATUS = "Exit status: 0 done, 1 your input is at fault, 2 wrong usage, 3 
 def make_parser() -> argparse.ArgumentParser:
     parser = Parser(prog="ingot", description="Compile ONNX models to native code and serve them.", epilog=_EXIT_STATUS)
     parser.add_argument("--version", action="version", version=f"ingot {VERSION}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
     for module in (up, compile, models, trust, jobs, infer, inspect):
         module.add_parser(commands)
     return parser

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 from ingot.artifact import compiler, has_children, model_source
 from ingot.cli.arguments import (
+    SERVICE,
     add_common,
     add_in_process,
     add_model_options,
@@ -30,12 +31,12 @@ from shared_ir.storage.faults import require_writable
 
 Answer = TypeVar("Answer")
 
-_MODELS = Way.of("where models are listed", "address token home")
-_MODEL = Way.of("for one model without --out", "set_label delete_label address token home")
-_DOWNLOAD = Way.of("for one model", "set_label delete_label out version address token home")
-_TARGETS_HERE, _TARGETS = Way.of("beside --local", "local"), Way.of("at a service", "address token home")
+_MODELS = Way.of("without the name of a model", SERVICE)
+_MODEL = Way.of("for one model without --out", f"set_label delete_label {SERVICE}")
+_DOWNLOAD = Way.of("for one model", f"set_label delete_label out version {SERVICE}")
+_TARGETS_HERE, _TARGETS = Way.of("beside --local", "local"), Way.of("at a service", SERVICE)
 _CHECK_HERE = Way.of("beside --local", "local in_process shape opt_level")
-_CHECK = Way.of("without --local", "shape opt_level address token home")
+_CHECK = Way.of("without --local", f"shape opt_level {SERVICE}")
 
 
 def add_parser(commands: Any) -> None:

@@ -7,14 +7,14 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ingot.cli.arguments import add_common, add_service, make_client
+from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.usage import Way
 from ingot.home import home_directory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import require_writable
 
-_ADD = Way.of("where a key is added", "fingerprint address token home")
+_ADD = Way.of("where a key is added", f"fingerprint {SERVICE}")
 _LIST = Way.of("where keys are listed", "list home")
 _REMOVE = Way.of("where a key is taken away", "remove home")
 

@@ -24,6 +24,13 @@ class Parser(argparse.ArgumentParser):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **{"allow_abbrev": False} | named)
 
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse has it; ``parser`` of the result is that of the command."""
+        found, rest = super().parse_known_args(args, namespace)
+        if "parser" not in found:
+            found.parser = self
+        return found, rest
+
     def error(self, message: str) -> NoReturn:
         raise UsageError(ErrorCode.INVALID_ARGUMENT, message, remedy=f"`{self.prog} --help` shows the usage.")
 
@@ -63,7 +70,7 @@ def parse(parser: argparse.ArgumentParser, texts: Sequence[str]) -> argparse.Nam
         UsageError: and SystemExit for ``--help`` and ``--version``, which print and end.
     """
     arguments = parser.parse_args(texts)
-    actions = commands(parser)[arguments.command]._actions
+    actions = arguments.parser._actions
     defaults = [action.default for action in actions]
     for action in actions:
         action.default = argparse.SUPPRESS  # what is there after parsing again was given
@@ -74,10 +81,17 @@ def parse(parser: argparse.ArgumentParser, texts: Sequence[str]) -> argparse.Nam
     return arguments
 
 
-def commands(parser: argparse.ArgumentParser) -> Mapping[str, argparse.ArgumentParser]:
-    """The parser of each command, by name."""
-    subparsers = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return dict(subparsers.choices)
+def commands(parser: argparse.ArgumentParser, name: str = "") -> Mapping[str, argparse.ArgumentParser]:
+    """The parser of each command that can be run, by its words."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        return {name: parser}
+    return {
+        words: found
+        for action in nested
+        for word, own in action.choices.items()
+        for words, found in commands(own, f"{name} {word}".strip()).items()
+    }
 
 
 # ---- kinds of values
