@@ -113,7 +113,9 @@ def _show_model(client: Client, name: str, output: Output) -> int:
 
 
 def run_targets(arguments: argparse.Namespace, output: Output) -> int:
-    targets = targets_here() if arguments.local else ask(arguments, output, Client.targets, targets_here)
+    targets = (
+        targets_here() if arguments.local else ask(arguments, output, lambda client: client.targets(), targets_here)
+    )
     output.document(targets)
     rows = [(t.name, t.triple, t.cpu, t.vector_bits, t.description) for t in targets]
     output.table(("target", "triple", "cpu", ">vector", "description"), rows)
