@@ -238,7 +238,7 @@ class Client:
         return answer
 
     def _patience(self, timeout: float | None) -> Patience:
-        return Patience(timeout, lambda: self._is_known)
+        return Patience(timeout, self._is_known)
 
 
 def _late(id: str) -> IngotError:

@@ -39,12 +39,12 @@ class Patience:
 
     Args:
         timeout: seconds until the deadline; None for as long as the service is there.
-        is_known: whether the service has ever answered.
+        known: whether the service has answered before.
     """
 
-    def __init__(self, timeout: float | None, is_known: Callable[[], bool]) -> None:
+    def __init__(self, timeout: float | None = None, known: bool = False) -> None:
         self._deadline = None if timeout is None else time.monotonic() + timeout
-        self._is_known = is_known
+        self._known = known
         self._seen = time.monotonic()
         self._pause = _FIRST_PAUSE_SECONDS
 
@@ -63,6 +63,7 @@ class Patience:
 
     def answered(self) -> None:
         """The service is there."""
+        self._known = True
         self._seen = time.monotonic()
         self._pause = _FIRST_PAUSE_SECONDS
 
@@ -74,7 +75,7 @@ class Patience:
         """
         if not passes(error):
             raise error
-        away = AWAY_SECONDS if self._is_known() else NEVER_SEEN_SECONDS
+        away = AWAY_SECONDS if self._known else NEVER_SEEN_SECONDS
         end = self._deadline if self._deadline is not None else self._seen + away
         left = end - time.monotonic()
         if left <= 0:

@@ -61,7 +61,7 @@ class Uploader:
         self, stub: Any, address: str, timeout: float, options: Mapping[str, Any], patience: Patience | None = None
     ) -> None:
         self._stub = stub
-        self._patience = patience or Patience(None, lambda: False)
+        self._patience = patience or Patience()
         self._address = address
         self._timeout = timeout
         self._options = dict(options)

@@ -15,7 +15,7 @@ from ingot.client import Client
 from ingot.records import Job
 from shared_ir.errors import ErrorCode, IngotError
 
-_LIST = Way.of("where jobs are listed", f"limit state name {SERVICE}")
+_LIST = Way.of("where jobs are listed", f"limit state name watch cancel {SERVICE}")
 _ONE = Way.of("for one job", SERVICE)
 _WATCH = Way.of("where a job is followed", f"watch {SERVICE}")
 _CANCEL = Way.of("where a job is cancelled", f"cancel {SERVICE}")

@@ -80,7 +80,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
     (place / "net.onnx").write_bytes(classifier().SerializeToString())
     for home in ("home", "other"):
         local_keys(place / home)
-        Addresses(*(f"{home}:{port}" for port in range(1, 6))).write(place / home)
+        Addresses(f"{home}:1", f"{home}:2", f"{home}:3", f"{home}:4", f"{home}:5").write(place / home)
     local_keys(place / "service")
     for tag in ("a", "b"):
         save_artifacts([toy_artifact("net")], place / "folder", tag, place / "home")
