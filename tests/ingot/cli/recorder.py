@@ -47,24 +47,30 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What a command line comes to."""
+    """What a command line comes to; ``files`` are those that were not there before."""
 
     status: int
     printed: str
     errors: str
     calls: tuple[tuple[str, ...], ...]
+    files: frozenset[str]
 
 
 def run(recorder: Recorder, *texts: str) -> Outcome:
     """``ingot TEXTS...``; a wrong usage is status 2."""
     recorder.calls.clear()
+    before = files()
     out, err = io.StringIO(), io.StringIO()
     with redirect_stdout(out), redirect_stderr(err):
         try:
             status = main(texts)
         except SystemExit as error:
             status = int(error.code or 0)
-    return Outcome(status, out.getvalue(), err.getvalue(), tuple(recorder.calls))
+    return Outcome(status, out.getvalue(), err.getvalue(), tuple(recorder.calls), files() - before)
+
+
+def files() -> frozenset[str]:
+    return frozenset(str(path) for path in Path.cwd().rglob("*"))
 
 
 class FakeClient:
@@ -171,6 +177,7 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (arguments, "Client", lambda address, **credentials: FakeClient(recorder, address, credentials)),
         (arguments, "Endpoint", lambda at, protocol, **rest: FakeEndpoint(recorder, at, protocol, rest)),
         (compile, "compile_here", called("compile_here", artifact)),
+        (infer, "time", SimpleNamespace(perf_counter=lambda: 0.0)),
         (infer, "load", called("load", FakeModel(recorder))),
         (inspect, "check_here", called("check_here", REPORT)),
         (models, "check_here", called("check_here", REPORT)),
