@@ -101,6 +101,8 @@ def spelled(text: str) -> list[str]:
 
 def seen(recorder: Recorder, command: str, words: Sequence[str]) -> Outcome:
     """As if for the first time."""
+    for place in ("saved", "out2"):
+        shutil.rmtree(place, ignore_errors=True)
     local_keys(Path("home"))
     for home in ("home", "other"):
         Path(home, "trust", f"{local_keys(Path('service'))[0].key_id}.pub").unlink(missing_ok=True)
