@@ -128,6 +128,8 @@ def _start(installation: Installation, ports: Ports, models: str | None, scratch
     announce("starting Redis")
     installation.redis_url = _start_redis(installation, scratch, deadline)
     environment = service_environment(home, installation.redis_url, ports, models)
+    for name in overruled(environment):
+        announce(f"{name} does not count here: `ingot up` stays on {LOOPBACK}, on the ports that its options choose")
     announce("starting compiler service, worker and runtime service")
     for name, module in (
         ("compiler", ["compiler_service.server", "--ready-file", str(run / "compiler.json")]),
@@ -168,6 +170,13 @@ def service_environment(home: Path, redis_url: str, ports: Ports, models: str | 
     }
     given = {name: value for name, value in os.environ.items() if not name.startswith(_TLS)}
     return own | given | fixed | ({} if models is None else {"INGOT_RUNTIME_MODELS": models})
+
+
+def overruled(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables of the user's own environment that are not what the services get, but for those that options stand for."""
+    chosen = ("INGOT_HOME", "INGOT_REDIS_URL", "INGOT_RUNTIME_MODELS")
+    given = (name for name in os.environ if name.startswith("INGOT_") and name not in chosen)
+    return tuple(sorted(name for name in given if environment.get(name) != os.environ[name]))
 
 
 def _start_redis(installation: Installation, scratch: Path, deadline: float) -> str:
