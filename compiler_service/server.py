@@ -41,6 +41,7 @@ from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.starting import at_start
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -79,6 +80,7 @@ class RunningServer:
             self.metrics.stop(1.0)
 
 
+@at_start
 def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> RunningServer:
     """Listen on the addresses of ``settings``.
 
