@@ -22,6 +22,7 @@ from shared_ir.service_kit.settings import (
     require_at_least,
     require_at_most,
     require_redis,
+    require_token,
     require_whole_tls,
     without_service_links,
 )
@@ -31,6 +32,8 @@ _OTHERS = "INGOT_RUNTIME_"
 """Settings of the runtime service may stand in the same environment."""
 QUEUE_NAMES = ("compile", "tune", "verify")
 _GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
+LEAST_JOB_MEMORY = 256 << 20
+"""Bytes with which a process that reads the smallest model starts; with less every job would be said to be too large."""
 _SECONDS = ("job_seconds", "lease_seconds", "keep_jobs_seconds", "drain_seconds", "visibility_seconds")
 
 
@@ -116,6 +119,8 @@ class Settings:
         require_at_most(self, MOST_SECONDS, _SECONDS, variable)
         require_at_most(self, MOST_BYTES, ("max_model_bytes", "job_memory"), variable)
         require_at_most(self, MOST_THINGS, ("max_jobs", "max_watchers", "workers", "job_threads"), variable)
+        require_at_least(self, LEAST_JOB_MEMORY, ("job_memory",), variable)
+        require_token(variable("token"), self.token)
         require_redis(variable("redis_url"), self.redis_url)
 
     @property

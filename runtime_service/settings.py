@@ -21,6 +21,7 @@ from shared_ir.service_kit.settings import (
     require_address,
     require_at_least,
     require_at_most,
+    require_token,
     require_whole_tls,
     without_service_links,
 )
@@ -155,6 +156,10 @@ class Settings:
         things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores")
         require_at_most(self, MOST_THINGS, things, variable)
         require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
+        if not (self.grpc_address or self.http_address):
+            expected = f"an address there, or in {variable('http_address')}"
+            raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
+        require_token(variable("token"), self.token)
         require_address(variable("grpc_address"), self.grpc_address)
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"

@@ -141,6 +141,12 @@ def require_whole_tls(settings: Any, variable: Variable) -> None:
         raise out_of_range(given[0], f"{' and '.join(missing)} beside it", "nothing there, which would mean no TLS")
 
 
+def require_token(name: str, token: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming the variable ``name``: no client could send it."""
+    if not (token.isascii() and token.isprintable()):
+        raise out_of_range(name, "a line of printable ASCII characters", "other characters")
+
+
 def require_redis(name: str, url: str) -> None:
     """Raises IngotError INVALID_ARGUMENT, naming the variable ``name``: not the URL of a Redis. It is not shown: it may hold a password."""
     expected = "redis://host:6379/0, rediss://host:6379/0 or unix:///path"

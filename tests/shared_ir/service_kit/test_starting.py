@@ -36,6 +36,8 @@ NOWHERE = "/proc/nowhere"
         *((compiler, name, "9" * 30) for name in ("drain_seconds", "visibility_seconds", "max_model_bytes")),
         *((compiler, name, "9" * 30) for name in ("job_memory", "max_jobs", "max_watchers", "workers", "job_threads")),
         (compiler, "home", ""),
+        (compiler, "job_memory", "1"),
+        *((module, "token", text) for module in (compiler, runtime) for text in ("a\nb", "é")),
         *((runtime, "grpc_address", text) for text in ("nonsense", "127.0.0.1")),
         *((runtime, "grpc_address", f"127.0.0.1:{port}") for port in (65536, -1, "x")),
         *((runtime, name, "9" * 30) for name in ("max_in_flight", "instances", "cores", "drain_timeout")),
