@@ -17,7 +17,6 @@ MOST_MESSAGE_BYTES = 256 * 1024 * 1024
 
 _RECONNECTING = (
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 1000),  # what a connection may take
     ("grpc.max_reconnect_backoff_ms", 2000),
     ("grpc.keepalive_time_ms", 330_000),  # servers let go who asks more than once in five minutes
     ("grpc.keepalive_timeout_ms", 20_000),

@@ -238,6 +238,7 @@ def _verification_from_pb(found: pb.Verification) -> Verification:
         outputs=tuple(OutputFigures(o.name, o.max_abs_error, o.max_rel_error) for o in found.outputs),
         seconds=found.seconds,
         oracle_seconds=found.oracle_seconds,
+        ratio=found.ratio,
     )
 
 

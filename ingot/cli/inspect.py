@@ -23,8 +23,8 @@ from shared_ir.plan.program import Plan
 
 _FOLDER = Way.of("for a folder of compiled models", "tag size home")
 _FILE = Way.of("for a model that is not compiled", "graph in_process")
-_MOST_ROWS = 20
-"""Rows of a table that fits a screen."""
+_MOST_TENSORS = 8
+"""Inputs, and outputs, that a screen has room for."""
 _MOST_TEXT = 160
 """Characters of a type or a formula."""
 
@@ -57,8 +57,8 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.say(f"{arguments.path}: {opsets}")
     for kind, found in (("input", report.inputs), ("output", report.outputs)):
         rows = [(t.name, t.dtype, _short(", ".join(t.shape))) for t in found]
-        _table((kind, "dtype", "shape"), rows, output)
-    _table(("operator", ">nodes"), sorted(report.operators.items(), key=lambda item: -item[1]), output)
+        output.some((kind, "dtype", "shape"), rows)
+    output.some(("operator", ">nodes"), sorted(report.operators.items(), key=lambda item: -item[1]))
     if not report.ok:
         output.say(f"{len(report.issues)} obstacles: see `ingot check {arguments.path}`")
     return SUCCESS
@@ -165,14 +165,8 @@ def _show_target(tag: str, manifest: Manifest, facts: dict[str, Any], output: Ou
 
 
 def _rows(kind: str, texts: Sequence[str]) -> list[tuple[str, str]]:
-    more = [(kind, f"... and {len(texts) - _MOST_ROWS} more (--json has all)")] if len(texts) > _MOST_ROWS else []
-    return [*((kind, text) for text in texts[:_MOST_ROWS]), *more]
-
-
-def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], output: Output) -> None:
-    output.table(columns, rows[:_MOST_ROWS])
-    if len(rows) > _MOST_ROWS:
-        output.say(f"... and {len(rows) - _MOST_ROWS} more (--json has all)")
+    more = [(kind, f"... and {len(texts) - _MOST_TENSORS} more (--json has all)")] if len(texts) > _MOST_TENSORS else []
+    return [*((kind, text) for text in texts[:_MOST_TENSORS]), *more]
 
 
 def _short(text: str) -> str:

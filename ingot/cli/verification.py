@@ -34,4 +34,4 @@ def show_outputs(targets: Sequence[tuple[str, Verification | None]], output: Out
         for own in found.outputs
     ]
     if rows:
-        output.table(("target", "output", ">largest error", ">relative", ">allowed"), rows)
+        output.some(("target", "output", ">largest error", ">relative", ">allowed"), rows)

@@ -270,7 +270,7 @@ class OutputFigures(_message.Message):
     def __init__(self, name: _Optional[str] = ..., max_abs_error: _Optional[float] = ..., max_rel_error: _Optional[float] = ...) -> None: ...
 
 class Verification(_message.Message):
-    __slots__ = ("state", "reason", "oracle", "sizes", "tolerance", "outputs", "seconds", "oracle_seconds")
+    __slots__ = ("state", "reason", "oracle", "sizes", "tolerance", "outputs", "seconds", "oracle_seconds", "ratio")
     class SizesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -286,6 +286,7 @@ class Verification(_message.Message):
     OUTPUTS_FIELD_NUMBER: _ClassVar[int]
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     ORACLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
     state: str
     reason: str
     oracle: str
@@ -294,7 +295,8 @@ class Verification(_message.Message):
     outputs: _containers.RepeatedCompositeFieldContainer[OutputFigures]
     seconds: float
     oracle_seconds: float
-    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., oracle: _Optional[str] = ..., sizes: _Optional[_Mapping[str, int]] = ..., tolerance: _Optional[float] = ..., outputs: _Optional[_Iterable[_Union[OutputFigures, _Mapping]]] = ..., seconds: _Optional[float] = ..., oracle_seconds: _Optional[float] = ...) -> None: ...
+    ratio: float
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., oracle: _Optional[str] = ..., sizes: _Optional[_Mapping[str, int]] = ..., tolerance: _Optional[float] = ..., outputs: _Optional[_Iterable[_Union[OutputFigures, _Mapping]]] = ..., seconds: _Optional[float] = ..., oracle_seconds: _Optional[float] = ..., ratio: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("id", "name", "state", "model_sha256", "targets", "options", "labels", "created", "started", "finished", "cache_hit", "version", "error", "stage_seconds")
