@@ -24,9 +24,9 @@ from ingot.records import (
 from ingot.resuming import Patience
 from ingot.upload import Progress, Uploader, no_progress
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 
+pb: Any = messages.Requests()
 Model = str | Path | bytes | Source
 """A path, bytes, or what :meth:`Client.upload` returned."""
 
@@ -116,18 +116,16 @@ class Client:
         """
         wanted = messages.names("targets", targets)
         moved = messages.names("labels", (labels,) if isinstance(labels, str) else labels)
-        request = messages.request(
-            pb.CompileRequest, name=name, targets=wanted, options=messages.options_to_pb(options), labels=moved
-        )
+        request = pb.CompileRequest(name=name, targets=wanted, options=messages.options_to_pb(options), labels=moved)
         request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         return messages.job_from_pb(self._call("Compile", request).job)
 
     def job(self, id: str) -> Job:
-        return messages.job_from_pb(self._call("GetJob", messages.request(pb.GetJobRequest, id=id)))
+        return messages.job_from_pb(self._call("GetJob", pb.GetJobRequest(id=id)))
 
     def jobs(self, limit: int = 50, state: str = "", name: str = "") -> tuple[Job, ...]:
         """Newest first; only those in ``state`` and of model ``name``, when given."""
-        request = messages.request(pb.ListJobsRequest, limit=limit, state=messages.state_to_pb(state), name=name)
+        request = pb.ListJobsRequest(limit=limit, state=messages.state_to_pb(state), name=name)
         return tuple(messages.job_from_pb(job) for job in self._call("ListJobs", request).jobs)
 
     def watch(self, id: str, after: str = "", timeout: float | None = None) -> Iterator[JobEvent]:
@@ -136,17 +134,22 @@ class Client:
         Raises:
             IngotError: DEADLINE_EXCEEDED, it has not after ``timeout`` seconds.
         """
-        patience = self._patience(timeout)
+        patience, is_finished = self._patience(timeout), False
         while True:
             try:
                 for event in self._events(id, after, patience):
                     after = event.sequence or after
+                    told = bool(event.sequence) and event.job is not None and event.job.is_finished
+                    is_finished = is_finished or told
                     yield event
-                if self._now(id, patience).is_finished:
+                if is_finished:
                     return
-                patience.wait(_ended(self.address))
+                # A server that stops ends the stream as well: what a job did meanwhile is asked for once more.
+                is_finished = self._now(id, patience).is_finished
+                if not is_finished:
+                    patience.wait(_ended(self.address))
             except IngotError as error:
-                patience.wait(_late(id) if patience.is_over(error) else error)
+                patience.wait(_late(id) if patience.is_over(error) else error, crowd=True)
 
     def wait(self, id: str, timeout: float | None = None) -> Job:
         """The job once it has finished, however it ended.
@@ -160,18 +163,18 @@ class Client:
                 for _ in self._events(id, "", patience):
                     pass
             except IngotError as error:
-                patience.wait(_late(id) if patience.is_over(error) else error)
+                patience.wait(_late(id) if patience.is_over(error) else error, crowd=True)
         return job
 
     def _now(self, id: str, patience: Patience) -> Job:
-        request = messages.request(pb.GetJobRequest, id=id)
+        request = pb.GetJobRequest(id=id)
         answer = patience.call(lambda: self._call("GetJob", request, patience.at_most(self._timeout)))
         patience.answered()
         return messages.job_from_pb(answer)
 
     def _events(self, id: str, after: str, patience: Patience) -> Iterator[JobEvent]:
         """Those of one stream, which ends when the job does, or the service."""
-        request = messages.request(pb.WatchJobRequest, id=id, after=after)
+        request = pb.WatchJobRequest(id=id, after=after)
         timeout = patience.remaining
         for event in stream(self.address, lambda: self._stub.WatchJob(request, timeout=timeout, **self._options)):
             self._is_known = True
@@ -180,7 +183,7 @@ class Client:
 
     def cancel(self, id: str) -> Job:
         """Stop a job; one that has finished stays as it is."""
-        return messages.job_from_pb(self._call("CancelJob", messages.request(pb.CancelJobRequest, id=id)))
+        return messages.job_from_pb(self._call("CancelJob", pb.CancelJobRequest(id=id)))
 
     # ---- models out
 
@@ -188,11 +191,11 @@ class Client:
         return tuple(messages.model_from_pb(m) for m in self._call("ListModels", pb.ListModelsRequest()).models)
 
     def model(self, name: str) -> PublishedModel:
-        return messages.model_from_pb(self._call("GetModel", messages.request(pb.GetModelRequest, name=name)))
+        return messages.model_from_pb(self._call("GetModel", pb.GetModelRequest(name=name)))
 
     def versions(self, name: str) -> tuple[ModelVersion, ...]:
         """Oldest first."""
-        response = self._call("ListVersions", messages.request(pb.ListVersionsRequest, name=name))
+        response = self._call("ListVersions", pb.ListVersionsRequest(name=name))
         return tuple(messages.version_from_pb(version) for version in response.versions)
 
     def labels(self, name: str) -> Mapping[str, int]:
@@ -201,13 +204,11 @@ class Client:
 
     def set_label(self, name: str, label: str, version: int) -> PublishedModel:
         """Point a label at a version that exists; runtimes that follow it load that version."""
-        request = messages.request(pb.SetLabelRequest, name=name, label=label, version=version)
+        request = pb.SetLabelRequest(name=name, label=label, version=version)
         return messages.model_from_pb(self._call("SetLabel", request))
 
     def delete_label(self, name: str, label: str) -> PublishedModel:
-        return messages.model_from_pb(
-            self._call("DeleteLabel", messages.request(pb.DeleteLabelRequest, name=name, label=label))
-        )
+        return messages.model_from_pb(self._call("DeleteLabel", pb.DeleteLabelRequest(name=name, label=label)))
 
     def download(self, name: str, directory: str | Path, which: int | str | None = None, artifact_key: str = "") -> str:
         """Add a version to the OCI image layout at ``directory``; its tag there.
@@ -216,8 +217,8 @@ class Client:
             which: a version, a label, or ``None`` for the newest.
             artifact_key: one target alone; by default all.
         """
-        chosen = {"version": which} if isinstance(which, int) else {"label": which} if which else {}
-        request = messages.request(pb.DownloadArtifactRequest, name=name, artifact_key=artifact_key, **chosen)
+        chosen: dict[str, Any] = {"version": which} if isinstance(which, int) else {"label": which} if which else {}
+        request = pb.DownloadArtifactRequest(name=name, artifact_key=artifact_key, **chosen)
         parts = stream(self.address, lambda: self._stub.DownloadArtifact(request, **self._options))
         return receive_layout(parts, Path(directory))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ingot.records import (
@@ -128,6 +129,13 @@ def request(kind: Callable[..., Any], **fields: Any) -> Any:
             field=", ".join(fields),
             received=shown,
         ) from error
+
+
+class Requests:
+    """The messages of the compiler service by name, made as :func:`request` makes them: what callers give goes into them as it is."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(request, getattr(pb, name))
 
 
 def names(field: str, given: Any) -> list[str]:

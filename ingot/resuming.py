@@ -19,7 +19,6 @@ _PASSING = frozenset(
         ErrorCode.UNAVAILABLE,
         ErrorCode.CANCELLED,  # a server that stops ends the calls that run
         ErrorCode.DEADLINE_EXCEEDED,
-        ErrorCode.RESOURCE_EXHAUSTED,
     }
 )
 
@@ -67,13 +66,16 @@ class Patience:
         self._seen = time.monotonic()
         self._pause = _FIRST_PAUSE_SECONDS
 
-    def wait(self, error: IngotError) -> None:
+    def wait(self, error: IngotError, crowd: bool = False) -> None:
         """Let a moment pass before another try.
+
+        Args:
+            crowd: try again too where others hold all places (RESOURCE_EXHAUSTED), which a quota never gives back.
 
         Raises:
             IngotError: ``error``, no other try may be made, or none would help.
         """
-        if not passes(error):
+        if not passes(error) and not (crowd and error.code is ErrorCode.RESOURCE_EXHAUSTED):
             raise error
         away = AWAY_SECONDS if self._known else NEVER_SEEN_SECONDS
         end = self._deadline if self._deadline is not None else self._seen + away

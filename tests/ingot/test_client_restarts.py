@@ -13,9 +13,11 @@ from pathlib import Path
 import pytest
 
 from ingot import Client
+from ingot.resuming import Patience
 from ingot.upload import CHUNK_BYTES
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from tests.services.installation import Installation, installation
 
 pytestmark = pytest.mark.services
@@ -82,7 +84,7 @@ def test_an_upload_goes_on_where_it_was(running: Installation, restart: Restart)
     with Client(running.address) as client:
         source = client.upload(data, progress=progress)
         assert source.model_sha256 == sha256_hex(data)
-        assert client._stub.QueryUpload(_query(source.model_sha256)).complete
+        assert client._stub.QueryUpload(pb.QueryUploadRequest(sha256=source.model_sha256)).complete
     assert restart.times == 1
     assert sent[-1] == len(data)
 
@@ -148,7 +150,41 @@ def test_a_service_that_nobody_ever_saw_is_given_up_soon(tmp_path: Path) -> None
             assert time.monotonic() - start < 5.0
 
 
-def _query(sha256: str) -> object:
-    from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+class Stopping:
+    """A service that stops, as servers do that are told to: streams end as if all had been said."""
 
-    return pb.QueryUploadRequest(sha256=sha256)
+    def __init__(self, streams: list[list[pb.JobEvent]], states: list[str]) -> None:
+        self.asked: list[str] = []
+        self._streams, self._states = streams, states
+
+    def WatchJob(self, request: pb.WatchJobRequest, timeout: float | None, metadata: object) -> Stream:
+        self.asked.append(request.after)
+        return Stream(self._streams.pop(0))
+
+    def GetJob(self, request: pb.GetJobRequest, timeout: float, metadata: object) -> pb.Job:
+        return pb.Job(id=request.id, state=self._states.pop(0))
+
+
+def test_a_crowd_of_watchers_is_waited_for_and_a_quota_is_not() -> None:
+    busy = IngotError(ErrorCode.RESOURCE_EXHAUSTED, "there are too many watchers")
+    Patience(known=True).wait(busy, crowd=True)
+    with pytest.raises(IngotError, match="too many"):
+        Patience(known=True).wait(busy)
+
+
+class Stream(list[pb.JobEvent]):
+    def cancel(self) -> None:
+        pass
+
+
+def test_what_a_job_did_while_the_server_stopped_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    running, done = pb.Job(id="1", state="JOB_STATE_RUNNING"), pb.Job(id="1", state="JOB_STATE_SUCCEEDED")
+    first = [pb.JobEvent(job=running), pb.JobEvent(sequence="1-0", job=running)]
+    service = Stopping(
+        [first, [], [pb.JobEvent(sequence="2-0", job=done)]], ["JOB_STATE_RUNNING", "JOB_STATE_SUCCEEDED"]
+    )
+    with Client("127.0.0.1:1") as client:
+        monkeypatch.setattr(client, "_stub", service)
+        told = [event.sequence for event in client.watch("1")]
+    assert told == ["", "1-0", "2-0"]
+    assert service.asked == ["", "1-0", "1-0"]
