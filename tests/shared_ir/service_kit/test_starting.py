@@ -17,6 +17,7 @@ from compiler_service.worker.app import add_liveness, make_app
 from runtime_service import settings as runtime
 from runtime_service.server import store_source
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.starting import at_start, require_place
 from tests.services.toy_compiler import ToyCompiler
 
@@ -98,6 +99,14 @@ def test_a_runtime_says_the_same(place: str, tmp_path: Path, monkeypatch: pytest
     assert caught.value.code is not ErrorCode.INTERNAL
     with pytest.raises(IngotError):
         require_place(tmp_path, "INGOT_RUNTIME_ADDRESS_FILE")
+
+
+@pytest.mark.parametrize("text", ["http://a.example", "a.example:8000", "*.example.com", "a b", "a,://x", "ä.example"])
+def test_names_that_no_request_could_have_are_refused(text: str) -> None:
+    with pytest.raises(IngotError, match="not the name of a server") as caught:
+        Hosts.parse(text, "INGOT_RUNTIME_HOSTS")
+    assert caught.value.field == "INGOT_RUNTIME_HOSTS"
+    assert Hosts.parse(" a.example, .b.example ,*,", "X").names == {"a.example", ".b.example", "*"}
 
 
 def test_what_nobody_thought_of_is_a_sentence_too() -> None:
