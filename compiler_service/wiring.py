@@ -25,7 +25,7 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, Trust, TrustFolder, add_trusted
 from shared_ir.errors import IngotError
-from shared_ir.service_kit.starting import at_start
+from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.storage.faults import require_writable
 from shared_ir.storage.store import open_store
 
@@ -58,6 +58,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     require(required)
     for name, place in (("home", settings.home), ("cache_dir", settings.cache)):
         require_writable(place, f"the folder of {variable(name)}")
+    require_place(settings.liveness, variable("liveness_file"))
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
     store = open_store(settings.store, settings.cache / "objects")
     signer, trust = _keys(settings)

@@ -13,7 +13,6 @@ import pytest
 
 from compiler_service import settings as compiler
 from compiler_service.wiring import make_parts
-from compiler_service.worker.app import add_liveness, make_app
 from runtime_service import settings as runtime
 from runtime_service.server import store_source
 from shared_ir.errors import ErrorCode, IngotError
@@ -67,12 +66,6 @@ def test_the_password_of_a_redis_is_not_shown() -> None:
     assert "hunter2" not in str(caught.value)
 
 
-def start_worker(settings: compiler.Settings) -> None:
-    """As far as a worker goes before it serves."""
-    make_parts(settings, ToyCompiler(), None)  # type: ignore[arg-type]
-    add_liveness(make_app(settings), settings.liveness)
-
-
 @pytest.mark.parametrize("place", [NOWHERE, "file", "file/below"])
 @pytest.mark.parametrize("name", ["home", "cache_dir", "trust", "signing_key", "store_url", "liveness_file"])
 def test_places_that_cannot_be_used_are_said(
@@ -86,7 +79,7 @@ def test_places_that_cannot_be_used_are_said(
         wrong = str(tmp_path)  # a file is what it should be
     settings = replace(compiler.Settings(home=tmp_path / "home", cache_dir=str(tmp_path / "cache")), **{name: wrong})
     with pytest.raises(IngotError) as caught:
-        start_worker(settings)
+        make_parts(settings, ToyCompiler(), None)  # type: ignore[arg-type]
     assert caught.value.code is not ErrorCode.INTERNAL
 
 
