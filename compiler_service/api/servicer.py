@@ -140,7 +140,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
-        return self._verified(converters.job_to_pb(self._jobs.get(request.id)))
+        return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
 
     @_answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
@@ -235,14 +235,6 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @_answered
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
-
-    def _verified(self, job: pb.Job) -> pb.Job:
-        """``job`` with what the comparison of each finished target came to."""
-        for target in job.targets:
-            found = self._reports.verification(target.artifact_key) if target.state == pb.JOB_STATE_SUCCEEDED else None
-            if found is not None:
-                target.verification.CopyFrom(converters.verification_to_pb(found))
-        return job
 
     def _models(self) -> Iterator[pb.Model]:
         """Every model; without those of which nothing is proven."""
