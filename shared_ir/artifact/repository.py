@@ -136,8 +136,7 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND.
         """
-        entry = self._require_entry(key, staged=True)
-        data = self._proven.blob(entry.descriptor)
+        data = self._proven.blob(self._require_entry(key, staged=True).descriptor)
         self._put_entry(with_report(data, report, self.trust, self._signing_key(), self._blobs))
 
     def find_artifact(self, key: str, staged: bool = False) -> Manifest | None:

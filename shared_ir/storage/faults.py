@@ -33,7 +33,7 @@ _REMEDIES = {
 
 
 def file_error(error: OSError, what: str = "a file or folder cannot be used", path: Path | None = None) -> IngotError:
-    """``error`` as one that may leave: NOT_FOUND, RESOURCE_EXHAUSTED for a full disk, UNAVAILABLE for a disk that fails,
+    """``error`` as one that may leave: NOT_FOUND, DISK_FULL, UNAVAILABLE for a disk that fails,
     else INVALID_ARGUMENT, naming the file.
 
     Args:
@@ -43,7 +43,7 @@ def file_error(error: OSError, what: str = "a file or folder cannot be used", pa
     number = error.errno or 0
     code = ErrorCode.INVALID_ARGUMENT
     code = ErrorCode.NOT_FOUND if number in _ABSENT else code
-    code = ErrorCode.RESOURCE_EXHAUSTED if number in _FULL else code
+    code = ErrorCode.DISK_FULL if number in _FULL else code
     code = ErrorCode.UNAVAILABLE if number in _BUSY else code
     named = error.filename2 or error.filename
     field = os.fsdecode(named) if isinstance(named, str | bytes) else str(path or "")

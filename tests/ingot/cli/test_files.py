@@ -128,8 +128,8 @@ def test_a_full_disk_behind_the_output_is_said(recorder: Recorder) -> None:
 def test_codes_tell_what_is_missing_full_and_forbidden() -> None:
     for number, code in (
         (errno.ENOENT, ErrorCode.NOT_FOUND),
-        (errno.ENOSPC, ErrorCode.RESOURCE_EXHAUSTED),
-        (errno.EDQUOT, ErrorCode.RESOURCE_EXHAUSTED),
+        (errno.ENOSPC, ErrorCode.DISK_FULL),
+        (errno.EDQUOT, ErrorCode.DISK_FULL),
         (errno.EIO, ErrorCode.UNAVAILABLE),
         (errno.EACCES, ErrorCode.INVALID_ARGUMENT),
         (errno.EROFS, ErrorCode.INVALID_ARGUMENT),
