@@ -41,6 +41,8 @@ from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.settings import MOST_PORT
+from shared_ir.service_kit.starting import at_start
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -79,6 +81,7 @@ class RunningServer:
             self.metrics.stop(1.0)
 
 
+@at_start
 def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> RunningServer:
     """Listen on the addresses of ``settings``.
 
@@ -123,6 +126,8 @@ def _lanes(watchers: int) -> Callable[[str], Lane]:
 
 def _bind(server: grpc.Server, settings: Settings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
+    if settings.compiler_port > MOST_PORT:  # gRPC takes it, and listens on another
+        raise _taken(address, "INGOT_COMPILER_PORT")
     files = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
     credentials = files.grpc_credentials() if files else None
     try:

@@ -16,7 +16,7 @@ from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
-from compiler_service.settings import Settings
+from compiler_service.settings import Settings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
@@ -25,6 +25,8 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, Trust, TrustFolder, add_trusted
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.starting import at_start, require_place
+from shared_ir.storage.faults import require_writable
 from shared_ir.storage.store import open_store
 
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
@@ -45,6 +47,7 @@ class Parts:
     reproducers: Reproducers
 
 
+@at_start
 def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
     """Connects to nothing yet: Redis and remote stores are reached at first use.
 
@@ -53,6 +56,9 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     """
     required = required_parts(settings.sandbox)
     require(required)
+    for name, place in (("home", settings.home), ("cache_dir", settings.cache)):
+        require_writable(place, f"the folder of {variable(name)}")
+    require_place(settings.liveness, variable("liveness_file"))
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
     store = open_store(settings.store, settings.cache / "objects")
     signer, trust = _keys(settings)
