@@ -113,7 +113,7 @@ def main() -> int:
         with rig(home) as made:
             ordered, seen = run(made, wanted, seed, clients=3, pause=(2.0, 6.0))
             with Client(f"127.0.0.1:{made.ports[0]}", timeout=30) as client:
-                models = ordered.check_models(client, Path(folder) / "models")
+                models = ordered.check_models(client, Path(folder) / "models", home / "keys")
             ordered.faults += [f"{name} wrote a traceback" for name, text in made.logs() if "Traceback" in text]
     print(
         f"seed {seed}: {len(ordered.jobs)} jobs, {models} models, {sum(seen.values())} faults, {time.monotonic() - start:.0f} s"

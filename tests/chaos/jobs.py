@@ -125,8 +125,8 @@ class Ordered:
         elif error is not None:
             self.faults.append(f"{order.name} has failed: {error.code} ({error.blame}): {error}")
 
-    def check_models(self, client: Client, folder: Path) -> int:
-        """Of every model there is one version, and it computes what it should; how many models."""
+    def check_models(self, client: Client, folder: Path, keys: Path) -> int:
+        """Of every model there is one version, and it computes what it should; how many models. ``keys`` has the trust."""
         made = {order.name: order for order in self.jobs.values() if order.name in self.succeeded}
         x = np.random.default_rng(0).standard_normal((3, _WIDTH)).astype(np.float32)
         for name, order in made.items():
@@ -134,7 +134,7 @@ class Ordered:
             if len(versions) != 1:
                 self.faults.append(f"{name} has {len(versions)} versions")
             client.download(name, folder / name)
-            with ingot.load(folder / name, threads=1, home=folder.parent) as model:
+            with ingot.load(folder / name, threads=1, home=keys) as model:
                 (found,) = model.run({"x": x}).values()
             assert order.answer is not None
             if not np.allclose(found, order.answer(x), rtol=1e-4, atol=1e-5):
