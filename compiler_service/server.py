@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from compiler_service.api.interceptors import CountingInterceptor
+from compiler_service.api.permissions import SERVICE, scopes_of
 from compiler_service.api.servicer import CompilerServicer
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
@@ -32,7 +33,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.printable import start_log
-from shared_ir.service_kit.bearer import TokenInterceptor
+from shared_ir.service_kit.access.bearer import AccessInterceptor
+from shared_ir.service_kit.access.gate import make_gate
 from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane, prepare_process
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
@@ -44,7 +46,6 @@ from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
-SERVICE = "ingot.compiler.v1.CompilerService"
 MOST_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest gRPC message in bytes; models and artifacts travel in chunks."""
 
@@ -87,17 +88,17 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     stopping = threading.Event()
     registry = make_registry(parts.service.store, parts.counters)
     guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES)
-    tokens = [TokenInterceptor(settings.token)] if settings.token else []
+    gate = make_gate(settings.token, settings.tokens_file)
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-        interceptors=[*tokens, guard, CountingInterceptor(registry)],
+        interceptors=[AccessInterceptor(gate, scopes_of), guard, CountingInterceptor(registry)],
         options=[
             ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             *OPTIONS,
         ],
     )
-    servicer = CompilerServicer(parts, catalogue, settings, stopping)
+    servicer = CompilerServicer(parts, catalogue, settings, stopping, gate)
     compiler_pb2_grpc.add_CompilerServiceServicer_to_server(servicer, server)
     health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -162,7 +163,7 @@ def serve(
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
     signals = StopSignals()
-    if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:
+    if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not (settings.token or settings.api_tokens):
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
     logger.info("compiler service on %s:%d", settings.compiler_host, running.port)
     logger.info("signing key %s, %s", parts.signer.key_id, fingerprint(parts.signer.public))

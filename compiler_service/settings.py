@@ -10,6 +10,7 @@ from typing import Self
 
 from compiler_service.boundary.state import BEST_EFFORT, required_parts
 from shared_ir.machine.cores import usable_cores
+from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.settings import (
     read_fields,
     refuse_blank,
@@ -22,7 +23,9 @@ from shared_ir.service_kit.settings import (
 PREFIX = "INGOT_"
 _OTHERS = "INGOT_RUNTIME_"
 """Settings of the runtime service may stand in the same environment."""
-_GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
+_GUARDS = ("token", "api_tokens", "tls_certificate", "tls_key", "tls_client_ca")
+_SECRETS = ("token", "redis_url", "store_url")
+"""Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +42,8 @@ class Settings:
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
         compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
         compiler_hosts: names, separated by commas, of ``/metrics`` beside IP addresses and ``localhost``; ``*`` for all.
-        token: bearer token that every call must carry; unset for none.
+        token: bearer token that may do everything; with neither it nor ``api_tokens`` everyone may.
+        api_tokens: file with the hashes of tokens, their scopes and namespaces, as ``ingot tokens`` writes it.
         tls_certificate, tls_key, tls_client_ca: PEM files; a client CA makes client certificates mandatory.
         max_model_bytes: largest uploaded file.
         max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
@@ -66,6 +70,7 @@ class Settings:
     compiler_metrics_port: int = 8501
     compiler_hosts: str = ""
     token: str = ""
+    api_tokens: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
@@ -88,7 +93,9 @@ class Settings:
         """Raises IngotError INVALID_ARGUMENT naming the variable that is unknown, malformed, out of range, or blank where it guards."""
         own = without_service_links(environment)
         refuse_unknown({n: text for n, text in own.items() if not n.startswith(_OTHERS)}, PREFIX, variables())
-        refuse_blank(own, [variable(name) for name in _GUARDS])
+        secrets = [variable(name) for name in _SECRETS]
+        refuse_blank(own, [*(variable(name) for name in _GUARDS), *file_variables(secrets)])
+        own = with_secret_files(own, secrets)
         settings = cls(**read_fields(cls, own, variable))
         settings._check()
         return settings
@@ -119,6 +126,10 @@ class Settings:
         return Path(self.signing_key) if self.signing_key else self.home / "signing.pem"
 
     @property
+    def tokens_file(self) -> Path | None:
+        return Path(self.api_tokens) if self.api_tokens else None
+
+    @property
     def liveness(self) -> Path:
         return Path(self.liveness_file) if self.liveness_file else self.home / "worker.alive"
 
@@ -139,5 +150,6 @@ def variable(field_name: str) -> str:
 
 
 def variables() -> tuple[str, ...]:
-    """Of all settings."""
-    return tuple(variable(own.name) for own in fields(Settings))
+    """Of all settings, and of the files that secrets among them may stand in."""
+    named = tuple(variable(own.name) for own in fields(Settings))
+    return named + file_variables(variable(name) for name in _SECRETS)

@@ -70,11 +70,12 @@ class RuntimeServer:
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
         )
-        token = _token(settings)
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         room = Room(settings.bytes_in_flight)
         controls = not settings.control_address
-        access = Access(token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls)
+        access = Access(
+            settings.token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls
+        )
         self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
@@ -83,7 +84,7 @@ class RuntimeServer:
                 max_in_flight=settings.max_in_flight,
                 max_request_bytes=settings.max_request_bytes,
                 room=room,
-                token=token,
+                token=settings.token,
                 tls=tls,
                 control=controls,
             )
@@ -201,20 +202,6 @@ def store_source(settings: Settings) -> StoreSource:
 
 def _with_port(address: str, port: int) -> str:
     return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
-
-
-def _token(settings: Settings) -> str:
-    if not settings.token_file:
-        return settings.token
-    try:
-        token = Path(settings.token_file).read_text().strip()
-    except OSError as error:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, f"cannot read the token: {error.strerror}", field=settings.token_file
-        ) from error
-    if not token:
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "the token file is empty", field=settings.token_file)
-    return token
 
 
 def main() -> int:

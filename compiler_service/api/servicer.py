@@ -24,6 +24,8 @@ from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from shared_ir.service_kit.access.gate import HEADER, Gate
+from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.status import abort, internal
 from shared_ir.storage.files import open_regular
 
@@ -81,9 +83,18 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     Args:
         stopping: set when the server stops; streams end then.
+        gate: who calls.
     """
 
-    def __init__(self, parts: Parts, catalogue: Catalogue, settings: Settings, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        catalogue: Catalogue,
+        settings: Settings,
+        stopping: threading.Event,
+        gate: Gate,
+    ) -> None:
+        self._gate = gate
         self._parts = parts
         self._jobs = parts.service
         self._repository = parts.repository
@@ -133,6 +144,9 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def Compile(self, request: pb.CompileRequest, context: grpc.ServicerContext) -> pb.CompileResponse:
+        caller = self._caller(context)
+        if request.labels:
+            caller.require(Scope.LABEL)
         record = self._jobs.submit(converters.submission_from_pb(request))
         return pb.CompileResponse(job=converters.job_to_pb(record))
 
@@ -222,6 +236,11 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @_answered
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
+
+    def _caller(self, context: grpc.ServicerContext) -> Principal:
+        """Raises IngotError UNAUTHENTICATED, the token was taken away since the call came."""
+        metadata: Any = context.invocation_metadata() or ()
+        return self._gate.caller(dict(metadata).get(HEADER))
 
     def _models(self) -> Iterator[pb.Model]:
         """Every model; without those of which nothing is proven."""

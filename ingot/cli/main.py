@@ -7,7 +7,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from ingot.cli import compile, infer, inspect, jobs, models, trust, up
+from ingot.cli import compile, infer, inspect, jobs, models, tokens, trust, up
 from ingot.cli.output import INTERRUPTED, USAGE_ERROR, Output
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.settings import OURS, refuse_unknown
@@ -23,7 +23,7 @@ def make_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"ingot {VERSION}")
     commands = parser.add_subparsers(metavar="COMMAND", required=True)
-    for module in (up, compile, models, trust, jobs, infer, inspect):
+    for module in (up, compile, models, trust, tokens, jobs, infer, inspect):
         module.add_parser(commands)
     return parser
 

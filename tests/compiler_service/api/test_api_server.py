@@ -178,7 +178,7 @@ def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
     for token, id, status, expected in (
         ("s3cret", "job-x", grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND),
         ("s3cret", "é" * 20_000, grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND),
-        ("", "job-x", grpc.StatusCode.UNAUTHENTICATED, ErrorCode.INVALID_ARGUMENT),
+        ("", "job-x", grpc.StatusCode.UNAUTHENTICATED, ErrorCode.UNAUTHENTICATED),
     ):
         stub, metadata = Client(address).stub, authorization(token)
         with pytest.raises(IngotError) as caught:
