@@ -24,6 +24,7 @@ from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
+from compiler_service.jobs.watching import Watching
 from compiler_service.metrics import make_registry
 from compiler_service.settings import Settings, variable
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
@@ -35,12 +36,13 @@ from shared_ir.pb.pool import POOL, add_default_files
 from shared_ir.printable import start_log
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import make_gate
-from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane, prepare_process
+from shared_ir.service_kit.calls import OPTIONS, CallGuard, prepare_process
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
+from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
@@ -53,6 +55,7 @@ MOST_BYTES = 1 << 30
 """Of the messages that all calls hold together."""
 _UPLOADS = 32
 """Uploads at once; for more, those that stand still are let go."""
+_DOWNLOADS = 16
 _SHORT_SECONDS = 0.05
 """Seconds for which a client may keep a thread waiting that other calls wait for, where messages are small."""
 
@@ -69,11 +72,13 @@ class RunningServer:
     port: int
     metrics_port: int
     metrics: HttpServer | None
+    watching: Watching
 
     def stop(self, drain_seconds: float) -> None:
         """Health says no, new calls are refused, streams end, running calls get ``drain_seconds``."""
         self.health.leave()
         self.stopping.set()
+        self.watching.stop()
         self.server.stop(drain_seconds).wait()
         if self.metrics is not None:
             self.metrics.stop(1.0)
@@ -109,15 +114,16 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     server.start()
     for name in ("", SERVICE):
         health.set(name, True)
-    return RunningServer(server, health, stopping, port, metrics.port if metrics else -1, metrics)
+    return RunningServer(server, health, stopping, port, metrics.port if metrics else -1, metrics, servicer.watching)
 
 
 def _lanes(watchers: int) -> Callable[[str], Lane]:
     """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
     questions, uploads = Lane("questions", 16, _SHORT_SECONDS), Lane("uploads", _UPLOADS)
-    streams, checks = Lane("streams", watchers + 16), Lane("checks", 4, _SHORT_SECONDS)
+    downloads, checks = Lane("downloads", _DOWNLOADS), Lane("checks", 4, _SHORT_SECONDS)
+    watches = Lane("watches", 4, _SHORT_SECONDS, watchers)  # they hold a thread while they begin
     lanes = {CHECK: checks, WATCH: Lane("watchers", 16), f"/{SERVICE}/UploadModel": uploads}
-    lanes |= {f"/{SERVICE}/{name}": streams for name in ("WatchJob", "DownloadArtifact")}
+    lanes |= {f"/{SERVICE}/WatchJob": watches, f"/{SERVICE}/DownloadArtifact": downloads}
     return lambda method: lanes.get(method, questions)
 
 

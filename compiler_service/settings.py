@@ -76,7 +76,7 @@ class Settings:
     tls_client_ca: str = ""
     max_model_bytes: int = 8 * 1024**3
     max_jobs: int = 1000
-    max_watchers: int = 48
+    max_watchers: int = 2000
     liveness_file: str = ""
     workers: int = 1
     job_memory: int = 16 * 1024**3

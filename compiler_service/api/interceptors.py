@@ -10,6 +10,7 @@ import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 from shared_ir.service_kit.handler import with_behaviour
+from shared_ir.service_kit.outlet import detached, is_detached
 
 
 class CountingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
@@ -45,7 +46,19 @@ class CountingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
             finally:
                 self._record(method, context, started)
 
+        if is_detached(inner):
+            return with_behaviour(handler, detached(self._until_its_end(method, inner)))
         return with_behaviour(handler, stream if handler.response_streaming else unary)
+
+    def _until_its_end(self, method: str, inner: Callable[..., Any]) -> Callable[..., Any]:
+        """A detached method is over when its call is, not when it returns."""
+
+        def behaviour(request: Any, context: grpc.ServicerContext) -> Any:
+            started = time.monotonic()
+            context.add_callback(lambda: self._record(method, context, started))
+            return inner(request, context)
+
+        return behaviour
 
     def _record(self, method: str, context: Any, started: float) -> None:
         code = context.code() or grpc.StatusCode.OK

@@ -15,7 +15,8 @@ from redis.exceptions import RedisError
 
 from compiler_service.api import converters
 from compiler_service.catalogue import Catalogue
-from compiler_service.jobs.records import Event
+from compiler_service.jobs.records import Event, JobRecord
+from compiler_service.jobs.watching import Watching
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StoppedError
 from compiler_service.store.sources import request_source
@@ -26,6 +27,7 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.status import abort, internal
 from shared_ir.storage.files import open_regular
 
@@ -33,8 +35,6 @@ CHUNK_BYTES = 1024 * 1024
 """Bytes of one chunk of a download."""
 MOST_CHECKS_AT_ONCE = 2
 """CheckModel calls that run at once."""
-POLL_SECONDS = 1.0
-"""How often a watcher looks whether its client is still there."""
 
 logger = logging.getLogger(__name__)
 
@@ -66,16 +66,20 @@ def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[An
 
 
 def _abort(context: grpc.ServicerContext, error: Exception) -> None:
-    if isinstance(error, IngotError):
-        abort(context, error)
     if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
         raise error
+    abort(context, _typed(error))
+
+
+def _typed(error: Exception) -> IngotError:
+    if isinstance(error, IngotError):
+        return error
     if isinstance(error, RedisError):
         logger.warning("Redis: %s", error)
         remedy = "Try again in a moment; published models are not affected."
-        abort(context, IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy))
+        return IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy)
     logger.exception("a call failed", exc_info=error)
-    abort(context, internal(error))
+    return internal(error)
 
 
 class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]
@@ -101,8 +105,13 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._catalogue = catalogue
         self._settings = settings
         self._stopping = stopping
-        self._watchers = threading.BoundedSemaphore(settings.max_watchers)
+        self._watching = Watching(parts.service.store, parts.service.store.get, settings.max_watchers)
         self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
+
+    @property
+    def watching(self) -> Watching:
+        """Those who watch jobs; they have to be stopped before the server is."""
+        return self._watching
 
     # ---- models in
 
@@ -160,29 +169,18 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name)
         return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
 
-    @_streamed
-    def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Iterator[pb.JobEvent]:
-        store, after = self._jobs.store, request.after
-        record = store.get(request.id)
-        if not self._watchers.acquire(blocking=False):
-            raise _busy("watchers", self._settings.max_watchers)
-        try:
-            if not after:
-                yield converters.event_to_pb(Event("state", time=record.created), record)
-            while context.is_active() and not self._stopping.is_set():
-                events = store.events(request.id, after, block_seconds=0 if record.state.finished else POLL_SECONDS)
-                ended = record.state.finished and not events
-                if any(event.kind == "state" for event in events):
-                    record = store.get(request.id)
-                for event in events:
-                    after = event.sequence
-                    yield converters.event_to_pb(event, record)
-                if ended:
-                    return
-                if not events:
-                    record = store.get(request.id)
-        finally:
-            self._watchers.release()
+    @detached
+    @_answered
+    def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Attach:
+        def attach(outlet: Outlet) -> None:
+            try:
+                watcher = self._watching.add(request.id, request.after, _JobListener(outlet))
+            except Exception as error:
+                raise _typed(error) from error
+            if not context.add_callback(lambda: self._watching.remove(watcher)):
+                self._watching.remove(watcher)
+
+        return attach
 
     @_answered
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
@@ -255,6 +253,22 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     def _model(self, name: str) -> pb.Model:
         latest = self._repository.newest(name)
         return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
+
+
+class _JobListener:
+    """Sends events to the client of a call."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def tell(self, event: Event, record: JobRecord) -> bool:
+        return self._outlet.send(converters.event_to_pb(event, record))
+
+    def end(self, error: IngotError | None) -> None:
+        self._outlet.end(error)
+
+    def cancel(self) -> None:
+        self._outlet.cancel()
 
 
 def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:

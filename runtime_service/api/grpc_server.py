@@ -24,7 +24,8 @@ from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceSer
 from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import SingleToken
-from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane
+from shared_ir.service_kit.calls import OPTIONS, CallGuard
+from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.tls import TlsFiles
 
