@@ -17,9 +17,10 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from compiler_service.api.interceptors import CountingInterceptor
+from compiler_service.api.interceptors import ObservingInterceptor
 from compiler_service.api.permissions import SERVICE, scopes_of
 from compiler_service.api.servicer import CompilerServicer
+from compiler_service.api.traffic import Traffic
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
@@ -33,7 +34,6 @@ from shared_ir.artifact.signature import fingerprint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
-from shared_ir.printable import start_log
 from shared_ir.service_kit.access.bearer import AccessInterceptor
 from shared_ir.service_kit.access.gate import make_gate
 from shared_ir.service_kit.calls import OPTIONS, CallGuard, prepare_process
@@ -44,6 +44,8 @@ from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.telemetry.log import say_why_not, start_log
+from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -96,14 +98,14 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     gate = make_gate(settings.token, settings.tokens_file)
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-        interceptors=[AccessInterceptor(gate, scopes_of), guard, CountingInterceptor(registry)],
+        interceptors=[AccessInterceptor(gate, scopes_of), guard, ObservingInterceptor(registry, gate)],
         options=[
             ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             *OPTIONS,
         ],
     )
-    servicer = CompilerServicer(parts, catalogue, settings, stopping, gate)
+    servicer = CompilerServicer(parts, catalogue, settings, stopping, gate, Traffic(registry))
     compiler_pb2_grpc.add_CompilerServiceServicer_to_server(servicer, server)
     health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -180,6 +182,7 @@ def serve(
     signals.wait()
     logger.info("stopping")
     running.stop(settings.drain_seconds)
+    TRACING.close()
     return 0
 
 
@@ -192,9 +195,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--metrics-port", type=int, help="instead of INGOT_COMPILER_METRICS_PORT")
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
-    start_log()
     prepare_process()
     try:
+        start_log("compiler-api")
+        start_tracing("compiler-api")
         settings = Settings.from_environment()
         if given.port is not None:
             settings = replace(settings, compiler_port=given.port)
@@ -202,7 +206,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings = replace(settings, compiler_metrics_port=given.metrics_port)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_why_not(error)
         return 1
 
 

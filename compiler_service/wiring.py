@@ -24,6 +24,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, Trust, TrustFolder, add_trusted
 from shared_ir.errors import IngotError
 from shared_ir.storage.store import open_store
+from shared_ir.storage.traced import traced
 
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
 """Starts the process of one stage."""
@@ -51,7 +52,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     required = required_parts(settings.sandbox)
     require(required)
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
-    store = open_store(settings.store, settings.cache / "objects")
+    store = traced(open_store(settings.store, settings.cache / "objects"))
     signer, trust = _keys(settings)
     repository = ArtifactRepository(store, trust, signer, Memory(settings.home / MEMORY_FILE))
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)

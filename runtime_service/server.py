@@ -31,11 +31,11 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.printable import start_log
 from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -210,13 +210,13 @@ def main() -> int:
         prog="python -m runtime_service.server",
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
     ).parse_args()
-    start_log()
     prepare_process()
     try:
+        start_log("runtime")
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, store_source(settings))
     except IngotError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_why_not(error)
         return 2
     serve(server)
     return 0

@@ -7,6 +7,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import grpc
 from redis.exceptions import RedisError
 
 from compiler_service.api import converters
+from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.watching import Watching
@@ -29,6 +31,8 @@ from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.status import abort, internal
+from shared_ir.service_kit.telemetry.fields import say
+from shared_ir.service_kit.telemetry.tracing import TRACING
 from shared_ir.storage.files import open_regular
 
 CHUNK_BYTES = 1024 * 1024
@@ -88,6 +92,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     Args:
         stopping: set when the server stops; streams end then.
         gate: who calls.
+        traffic: where what clients move is counted.
     """
 
     def __init__(
@@ -97,7 +102,9 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         settings: Settings,
         stopping: threading.Event,
         gate: Gate,
+        traffic: Traffic,
     ) -> None:
+        self._traffic = traffic
         self._gate = gate
         self._parts = parts
         self._jobs = parts.service
@@ -106,6 +113,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._settings = settings
         self._stopping = stopping
         self._watching = Watching(parts.service.store, parts.service.store.get, settings.max_watchers)
+        traffic.count_watchers(lambda: len(self._watching))
         self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
 
     @property
@@ -128,7 +136,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         if first is None or first.WhichOneof("part") != "header":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "an upload starts with a header", field="header")
         upload = converters.upload_from_pb(first.header)
-        size = self._parts.sources.receive(upload, _chunks(request))
+        size = self._parts.sources.receive(upload, self._traffic.upload(_chunks(request)))
         return pb.UploadModelResponse(sha256=upload.sha256, size=size)
 
     @_answered
@@ -156,11 +164,14 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         caller = self._caller(context)
         if request.labels:
             caller.require(Scope.LABEL)
-        record = self._jobs.submit(converters.submission_from_pb(request))
+        submission = replace(converters.submission_from_pb(request), user=caller.user, trace=TRACING.here())
+        record = self._jobs.submit(submission)
+        say(job=record.id)
         return pb.CompileResponse(job=converters.job_to_pb(record))
 
     @_answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        say(job=request.id)
         return converters.job_to_pb(self._jobs.store.get(request.id))
 
     @_answered
@@ -172,6 +183,8 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @detached
     @_answered
     def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Attach:
+        say(job=request.id)
+
         def attach(outlet: Outlet) -> None:
             try:
                 watcher = self._watching.add(request.id, request.after, _JobListener(outlet))
@@ -184,6 +197,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        say(job=request.id)
         return converters.job_to_pb(self._jobs.cancel(request.id))
 
     # ---- models out
@@ -220,7 +234,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         for path, content in self._repository.files(version, request.artifact_key):
             size = content.stat().st_size if isinstance(content, Path) else len(content)
             yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
-            for chunk in _pieces(content):
+            for chunk in self._traffic.download(_pieces(content)):
                 yield pb.DownloadArtifactResponse(chunk=chunk)
 
     # ---- the service itself

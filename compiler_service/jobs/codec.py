@@ -29,6 +29,8 @@ def encode(record: JobRecord) -> dict[str, str]:
         "options": dict(record.options),
         "labels": list(record.labels),
         "created": record.created,
+        "user": record.user,
+        "trace": record.trace,
         "targets": [{"target": t.target, "spec": dict(t.spec), "request_key": t.request_key} for t in record.targets],
     }
     fields = {"job": json.dumps(fixed)} | encode_changes({name: getattr(record, name) for name in _JOB_FIELDS})
@@ -62,6 +64,8 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
         leased=fields["leased"] == "1",
         error=_error(fields["error"]),
         stage_seconds=seconds,
+        user=fixed.get("user", ""),
+        trace=fixed.get("trace", ""),
     )
 
 

@@ -86,7 +86,8 @@ class TargetRecord:
 class JobRecord:
     """A job. Times are in seconds since the epoch, 0 for not yet; ``version`` is 0 until published.
 
-    ``stage`` and ``leased`` are as those of a target, for the stages that concern the whole job.
+    ``stage`` and ``leased`` are as those of a target, for the stages that concern the whole job. ``user`` ordered it, in the trace
+    that the traceparent ``trace`` says.
     """
 
     id: str
@@ -104,6 +105,8 @@ class JobRecord:
     leased: bool = False
     error: IngotError | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    user: str = ""
+    trace: str = ""
 
     @property
     def cache_hit(self) -> bool:

@@ -73,6 +73,8 @@ class Submission:
     targets: tuple[str, ...]
     options: Mapping[str, Any]
     labels: tuple[str, ...] = ()
+    user: str = ""
+    trace: str = ""
 
 
 class JobService:
@@ -120,6 +122,8 @@ class JobService:
             targets=targets,
             created=time.time(),
             labels=submission.labels,
+            user=submission.user,
+            trace=submission.trace,
         )
         if record.cache_hit:
             return self._submit_known(record)

@@ -10,6 +10,7 @@ from celery import Celery, bootsteps, chain
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.settings import Settings
+from shared_ir.service_kit.telemetry.tracing import TRACING
 
 QUEUE = "ingot"
 LIVENESS_SECONDS = 5.0
@@ -56,7 +57,8 @@ class CeleryQueue:
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         signatures = [self._signature(stage, job, target) for stage in stages]
-        chain(*signatures, app=self._app).apply_async()
+        with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
+            chain(*signatures, app=self._app).apply_async()
 
     def _signature(self, stage: JobStage, job: str, target: int) -> Any:
         arguments = (job,) if target == WHOLE_JOB else (job, target)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 from compiler_service.jobs.records import WHOLE_JOB, Event
 from compiler_service.jobs.store import JobStore
 
+_PRINTED = logging.getLogger("ingot.stage")
+"""What the processes of stages print: they have no log of their own."""
 INTERVAL_SECONDS = 0.1
 """Seconds between progress events of one stage; the last one of a stage is always sent."""
 
@@ -28,6 +31,7 @@ class ProgressEvents:
 
     def __call__(self, message: Mapping[str, Any]) -> None:
         if "log" in message:
+            _PRINTED.info("%s", message["log"])
             self._store.add_event(self._job, Event("log", self._target, {"level": "INFO", "text": message["log"]}))
             return
         now = time.monotonic()

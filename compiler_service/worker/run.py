@@ -19,9 +19,11 @@ from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from shared_ir.errors import IngotError
-from shared_ir.printable import start_log
+from shared_ir.service_kit.telemetry.tracing import TRACING
 
 logger = logging.getLogger(__name__)
+_CHATTY = ("celery.worker.strategy", "celery.app.trace")
+"""They tell of each task without its job, which has lines of ours."""
 
 
 def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = STAGE_COMMAND) -> int:
@@ -30,7 +32,8 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     Args:
         command: what starts the process of a stage.
     """
-    start_log()
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
     app, stopping = make_app(settings), threading.Event()
     hide()
     parts = make_parts(settings, compiler, CeleryQueue(app), command)
@@ -45,7 +48,12 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     reaper = threading.Thread(target=reap_forever, args=(parts, settings, stopping), daemon=True, name="reaper")
     reaper.start()
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
-    app.worker_main(["worker", "--loglevel=INFO", f"--concurrency={settings.workers}", "--pool=threads", *quiet])
+    try:
+        app.worker_main(
+            ["--quiet", "worker", "--loglevel=INFO", f"--concurrency={settings.workers}", "--pool=threads", *quiet]
+        )
+    finally:
+        TRACING.close()
     return 0
 
 

@@ -30,6 +30,9 @@ from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
+from shared_ir.service_kit.telemetry.fields import saying
+from shared_ir.service_kit.telemetry.log import EXTRA
+from shared_ir.service_kit.telemetry.tracing import TRACING
 from shared_ir.storage.files import read_own
 
 MAX_DELIVERIES = 2
@@ -102,6 +105,24 @@ class StageWorker:
             raise
         if self._is_over(record, number, stage):
             return Outcome.STOP
+        target = record.targets[number].target if number != WHOLE_JOB else ""
+        about = {"ingot.job": record.id, "ingot.model": record.name, "ingot.target": target}
+        if stage is JobStage.INGEST:
+            TRACING.past("queue wait", record.trace, record.created, time.time(), **about)
+        with saying(user=record.user), TRACING.span(f"stage {stage}", record.trace, "CONSUMER", **about):
+            started = time.monotonic()
+            outcome = self._leased(stage, record, number)
+            logger.info(
+                "stage %s%s: %s",
+                stage,
+                f" for {target}" if target else "",
+                outcome.value,
+                extra={EXTRA: {"seconds": round(time.monotonic() - started, 3)}},
+            )
+            return outcome
+
+    def _leased(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
+        job = record.id
         token = secrets.token_hex(8)
         if not self._store.lease(job, number, token, self._lease_seconds):
             return Outcome.STOP
@@ -250,7 +271,8 @@ class StageWorker:
             "artifact": None if artifact is None else str(artifact),
         }
         try:
-            return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
+            with TRACING.span(f"process {stage}"):
+                return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
         finally:
             events.flush()
 

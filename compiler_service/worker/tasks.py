@@ -9,6 +9,7 @@ from celery.exceptions import Ignore
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
 from compiler_service.worker.stages import Outcome, StageWorker
+from shared_ir.service_kit.telemetry.fields import saying
 
 
 def register(app: Any, worker: StageWorker) -> None:
@@ -19,7 +20,8 @@ def register(app: Any, worker: StageWorker) -> None:
 
 def _task(stage: JobStage, worker: StageWorker) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
-        outcome = worker.run(stage, job, number)
+        with saying(job=job, stage=stage.value):
+            outcome = worker.run(stage, job, number)
         if outcome is Outcome.AGAIN:
             task.apply_async(args=(job,) if number == WHOLE_JOB else (job, number), chain=task.request.chain)
         if outcome is not Outcome.CONTINUE:

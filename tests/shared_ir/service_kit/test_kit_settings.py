@@ -128,6 +128,7 @@ def test_an_empty_guard_is_refused(module: Any, field: str, text: str) -> None:
 def test_no_service_starts_with_a_misspelt_setting(command: str, tmp_path: Path) -> None:
     name = "INGOT_RUNTIME_TLS_CERT" if command.startswith("runtime") else "INGOT_TLS_CERT"
     environment = {"INGOT_HOME": str(tmp_path), name: "/crt.pem", "PATH": "/usr/bin", "HOME": str(tmp_path)}
+    environment["INGOT_LOG_FORMAT"] = "text"
     started = [sys.executable, "-m", command]
     done = subprocess.run(started, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode in (1, 2)
