@@ -18,6 +18,7 @@ from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
 from compiler_service.api.interceptors import ObservingInterceptor
+from compiler_service.api.namespaces import NamespaceInterceptor
 from compiler_service.api.permissions import SERVICE, scopes_of
 from compiler_service.api.servicer import CompilerServicer
 from compiler_service.api.traffic import Traffic
@@ -96,9 +97,18 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     registry = make_registry(parts.service.store, parts.counters)
     guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES)
     gate = make_gate(settings.token, settings.tokens_file)
+
+    def name_of_job(job: str) -> str:
+        return parts.service.store.get(job).name
+
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-        interceptors=[AccessInterceptor(gate, scopes_of), guard, ObservingInterceptor(registry, gate)],
+        interceptors=[
+            AccessInterceptor(gate, scopes_of),
+            guard,
+            ObservingInterceptor(registry, gate),
+            NamespaceInterceptor(gate, name_of_job),
+        ],
         options=[
             ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),

@@ -17,17 +17,19 @@ from redis.exceptions import RedisError
 from compiler_service.api import converters
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
+from compiler_service.jobs.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.watching import Watching
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StoppedError
-from compiler_service.store.sources import request_source
+from compiler_service.store.sources import Upload, request_source
 from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.access.gate import HEADER, Gate
+from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.status import abort, internal
@@ -114,6 +116,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._stopping = stopping
         self._watching = Watching(parts.service.store, parts.service.store.get, settings.max_watchers)
         traffic.count_watchers(lambda: len(self._watching))
+        self._quota = JobQuota(parts.service.store.redis)
         self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
 
     @property
@@ -125,7 +128,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
-        received, complete = self._parts.sources.received(request.sha256)
+        received, complete = self._parts.sources.received(request.sha256, self._caller(context).namespace)
         return pb.QueryUploadResponse(received=received, complete=complete)
 
     @_answered
@@ -135,13 +138,15 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         first = next(request, None)
         if first is None or first.WhichOneof("part") != "header":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "an upload starts with a header", field="header")
-        upload = converters.upload_from_pb(first.header)
+        caller = self._caller(context)
+        upload = converters.upload_from_pb(first.header, caller.namespace)
+        self._require_room(upload, caller)
         size = self._parts.sources.receive(upload, self._traffic.upload(_chunks(request)))
         return pb.UploadModelResponse(sha256=upload.sha256, size=size)
 
     @_answered
     def CheckModel(self, request: pb.CheckModelRequest, context: grpc.ServicerContext) -> pb.CheckModelResponse:
-        source = converters.source_from_pb(request.source)
+        source = converters.source_from_pb(request.source, self._caller(context).namespace)
         options = self._catalogue.normalise_options(converters.options_from_pb(request.options))
         self._parts.sources.require(source)
         files = request_source(self._parts.sources.files(source))
@@ -164,8 +169,10 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         caller = self._caller(context)
         if request.labels:
             caller.require(Scope.LABEL)
-        submission = replace(converters.submission_from_pb(request), user=caller.user, trace=TRACING.here())
-        record = self._jobs.submit(submission)
+        submission = converters.submission_from_pb(request, caller.namespace)
+        with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
+            record = self._jobs.submit(replace(submission, user=caller.user, trace=TRACING.here()))
+            entered.append(record.id)
         say(job=record.id)
         return pb.CompileResponse(job=converters.job_to_pb(record))
 
@@ -177,7 +184,8 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @_answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         limit = min(max(request.limit, 0) or 50, 1000)
-        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name)
+        prefix = Namespace(self._caller(context).namespace).stored("")
+        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name, prefix)
         return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
 
     @detached
@@ -253,6 +261,22 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         """Raises IngotError UNAUTHENTICATED, the token was taken away since the call came."""
         metadata: Any = context.invocation_metadata() or ()
         return self._gate.caller(dict(metadata).get(HEADER))
+
+    def _require_room(self, upload: Upload, caller: Principal) -> None:
+        """NOTE: uploads at the same time do not see each other; each of them alone is no larger than the quota."""
+        limit = caller.quota.bytes
+        if not (limit and caller.namespace):
+            return
+        held = self._parts.sources.held(caller.namespace)
+        if held + max(0, upload.size) > limit:
+            raise IngotError(
+                ErrorCode.LIMIT_EXCEEDED,
+                f"namespace {caller.namespace!r} has no room for {upload.name or 'the file'}",
+                field="bytes",
+                expected=f"at most {limit} bytes together",
+                received=f"{held} bytes there, {upload.size} bytes more",
+                remedy="Ask the operator of the service to take away what is not needed, or for a larger quota.",
+            )
 
     def _models(self) -> Iterator[pb.Model]:
         """Every model; without those of which nothing is proven."""

@@ -29,6 +29,7 @@ def encode(record: JobRecord) -> dict[str, str]:
         "options": dict(record.options),
         "labels": list(record.labels),
         "created": record.created,
+        "namespace": record.source.namespace,
         "user": record.user,
         "trace": record.trace,
         "targets": [{"target": t.target, "spec": dict(t.spec), "request_key": t.request_key} for t in record.targets],
@@ -51,7 +52,7 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
     return JobRecord(
         id=fixed["id"],
         name=fixed["name"],
-        source=Source(fixed["model_sha256"], fixed["external_data"]),
+        source=Source(fixed["model_sha256"], fixed["external_data"], fixed.get("namespace", "")),
         options=fixed["options"],
         targets=tuple(_target(fields, number, data) for number, data in enumerate(fixed["targets"])),
         created=fixed["created"],

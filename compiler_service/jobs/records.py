@@ -42,10 +42,15 @@ WHOLE_JOB = -1
 
 @dataclass(frozen=True)
 class Source:
-    """An uploaded model: digests (hexadecimal sha256) of the model file and of its external data by location."""
+    """An uploaded model: digests (hexadecimal sha256) of the model file and of its external data by location.
+
+    Attributes:
+        namespace: whose files they are, empty for those of the whole installation. The same model everywhere is the same model.
+    """
 
     model_sha256: str
     external_data: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
 
     @property
     def digest(self) -> str:

@@ -132,15 +132,17 @@ class JobStore:
             )
         return self._proven(job, fields)
 
-    def newest(self, limit: int, state: JobState | None = None, name: str = "") -> Sequence[JobRecord]:
-        """At most ``limit`` jobs that match, newest first."""
+    def newest(
+        self, limit: int, state: JobState | None = None, name: str = "", prefix: str = ""
+    ) -> Sequence[JobRecord]:
+        """At most ``limit`` jobs that match, newest first; of models whose names begin with ``prefix``."""
         found: list[JobRecord] = []
         for start in range(0, 10_000, 100):
             ids = self.redis.zrevrange("ingot:jobs", start, start + 99)
             if not ids:
                 break
             for record in self._load(ids):
-                if state in (None, record.state) and name in ("", record.name):
+                if state in (None, record.state) and name in ("", record.name) and record.name.startswith(prefix):
                     found.append(record)
             if len(found) >= limit:
                 break

@@ -83,7 +83,7 @@ def test_a_job_can_be_followed_through_every_process(tmp_path: Path) -> None:
         "publish",
     ]
     assert all({name: line[name] for name in about} == about for line in told)
-    assert ["building seen"] == [line["message"] for line in told if line["logger"] == "ingot.stage"]
+    assert [line["message"] for line in told if line["logger"] == "ingot.stage"] == ["building seen"]
     for line in (*api, *worker):
         assert {"time", "level", "process", "pid", "logger", "message", "job", "stage", "user", "trace_id"} <= set(line)
         assert token not in json.dumps(line)
