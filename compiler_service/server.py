@@ -27,11 +27,11 @@ from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.service import Queue
 from compiler_service.jobs.watching import Watching
+from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry
 from compiler_service.settings import Settings, variable
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
-from shared_ir.artifact.signature import fingerprint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
@@ -177,14 +177,13 @@ def serve(
 ) -> int:
     """Serve until SIGTERM or SIGINT. ``ready_file`` gets the addresses as JSON once the server listens."""
     hide()
-    parts = make_parts(settings, catalogue, queue, command)
+    parts = make_parts(settings, catalogue, queue, command, api_keys(settings))
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
     signals = StopSignals()
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not (settings.token or settings.api_tokens):
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
     logger.info("compiler service on %s:%d", settings.compiler_host, running.port)
-    logger.info("signing key %s, %s", parts.signer.key_id, fingerprint(parts.signer.public))
     if ready_file is not None:
         address = f"{settings.compiler_host}:{running.port}"
         metrics = f"{settings.compiler_host}:{running.metrics_port}" if running.metrics_port >= 0 else ""

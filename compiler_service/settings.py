@@ -39,6 +39,8 @@ class Settings:
         cache_dir: pieces that compilations share, and copies of remote objects; by default ``~/.cache/ingot``.
         trust: directory of trusted public keys; by default ``home/trust``.
         signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.
+        order_key: private key of the API, which signs orders for workers and nothing else; by default ``home/order.pem``, made at
+            first use. Workers trust its public half in the folder ``orders`` of ``trust``.
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
         compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
         compiler_hosts: names, separated by commas, of ``/metrics`` beside IP addresses and ``localhost``; ``*`` for all.
@@ -65,6 +67,7 @@ class Settings:
     cache_dir: str = ""
     trust: str = ""
     signing_key: str = ""
+    order_key: str = ""
     compiler_host: str = "127.0.0.1"
     compiler_port: int = 8500
     compiler_metrics_port: int = 8501
@@ -124,6 +127,14 @@ class Settings:
     @property
     def signing_key_file(self) -> Path:
         return Path(self.signing_key) if self.signing_key else self.home / "signing.pem"
+
+    @property
+    def order_key_file(self) -> Path:
+        return Path(self.order_key) if self.order_key else self.home / "order.pem"
+
+    @property
+    def orders_directory(self) -> Path:
+        return self.trust_directory / "orders"
 
     @property
     def tokens_file(self) -> Path | None:

@@ -17,6 +17,7 @@ from redis.exceptions import RedisError
 from compiler_service.api import converters
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
+from compiler_service.jobs.clerk import signing_key_id
 from compiler_service.jobs.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.watching import Watching
@@ -249,9 +250,8 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def GetCapabilities(self, request: pb.GetCapabilitiesRequest, context: grpc.ServicerContext) -> pb.Capabilities:
-        signer = self._parts.signer
-        pem = public_pem(signer.public)
-        return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, signer.key_id)
+        pem, key_id = self._signing_key()
+        return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, key_id)
 
     @_answered
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
@@ -261,6 +261,19 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         """Raises IngotError UNAUTHENTICATED, the token was taken away since the call came."""
         metadata: Any = context.invocation_metadata() or ()
         return self._gate.caller(dict(metadata).get(HEADER))
+
+    def _signing_key(self) -> tuple[bytes, str]:
+        """What clients may trust: of the trusted keys that which workers say that they sign with; nothing where none is known."""
+        keys = self._parts.keys
+        if keys.signer is not None:
+            return public_pem(keys.signer.public), keys.signer.key_id
+        known = keys.trust.keys
+        try:
+            said = signing_key_id(self._jobs.store.redis)
+        except RedisError:
+            said = ""
+        found = said if said in known else next(iter(known)) if len(known) == 1 else ""
+        return (public_pem(known[found]), found) if found else (b"", "")
 
     def _require_room(self, upload: Upload, caller: Principal) -> None:
         """NOTE: uploads at the same time do not see each other; each of them alone is no larger than the quota."""

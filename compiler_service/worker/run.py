@@ -12,12 +12,14 @@ from redis.exceptions import RedisError
 
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing, standing
+from compiler_service.jobs.clerk import Clerk, writes_of
 from compiler_service.jobs.service import Compiler
 from compiler_service.settings import Settings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
+from shared_ir.artifact.signature import fingerprint
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -47,6 +49,9 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     worker_shutting_down.connect(stop)
     reaper = threading.Thread(target=reap_forever, args=(parts, settings, stopping), daemon=True, name="reaper")
     reaper.start()
+    store, signer = parts.service.store, parts.signer
+    Clerk(store.redis, parts.keys.order_trust, writes_of(parts.repository), signer.key_id).start(stopping)
+    logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     try:
         app.worker_main(
