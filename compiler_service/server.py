@@ -29,6 +29,7 @@ from compiler_service.jobs.service import Queue
 from compiler_service.jobs.watching import Watching
 from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry
+from compiler_service.probes import Probes
 from compiler_service.settings import Settings, variable
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
@@ -124,8 +125,7 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     port = _bind(server, settings)
     metrics = _serve_metrics(settings, registry, health)
     server.start()
-    for name in ("", SERVICE):
-        health.set(name, True)
+    Probes(settings.redis_url, parts.repository.store, health, registry).start(stopping)
     return RunningServer(server, health, stopping, port, metrics.port if metrics else -1, metrics, servicer.watching)
 
 

@@ -29,6 +29,8 @@ from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.store import open_store
 from shared_ir.storage.traced import traced
 
+_MOST_SECONDS = 30.0
+"""For an answer of Redis: longer than any that is waited for, so that one that hangs is one that is away."""
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
 """Starts the process of one stage."""
 
@@ -69,7 +71,9 @@ def make_parts(
     """
     required = required_parts(settings.sandbox)
     require(required)
-    redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
+    redis = Redis.from_url(
+        settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
+    )
     store = traced(open_store(settings.store, settings.cache / "objects"))
     keys = keys or worker_keys(settings)
     repository = _repository(store, keys, Memory(settings.home / MEMORY_FILE), redis)

@@ -126,6 +126,7 @@ class StageWorker:
         token = secrets.token_hex(8)
         if not self._store.lease(job, number, token, self._lease_seconds):
             return Outcome.STOP
+        self._counters.consumed(stage)
         with Heartbeat(self._store, job, number, token, self._lease_seconds) as heartbeat:
             return self._attempt(stage, record, number, heartbeat)
 

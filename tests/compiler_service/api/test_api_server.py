@@ -107,6 +107,12 @@ def test_metrics_come_from_the_job_store(settings: Settings) -> None:
     assert after["ingot_compiler_queue_age_seconds"] > 0
     assert after["ingot_compiler_cache_total|miss"] == 1
     assert after["ingot_compiler_calls_total|OK|Compile"] == 1
+    assert after["ingot_compiler_bytes_total|in"] > 0
+    assert [after[f"ingot_compiler_{name}"] for name in ("uploads", "watchers", "workers", "stuck")] == [0] * 4
+    assert after["ingot_compiler_up|redis"] == after["ingot_compiler_up|store"] == 1
+    stream = client.stub.WatchJob(pb.WatchJobRequest(id=job.id))
+    next(stream)
+    assert scrape(running)["ingot_compiler_watchers"] == 1
     client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
     last = scrape(running)
     assert last["ingot_compiler_jobs|queued"] == 0
