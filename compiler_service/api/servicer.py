@@ -172,7 +172,8 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
             caller.require(Scope.LABEL)
         submission = converters.submission_from_pb(request, caller.namespace)
         with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
-            record = self._jobs.submit(replace(submission, user=caller.user, trace=TRACING.here()))
+            submission = replace(submission, user=caller.user, trace=TRACING.here())
+            record = self._jobs.submit(replace(submission, running_stages=caller.quota.running_stages))
             entered.append(record.id)
         say(job=record.id)
         return pb.CompileResponse(job=converters.job_to_pb(record))

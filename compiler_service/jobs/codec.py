@@ -32,6 +32,7 @@ def encode(record: JobRecord) -> dict[str, str]:
         "namespace": record.source.namespace,
         "user": record.user,
         "trace": record.trace,
+        "running_stages": record.running_stages,
         "targets": [{"target": t.target, "spec": dict(t.spec), "request_key": t.request_key} for t in record.targets],
     }
     fields = {"job": json.dumps(fixed)} | encode_changes({name: getattr(record, name) for name in _JOB_FIELDS})
@@ -67,6 +68,7 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
         stage_seconds=seconds,
         user=fixed.get("user", ""),
         trace=fixed.get("trace", ""),
+        running_stages=int(fixed.get("running_stages", 0)),
     )
 
 

@@ -60,3 +60,42 @@ class JobQuota:
                 self._redis.zadd(key, {job: time.time()})
         finally:
             self._redis.zrem(key, member)
+
+
+_GRACE_SECONDS = 10.0
+"""Between having a slot and holding the lease of the stage."""
+
+# KEYS: stages of the namespace that run, by when they began. ARGV: limit, member, now, prefix of keys of jobs. A stage counts while
+# somebody holds its lease.
+_TAKE = f"""
+for _, member in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', tonumber(ARGV[3]) - {_GRACE_SECONDS})) do
+  local job, number = string.match(member, '^(.*):(-?%d+)$')
+  if redis.call('EXISTS', ARGV[4] .. job .. ':lease:' .. number) == 0 then redis.call('ZREM', KEYS[1], member) end
+end
+if redis.call('ZSCORE', KEYS[1], ARGV[2]) then return 1 end
+if redis.call('ZCARD', KEYS[1]) >= tonumber(ARGV[1]) then return 0 end
+redis.call('ZADD', KEYS[1], ARGV[3], ARGV[2])
+return 1
+"""
+
+
+class StageQuota:
+    """Counts the running stages of namespaces."""
+
+    def __init__(self, redis: Redis) -> None:
+        self._redis: Any = redis
+        self._take = self._redis.register_script(_TAKE)
+
+    def take(self, namespace: str, limit: int, stage: str) -> bool:
+        """Whether ``stage``, a member as :func:`compiler_service.jobs.store.member` names it, may run now."""
+        if not (namespace and limit):
+            return True
+        return bool(self._take(keys=[_running(namespace)], args=[limit, stage, time.time(), "ingot:job:"]))
+
+    def give(self, namespace: str, stage: str) -> None:
+        if namespace:
+            self._redis.zrem(_running(namespace), stage)
+
+
+def _running(namespace: str) -> str:
+    return f"ingot:namespace:{namespace}:running"

@@ -92,7 +92,7 @@ class JobRecord:
     """A job. Times are in seconds since the epoch, 0 for not yet; ``version`` is 0 until published.
 
     ``stage`` and ``leased`` are as those of a target, for the stages that concern the whole job. ``user`` ordered it, in the trace
-    that the traceparent ``trace`` says.
+    that the traceparent ``trace`` says; of the stages of its namespace so many may run at once, 0 for any number.
     """
 
     id: str
@@ -112,6 +112,7 @@ class JobRecord:
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     user: str = ""
     trace: str = ""
+    running_stages: int = 0
 
     @property
     def cache_hit(self) -> bool:

@@ -75,6 +75,7 @@ class Submission:
     labels: tuple[str, ...] = ()
     user: str = ""
     trace: str = ""
+    running_stages: int = 0
 
 
 class JobService:
@@ -124,6 +125,7 @@ class JobService:
             labels=submission.labels,
             user=submission.user,
             trace=submission.trace,
+            running_stages=submission.running_stages,
         )
         if record.cache_hit:
             return self._submit_known(record)

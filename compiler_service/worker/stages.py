@@ -16,9 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
-from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.store import JobStore, member
 from compiler_service.stages.outcome import read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS
 from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
@@ -54,6 +55,8 @@ class Outcome(enum.Enum):
     """The stage's output exists: on to the next stage."""
     STOP = "stop"
     """Nothing more to do here: failed, cancelled, finished before, or in other hands."""
+    LATER = "later"
+    """As many stages of the namespace run as may: it is asked again in a while."""
     AGAIN = "again"
     """This worker is shutting down: another one must do the stage."""
 
@@ -90,6 +93,7 @@ class StageWorker:
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
+        self._slots = StageQuota(self._store.redis)
         self._prepared: set[tuple[str, str]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
@@ -122,6 +126,16 @@ class StageWorker:
             return outcome
 
     def _leased(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
+        job, namespace = record.id, record.source.namespace
+        if not self._slots.take(namespace, record.running_stages, member(job, number)):
+            return Outcome.LATER
+        try:
+            return self._with_lease(stage, record, number)
+        finally:
+            if not self._store.leased(job, number):  # delivered twice, the other one still runs
+                self._slots.give(namespace, member(job, number))
+
+    def _with_lease(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
         job = record.id
         token = secrets.token_hex(8)
         if not self._store.lease(job, number, token, self._lease_seconds):

@@ -11,6 +11,9 @@ from compiler_service.worker.app import task_name
 from compiler_service.worker.stages import Outcome, StageWorker
 from shared_ir.service_kit.telemetry.fields import saying
 
+LATER_SECONDS = 2.0
+"""Until a stage is asked for again that its namespace has no room for."""
+
 
 def register(app: Any, worker: StageWorker) -> None:
     """Add a task for every stage to ``app``."""
@@ -24,6 +27,9 @@ def _task(stage: JobStage, worker: StageWorker) -> Any:
             outcome = worker.run(stage, job, number)
         if outcome is Outcome.AGAIN:
             task.apply_async(args=(job,) if number == WHOLE_JOB else (job, number), chain=task.request.chain)
+        if outcome is Outcome.LATER:
+            arguments = (job,) if number == WHOLE_JOB else (job, number)
+            task.apply_async(args=arguments, chain=task.request.chain, countdown=LATER_SECONDS)
         if outcome is not Outcome.CONTINUE:
             raise Ignore  # ends the chain; the job's record says why
 

@@ -9,17 +9,22 @@ from typing import Any
 
 import grpc
 import pytest
+import redis
 
 from compiler_service.api import namespaces
+from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.records import JobState
+from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.namespace import Namespace
+from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.access.token_file import editing
 from shared_ir.service_kit.status import attached_error
 from tests.compiler_service.api.test_access import METHODS, REQUESTS, Guarded, status, trailing
 from tests.services.by_hand import Platform
-from tests.services.installation import Client
+from tests.services.installation import Client, installation, wait_until
 from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
@@ -165,3 +170,45 @@ def test_names() -> None:
     assert vision.shown("vision.vision.a") == "vision.a"
     assert [vision.holds(name) for name in ("vision.a", "vision", "vision-2.a", "a")] == [True, False, False, False]
     assert (everyone.stored("a.b"), everyone.shown("a.b"), everyone.holds("a.b")) == ("a.b", "a.b", True)
+
+
+def test_a_namespace_runs_so_many_stages(guarded: Guarded) -> None:
+    store = JobStore(redis.Redis.from_url(guarded.settings.redis_url, decode_responses=True))
+    quota = StageQuota(store.redis)
+    assert all(quota.take("", 1, f"j{n}:0") for n in range(3))
+    assert all(quota.take("vision", 0, f"j{n}:0") for n in range(3))
+    assert quota.take("vision", 2, "a:0")
+    assert quota.take("vision", 2, "b:-1")
+    assert quota.take("vision", 2, "a:0")  # its own, delivered twice
+    assert not quota.take("vision", 2, "c:0")
+    assert quota.take("speech", 2, "c:0")
+    quota.give("vision", "b:-1")
+    assert quota.take("vision", 2, "c:0")
+    store.lease("c", 0, "token", 60)
+    key = "ingot:namespace:vision:running"
+    store.redis.zadd(key, {"a:0": 1.0, "c:0": 1.0})  # long ago: who holds no lease was lost
+    assert quota.take("vision", 2, "d:0")
+    assert not quota.take("vision", 2, "e:0")
+    assert set(store.redis.zrange(key, 0, -1)) == {"c:0", "d:0"}
+
+
+def test_stages_wait_for_others_of_their_namespace(tmp_path: Path) -> None:
+    """In a worker with room for two; the limit is in what was ordered, so that the worker needs no file of tokens."""
+    tokens = tmp_path / "tokens.json"
+    with editing(tokens) as held:
+        file = held[0].with_quota("vision", {"running_stages": 1})
+        held[0], token = file.with_token(Principal("v", "vision"))
+    with installation(tmp_path / "home", INGOT_API_TOKENS=str(tokens)) as running:
+        running.start_server()
+        running.start_worker()
+        client = Client(running.address, (("authorization", f"Bearer {token}"),))
+        jobs = [compile(client, name, json.dumps({"name": name, "seconds": 1.0}).encode()).id for name in ("a", "b")]
+        most, store = 0, JobStore(redis.Redis.from_url(running.redis_url, decode_responses=True))
+
+        def finished() -> bool:
+            nonlocal most
+            most = max(most, sum(1 for _ in store.redis.scan_iter("ingot:job:*:lease:*")))
+            return all(store.get(job).state is JobState.SUCCEEDED for job in jobs)
+
+        wait_until(finished, 90)
+        assert most == 1
