@@ -133,7 +133,7 @@ def _lanes(watchers: int) -> Callable[[str], Lane]:
     """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
     questions, uploads = Lane("questions", 16, _SHORT_SECONDS), Lane("uploads", _UPLOADS)
     downloads, checks = Lane("downloads", _DOWNLOADS), Lane("checks", 4, _SHORT_SECONDS)
-    watches = Lane("watches", 4, _SHORT_SECONDS, watchers)  # they hold a thread while they begin
+    watches = Lane("watches", 16, most_waiting=watchers)  # they hold a thread while they begin
     lanes = {CHECK: checks, WATCH: Lane("watchers", 16), f"/{SERVICE}/UploadModel": uploads}
     lanes |= {f"/{SERVICE}/WatchJob": watches, f"/{SERVICE}/DownloadArtifact": downloads}
     return lambda method: lanes.get(method, questions)

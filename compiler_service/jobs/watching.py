@@ -30,7 +30,7 @@ _LOOK_SECONDS = 10.0
 """How often the record of a job is read of which nothing is heard: it may have been lost."""
 _MOST_AHEAD = 1000
 """Events that wait for a watcher to take them; it is told those after them when it has."""
-_STALLED_SECONDS = 3.0
+_STALLED_SECONDS = 5.0
 """Longer than a busy machine takes to send what a client waits for."""
 _AWAY_SECONDS = 10.0
 """For so long Redis may be away before those who watch are told."""
@@ -278,6 +278,7 @@ class Watching:
         now = time.monotonic()
         late = [w for w in watchers if w.telling_since is not None and now - w.telling_since > _STALLED_SECONDS]
         for watcher in sorted(late, key=lambda w: w.telling_since or now)[: self._queued]:
+            _LOG.info("a watcher of job %s takes nothing while others wait: it is let go", watcher.job)
             watcher.listener.cancel()
 
 
