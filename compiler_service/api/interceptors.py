@@ -11,6 +11,7 @@ from typing import Any
 import grpc
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
+from compiler_service.api.permissions import is_change
 from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER as AUTHORIZATION
 from shared_ir.service_kit.access.gate import Gate
@@ -22,7 +23,7 @@ from shared_ir.service_kit.telemetry.log import EXTRA
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
-_ACCESS = logging.getLogger("ingot.access")
+_ACCESS, _AUDIT = logging.getLogger("ingot.access"), logging.getLogger("ingot.audit")
 _HEALTH = "/grpc.health."
 """Probes ask every few seconds: they are counted, but have no lines."""
 
@@ -49,7 +50,11 @@ class ObservingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
 
         def unary(request: Any, context: grpc.ServicerContext) -> Any:
             with self._around(method, context):
-                return inner(request, context)
+                try:
+                    return inner(request, context)
+                finally:
+                    if is_change(method):
+                        _audit(method, request, context)
 
         def stream(request: Any, context: grpc.ServicerContext) -> Any:
             with self._around(method, context):
@@ -95,3 +100,11 @@ class ObservingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         if not method.startswith(_HEALTH):
             about = {**fields, "method": name, "peer": peer_name(context), "code": code, "seconds": round(seconds, 6)}
             _ACCESS.info("%s %s", name, code, extra={EXTRA: about})
+
+
+def _audit(method: str, request: Any, context: Any) -> None:
+    """One line for what was to be changed, by whom, and whether it was. Names are those among all."""
+    name, code = method.rsplit("/", 1)[-1], (context.code() or grpc.StatusCode.OK).name
+    given = {field.name: value for field, value in request.ListFields() if isinstance(value, str | int | float)}
+    lists = {field.name: list(value) for field, value in request.ListFields() if field.name in ("targets", "labels")}
+    _AUDIT.info("%s %s", name, code, extra={EXTRA: {"method": name, "code": code, "change": given | lists}})

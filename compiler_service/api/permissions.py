@@ -30,6 +30,16 @@ SCOPES: Mapping[str, Collection[Scope]] = {
 }
 
 
+_CHANGING = frozenset({Scope.PUBLISH, Scope.LABEL, Scope.DELETE})
+_ALSO_CHANGING = frozenset({"CancelJob"})
+
+
+def is_change(method: str) -> bool:
+    """Whether a method, by its full name, changes what others see: who called it is told apart from other lines of the log."""
+    name = method.rpartition("/")[2]
+    return name in _ALSO_CHANGING or (method.startswith(f"/{SERVICE}/") and bool(_CHANGING & set(scopes_of(method))))
+
+
 def scopes_of(method: str) -> Collection[Scope]:
     """By the full name of a method; one that is not in the table needs every scope."""
     if method.startswith(_REFLECTION):

@@ -9,6 +9,7 @@ from typing import Any
 
 from compiler_service.jobs.records import WHOLE_JOB, Event
 from compiler_service.jobs.store import JobStore
+from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _PRINTED = logging.getLogger("ingot.stage")
 """What the processes of stages print: they have no log of their own."""
@@ -26,6 +27,8 @@ class ProgressEvents:
         self._target = target
         self._stage = ""
         self._started = 0.0
+        self._began = 0.0
+        self._trace = TRACING.here()
         self._sent = 0.0
         self._waiting: Mapping[str, Any] | None = None
 
@@ -38,7 +41,8 @@ class ProgressEvents:
         stage = str(message.get("stage", ""))
         if stage != self._stage:
             self.flush()
-            self._stage, self._started, self._sent = stage, now, 0.0
+            self.end_stage()
+            self._stage, self._started, self._sent, self._began = stage, now, 0.0, time.time()
         done, total = int(message.get("done", 0)), int(message.get("total", 0))
         elapsed = now - self._started
         eta = elapsed / done * (total - done) if done > 0 and total >= done and elapsed > 0 else -1.0
@@ -46,6 +50,12 @@ class ProgressEvents:
         self._waiting = {"stage": stage, "done": done, "total": total, "eta_seconds": round(eta, 2), "message": text}
         if now - self._sent >= INTERVAL_SECONDS or (total and done >= total):
             self.flush()
+
+    def end_stage(self) -> None:
+        """What the process was at is over: a span, where traces are on."""
+        if self._stage:
+            TRACING.past(f"compiler {self._stage}", self._trace, self._began, time.time())
+            self._stage = ""
 
     def flush(self) -> None:
         """Send what was held back."""

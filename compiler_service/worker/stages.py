@@ -277,7 +277,6 @@ class StageWorker:
         artifact: Path | None = None,
     ) -> Mapping[str, Any]:
         number = WHOLE_JOB if target is None else record.targets.index(target)
-        events = ProgressEvents(self._store, record.id, number, target.target if target else "")
         request = {
             "stage": stage,
             "source": None if stage == PREPARE else request_source(self._sources.files(record.source)),
@@ -285,11 +284,13 @@ class StageWorker:
             "options": dict(record.options),
             "artifact": None if artifact is None else str(artifact),
         }
-        try:
-            with TRACING.span(f"process {stage}"):
+        with TRACING.span(f"process {stage}"):
+            events = ProgressEvents(self._store, record.id, number, target.target if target else "")
+            try:
                 return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
-        finally:
-            events.flush()
+            finally:
+                events.flush()
+                events.end_stage()
 
     def _must_stop(self, job: str, number: int, heartbeat: Heartbeat) -> bool:
         return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled

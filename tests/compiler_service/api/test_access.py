@@ -13,7 +13,7 @@ import grpc
 import pytest
 
 import ingot
-from compiler_service.api.permissions import SCOPES, SERVICE, scopes_of
+from compiler_service.api.permissions import SCOPES, SERVICE, is_change, scopes_of
 from compiler_service.settings import Settings
 from ingot.cli.main import main
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
@@ -168,3 +168,25 @@ def test_a_command_takes_its_token_from_a_file(
     assert main(["tokens", "remove", "ci", *tokens]) == 0
     assert main(asked) == 1
     assert "UNAUTHENTICATED" in capsys.readouterr().err
+
+
+def test_who_changes_something_is_told_in_a_line(guarded: Guarded, caplog: pytest.LogCaptureFixture) -> None:
+    client = guarded.client("ann", Scope.LABEL, Scope.READ, namespace="vision")
+    caplog.set_level("INFO")
+    assert status(client, "SetLabel", pb.SetLabelRequest(name="m", label="stable", version=3)).name == "NOT_FOUND"
+    assert status(client, "ListModels", pb.ListModelsRequest()) is grpc.StatusCode.OK
+    lines = [(record.name, record.__dict__.get("ingot", {})) for record in caplog.records]
+    (audit,) = (said for name, said in lines if name == "ingot.audit")
+    assert audit == {
+        "method": "SetLabel",
+        "code": "NOT_FOUND",
+        "change": {"name": "vision.m", "label": "stable", "version": 3},
+    }
+    access = [said for name, said in lines if name == "ingot.access"]
+    assert [(said["method"], said["user"], said["code"]) for said in access] == [
+        ("SetLabel", "ann", "NOT_FOUND"),
+        ("ListModels", "ann", "OK"),
+    ]
+    assert [name for name in METHODS if is_change(f"/{SERVICE}/{name}")] == [
+        name for name in METHODS if name in ("Compile", "CancelJob", "SetLabel", "DeleteLabel") or name not in SCOPES
+    ]
