@@ -8,12 +8,14 @@ from typing import Any
 
 import grpc
 
-from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER, Gate
 from shared_ir.service_kit.access.principal import Scope
-from shared_ir.service_kit.status import abort
+from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.status import abort, grpc_status
+from shared_ir.service_kit.telemetry.log import EXTRA
 
-_LOG = logging.getLogger(__name__)
+_LOG = logging.getLogger("ingot.access")
 _OPEN_SERVICES = ("/grpc.health.v1.Health/",)
 """Health checks come from probes, which have no token."""
 
@@ -40,16 +42,14 @@ class AccessInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # no
             self._gate.caller(header).require(*self._scopes_of(method))
         except IngotError as error:
             # NOTE: a handler of streams is called before the first message is read; a message may be large, or never come.
-            return grpc.stream_stream_rpc_method_handler(_refusal(error))
+            return grpc.stream_stream_rpc_method_handler(_refusal(error, method))
         return handler
 
 
-def _refusal(error: IngotError) -> Callable[[Any, grpc.ServicerContext], None]:
+def _refusal(error: IngotError, method: str) -> Callable[[Any, grpc.ServicerContext], None]:
     def refuse(requests: Any, context: grpc.ServicerContext) -> None:
-        if error.code is ErrorCode.PERMISSION_DENIED:
-            _LOG.info("a call was refused: %s", error)
-        else:
-            _LOG.info("a call without a token that is known was refused")
+        about = {"method": method.rpartition("/")[2], "peer": peer_name(context), "code": grpc_status(error).name}
+        _LOG.info("a call was refused: %s", error.message, extra={EXTRA: about})
         abort(context, error)
 
     return refuse
