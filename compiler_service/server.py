@@ -46,6 +46,7 @@ from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
 from shared_ir.service_kit.tls import tls_files
@@ -96,7 +97,7 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     """
     stopping = threading.Event()
     registry = make_registry(parts.service.store, parts.counters)
-    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES)
+    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES, log=CallLog(tells_all=True))
     gate = make_gate(settings.token, settings.tokens_file)
 
     def name_of_job(job: str) -> str:

@@ -1,8 +1,7 @@
-"""Around every call: how calls are counted, traced, and told of in the log."""
+"""Around every call: how calls are counted and traced, and what the log says of them."""
 
 from __future__ import annotations
 
-import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -16,20 +15,16 @@ from shared_ir.errors import IngotError
 from shared_ir.service_kit.access.gate import HEADER as AUTHORIZATION
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.handler import with_behaviour
-from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.outlet import detached, is_detached
-from shared_ir.service_kit.telemetry.fields import current_fields, saying
-from shared_ir.service_kit.telemetry.log import EXTRA
+from shared_ir.service_kit.telemetry.fields import CHANGE, current_fields, say
 from shared_ir.service_kit.telemetry.trace_parent import HEADER as TRACE
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
-_ACCESS, _AUDIT = logging.getLogger("ingot.access"), logging.getLogger("ingot.audit")
-_HEALTH = "/grpc.health."
-"""Probes ask every few seconds: they are counted, but have no lines."""
+_LISTS = ("targets", "labels")
 
 
 class ObservingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
-    """Counts calls by method and status, and measures them; each is a span and a line of the log."""
+    """Counts calls by method and status, and measures them; each is a span, and says who calls."""
 
     def __init__(self, registry: CollectorRegistry, gate: Gate) -> None:
         labels = ("method", "code")
@@ -54,14 +49,14 @@ class ObservingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
                     return inner(request, context)
                 finally:
                     if is_change(method):
-                        _audit(method, request, context)
+                        say(**_change(request))
 
         def stream(request: Any, context: grpc.ServicerContext) -> Any:
             with self._around(method, context):
                 yield from inner(request, context)
 
         def begun(request: Any, context: grpc.ServicerContext) -> Any:
-            with self._around(method, context, is_detached=True):
+            with self._around(method, context, ends_later=True):
                 return inner(request, context)
 
         if is_detached(inner):
@@ -69,22 +64,22 @@ class ObservingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         return with_behaviour(handler, stream if handler.response_streaming else unary)
 
     @contextmanager
-    def _around(self, method: str, context: Any, is_detached: bool = False) -> Iterator[None]:
+    def _around(self, method: str, context: Any, ends_later: bool = False) -> Iterator[None]:
         """A detached call is over when it ends, not when its method returns."""
         started = time.monotonic()
         metadata = dict(context.invocation_metadata() or ())
-        with (
-            saying(user=self._user(metadata.get(AUTHORIZATION))),
-            TRACING.span(method.strip("/"), str(metadata.get(TRACE, "")), "SERVER", **{"rpc.system": "grpc"}),
-        ):
-            try:
-                yield
-            finally:
-                fields = dict(current_fields())
-                if is_detached and context.code() is None:
-                    context.add_callback(lambda: self._record(method, context, started, fields))
-                else:
-                    self._record(method, context, started, fields)
+        say(user=self._user(metadata.get(AUTHORIZATION)))
+        said: Mapping[str, str] = {}
+        try:
+            with TRACING.span(method.strip("/"), str(metadata.get(TRACE, "")), "SERVER", **{"rpc.system": "grpc"}):
+                try:
+                    yield
+                finally:
+                    said = current_fields()
+        finally:
+            say(**said)  # for the line of the call, which comes after the span
+            if not ends_later or not context.add_callback(lambda: self._record(method, context, started)):
+                self._record(method, context, started)
 
     def _user(self, header: Any) -> str:
         try:
@@ -92,19 +87,14 @@ class ObservingInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         except IngotError:  # the token was taken away meanwhile
             return ""
 
-    def _record(self, method: str, context: Any, started: float, fields: Mapping[str, str]) -> None:
-        name, seconds = method.rsplit("/", 1)[-1], time.monotonic() - started
-        code = (context.code() or grpc.StatusCode.OK).name
-        self._calls.labels(name, code).inc()
-        self._seconds.labels(name).observe(seconds)
-        if not method.startswith(_HEALTH):
-            about = {**fields, "method": name, "peer": peer_name(context), "code": code, "seconds": round(seconds, 6)}
-            _ACCESS.info("%s %s", name, code, extra={EXTRA: about})
+    def _record(self, method: str, context: Any, started: float) -> None:
+        name, code = method.rsplit("/", 1)[-1], context.code() or grpc.StatusCode.OK
+        self._calls.labels(name, code.name).inc()
+        self._seconds.labels(name).observe(time.monotonic() - started)
 
 
-def _audit(method: str, request: Any, context: Any) -> None:
-    """One line for what was to be changed, by whom, and whether it was. Names are those among all."""
-    name, code = method.rsplit("/", 1)[-1], (context.code() or grpc.StatusCode.OK).name
-    given = {field.name: value for field, value in request.ListFields() if isinstance(value, str | int | float)}
-    lists = {field.name: list(value) for field, value in request.ListFields() if field.name in ("targets", "labels")}
-    _AUDIT.info("%s %s", name, code, extra={EXTRA: {"method": name, "code": code, "change": given | lists}})
+def _change(request: Any) -> dict[str, str]:
+    """What a call was to change, by names among all."""
+    simple = {field.name: value for field, value in request.ListFields() if isinstance(value, str | int | float)}
+    lists = {field.name: ",".join(value) for field, value in request.ListFields() if field.name in _LISTS}
+    return {CHANGE + name: str(value) for name, value in (simple | lists).items()}

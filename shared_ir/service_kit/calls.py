@@ -6,7 +6,6 @@ that is none with INTERNAL. Here a call waits for its message under watch, and g
 
 from __future__ import annotations
 
-import functools
 import logging
 import os
 import resource
@@ -14,7 +13,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import grpc
 
@@ -23,7 +24,9 @@ from shared_ir.service_kit.arrivals import Arrivals
 from shared_ir.service_kit.lanes import Call, Lane, Stage
 from shared_ir.service_kit.outlet import end_call, is_detached, non_blocking
 from shared_ir.service_kit.room import Room
-from shared_ir.service_kit.status import abort, visible
+from shared_ir.service_kit.status import abort
+from shared_ir.service_kit.telemetry.call_log import CallLog
+from shared_ir.service_kit.telemetry.fields import current_fields, saying
 
 _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.25
@@ -31,14 +34,6 @@ _SHORT_LOOK_SECONDS = 0.02
 """Between two looks at the calls, and where threads are short."""
 _PARSED = 2
 """Bytes that a message takes for each of its own once it is parsed too."""
-_SILENT = (
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.INTERNAL,
-)
-"""Statuses without a line in the log: metrics count them, and a failure of ours has its own line."""
 OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
@@ -56,6 +51,10 @@ def prepare_process() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
+_GONE = grpc.StatusCode.CANCELLED
+"""What it means that a detached call ends without a status: its client has gone."""
+
+
 class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscriptable at run time
     """Watches over the calls of a server.
 
@@ -64,6 +63,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         room: of the bytes that calls hold.
         most_message: largest message, in bytes.
         cost: bytes that a message takes once it is parsed; raises IngotError where those are too many.
+        log: where calls that are over are told of.
     """
 
     def __init__(
@@ -72,8 +72,10 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         room: Room,
         most_message: int,
         cost: Callable[[bytes], int] | None = None,
+        log: CallLog | None = None,
     ) -> None:
         self.room = room
+        self.log = log or CallLog()
         self.cost = cost or (lambda data: _PARSED * len(data))
         self.arrivals = Arrivals()
         self._most_message = most_message
@@ -188,40 +190,44 @@ class _Guarded:
         self.replacement = make(non_blocking(marked) if is_detached(self._inner) else marked)
 
     def _unary(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        call = self._guard.enter(self.lane, context)
-        try:
+        with self._call(context) as call:
             data: bytes = self._serialise(self._inner(self._messages(call, requests), context))
             call.hold(len(data))
             call.enter(Stage.ANSWERING, len(data))
             return data
-        except Exception as error:
-            self._fail(call, context, error)
-        finally:
-            self._guard.leave(call)
 
     def _stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        call = self._guard.enter(self.lane, context)
-        try:
+        with self._call(context) as call:
             for response in self._inner(self._messages(call, requests), context):
                 data = self._serialise(response)
                 call.enter(Stage.ANSWERING, len(data))
                 yield data
                 call.enter(Stage.OURS)
-        except Exception as error:
-            self._fail(call, context, error)
-        finally:
-            self._guard.leave(call)
 
     def _detached(
         self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[bytes | None], None]
     ) -> None:
         """The call goes on without this thread: see :mod:`shared_ir.service_kit.outlet`."""
-        call = self._guard.enter(self.lane, context)
-        try:
+        with self._call(context, is_detached=True) as call:
             attach = self._inner(self._messages(call, requests), context)
             attach(_Outlet(call, context, self._serialise, send))
-        except Exception as error:
-            self._fail(call, context, error)
+
+    @contextmanager
+    def _call(self, context: Any, is_detached: bool = False) -> Iterator[Call]:
+        """A call that has its thread; ended with what the block raises, or left to what has ended it already, and told of once."""
+        call, started = self._guard.enter(self.lane, context), time.monotonic()
+        try:
+            with saying():
+                failed = True
+                try:
+                    yield call
+                    failed = False
+                except IngotError as error:
+                    abort(context, error)
+                finally:
+                    tell = partial(self._guard.log.tell, self._method, call.peer, context, started, current_fields())
+                    if failed or not is_detached or not context.add_callback(partial(tell, _GONE)):
+                        tell()
         finally:
             self._guard.leave(call)
 
@@ -258,15 +264,6 @@ class _Guarded:
         call.enter(Stage.OURS)
         return message
 
-    def _fail(self, call: Call, context: Any, error: Exception) -> NoReturn:
-        """End the call with ``error``, or leave it to what has ended it already, with one line in the log."""
-        try:
-            if isinstance(error, IngotError):
-                abort(context, error)
-            raise error
-        finally:
-            _log(self._method, call, context)
-
 
 class _Outlet:
     """A :class:`shared_ir.service_kit.outlet.Outlet` under watch."""
@@ -301,7 +298,7 @@ class _Outlet:
 
 def _in_pool(behaviour: Callable[..., Any], executor: ThreadPoolExecutor) -> Callable[..., Any]:
     """``behaviour`` with the mark by which gRPC finds its threads."""
-    marked: Any = functools.partial(behaviour)
+    marked: Any = partial(behaviour)
     marked.experimental_thread_pool = executor
     return marked  # type: ignore[no-any-return]
 
@@ -316,12 +313,3 @@ def _refuse_crowd(requests: Any, context: grpc.ServicerContext) -> None:
 
 
 _CROWDED = grpc.stream_stream_rpc_method_handler(_refuse_crowd)
-
-
-def _log(method: str, call: Call, context: Any) -> None:
-    """One line for what was refused, with nothing of the request in it but the name of a method that exists."""
-    code = context.code()
-    if code is None or code in _SILENT:
-        return
-    text = context.details() or b""
-    _LOG.info("%s from %s: %s %s", method, call.peer, code.name, visible(text.decode(errors="replace"), 300))

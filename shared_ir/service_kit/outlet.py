@@ -57,7 +57,9 @@ def non_blocking(behaviour: _F) -> _F:
 
 def end_call(context: grpc.ServicerContext, send: Callable[[Any], None], error: IngotError | None) -> None:
     """End a call whose handler has returned. NOTE: ``context.abort`` raises, which nobody would catch by then."""
-    if error is not None:
+    if error is None:
+        context.set_code(grpc.StatusCode.OK)
+    else:
         context.set_trailing_metadata(grpc_metadata(error))
         context.set_code(grpc_status(error))
         context.set_details(status_text(error))

@@ -135,10 +135,7 @@ def test_volumes_and_mounts_agree(objects: list[dict[str, Any]]) -> None:
 
 
 def test_only_known_settings_are_set(objects: list[dict[str, Any]]) -> None:
-    runtime = {
-        runtime_service.settings.variable(name) for name in runtime_service.settings.Settings.__dataclass_fields__
-    }
-    compiler = {f"INGOT_{name.upper()}" for name in compiler_service.settings.Settings.__dataclass_fields__}
+    runtime, compiler = runtime_service.settings.variables(), compiler_service.settings.variables()
     checked = 0
     for document in objects:
         if document["kind"] != "Deployment":
@@ -161,6 +158,9 @@ def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> 
         if models is not None:
             (tmp_path / "models.json").write_text(models["data"]["models.json"])
             environment["INGOT_RUNTIME_MODELS_FILE"] = str(tmp_path / "models.json")
+        if "INGOT_RUNTIME_TOKEN_FILE" in environment:
+            (tmp_path / "token").write_text("s3cret")
+            environment["INGOT_RUNTIME_TOKEN_FILE"] = str(tmp_path / "token")
         settings = runtime_service.settings.Settings.from_environment(environment)
         assert settings.model_settings()
         assert pod["terminationGracePeriodSeconds"] > settings.drain_delay + settings.drain_timeout

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 
+CHANGE = "change."
+"""Begins the names of fields that say what a call was to change."""
 FIELDS = ("job", "stage", "user", "trace_id")
 _CURRENT: ContextVar[Mapping[str, str]] = ContextVar("ingot_fields", default={})  # noqa: B039, never changed
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import sys
 from collections.abc import Mapping
 from datetime import UTC, datetime
@@ -17,6 +18,7 @@ from shared_ir.service_kit.telemetry.fields import FIELDS, current_fields
 VARIABLE = "INGOT_LOG_FORMAT"
 TEXT, JSON = "text", "json"
 _FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
+_PLAIN = re.compile(r"[\w.,:/@+-]*")
 EXTRA = "ingot"
 """Name in ``extra`` of more fields of a line, a mapping."""
 
@@ -29,11 +31,17 @@ class TextFormatter(logging.Formatter):
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         known = {**current_fields(), **getattr(record, EXTRA, {})}
-        about = " ".join(f"{name}={value}" for name, value in known.items() if value not in ("", None))
+        about = " ".join(f"{name}={_word(value)}" for name, value in known.items() if value not in ("", None))
         return super().formatMessage(record) + (f" [{about}]" if about else "")
 
     def format(self, record: logging.LogRecord) -> str:
         return printable(super().format(record))
+
+
+def _word(value: Any) -> str:
+    """As it is where it can be nothing else: what others chose does not look like the next field."""
+    text = str(value)
+    return text if _PLAIN.fullmatch(text) else json.dumps(text)
 
 
 class JsonFormatter(logging.Formatter):

@@ -72,7 +72,7 @@ def test_a_job_can_be_followed_through_every_process(tmp_path: Path) -> None:
             api, worker = lines(running, "server"), lines(running, "worker1")
     about = {"job": job, "user": "ci", "trace_id": trace.trace_id}
     compiled = [line for line in api if line.get("method") == "Compile"]
-    assert [line["logger"] for line in compiled] == ["ingot.audit", "ingot.access"]
+    assert [line["logger"] for line in compiled] == ["ingot.audit"]
     for line in compiled:
         assert {name: line[name] for name in about} == about
         assert (line["code"], line["process"]) == ("OK", "compiler-api")

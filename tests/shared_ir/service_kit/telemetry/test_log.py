@@ -57,11 +57,11 @@ def test_every_line_of_json_has_the_same_fields(kind: str | None) -> None:
 
 def test_people_read_the_same_behind_the_message() -> None:
     stream = written("text")
-    with saying(job="j1", trace_id="ab"):
+    with saying(job="j1", trace_id="ab", user="a stage=x"):
         LOGGER.info("so it is \x1b[2J")
     LOGGER.info("no more")
     first, second = stream.getvalue().splitlines()
-    assert first.endswith("INFO ingot.test: so it is \\x1b[2J [job=j1 trace_id=ab]")
+    assert first.endswith('INFO ingot.test: so it is \\x1b[2J [job=j1 trace_id=ab user="a stage=x"]')
     assert second.endswith("no more")
 
 
