@@ -25,7 +25,7 @@ CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 EVERYTHING: dict[str, Any] = {
     "image": {"registry": "registry.example", "pullSecrets": ["pull"]},
     "store": {"env": {"AWS_ENDPOINT_URL": "https://s3.example"}},
-    "auth": {"existingSecret": "token"},
+    "auth": {"existingSecret": "token", "tokensSecret": "tokens"},
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:x"}},
     "api": {"podDisruptionBudget": {"enabled": True}, "extraEnv": {"INGOT_MAX_WATCHERS": 10}},
     "worker": {
@@ -206,7 +206,7 @@ def test_every_value_is_in_the_schema() -> None:
 
 def test_notes_name_what_has_to_be_made_first(helm: Path) -> None:
     notes = run(helm, "install", "release", CHART, "--dry-run=client", "--hide-notes=false")
-    for secret in ("ingot-store", "ingot-redis", "ingot-signing"):
+    for secret in ("ingot-store", "ingot-redis", "ingot-signing", "ingot-orders"):
         assert secret in notes
     assert "No token is set" in notes
 
@@ -236,3 +236,21 @@ def commands(container: dict[str, Any]) -> list[str]:
 
 def test_the_health_check_is_in_every_image() -> None:
     assert f"COPY --chmod=0755 deploy/health.py {HEALTH}" in stages()["base"]
+
+
+def test_the_api_gets_no_key_that_artifacts_are_signed_with(objects: list[dict[str, Any]]) -> None:
+    for document in objects:
+        if document["kind"] != "Deployment":
+            continue
+        pod = document["spec"]["template"]["spec"]
+        secrets = {v["name"]: v["secret"] for v in pod["volumes"] if "secret" in v}
+        named = {v["name"] for container in pod["containers"] for v in container.get("env", [])}
+        if document["metadata"]["name"].endswith("-compiler-api"):
+            assert [item["key"] for item in secrets["signing"]["items"]] == ["signer.pub"]
+            assert "items" not in secrets["orders"]
+            assert "INGOT_ORDER_KEY" in named
+            assert "INGOT_SIGNING_KEY" not in named
+        elif document["metadata"]["name"].endswith("-compiler-worker"):
+            assert [item["key"] for item in secrets["orders"]["items"]] == ["orders.pub"]
+            assert "items" not in secrets["signing"]
+            assert "INGOT_ORDER_KEY" not in named
