@@ -54,7 +54,7 @@ def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(self, request, context)
         except Exception as error:
-            _abort(context, error)
+            self._abort(context, error)
 
     return call
 
@@ -67,15 +67,9 @@ def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[An
         try:
             yield from method(self, request, context)
         except Exception as error:
-            _abort(context, error)
+            self._abort(context, error)
 
     return call
-
-
-def _abort(context: grpc.ServicerContext, error: Exception) -> None:
-    if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
-        raise error
-    abort(context, _typed(error))
 
 
 def _typed(error: Exception) -> IngotError:
@@ -262,6 +256,14 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         """Raises IngotError UNAUTHENTICATED, the token was taken away since the call came."""
         metadata: Any = context.invocation_metadata() or ()
         return self._gate.caller(dict(metadata).get(HEADER))
+
+    def _abort(self, context: grpc.ServicerContext, error: Exception) -> None:
+        if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
+            raise error
+        typed = _typed(error)
+        if typed.code is ErrorCode.NOT_FOUND and self._caller(context).namespace:
+            typed = replace(typed, expected="")  # it lists what there is, of others too
+        abort(context, typed)
 
     def _signing_key(self) -> tuple[bytes, str]:
         """What clients may trust: of the trusted keys that which workers say that they sign with; nothing where none is known."""

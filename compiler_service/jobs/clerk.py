@@ -117,7 +117,7 @@ class Clerk:
                 taken = self._redis.blpop([_WRITES], timeout=_LOOK_SECONDS)
                 if taken is not None:
                     self.do(taken[1])
-            except RedisError as error:
+            except (RedisError, ValueError) as error:  # away, or it holds bytes that are no text
                 _LOG.warning("the clerk waits for Redis: %s", error)
                 stopping.wait(_LOOK_SECONDS)
 

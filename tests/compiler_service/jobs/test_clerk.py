@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from redis import Redis
 
 from compiler_service.jobs.clerk import Clerk, OrderedWrites, signing_key_id, writes_of
 from compiler_service.jobs.service import Submission
@@ -104,6 +105,13 @@ def test_labels_are_set_by_a_worker(running: Split) -> None:
     repository.delete_label("m", "stable")
     assert repository.labels("m") == {}
     assert signing_key_id(running.redis) == running.worker.parts.signer.key_id
+
+
+def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
+    raw = Redis.from_url(running.settings.redis_url)
+    raw.rpush("ingot:writes", b"\xff\xfe")
+    running.api.repository.set_label("m", "stable", 1)
+    assert running.api.repository.labels("m") == {"stable": 1}
 
 
 def test_a_cached_job_may_name_labels(running: Split) -> None:
