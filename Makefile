@@ -10,7 +10,7 @@ SECONDS_OF_FUZZ ?= 600
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all quick packages lint format proto conformance oracle fuzz fuzz-peers exports operators up clean
+.PHONY: help demo test test-all quick packages lint format proto conformance oracle fuzz chaos fuzz-peers exports operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -54,6 +54,9 @@ fuzz: $(VENV)/.test ## odd requests to models of every operator and to servers, 
 	@PYTHONPATH=. $(BIN)/python -m tests.guard --seconds $(SECONDS_OF_FUZZ) --jobs 2
 	@PYTHONPATH=. $(BIN)/python -m tests.guard.serving --seconds $(SECONDS_OF_FUZZ)
 	@PYTHONPATH=. $(BIN)/python -m tests.guard.compiling --seconds $(SECONDS_OF_FUZZ)
+
+chaos: $(VENV)/.test ## 200 jobs while servers, workers, stages, Redis, the store and the disk fail at random; 1 when one is lost, stuck, wrong or done twice
+	@PYTHONPATH=. $(BIN)/python -m tests.chaos --jobs 200
 
 fuzz-peers: $(VENV)/.test ## ten minutes of odd bytes to the ports of a service; 1 when an answer is not as it should be
 	@PYTHONPATH=. $(BIN)/python -m tests.peers.fuzzer 600

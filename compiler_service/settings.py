@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Self
 
 from compiler_service.boundary.state import BEST_EFFORT, required_parts
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.settings import (
@@ -23,6 +24,7 @@ from shared_ir.service_kit.settings import (
 PREFIX = "INGOT_"
 _OTHERS = "INGOT_RUNTIME_"
 """Settings of the runtime service may stand in the same environment."""
+QUEUE_NAMES = ("compile", "tune", "verify")
 _GUARDS = ("token", "api_tokens", "tls_certificate", "tls_key", "tls_client_ca")
 _SECRETS = ("token", "redis_url", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
@@ -50,8 +52,9 @@ class Settings:
         max_model_bytes: largest uploaded file.
         max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
         max_watchers: open WatchJob streams.
-        liveness_file: touched by a worker every 5 seconds while its loop turns; by default ``home/worker.alive``.
+        liveness_file: touched by a worker every 2 seconds while it takes work, or has its hands full; by default ``home/worker.alive``.
         workers: stages that one worker process runs at once.
+        queues: what a worker takes: ``compile``, ``tune``, ``verify``, with commas between; all of them by default.
         job_memory, job_seconds, job_threads: limits of each stage's process.
         lease_seconds: after this time without a sign of life a worker counts as lost.
         keep_jobs_seconds: how long finished jobs are remembered.
@@ -82,6 +85,7 @@ class Settings:
     max_watchers: int = 2000
     liveness_file: str = ""
     workers: int = 1
+    queues: str = "compile,tune,verify"
     job_memory: int = 16 * 1024**3
     job_seconds: float = 3600.0
     job_threads: int = 0
@@ -106,6 +110,7 @@ class Settings:
     def _check(self) -> None:
         required_parts(self.sandbox)
         require_whole_tls(self, variable)
+        _require_queues(self.queues)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
         require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
         require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)
@@ -153,6 +158,18 @@ class Settings:
     def threads(self) -> int:
         """Threads per stage."""
         return self.job_threads or max(1, usable_cores() // self.workers)
+
+
+def _require_queues(text: str) -> None:
+    unknown = set(text.split(",")) - set(QUEUE_NAMES)
+    if unknown:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "there is no such queue",
+            field=variable("queues"),
+            expected=f"some of {', '.join(QUEUE_NAMES)}, with commas between and no spaces",
+            received=text[:100],
+        )
 
 
 def variable(field_name: str) -> str:

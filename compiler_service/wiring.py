@@ -13,12 +13,14 @@ from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.clerk import OrderedWrites, OrderingRepository
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.keys import Keys, worker_keys
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StageLimits, StageRunner
+from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
@@ -46,6 +48,7 @@ class Parts:
     tuning: TuningStore
     runner: StageRunner
     keys: Keys
+    reproducers: Reproducers
 
     @property
     def signer(self) -> SigningKey:
@@ -80,10 +83,10 @@ def make_parts(
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))
-    service = JobService(jobs, counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
+    service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
-    return Parts(service, counters, repository, sources, tuning, runner, keys)
+    return Parts(service, counters, repository, sources, tuning, runner, keys, Reproducers(store))
 
 
 def _programs() -> tuple[Path, ...]:

@@ -47,7 +47,11 @@ class ErrorCode(enum.StrEnum):
     NUMERIC_MISMATCH = "NUMERIC_MISMATCH"  # verification against the oracle failed
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"  # queue full: retry later
     UNAVAILABLE = "UNAVAILABLE"  # loading, draining, or a backing service is down: retry later
-    RESOURCE_LIMIT = "RESOURCE_LIMIT"  # the job used up its memory, time or deliveries
+    RESOURCE_LIMIT = "RESOURCE_LIMIT"  # the job used up the memory, time or disk that it may use
+    OUT_OF_MEMORY = "OUT_OF_MEMORY"  # the machine has no memory left
+    DISK_FULL = "DISK_FULL"
+    STAGE_KILLED = "STAGE_KILLED"  # somebody else ended the process of a stage
+    WORKER_LOST = "WORKER_LOST"  # its worker gave no sign of life, again and again
     COMPILER_FAULT = "COMPILER_FAULT"  # a bug of ours
     INTERNAL = "INTERNAL"
 
@@ -57,6 +61,10 @@ _SERVICE_CODES = frozenset(
         ErrorCode.NUMERIC_MISMATCH,
         ErrorCode.RESOURCE_EXHAUSTED,
         ErrorCode.UNAVAILABLE,
+        ErrorCode.OUT_OF_MEMORY,
+        ErrorCode.DISK_FULL,
+        ErrorCode.STAGE_KILLED,
+        ErrorCode.WORKER_LOST,
         ErrorCode.COMPILER_FAULT,
         ErrorCode.INTERNAL,
     }
@@ -98,7 +106,8 @@ class IngotError(Exception):
         if where:
             parts.append("at " + ", ".join(where))
         if self.expected or self.received:
-            parts.append(f"expected {self.expected or '(unspecified)'}, received {self.received or '(unspecified)'}")
+            told = (("expected", self.expected), ("received", self.received))
+            parts.append(", ".join(f"{kind} {text}" for kind, text in told if text))
         text = "; ".join(parts) + "."
         return printable(f"{text} {self.remedy}" if self.remedy else text)
 
@@ -113,5 +122,9 @@ class IngotError(Exception):
 
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Self:
+        """A code that only a newer version knows becomes INTERNAL, its name the field."""
         known = {k: str(v) for k, v in data.items() if k in cls.__dataclass_fields__ and k != "code"}
-        return cls(ErrorCode(data["code"]), **{"message": "", **known})
+        code = str(data["code"])
+        if code not in ErrorCode.__members__:
+            return cls(ErrorCode.INTERNAL, **{"message": "", **known, "field": code[:100]})
+        return cls(ErrorCode(code), **{"message": "", **known})

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler_service.catalogue import Catalogue
-from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
-from compiler_service.jobs.service import Submission
+from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Submission, TargetRecord
 from compiler_service.store.sources import Upload
 from shared_ir.artifact.repository import Version
 from shared_ir.artifact.value import ABI_VERSION, Manifest
@@ -34,6 +33,9 @@ def submission_from_pb(request: pb.CompileRequest, namespace: str = "") -> Submi
         targets=tuple(request.targets),
         options=options_from_pb(request.options),
         labels=tuple(request.labels),
+        idempotency_key=f"{namespace}:{request.idempotency_key}"
+        if namespace and request.idempotency_key
+        else request.idempotency_key,
     )
 
 

@@ -25,7 +25,7 @@ NAMED = frozenset(
 """Methods whose request has the ``name`` of a model."""
 NARROWED = frozenset({"ListJobs"})
 """Methods whose request may have one."""
-OF_JOB = frozenset({"GetJob", "CancelJob", "WatchJob", "RetryJob"})
+OF_JOB = frozenset({"GetJob", "CancelJob", "WatchJob", "RetryJob", "GetReproducer"})
 """Methods whose request has the ``id`` of a job."""
 ANYWHERE = frozenset({"QueryUpload", "UploadModel", "CheckModel", "ListModels", "GetCapabilities", "ListTargets"})
 _WITH_NAME = frozenset({"Job", "Model", "ModelVersion"})

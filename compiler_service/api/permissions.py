@@ -16,6 +16,8 @@ SCOPES: Mapping[str, Collection[Scope]] = {
     "CheckModel": (Scope.COMPILE,),
     "Compile": (Scope.COMPILE, Scope.PUBLISH),  # and LABEL where it names labels: the servicer sees to that
     "CancelJob": (Scope.COMPILE,),
+    "RetryJob": (Scope.COMPILE, Scope.PUBLISH),
+    "GetReproducer": (Scope.READ,),
     "GetJob": (Scope.READ,),
     "ListJobs": (Scope.READ,),
     "WatchJob": (Scope.READ,),

@@ -109,7 +109,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._catalogue = catalogue
         self._settings = settings
         self._stopping = stopping
-        self._watching = Watching(parts.service.store, parts.service.store.get, settings.max_watchers)
+        self._watching = Watching(parts.service.store, parts.service.get, settings.max_watchers)
         traffic.count_watchers(lambda: len(self._watching))
         self._quota = JobQuota(parts.service.store.redis)
         self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
@@ -175,7 +175,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @_answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
-        return converters.job_to_pb(self._jobs.store.get(request.id))
+        return converters.job_to_pb(self._jobs.get(request.id))
 
     @_answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
@@ -203,6 +203,24 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
         return converters.job_to_pb(self._jobs.cancel(request.id))
+
+    @_answered
+    def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        say(job=request.id)
+        caller = self._caller(context)
+        if self._jobs.get(request.id).labels:
+            caller.require(Scope.LABEL)
+        with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
+            record = self._jobs.retry(request.id)
+            entered.append(record.id)
+        return converters.job_to_pb(record)
+
+    @_answered
+    def GetReproducer(
+        self, request: pb.GetReproducerRequest, context: grpc.ServicerContext
+    ) -> pb.GetReproducerResponse:
+        job = self._jobs.get(request.id).id
+        return pb.GetReproducerResponse(text=self._parts.reproducers.load(job, request.target))
 
     # ---- models out
 

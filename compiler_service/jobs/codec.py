@@ -10,18 +10,20 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from compiler_service.jobs.records import JobRecord, JobState, Source, TargetRecord
+from compiler_service.jobs.records import TARGET_STAGES, JobRecord, JobStage, JobState, Source, TargetRecord
 from shared_ir.errors import IngotError
 
 SECONDS = "seconds."
 """Prefix of the fields that hold seconds by stage."""
 
-_TARGET_FIELDS = ("state", "stage", "done", "total", "artifact_key", "cache_hit", "follows", "leased", "error")
-_JOB_FIELDS = ("state", "started", "finished", "version", "stage", "leased", "error")
+_PROGRESS_FIELDS = ("stage", "passed", "leased", "worker", "tries", "resume_at", "error")
+"""What a job and each of its targets have alike."""
+_TARGET_FIELDS = ("state", "done", "total", "artifact_key", "cache_hit", "follows", *_PROGRESS_FIELDS)
+_JOB_FIELDS = ("state", "started", "finished", "version", *_PROGRESS_FIELDS)
 
 
 def encode(record: JobRecord) -> dict[str, str]:
-    fixed = {
+    fixed: dict[str, Any] = {
         "id": record.id,
         "name": record.name,
         "model_sha256": record.source.model_sha256,
@@ -29,12 +31,10 @@ def encode(record: JobRecord) -> dict[str, str]:
         "options": dict(record.options),
         "labels": list(record.labels),
         "created": record.created,
-        "namespace": record.source.namespace,
-        "user": record.user,
-        "trace": record.trace,
-        "running_stages": record.running_stages,
         "targets": [{"target": t.target, "spec": dict(t.spec), "request_key": t.request_key} for t in record.targets],
     }
+    fixed |= {name: getattr(record, name) for name in ("user", "trace", "running_stages") if getattr(record, name)}
+    fixed |= {"namespace": record.source.namespace} if record.source.namespace else {}
     fields = {"job": json.dumps(fixed)} | encode_changes({name: getattr(record, name) for name in _JOB_FIELDS})
     for number, target in enumerate(record.targets):
         fields |= encode_changes({name: getattr(target, name) for name in _TARGET_FIELDS}, number)
@@ -48,46 +48,66 @@ def encode_changes(changes: Mapping[str, Any], target: int | None = None) -> dic
 
 
 def decode(fields: Mapping[str, str]) -> JobRecord:
+    """The record; what a version before or after this one wrote is read as far as it is known here."""
     fixed = json.loads(fields["job"])
     seconds = {name.removeprefix(SECONDS): float(text) for name, text in fields.items() if name.startswith(SECONDS)}
+    targets = tuple(_target(fields, f"{number}.", data) for number, data in enumerate(fixed["targets"]))
+    progress = _progress(fields, "")
+    if "passed" not in fields and any(target.passed for target in targets):
+        progress |= {"passed": JobStage.INGEST.value}
     return JobRecord(
         id=fixed["id"],
         name=fixed["name"],
         source=Source(fixed["model_sha256"], fixed["external_data"], fixed.get("namespace", "")),
         options=fixed["options"],
-        targets=tuple(_target(fields, number, data) for number, data in enumerate(fixed["targets"])),
+        targets=targets,
         created=fixed["created"],
         labels=tuple(fixed["labels"]),
         state=JobState(fields["state"]),
         started=float(fields["started"]),
         finished=float(fields["finished"]),
         version=int(fields["version"]),
-        stage=fields["stage"],
-        leased=fields["leased"] == "1",
-        error=_error(fields["error"]),
         stage_seconds=seconds,
         user=fixed.get("user", ""),
         trace=fixed.get("trace", ""),
         running_stages=int(fixed.get("running_stages", 0)),
+        **progress,
     )
 
 
-def _target(fields: Mapping[str, str], number: int, fixed: Mapping[str, Any]) -> TargetRecord:
-    own = {name: fields[f"{number}.{name}"] for name in _TARGET_FIELDS}
+def _target(fields: Mapping[str, str], prefix: str, fixed: Mapping[str, Any]) -> TargetRecord:
     return TargetRecord(
         target=fixed["target"],
         spec=fixed["spec"],
         request_key=fixed["request_key"],
-        state=JobState(own["state"]),
-        stage=own["stage"],
-        done=int(own["done"]),
-        total=int(own["total"]),
-        artifact_key=own["artifact_key"],
-        cache_hit=own["cache_hit"] == "1",
-        follows=own["follows"],
-        leased=own["leased"] == "1",
-        error=_error(own["error"]),
+        state=JobState(fields[f"{prefix}state"]),
+        done=int(fields[f"{prefix}done"]),
+        total=int(fields[f"{prefix}total"]),
+        artifact_key=fields[f"{prefix}artifact_key"],
+        cache_hit=fields[f"{prefix}cache_hit"] == "1",
+        follows=fields[f"{prefix}follows"],
+        **_progress(fields, prefix),
     )
+
+
+def _progress(fields: Mapping[str, str], prefix: str) -> dict[str, Any]:
+    """The attributes of ``_PROGRESS_FIELDS``. Records without ``passed`` tell it by the stage that they are in."""
+    stage = fields[f"{prefix}stage"]
+    return {
+        "stage": stage,
+        "passed": fields.get(f"{prefix}passed", _before(stage) if prefix else ""),
+        "leased": fields[f"{prefix}leased"] == "1",
+        "worker": fields.get(f"{prefix}worker", ""),
+        "tries": int(fields.get(f"{prefix}tries", 0)),
+        "resume_at": float(fields.get(f"{prefix}resume_at", 0)),
+        "error": _error(fields[f"{prefix}error"]),
+    }
+
+
+def _before(stage: str) -> str:
+    """The stage before that of a target."""
+    order = [JobStage.INGEST, *TARGET_STAGES]
+    return order[order.index(JobStage(stage)) - 1].value if stage in order[1:] else ""
 
 
 def _error(text: str) -> IngotError | None:

@@ -59,6 +59,21 @@ class Source:
 
 
 @dataclass(frozen=True)
+class Submission:
+    """A request to compile. Of requests with the same ``idempotency_key`` the first alone is a job; the others get that one."""
+
+    name: str
+    source: Source
+    targets: tuple[str, ...]
+    options: Mapping[str, Any]
+    labels: tuple[str, ...] = ()
+    idempotency_key: str = ""
+    user: str = ""
+    trace: str = ""
+    running_stages: int = 0
+
+
+@dataclass(frozen=True)
 class TargetRecord:
     """Work on one target.
 
@@ -70,7 +85,11 @@ class TargetRecord:
         artifact_key: of the artifact that came out.
         cache_hit: the artifact existed already, or another job made it.
         follows: the job whose compilation this one waits for.
+        passed: the last stage whose output exists.
         leased: a worker said that it runs a stage. Its lease tells whether it still lives.
+        worker: the worker that said so last.
+        tries: how often the stage after ``passed`` has failed for want of something that comes back.
+        resume_at: not before this time is that stage tried again; 0 for at once.
     """
 
     target: str
@@ -83,7 +102,11 @@ class TargetRecord:
     artifact_key: str = ""
     cache_hit: bool = False
     follows: str = ""
+    passed: str = ""
     leased: bool = False
+    worker: str = ""
+    tries: int = 0
+    resume_at: float = 0.0
     error: IngotError | None = None
 
 
@@ -91,8 +114,9 @@ class TargetRecord:
 class JobRecord:
     """A job. Times are in seconds since the epoch, 0 for not yet; ``version`` is 0 until published.
 
-    ``stage`` and ``leased`` are as those of a target, for the stages that concern the whole job. ``user`` ordered it, in the trace
-    that the traceparent ``trace`` says; of the stages of its namespace so many may run at once, 0 for any number.
+    ``stage``, ``passed``, ``leased``, ``worker``, ``tries`` and ``resume_at`` are as those of a target, for the stages that concern
+    the whole job. ``user`` ordered it, in the trace that the traceparent ``trace`` says; of the stages of its namespace so many may run
+    at once, 0 for any number.
     """
 
     id: str
@@ -107,7 +131,11 @@ class JobRecord:
     finished: float = 0.0
     version: int = 0
     stage: str = ""
+    passed: str = ""
     leased: bool = False
+    worker: str = ""
+    tries: int = 0
+    resume_at: float = 0.0
     error: IngotError | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     user: str = ""

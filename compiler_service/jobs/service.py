@@ -2,33 +2,33 @@
 
 from __future__ import annotations
 
-import secrets
+import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.due import remaining
+from compiler_service.jobs.idempotency import job_id, same_order
+from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.records import (
-    TARGET_STAGES,
     WHOLE_JOB,
     Event,
     JobRecord,
     JobStage,
     JobState,
     Source,
+    Submission,
     TargetRecord,
 )
 from compiler_service.jobs.store import JobStore
 from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
-from shared_ir.artifact.value import Manifest
-from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import Target, target_from_dict, target_to_dict
+from shared_ir.machine.target import Target, target_to_dict
 
 MAX_TARGETS = 64
-_VERSIONS_SEARCHED = 16
-"""How many of a model's newest versions are searched for one with the same artifacts."""
+logger = logging.getLogger(__name__)
 
 
 class Queue(Protocol):
@@ -36,6 +36,9 @@ class Queue(Protocol):
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         """Run ``stages`` one after another; only ids travel."""
+
+    def waiting(self) -> Collection[tuple[str, int]]:
+        """Jobs and targets with a message that no worker has taken."""
 
 
 class Compiler(Protocol):
@@ -64,20 +67,6 @@ class RecordStore(Protocol):
     def load(self, source: Source, target: Target) -> bytes: ...
 
 
-@dataclass(frozen=True)
-class Submission:
-    """A request to compile."""
-
-    name: str
-    source: Source
-    targets: tuple[str, ...]
-    options: Mapping[str, Any]
-    labels: tuple[str, ...] = ()
-    user: str = ""
-    trace: str = ""
-    running_stages: int = 0
-
-
 class JobService:
     """Submits, follows and ends jobs.
 
@@ -88,6 +77,7 @@ class JobService:
     def __init__(
         self,
         store: JobStore,
+        orders: Orders,
         counters: Counters,
         repository: ArtifactRepository,
         sources: SourceCatalogue,
@@ -97,26 +87,33 @@ class JobService:
         max_jobs: int = 1000,
     ) -> None:
         self.store = store
+        self.orders = orders
         self._counters = counters
         self._repository = repository
         self._sources = sources
         self._records = records
-        self._compiler = compiler
-        self._queue = queue
+        self.compiler = compiler
+        self.queue = queue
         self._max_jobs = max_jobs
 
     def submit(self, submission: Submission) -> JobRecord:
         """Queue a job; one whose artifacts all exist has finished when this returns.
 
+        An order that was taken under the same idempotency key is answered with the job that it became.
+
         Raises:
             IngotError: INVALID_ARGUMENT, INVALID_TARGET, NOT_FOUND, RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
         self._check(submission)
-        options = self._compiler.normalise_options(submission.options)
+        job = job_id(submission.idempotency_key)
+        taken = self._find(job) if submission.idempotency_key else None
+        if taken is not None:
+            return same_order(taken, submission, self.compiler.normalise_options(submission.options))
+        options = self.compiler.normalise_options(submission.options)
         targets = tuple(self._target(submission.source, text, options) for text in submission.targets)
         self._check_distinct(targets)
         record = JobRecord(
-            id=secrets.token_hex(8),
+            id=job,
             name=submission.name,
             source=submission.source,
             options=options,
@@ -136,31 +133,60 @@ class JobService:
                 expected=f"at most {self._max_jobs} unfinished jobs",
                 remedy="Submit again later.",
             )
-        self.store.create(record)
+        if not self._create(record):
+            return same_order(self.get(job), submission, options)
         leads = [self._join(record, number) for number, target in enumerate(targets) if not target.cache_hit]
         for target in targets:
             self._counters.cache("hit" if target.cache_hit else "miss")
         if any(leads):
-            self._queue.send((JobStage.INGEST,), record.id, WHOLE_JOB)
+            self.queue.send((JobStage.INGEST,), record.id, WHOLE_JOB)
         return self.store.get(record.id)
+
+    def get(self, job: str) -> JobRecord:
+        """Also one that Redis has forgotten. Raises IngotError NOT_FOUND."""
+        return self._find(job) or self.store.get(job)
+
+    def _find(self, job: str) -> JobRecord | None:
+        try:
+            return self.store.get(job)
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            kept = self.orders.find(job)
+            return self.store.read(job, kept) if kept else None
 
     def cancel(self, job: str) -> JobRecord:
         """Stop a job; one that has finished stays as it is. Raises IngotError NOT_FOUND."""
-        record = self.store.get(job)
+        record = self.get(job)
         if record.state.finished:
             return record
         error = IngotError(ErrorCode.CANCELLED, "the job was cancelled")
         for number, target in enumerate(record.targets):
             if not target.state.finished:
                 self._finish(record, number, JobState.CANCELLED, error=error)
-        self.store.update(job, state=JobState.CANCELLED, finished=time.time(), error=error)
-        return self.store.get(job)
+        self.finish_job(job, JobState.CANCELLED, error=error)
+        return self.get(job)
+
+    def retry(self, job: str) -> JobRecord:
+        """Order the same once more, of a job that has failed or was cancelled. Raises IngotError INVALID_ARGUMENT of any other."""
+        record = self.get(job)
+        if record.state not in (JobState.FAILED, JobState.CANCELLED):
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                "only a job that has failed or was cancelled can be tried again",
+                field="id",
+                expected="FAILED or CANCELLED",
+                received=record.state.value,
+            )
+        targets = tuple(target.target for target in record.targets)
+        again = Submission(record.name, record.source, targets, record.options, record.labels)
+        return self.submit(replace(again, user=record.user, trace=record.trace, running_stages=record.running_stages))
 
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""
         for number, target in enumerate(record.targets):
             if target.state is JobState.QUEUED and not target.follows:
-                self._queue.send(TARGET_STAGES, record.id, number)
+                self.queue.send(remaining(record, number), record.id, number)
 
     def finish_target(
         self, job: str, number: int, state: JobState, artifact_key: str = "", error: IngotError | None = None
@@ -173,6 +199,10 @@ class JobService:
 
     def finish_job(self, job: str, state: JobState, version: int = 0, error: IngotError | None = None) -> None:
         self.store.update(job, state=state, version=version, error=error, finished=time.time())
+        try:
+            self.close(job)
+        except IngotError as failure:
+            logger.warning("the order of job %s stays open until the store can be reached: %s", job, failure)
 
     def fail_job(self, job: str, error: IngotError) -> None:
         """Fail the whole job and every target of it that is not finished."""
@@ -182,58 +212,49 @@ class JobService:
                 self._finish(record, number, JobState.FAILED, error=error)
         self.finish_job(job, JobState.FAILED, error=error)
 
-    def resume(self, record: JobRecord, number: int, why: str) -> None:
-        """Send a stage again whose worker was lost."""
-        self.store.add_event(record.id, Event("log", data={"level": "WARNING", "text": why}))
-        if number == WHOLE_JOB:
-            if self.store.update(record.id, leased=False):
-                self._queue.send((JobStage(record.stage),), record.id, WHOLE_JOB)
-        elif self.store.update_target(record.id, number, leased=False):
-            first = TARGET_STAGES.index(JobStage(record.targets[number].stage))
-            self._queue.send(TARGET_STAGES[first:], record.id, number)
+    # ---- nothing is stuck: see compiler_service.jobs.reconciler
 
-    def reap(self) -> int:
-        """Resume every stage whose worker gave no sign of life; how many."""
-        found = 0
-        for record in self.store.active():
-            stages = [(WHOLE_JOB, record.leased)] + [(n, t.leased) for n, t in enumerate(record.targets)]
-            for number, leased in stages:
-                if leased and not self.store.leased(record.id, number):
-                    self.resume(record, number, "the worker was lost; the stage starts again on another one")
-                    found += 1
-        return found
+    def tell(self, record: JobRecord, number: int, text: str) -> None:
+        """A warning for those who watch the job."""
+        target = "" if number == WHOLE_JOB else record.targets[number].target
+        self.store.add_event(record.id, Event("log", target, {"level": "WARNING", "text": text}))
 
-    def require_made_for(
-        self, record: JobRecord, number: int, manifest: Manifest, records: bytes | None = None
-    ) -> None:
-        """What is about to be signed or published must be what target ``number`` of a job asked for, made by nobody else's order.
+    def follow(self, job: str, number: int) -> bool:
+        """Whether the compilation that a target waits for had ended, or was gone, without a word; now it is told."""
+        target = self.store.get(job).targets[number]
+        if not target.follows or target.state.finished:
+            return False
+        led = (t for t in self._targets_of(target.follows) if t.request_key == target.request_key)
+        leader = next(led, None)
+        if leader is None:
+            self._end_wait(job, number, JobState.CANCELLED, "", None)
+            return True
+        if leader.state.finished:
+            self._end_wait(job, number, leader.state, leader.artifact_key, leader.error)
+        return leader.state.finished
 
-        With the tuning ``records`` that it was made with, its key too must be the one that follows from all of them.
+    def restore(self, job: str) -> bool:
+        """Put a job back that Redis has forgotten, as it was ordered; its stages find what they had made before."""
+        kept = self.orders.find(job)
+        record = self.store.read(job, kept) if kept else None
+        if record is None or record.state.finished:
+            return False
+        self.store.create(record, kept)
+        self.tell(record, WHOLE_JOB, "the queue had lost the job; it is ordered again")
+        for number, target in enumerate(record.targets):
+            if target.state.finished:
+                continue
+            if self._repository.find_artifact(target.request_key) is not None:
+                self._finish(record, number, JobState.SUCCEEDED, target.request_key, cache_hit=True)
+            else:
+                self._join(record, number)
+        return True
 
-        Raises:
-            IngotError: COMPILER_FAULT.
-        """
-        target = target_from_dict(record.targets[number].spec)
-        wanted = {
-            "model_sha256": record.source.digest,
-            "triple": target.triple,
-            "cpu": target.cpu,
-            "features": list(target.features),
-            "options": dict(record.options),
-        }
-        if records is not None:
-            wanted["key"] = self._compiler.artifact_key(record.source, target, record.options, records)
-        found = manifest.to_dict()
-        wrong = [name for name, value in wanted.items() if canonical_json(found[name]) != canonical_json(value)]
-        if wrong:
-            raise IngotError(
-                ErrorCode.COMPILER_FAULT,
-                "an artifact is not of what the job asked for",
-                field=", ".join(wrong),
-                expected=str([wanted[name] for name in wrong])[:200],
-                received=str([found[name] for name in wrong])[:200],
-                remedy="Submit the job again. If it happens again, somebody writes to the queue or the store.",
-            )
+    def close(self, job: str) -> None:
+        """A job has finished: its order is done. Raises IngotError UNAVAILABLE."""
+        fields = self.store.fields(job)
+        if fields:
+            self.orders.close(job, fields)
 
     # ---- parts
 
@@ -262,8 +283,8 @@ class JobService:
             by_key[target.request_key] = target.target
 
     def _target(self, source: Source, text: str, options: Mapping[str, Any]) -> TargetRecord:
-        target = self._compiler.resolve_target(text)
-        key = self._compiler.artifact_key(source, target, options, self._records.load(source, target))
+        target = self.compiler.resolve_target(text)
+        key = self.compiler.artifact_key(source, target, options, self._records.load(source, target))
         if self._repository.find_artifact(key) is None:
             return TargetRecord(text, target_to_dict(target), key)
         return TargetRecord(
@@ -274,25 +295,37 @@ class JobService:
         """Every artifact exists. When a version of the model has them too, the job is done."""
         for _ in record.targets:
             self._counters.cache("hit")
-        number = self._find_version(record)
-        if number:
+        version = self._repository.find_version(record.name, [target.artifact_key for target in record.targets])
+        if version is not None:
             for label in record.labels:
-                self._repository.set_label(record.name, label, number, record.created)
+                self._repository.set_label(record.name, label, version.number, record.created)
             now = time.time()
-            record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=number)
+            record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=version.number)
             self.store.create(record)
             return record
-        self.store.create(record)
-        self._queue.send((JobStage.PUBLISH,), record.id, WHOLE_JOB)
+        if self._create(record):
+            self.queue.send((JobStage.PUBLISH,), record.id, WHOLE_JOB)
         return record
 
-    def _find_version(self, record: JobRecord) -> int:
-        keys = sorted(target.artifact_key for target in record.targets)
-        for number in reversed(self._repository.version_numbers(record.name)[-_VERSIONS_SEARCHED:]):
-            version = self._repository.version(record.name, number)
-            if sorted(manifest.key for manifest in version.targets) == keys:
-                return number
-        return 0
+    def _create(self, record: JobRecord) -> bool:
+        """Of a job that has not finished, the order comes first: whatever dies from here on, it is not lost.
+
+        False when another call has ordered the same meanwhile.
+        """
+        sealed = self.store.seal(record)
+        is_first = self.orders.open(record.id, sealed)
+        if is_first:
+            self.store.create(record, sealed)
+        return is_first
+
+    def _targets_of(self, job: str) -> Sequence[TargetRecord]:
+        """None where the job is gone."""
+        try:
+            return self.get(job).targets
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return ()
 
     def _join(self, record: JobRecord, number: int) -> bool:
         """True when this job itself compiles the target."""
@@ -338,9 +371,10 @@ class JobService:
         leader = self.store.join_flight(record.targets[number].request_key, job, number)
         self.store.update_target(job, number, follows="" if leader == job else leader)
         if leader == job:
-            self._queue.send(TARGET_STAGES, job, number)
+            self.store.update(job, passed=JobStage.INGEST.value)  # whom it followed had taken the model in
+            self.queue.send(remaining(record, number), job, number)
 
     def _publish_if_done(self, job: str) -> None:
         record = self.store.get(job)
         if not record.state.finished and all(target.state.finished for target in record.targets):
-            self._queue.send((JobStage.PUBLISH,), job, WHOLE_JOB)
+            self.queue.send((JobStage.PUBLISH,), job, WHOLE_JOB)

@@ -4,12 +4,15 @@ Redis is a working memory: everything here may be lost without losing an artifac
 Keys, all below ``ingot:``::
 
     job:<id>             hash    the record (jobs/codec.py)
+    done:<id>            string  a job that had finished when it was ordered, packed (jobs/packing.py); it has no events
     job:<id>:events      stream  history, newest 5000
     job:<id>:lease:<n>   string  token of the worker that runs target n, expires unless it is renewed
     jobs                 zset    ids by time of creation
     active               zset    ids of unfinished jobs by time of creation
     flight:<key>         string  "<job>:<target>" that compiles an artifact key at the moment
     flight:<key>:wait    set     "<job>:<target>" that wait for it
+    suspects             hash    "<job>:<target>" that had neither message nor lease -> since when
+    worker:<id>          string  a worker that lives, expires unless it is renewed
 """
 
 from __future__ import annotations
@@ -17,13 +20,15 @@ from __future__ import annotations
 import json
 import logging
 import time
+import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from redis import Redis
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
-from compiler_service.jobs.records import Event, JobRecord, JobState
+from compiler_service.jobs.packing import pack, unpack
+from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobState
 from compiler_service.jobs.seal import Seal
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
@@ -43,14 +48,20 @@ redis.call('HSET', KEYS[1], unpack(ARGV, 2))
 return 1
 """
 
-# KEYS: flight, waiters. ARGV: member, seconds. Returns the member that leads.
-_JOIN_FLIGHT = """
+# KEYS: flight, waiters. ARGV: member, seconds, prefix of job hashes. Returns the member that leads. One whose job is gone or whose
+# target has finished leads nobody any more, whatever kept it from saying so.
+_JOIN_FLIGHT = f"""
 local leader = redis.call('GET', KEYS[1])
 if leader and leader ~= ARGV[1] then
-  redis.call('SADD', KEYS[2], ARGV[1])
-  redis.call('EXPIRE', KEYS[2], ARGV[2])
-  return leader
+  local job, number = string.match(leader, '^(.*):(%d+)$')
+  local state = job and redis.call('HGET', ARGV[3] .. job, number .. '.state')
+  if state and not ({_FINISHED}) then
+    redis.call('SADD', KEYS[2], ARGV[1])
+    redis.call('EXPIRE', KEYS[2], ARGV[2])
+    return leader
+  end
 end
+redis.call('SREM', KEYS[2], ARGV[1])
 redis.call('SET', KEYS[1], ARGV[1], 'EX', ARGV[2])
 return ARGV[1]
 """
@@ -108,21 +119,28 @@ class JobStore:
 
     # ---- records
 
-    def create(self, record: JobRecord) -> None:
+    def seal(self, record: JobRecord) -> dict[str, str]:
+        """The fields of a new record."""
         fields = encode(record)
+        return self._seal.put(fields) if self._seal else fields
+
+    def create(self, record: JobRecord, sealed: Mapping[str, str] | None = None) -> None:
+        """``sealed`` as :meth:`seal` gave it; by default it is made here."""
+        fields = dict(sealed or self.seal(record))
         pipe = self.redis.pipeline()
-        pipe.hset(_job(record.id), mapping=self._seal.put(fields) if self._seal else fields)
         pipe.zadd("ingot:jobs", {record.id: record.created})
-        if not record.state.finished:
-            pipe.zadd("ingot:active", {record.id: record.created})
+        if record.state.finished:
+            pipe.set(_done(record.id), pack(fields), ex=self._keep)
+            pipe.execute()
+            return
+        pipe.hset(_job(record.id), mapping=fields)
+        pipe.zadd("ingot:active", {record.id: record.created})
         pipe.execute()
         self.add_event(record.id, Event("state"))
-        if record.state.finished:
-            self._expire(record.id)
 
     def get(self, job: str) -> JobRecord:
         """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, nobody ordered it."""
-        fields = self.redis.hgetall(_job(job))
+        fields = self.fields(job)
         if "job" not in fields:
             raise IngotError(
                 ErrorCode.NOT_FOUND,
@@ -174,12 +192,33 @@ class JobStore:
             self.add_event(job, Event("state"))
         return applied
 
+    def change(self, job: str, number: int, **changes: Any) -> bool:
+        """Change what a job and its targets have alike, of the job itself for WHOLE_JOB; False when that has finished already."""
+        if number == WHOLE_JOB:
+            return self.update(job, **changes)
+        return self.update_target(job, number, **changes)
+
     def add_seconds(self, job: str, stage: str, seconds: float) -> None:
         self.redis.hincrbyfloat(_job(job), SECONDS + stage, seconds)
 
-    def count_delivery(self, job: str, target: int, stage: str, by: int = 1) -> int:
-        """How often this stage has been started, this time included."""
-        return int(self.redis.hincrby(_job(job), f"deliveries.{target}.{stage}", by))
+    def count_loss(self, job: str, target: int, stage: str) -> int:
+        """How often the worker of this stage was lost, this time included."""
+        return int(self.redis.hincrby(_job(job), f"losses.{target}.{stage}", 1))
+
+    def known(self, jobs: Sequence[str]) -> frozenset[str]:
+        """Those of ``jobs`` that are here, finished or not."""
+        pipe = self.redis.pipeline(transaction=False)
+        for job in jobs:
+            pipe.exists(_job(job), _done(job))
+        return frozenset(job for job, there in zip(jobs, pipe.execute(), strict=True) if there)
+
+    def fields(self, job: str) -> Mapping[str, str]:
+        """The record as it lies here, for who keeps it elsewhere; empty where there is none."""
+        return self._fields([job])[0]
+
+    def read(self, job: str, fields: Mapping[str, str]) -> JobRecord:
+        """The record of ``job`` that ``fields`` are. Raises IngotError ARTIFACT_UNTRUSTED."""
+        return self._proven(job, fields)
 
     # ---- events
 
@@ -216,12 +255,32 @@ class JobStore:
     def leased(self, job: str, target: int) -> bool:
         return bool(self.redis.exists(_lease(job, target)))
 
+    # ---- who lives, and who seems to be forgotten
+
+    def say_alive(self, worker: str, seconds: float) -> None:
+        """Holds for ``seconds``."""
+        self.redis.set(_worker(worker), "1", px=max(1, int(seconds * 1000)))
+
+    def is_alive(self, worker: str) -> bool:
+        return bool(self.redis.exists(_worker(worker)))
+
+    def suspects(self) -> Mapping[tuple[str, int], float]:
+        """Targets that had neither a message nor a lease when they were looked at, and since when."""
+        return {split_member(name): float(since) for name, since in self.redis.hgetall("ingot:suspects").items()}
+
+    def set_suspects(self, suspects: Mapping[tuple[str, int], float]) -> None:
+        pipe = self.redis.pipeline()
+        pipe.delete("ingot:suspects")
+        if suspects:
+            pipe.hset("ingot:suspects", mapping={member(*name): str(since) for name, since in suspects.items()})
+        pipe.execute()
+
     # ---- single flight: one compilation per artifact key at a time
 
     def join_flight(self, key: str, job: str, target: int) -> str:
         """The job that compiles ``key``: this one, or another that this one now waits for."""
         own = member(job, target)
-        leader = self._join_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[own, self._keep])
+        leader = self._join_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[own, self._keep, _job("")])
         return split_member(leader)[0]
 
     def end_flight(self, key: str, job: str, target: int) -> Sequence[tuple[str, int]]:
@@ -244,14 +303,19 @@ class JobStore:
         arguments = [guard, *(text for pair in fields.items() for text in pair)]
         return int(self._patch(keys=[_job(job)], args=arguments)) == 1
 
-    def _load(self, ids: Sequence[str]) -> list[JobRecord]:
+    def _fields(self, jobs: Sequence[str]) -> list[dict[str, str]]:
+        """Of each its hash, or what is packed; empty where there is neither, or nothing that makes sense."""
         pipe = self.redis.pipeline(transaction=False)
-        for job in ids:
+        for job in jobs:
             pipe.hgetall(_job(job))
-        loaded = pipe.execute()
+            pipe.get(_done(job))
+        answers = pipe.execute()
+        return [_unpacked(packed) or fields for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
+
+    def _load(self, ids: Sequence[str]) -> list[JobRecord]:
         found: list[JobRecord] = []
         gone: list[str] = []
-        for job, fields in zip(ids, loaded, strict=True):
+        for job, fields in zip(ids, self._fields(ids), strict=True):
             try:
                 if "job" not in fields:
                     gone.append(job)
@@ -298,12 +362,27 @@ def _job(job: str) -> str:
     return f"ingot:job:{job}"
 
 
+def _done(job: str) -> str:
+    return f"ingot:done:{job}"
+
+
+def _unpacked(text: str | None) -> dict[str, str]:
+    try:
+        return unpack(text) if text else {}
+    except (ValueError, zlib.error):
+        return {}
+
+
 def _events(job: str) -> str:
     return f"ingot:job:{job}:events"
 
 
 def _lease(job: str, target: int) -> str:
     return f"ingot:job:{job}:lease:{target}"
+
+
+def _worker(worker: str) -> str:
+    return f"ingot:worker:{worker}"
 
 
 def _flight(key: str) -> str:

@@ -27,19 +27,21 @@ from compiler_service.compiler.progress import Progress, silent
 from compiler_service.stages.attend import attend
 from compiler_service.stages.kept import start_child
 from compiler_service.stages.messages import MOST_LINES, Lines
-from compiler_service.stages.outcome import how_it_died, read_compiled, read_result
-from compiler_service.stages.process import ARTIFACT, RECORDS
+from compiler_service.stages.outcome import StageError, how_it_died, read_compiled, read_result
+from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import BOUNDARY_FILE, REQUEST_FILE, StageLimits
 from shared_ir.artifact.value import Artifact
 from shared_ir.machine.cores import usable_cores
 from shared_ir.machine.target import Target, target_to_dict
 from shared_ir.printable import printable
-from shared_ir.storage.files import map_file, write_atomically
+from shared_ir.storage.files import map_file, read_own, write_atomically
 
 _PASSED_ON = ("DEBUG", "DUMP", "VERIFY")
 _NEVER = 10.0 * 365 * 24 * 3600
 _LIMITS = {"processes": StageLimits.processes}
 """It is the user's own machine and time: memory and seconds are for him to bound."""
+
+_MOST_REPRODUCER_BYTES = 64 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -102,8 +104,21 @@ def _run(
     lines = Lines(lambda message: _pass_on(message, progress, debug), sys.maxsize if debug else MOST_LINES)
     status = _attend(work, lines)
     if status:
-        raise how_it_died(status, StageLimits.memory, StageLimits.seconds, StageLimits.file_size)
-    return read_result(work)
+        raise how_it_died(status, StageLimits.seconds, StageLimits.file_size)
+    try:
+        return read_result(work)
+    except StageError as error:
+        raise _with_reproducer(error, work / REPRODUCER) from error
+
+
+def _with_reproducer(error: StageError, path: Path) -> StageError:
+    """``error``, which says where what shows the fault again is kept, where the child left it."""
+    if not path.is_file() or path.stat().st_size > _MOST_REPRODUCER_BYTES:
+        return error
+    text = read_own(path, _MOST_REPRODUCER_BYTES)
+    with tempfile.NamedTemporaryFile("wb", prefix="ingot-fault-", suffix=".txt", delete=False) as kept:
+        kept.write(text)
+    return replace(error, remedy=f"{error.remedy} What shows it again is kept in {kept.name}.".strip())
 
 
 def _attend(work: Path, lines: Lines) -> int:

@@ -16,15 +16,22 @@ from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
 
 RESULT_FILE = "result.json"
+NO_SPACE = 75
+"""Exit status of a stage that could not write down how it went: EX_TEMPFAIL of sysexits.h."""
 MOST_RESULT_BYTES = 64 * 1024 * 1024
 _MOST_FILES = 100_000
+
+
+class StageError(IngotError):
+    """What the process of a stage says went wrong. It had read a foreign model: of the machine that it ran on it tells nothing."""
 
 
 def read_result(work: Path) -> Mapping[str, Any]:
     """What a stage that ended well answers.
 
     Raises:
-        IngotError: what the stage raised; COMPILER_FAULT where its folder holds what no stage leaves.
+        StageError: what the stage raised.
+        IngotError: COMPILER_FAULT where its folder holds what no stage leaves.
     """
     refuse_odd_files(work)
     path = work / RESULT_FILE
@@ -32,7 +39,7 @@ def read_result(work: Path) -> Mapping[str, Any]:
         raise _senseless("there is no answer, or one that is too long")
     try:
         answer = json.loads(path.read_bytes())
-        error = IngotError.from_dict(answer["error"]) if "error" in answer else None
+        error = StageError.from_dict(answer["error"]) if "error" in answer else None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
         raise _senseless(type(fault).__name__) from fault
     if error is not None:
@@ -65,10 +72,19 @@ def refuse_odd_files(work: Path) -> None:
             raise _senseless(f"{path.relative_to(work)} is no file and no folder, or there are very many")
 
 
-def how_it_died(status: int, memory: int, seconds: float, file_size: int) -> IngotError:
+def how_it_died(status: int, seconds: float, file_size: int) -> IngotError:
     """The error of a process that ended with ``status`` (negative: by a signal) under these limits."""
-    if status in (-signal.SIGXCPU, -signal.SIGKILL):
-        return exceeded("memory or time", f"{memory} bytes, {seconds:g} seconds")
+    if status == -signal.SIGXCPU:
+        return exceeded("time", f"{seconds:g} seconds")
+    if status == -signal.SIGKILL:
+        return IngotError(
+            ErrorCode.STAGE_KILLED,
+            "the process of the stage was killed",
+            received="SIGKILL, which the service did not send",
+            remedy="The kernel does so when the machine or its cgroup has no memory left: compile a smaller model or give it more.",
+        )
+    if status == NO_SPACE:
+        return IngotError(ErrorCode.DISK_FULL, "there was no space for what the stage wrote")
     if status == -signal.SIGXFSZ:
         return exceeded("disk", f"files of {file_size} bytes")
     if status == REFUSED:

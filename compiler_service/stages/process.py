@@ -7,6 +7,8 @@ is trusted; see :mod:`compiler_service.stages.runner` for the other side.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
 import os
 import signal
@@ -18,7 +20,7 @@ from typing import Any, Protocol
 
 from compiler_service.boundary.kernel import PR_SET_PDEATHSIG, prctl
 from compiler_service.boundary.privileges import hide
-from compiler_service.stages.outcome import RESULT_FILE
+from compiler_service.stages.outcome import NO_SPACE, RESULT_FILE
 from compiler_service.stages.runner import PREPARE, REQUEST_FILE
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import Artifact
@@ -33,6 +35,8 @@ Act = Callable[[Mapping[str, Any], Progress], Mapping[str, Any]]
 """Does what a request asks for; a JSON-ready answer."""
 
 ARTIFACT = "artifact"
+REPRODUCER = "reproducer.txt"
+"""What shows a fault of the compiler again (:mod:`compiler_service.compiler.reproducer`)."""
 RECORDS = "records.json"
 
 
@@ -85,13 +89,25 @@ def answer(work: Path, descriptor: int, act: Act) -> int:
             result = act(request, _reporter(pipe.write))
         except IngotError as error:
             result = {"error": error.to_dict()}
+            _keep(work, getattr(error, "reproducer", ""))
         except MemoryError:
             result = {"error": _out_of_memory(request["limits"]["memory"]).to_dict()}
         except Exception as error:
             traceback.print_exc()
             result = {"error": _fault(error).to_dict()}
-    write_atomically(work / RESULT_FILE, json.dumps(result).encode())
+    try:
+        write_atomically(work / RESULT_FILE, json.dumps(result).encode())
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT):
+            raise
+        return NO_SPACE
     return 0
+
+
+def _keep(work: Path, reproducer: str) -> None:
+    if reproducer:
+        with contextlib.suppress(OSError):
+            write_atomically(work / REPRODUCER, reproducer.encode())
 
 
 def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progress) -> Mapping[str, Any]:

@@ -132,7 +132,7 @@ class StageRunner:
             raise exceeded("time", f"{self.limits.seconds:g} seconds")
         if process.returncode:
             own = self.limits
-            raise how_it_died(process.returncode, own.memory, own.seconds, own.file_size)
+            raise how_it_died(process.returncode, own.seconds, own.file_size)
         return read_result(work)
 
     def _policy(self, work: Path, request: Mapping[str, Any], progress: int) -> Policy:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
+import base64
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 from celery import Celery, bootsteps, chain
@@ -12,8 +13,15 @@ from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.settings import Settings
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
-QUEUE = "ingot"
-LIVENESS_SECONDS = 5.0
+_QUEUE = "ingot"
+QUEUES: Mapping[JobStage, str] = {
+    JobStage.INGEST: _QUEUE,
+    JobStage.TUNE: f"{_QUEUE}.tune",
+    JobStage.BUILD: _QUEUE,
+    JobStage.VERIFY: f"{_QUEUE}.verify",
+    JobStage.PUBLISH: _QUEUE,
+}
+"""Tuning takes long, and verification wants the machine that the code is for: a worker may take either, or leave it to others."""
 
 
 def task_name(stage: JobStage) -> str:
@@ -29,13 +37,15 @@ def make_app(settings: Settings) -> Any:
         result_serializer="json",
         result_backend=None,
         task_ignore_result=True,
-        task_default_queue=QUEUE,
+        task_default_queue=_QUEUE,
+        task_routes={task_name(stage): {"queue": queue} for stage, queue in QUEUES.items()},
         # A worker that dies must not take its task along; every stage is idempotent and counts its deliveries.
         task_acks_late=True,
         task_reject_on_worker_lost=False,
         # Lost workers are found by their leases within seconds (jobs/service.py); this is only the last resort.
         broker_transport_options={"visibility_timeout": settings.visibility_seconds},
         broker_connection_retry_on_startup=True,
+        broker_connection_max_retries=None,
         worker_prefetch_multiplier=1,
         worker_enable_remote_control=False,
         worker_send_task_events=False,
@@ -60,28 +70,34 @@ class CeleryQueue:
         with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
             chain(*signatures, app=self._app).apply_async()
 
+    def waiting(self) -> Collection[tuple[str, int]]:
+        """Read where Redis keeps them, one list for each priority: the broker has no question for it."""
+        with self._app.connection_for_read() as connection, connection.channel() as channel:
+            lists = [channel._q_for_pri(queue, p) for queue in set(QUEUES.values()) for p in channel.priority_steps]
+            texts = [text for name in lists for text in channel.client.lrange(name, 0, -1)]
+        return frozenset(filter(None, map(_addressee, texts)))
+
     def _signature(self, stage: JobStage, job: str, target: int) -> Any:
         arguments = (job,) if target == WHOLE_JOB else (job, target)
         return self._app.signature(task_name(stage), args=arguments, immutable=True)
 
 
-def add_liveness(app: Any, path: Path) -> None:
-    """Touch ``path`` from the worker's consumer loop: a probe that looks at its age sees a loop that hangs."""
+def _addressee(text: bytes) -> tuple[str, int] | None:
+    """Whose stage a message asks for; None for what is no message of ours."""
+    try:
+        (job, *number), *_ = json.loads(base64.b64decode(json.loads(text)["body"]))
+        return str(job), int(number[0]) if number else WHOLE_JOB
+    except (ValueError, LookupError, TypeError):
+        return None
 
-    class Liveness(bootsteps.StartStopStep):  # type: ignore[misc]
+
+def when_started(app: Any, act: Callable[[], None]) -> None:
+    """Have the worker of ``app`` call ``act`` once it minds signals, whether or not the broker is there."""
+
+    class Started(bootsteps.StartStopStep):  # type: ignore[misc]
         requires = frozenset({"celery.worker.components:Timer"})
 
-        def __init__(self, parent: Any, **options: Any) -> None:
-            self.timer: Any = None
-
         def start(self, parent: Any) -> None:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.touch()
-            self.timer = parent.timer.call_repeatedly(LIVENESS_SECONDS, path.touch, priority=10)
+            act()
 
-        def stop(self, parent: Any) -> None:
-            if self.timer is not None:
-                self.timer.cancel()
-            path.unlink(missing_ok=True)
-
-    app.steps["worker"].add(Liveness)
+    app.steps["worker"].add(Started)

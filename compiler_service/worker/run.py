@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import secrets
 import socket
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from celery.signals import worker_shutting_down
 from redis.exceptions import RedisError
@@ -13,19 +14,30 @@ from redis.exceptions import RedisError
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing, standing
 from compiler_service.jobs.clerk import Clerk, writes_of
+from compiler_service.jobs.reconciling import start_reconciling
+from compiler_service.jobs.records import JobStage
 from compiler_service.jobs.service import Compiler
 from compiler_service.settings import Settings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
-from compiler_service.worker.app import CeleryQueue, add_liveness, make_app
+from compiler_service.worker.app import QUEUES, CeleryQueue, make_app, when_started
+from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
+from compiler_service.worker.transport import install
 from shared_ir.artifact.signature import fingerprint
-from shared_ir.errors import IngotError
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 logger = logging.getLogger(__name__)
 _CHATTY = ("celery.worker.strategy", "celery.app.trace")
 """They tell of each task without its job, which has lines of ours."""
+
+_QUEUES = {"compile": QUEUES[JobStage.BUILD], "tune": QUEUES[JobStage.TUNE], "verify": QUEUES[JobStage.VERIFY]}
+_TELL_OUTAGES = (
+    "celery.worker.request",
+    "celery.worker.consumer.consumer",
+    "celery.app.trace",
+    "kombu.transport.redis",
+)
 
 
 def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = STAGE_COMMAND) -> int:
@@ -40,26 +52,44 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     hide()
     parts = make_parts(settings, compiler, CeleryQueue(app), command)
     say_standing(logger)
-    register(app, make_stage_worker(parts, settings, stopping))
-    add_liveness(app, settings.liveness)
+    install()
+    for name in _TELL_OUTAGES:
+        logging.getLogger(name).addFilter(_in_one_line)
+    worker = make_stage_worker(parts, settings, stopping)
+    register(app, worker)
 
     def stop(**_: object) -> None:
         stopping.set()
 
     worker_shutting_down.connect(stop)
-    reaper = threading.Thread(target=reap_forever, args=(parts, settings, stopping), daemon=True, name="reaper")
-    reaper.start()
+    start_reconciling(parts.service, stopping, settings.keep_jobs_seconds)
+    consuming = Consuming(parts.service.store, worker, settings.workers, settings.liveness)
+    _start("alive", say_alive, parts, settings, worker.name, stopping)
+    watch = (consuming.watch, stopping, lambda: start_process_anew(stopping))
+    when_started(app, lambda: _start("consuming", *watch))
     store, signer = parts.service.store, parts.signer
     Clerk(store.redis, parts.keys.order_trust, writes_of(parts.repository), signer.key_id).start(stopping)
     logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
+    queues = ",".join(_QUEUES[name] for name in settings.queues.split(","))
+    slots = f"--concurrency={settings.workers}"
     try:
-        app.worker_main(
-            ["--quiet", "worker", "--loglevel=INFO", f"--concurrency={settings.workers}", "--pool=threads", *quiet]
-        )
+        app.worker_main(["--quiet", "worker", "--loglevel=INFO", slots, "--pool=threads", f"--queues={queues}", *quiet])
     finally:
         TRACING.close()
+        settings.liveness.unlink(missing_ok=True)
     return 0
+
+
+def _start(name: str, act: Callable[..., None], *arguments: object) -> None:
+    threading.Thread(target=act, args=arguments, name=name, daemon=True).start()
+
+
+def _in_one_line(record: logging.LogRecord) -> bool:
+    """Redis that is away needs no traceback of Celery's."""
+    if record.exc_info and isinstance(record.exc_info[1], RedisError):
+        record.exc_info = None
+    return True
 
 
 def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Event) -> StageWorker:
@@ -70,20 +100,22 @@ def make_stage_worker(parts: Parts, settings: Settings, stopping: threading.Even
         sources=parts.sources,
         tuning=parts.tuning,
         runner=parts.runner,
+        reproducers=parts.reproducers,
         work=settings.home / "work",
         lease_seconds=settings.lease_seconds,
         stopping=stopping,
+        name=f"{socket.gethostname()}-{secrets.token_hex(4)}",
     )
 
 
-def reap_forever(parts: Parts, settings: Settings, stopping: threading.Event) -> None:
-    """Find stages whose worker was lost, which one worker of all does at a time; say what holds of the boundary here."""
-    service, machine = parts.service, socket.gethostname()
-    every = settings.lease_seconds / 4
-    while not stopping.wait(every):
+def say_alive(parts: Parts, settings: Settings, name: str, stopping: threading.Event) -> None:
+    """Say that this worker lives, and what holds of the boundary here. The word is forgotten before its leases are."""
+    machine, seconds = socket.gethostname(), settings.lease_seconds
+    while True:
         try:
-            parts.counters.boundary_stands(machine, standing(), settings.lease_seconds)
-            if service.store.claim("reaper", every * 0.9):
-                service.reap()
-        except (RedisError, IngotError) as error:
-            logger.warning("cannot look for lost stages: %s", error)
+            parts.service.store.say_alive(name, seconds / 2)
+            parts.counters.boundary_stands(machine, standing(), seconds)
+        except RedisError as error:
+            logger.warning("cannot say that this worker lives: %s", error)
+        if stopping.wait(seconds / 8):
+            return

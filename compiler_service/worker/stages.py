@@ -15,16 +15,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from redis.exceptions import RedisError
+
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.due import has_passed
+from compiler_service.jobs.made_for import require_made_for
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore, member
-from compiler_service.stages.outcome import read_compiled
-from compiler_service.stages.process import ARTIFACT, RECORDS
+from compiler_service.stages.outcome import StageError, read_compiled
+from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
+from compiler_service.store.reproducers import MOST_BYTES, Reproducers
 from compiler_service.store.sources import SourceStore, request_source
 from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
+from compiler_service.worker.faults import explain, pause
 from compiler_service.worker.heartbeat import Heartbeat
 from compiler_service.worker.progress import ProgressEvents
 from shared_ir.artifact.exchange import write_artifact
@@ -36,8 +42,8 @@ from shared_ir.service_kit.telemetry.log import EXTRA
 from shared_ir.service_kit.telemetry.tracing import TRACING
 from shared_ir.storage.files import read_own
 
-MAX_DELIVERIES = 2
-"""How often a stage is started before it counts as the stage's fault that its workers are lost."""
+_LATER_SECONDS = 2.0
+"""Until a stage is asked for again that its namespace has no room for."""
 
 logger = logging.getLogger(__name__)
 
@@ -55,8 +61,6 @@ class Outcome(enum.Enum):
     """The stage's output exists: on to the next stage."""
     STOP = "stop"
     """Nothing more to do here: failed, cancelled, finished before, or in other hands."""
-    LATER = "later"
-    """As many stages of the namespace run as may: it is asked again in a while."""
     AGAIN = "again"
     """This worker is shutting down: another one must do the stage."""
 
@@ -67,6 +71,7 @@ class StageWorker:
     Args:
         runner: starts the process of a stage.
         work: directory for the files of running stages.
+        name: of this worker, which says that it lives.
         lease_seconds: after this time without renewal others may take the work over.
         stopping: set when this worker shuts down.
     """
@@ -79,10 +84,16 @@ class StageWorker:
         sources: SourceStore,
         tuning: TuningStore,
         runner: StageRunner,
+        reproducers: Reproducers,
         work: Path,
         lease_seconds: float,
         stopping: threading.Event,
+        name: str = "",
     ) -> None:
+        self.name = name
+        self.running = 0
+        """Stages under way."""
+        self._count = threading.Lock()
         self._service = service
         self._store: JobStore = service.store
         self._counters = counters
@@ -90,6 +101,7 @@ class StageWorker:
         self._sources = sources
         self._tuning = tuning
         self._runner = runner
+        self._reproducers = reproducers
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
@@ -97,7 +109,16 @@ class StageWorker:
         self._prepared: set[tuple[str, str]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
-        """Do one stage of a job, or of its target ``number``. Doing it again is harmless."""
+        """Do one stage of a job, or of its target ``number``. Doing it again is harmless. Raises RedisError."""
+        with self._count:
+            self.running += 1
+        try:
+            return self._run(stage, job, number)
+        finally:
+            with self._count:
+                self.running -= 1
+
+    def _run(self, stage: JobStage, job: str, number: int) -> Outcome:
         try:
             record = self._store.get(job)
         except IngotError as error:
@@ -107,8 +128,6 @@ class StageWorker:
             if error.code is ErrorCode.NOT_FOUND:
                 return Outcome.STOP
             raise
-        if self._is_over(record, number, stage):
-            return Outcome.STOP
         target = record.targets[number].target if number != WHOLE_JOB else ""
         about = {"ingot.job": record.id, "ingot.model": record.name, "ingot.target": target}
         if stage is JobStage.INGEST:
@@ -128,7 +147,8 @@ class StageWorker:
     def _leased(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
         job, namespace = record.id, record.source.namespace
         if not self._slots.take(namespace, record.running_stages, member(job, number)):
-            return Outcome.LATER
+            self._store.change(job, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
+            return Outcome.STOP  # it is sent again when that time has come
         try:
             return self._with_lease(stage, record, number)
         finally:
@@ -138,35 +158,47 @@ class StageWorker:
     def _with_lease(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
         job = record.id
         token = secrets.token_hex(8)
-        if not self._store.lease(job, number, token, self._lease_seconds):
+        if has_passed(record, number, stage) or not self._store.lease(job, number, token, self._lease_seconds):
             return Outcome.STOP
         self._counters.consumed(stage)
         with Heartbeat(self._store, job, number, token, self._lease_seconds) as heartbeat:
+            record = self._store.get(job)
+            if has_passed(record, number, stage):  # while another one held the lease
+                return Outcome.STOP
             return self._attempt(stage, record, number, heartbeat)
 
     # ---- one attempt, lease held
 
     def _attempt(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
-        if self._store.count_delivery(record.id, number, stage) > MAX_DELIVERIES:
-            self._fail(record, number, _lost_too_often(stage))
-            return Outcome.STOP
         self._mark_running(record, number, stage)
         try:
             with self._timed(record, stage):
                 conclude = self._body(stage)(record, number, heartbeat)
+            self._store.change(record.id, number, passed=stage.value, tries=0)
             conclude()
             outcome = Outcome.CONTINUE
         except StoppedError:
-            outcome = self._stopped(record, number, stage, heartbeat)
-        except IngotError as error:
-            self._fail(record, number, error)
-            outcome = Outcome.STOP
+            outcome = Outcome.STOP if heartbeat.lost or heartbeat.cancelled else Outcome.AGAIN
+        except RedisError:
+            raise  # nothing can be said of the job now; it is found by time
         except Exception as error:
-            logger.exception("stage %s of job %s failed", stage, record.id)
-            self._fail(record, number, _internal(error))
+            explained = explain(error, self._work)
+            if explained.code is ErrorCode.INTERNAL and not isinstance(error, IngotError):
+                logger.exception("stage %s of job %s failed", stage.value, record.id)
+            self._failed(record, number, stage, explained)
             outcome = Outcome.STOP
         self._mark_idle(record, number)
         return outcome
+
+    def _failed(self, record: JobRecord, number: int, stage: JobStage, error: IngotError) -> None:
+        """What passes by itself is tried again later, by whoever then finds it due; anything else has failed."""
+        own: JobRecord | TargetRecord = record if number == WHOLE_JOB else record.targets[number]
+        wait = pause(error, own.tries)
+        if wait is None:
+            self._fail(record, number, error)
+            return
+        self._service.tell(record, number, f"stage {stage.value!r} is tried again in {wait:g} s: {error}")
+        self._store.change(record.id, number, tries=own.tries + 1, resume_at=time.time() + wait, leased=False)
 
     @contextmanager
     def _timed(self, record: JobRecord, stage: JobStage) -> Iterator[None]:
@@ -219,7 +251,7 @@ class StageWorker:
             (work / RECORDS).write_bytes(records)
             self._process("build", record, target, work, heartbeat)
             artifact = read_compiled(work / ARTIFACT)
-            self._service.require_made_for(record, number, artifact.manifest, records)
+            require_made_for(record, number, artifact.manifest, self._key(record, number, records))
             self._repository.put_artifact(artifact, staged=True)
         self._store.update_target(record.id, number, artifact_key=artifact.manifest.key)
         return _nothing
@@ -247,8 +279,8 @@ class StageWorker:
         for target_number, key in enumerate(keys):
             manifest = self._repository.find_artifact(key)
             if manifest is not None:
-                self._service.require_made_for(record, target_number, manifest)
-        version = self._repository.publish(record.name, keys, record.id, record.labels, record.created)
+                require_made_for(record, target_number, manifest)
+        version = self._repository.publish(record.name, keys, record.id, record.labels, record.created, once=True)
         return lambda: self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
 
     # ---- parts
@@ -256,7 +288,7 @@ class StageWorker:
     def _write_staged(self, record: JobRecord, number: int, key: str, directory: Path) -> dict[str, Any]:
         """Write what the build left for the process that verifies it; its report. Nothing of it stays in memory."""
         opened = self._repository.open_artifact(key, staged=True)
-        self._service.require_made_for(record, number, opened.manifest)
+        require_made_for(record, number, opened.manifest)
         write_artifact(directory, opened.to_artifact())
         return dict(opened.report)
 
@@ -288,18 +320,27 @@ class StageWorker:
             events = ProgressEvents(self._store, record.id, number, target.target if target else "")
             try:
                 return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
+            except StageError as error:
+                raise self._with_reproducer(error, record, number, work) from error
             finally:
                 events.flush()
                 events.end_stage()
 
+    def _with_reproducer(self, error: StageError, record: JobRecord, number: int, work: Path) -> StageError:
+        """``error``, which says how to get what shows the fault again, where the stage left it."""
+        path = work / REPRODUCER
+        if error.code is not ErrorCode.COMPILER_FAULT or not path.is_file() or path.stat().st_size > MOST_BYTES:
+            return error
+        self._reproducers.save(record.id, number, read_own(path, MOST_BYTES))
+        remedy = f"{error.remedy} `ingot jobs {record.id} --reproducer` prints what shows it again.".strip()
+        return replace(error, remedy=remedy)
+
     def _must_stop(self, job: str, number: int, heartbeat: Heartbeat) -> bool:
         return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled
 
-    def _stopped(self, record: JobRecord, number: int, stage: JobStage, heartbeat: Heartbeat) -> Outcome:
-        if heartbeat.lost or heartbeat.cancelled:
-            return Outcome.STOP
-        self._store.count_delivery(record.id, number, stage, by=-1)
-        return Outcome.AGAIN
+    def _key(self, record: JobRecord, number: int, records: bytes) -> str:
+        target = target_from_dict(record.targets[number].spec)
+        return self._service.compiler.artifact_key(record.source, target, record.options, records)
 
     def _compiled(self, record: JobRecord, number: int) -> str | None:
         """Key of the artifact that an earlier delivery of the build stage left."""
@@ -307,28 +348,16 @@ class StageWorker:
         known = key and (self._repository.find_artifact(key) or self._repository.find_artifact(key, staged=True))
         return key if known else None
 
-    def _is_over(self, record: JobRecord, number: int, stage: JobStage) -> bool:
-        if number == WHOLE_JOB:
-            return record.state.finished
-        target = record.targets[number]
-        order = [own.value for own in JobStage]
-        later = target.stage in order and order.index(target.stage) > order.index(stage.value)
-        return record.state.finished or target.state.finished or later
-
     def _mark_running(self, record: JobRecord, number: int, stage: JobStage) -> None:
         if record.state is JobState.QUEUED:
             self._store.update(record.id, state=JobState.RUNNING, started=time.time())
-        if number == WHOLE_JOB:
-            self._store.update(record.id, stage=stage, leased=True)
-        else:
-            running = {"state": JobState.RUNNING, "stage": stage, "leased": True, "done": 0, "total": 0}
-            self._store.update_target(record.id, number, **running)
+        running: dict[str, Any] = {"stage": stage, "leased": True, "worker": self.name, "resume_at": 0.0}
+        if number != WHOLE_JOB:
+            running |= {"state": JobState.RUNNING, "done": 0, "total": 0}
+        self._store.change(record.id, number, **running)
 
     def _mark_idle(self, record: JobRecord, number: int) -> None:
-        if number == WHOLE_JOB:
-            self._store.update(record.id, leased=False)
-        else:
-            self._store.update_target(record.id, number, leased=False)
+        self._store.change(record.id, number, leased=False)
 
     def _fail(self, record: JobRecord, number: int, error: IngotError) -> None:
         if number == WHOLE_JOB:
@@ -345,16 +374,3 @@ class StageWorker:
 
 def _nothing() -> None:
     """The conclusion of a stage that only the next one looks at."""
-
-
-def _lost_too_often(stage: JobStage) -> IngotError:
-    return IngotError(
-        ErrorCode.RESOURCE_LIMIT,
-        f"the worker was lost {MAX_DELIVERIES} times during stage {stage.value!r}",
-        remedy="The compilation probably needs more memory than its machine has: use a smaller model or a larger worker.",
-    )
-
-
-def _internal(error: Exception) -> IngotError:
-    message = f"the worker failed: {type(error).__name__}: {error}"[:500]
-    return IngotError(ErrorCode.INTERNAL, message, remedy="Submit the job again; tell the operator if it fails again.")

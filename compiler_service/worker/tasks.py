@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 from celery.exceptions import Ignore
+from redis.exceptions import RedisError
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
 from compiler_service.worker.stages import Outcome, StageWorker
 from shared_ir.service_kit.telemetry.fields import saying
 
-LATER_SECONDS = 2.0
-"""Until a stage is asked for again that its namespace has no room for."""
+logger = logging.getLogger(__name__)
 
 
 def register(app: Any, worker: StageWorker) -> None:
@@ -23,13 +24,14 @@ def register(app: Any, worker: StageWorker) -> None:
 
 def _task(stage: JobStage, worker: StageWorker) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
-        with saying(job=job, stage=stage.value):
-            outcome = worker.run(stage, job, number)
+        try:
+            with saying(job=job, stage=stage.value):
+                outcome = worker.run(stage, job, number)
+        except RedisError as error:
+            logger.warning("stage %s of job %s is left as it is: %s", stage.value, job, error)
+            raise Ignore from error  # the reconciler finds it
         if outcome is Outcome.AGAIN:
             task.apply_async(args=(job,) if number == WHOLE_JOB else (job, number), chain=task.request.chain)
-        if outcome is Outcome.LATER:
-            arguments = (job,) if number == WHOLE_JOB else (job, number)
-            task.apply_async(args=arguments, chain=task.request.chain, countdown=LATER_SECONDS)
         if outcome is not Outcome.CONTINUE:
             raise Ignore  # ends the chain; the job's record says why
 

@@ -74,7 +74,7 @@ _LOG = logging.getLogger(__name__)
 _LARGEST_INDEX = 256 << 20
 """Bytes of ``index.json``, which names every version of every model."""
 _MOST_SCANNED = 16
-"""How many of the newest versions are searched for an earlier publication by the same job."""
+"""How many of the newest versions are searched for an earlier publication by the same job, or of the same artifacts."""
 
 
 @dataclass(frozen=True)
@@ -157,11 +157,12 @@ class ArtifactRepository:
         publication: str = "",
         labels: Sequence[str] = (),
         asked: float | None = None,
+        once: bool = False,
     ) -> Version:
         """Make the artifacts of ``keys``, one per target, the next version of model ``name``, then move ``labels``.
 
-        A second call with the same ``publication`` finds the version that the first one made. Readers see a version
-        once its record exists, which is written last. ``asked`` is as in :meth:`set_label`.
+        A second call with the same ``publication`` finds the version that the first one made; with ``once``, so does one with
+        the same artifacts. Readers see a version once its record exists, which is written last. ``asked`` is as in :meth:`set_label`.
 
         Raises:
             IngotError: NOT_FOUND when a key was not compiled; INVALID_ARGUMENT.
@@ -169,7 +170,7 @@ class ArtifactRepository:
         check_model_name(name)
         for label in labels:
             check_label(label)
-        version = self._find_publication(name, publication) or self._publish(name, keys, publication)
+        version = self._find_publication(name, publication) or self._publish(name, keys, publication, once)
         for label in labels:
             self.set_label(name, label, version.number, asked)
         return version
@@ -194,6 +195,12 @@ class ArtifactRepository:
             known = ", ".join(map(str, self.version_numbers(name))) or "none"
             message = f"model {name!r} has no version {number}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="version", expected=f"one of {known}") from error
+
+    def find_version(self, name: str, keys: Sequence[str]) -> Version | None:
+        """The newest version with just the artifacts of ``keys``, among the newest ones."""
+        newest = self.version_numbers(check_model_name(name))[-_MOST_SCANNED:]
+        versions = (self._proven_version(name, number) for number in reversed(newest))
+        return next((v for v in versions if v and sorted(m.key for m in v.targets) == sorted(keys)), None)
 
     def versions(self, name: str) -> tuple[Version, ...]:
         """Ascending; without those that nothing proves. Raises IngotError NOT_FOUND for an unknown model."""
@@ -302,13 +309,15 @@ class ArtifactRepository:
 
     # ---- parts
 
-    def _publish(self, name: str, keys: Sequence[str], publication: str) -> Version:
+    def _publish(self, name: str, keys: Sequence[str], publication: str, once: bool) -> Version:
         entries = [self._proven.entry(key) for key in keys]
         found = [entry for entry in entries if entry is not None]
         if len(found) != len(keys) or not found:
             message = "a version needs an artifact for each of its targets"
             raise IngotError(ErrorCode.NOT_FOUND, message, expected=f"{len(keys)} artifacts", received=str(len(found)))
-        while True:
+        while (
+            same := self.find_version(name, keys) if once else None
+        ) is None:  # asked again when another took the number
             number = max(self.version_numbers(name), default=0) + 1
             created = time.time()
             facts = {CREATED: created_text(created)} | ({PUBLICATION: publication} if publication else {})
@@ -316,9 +325,9 @@ class ArtifactRepository:
             manifests = tuple(entry.manifest for entry in found)
             version = Version(name, number, created, manifests[0].model_sha256, publication, index, manifests)
             if self.store.put_if_absent(version_path(name, number), canonical_json(version_to_dict(version))):
-                break
-        self._add_to_index(version)
-        return self.version(name, number)
+                self._add_to_index(version)
+                return self.version(name, number)
+        return same
 
     def _add_to_index(self, version: Version) -> None:
         tag = f"{version.name}/{version.number}"

@@ -60,6 +60,10 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
     ErrorCode.NUMERIC_MISMATCH: _INTERNAL,
     ErrorCode.RESOURCE_EXHAUSTED: (grpc.StatusCode.RESOURCE_EXHAUSTED, HTTPStatus.TOO_MANY_REQUESTS),
     ErrorCode.UNAVAILABLE: (grpc.StatusCode.UNAVAILABLE, HTTPStatus.SERVICE_UNAVAILABLE),
+    ErrorCode.OUT_OF_MEMORY: _INTERNAL,
+    ErrorCode.DISK_FULL: _INTERNAL,
+    ErrorCode.STAGE_KILLED: _INTERNAL,
+    ErrorCode.WORKER_LOST: _INTERNAL,
     ErrorCode.RESOURCE_LIMIT: _PRECONDITION,  # not RESOURCE_EXHAUSTED: the same call would use as much again
     ErrorCode.COMPILER_FAULT: _INTERNAL,
     ErrorCode.INTERNAL: _INTERNAL,

@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from typing import Any
 
-from compiler_service.jobs.records import JobRecord, JobStage, Source
-from compiler_service.jobs.service import Submission
+from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
 from compiler_service.settings import Settings
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
@@ -39,6 +38,9 @@ class Platform:
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         self._tasks.append((stages, job, target))
+
+    def waiting(self) -> Collection[tuple[str, int]]:
+        return {(job, target) for _, job, target in self._tasks}
 
     def upload(self, model: Any) -> Source:
         data = json.dumps(model).encode()

@@ -2,7 +2,7 @@
 
     {"name": "m", "seconds": 0.2, "steps": 3}     builds in so many steps
     {"issues": ["Foo is not supported"]}          does not import
-    {"do": "error" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage; what hangs has
+    {"do": "error" | "fault" | "raise" | "abort" | "hang" | "memory" | "file" | "leak"}    fails in the build stage; what hangs has
                                                   a child with ``mark`` in its command line
     {"mismatch": true}                            fails verification
     {"key": "..."}                                claims to be what another model comes to
@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.catalogue import NamedTarget, OptionDescription
+from compiler_service.compiler.reproducer import pass_fault
 from compiler_service.jobs.records import Source
 from compiler_service.stages.process import ARTIFACT, Progress, SourceFiles, main
 from shared_ir.artifact.value import Artifact, artifact_key
@@ -148,6 +149,8 @@ def _misbehave(how: str, model: Mapping[str, Any]) -> None:
     match how:
         case "error":
             raise IngotError(ErrorCode.LIMIT_EXCEEDED, "too big", expected="small", received="big")
+        case "fault":
+            raise pass_fault("fuse", "fuse{most_nodes=8}", ["fold"], "graph g() {}\n", KeyError("lost"))
         case "raise":
             raise KeyError("lost")
         case "abort":

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -47,6 +47,9 @@ class RecordingQueue:
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         self.sent.append((stages, job, target))
+
+    def waiting(self) -> Collection[tuple[str, int]]:
+        return {(job, target) for _, job, target in self.sent}
 
 
 @pytest.fixture(name="settings")

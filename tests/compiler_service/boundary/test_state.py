@@ -54,7 +54,7 @@ def test_a_part_that_the_kernel_refuses_is_missing_with_a_reason(tmp_path: Path)
     assert refused.returncode == REFUSED
     assert "processes" in refused.stderr
     assert "started" not in refused.stdout
-    assert how_it_died(REFUSED, 1, 1, 1).code is ErrorCode.UNAVAILABLE
+    assert how_it_died(REFUSED, 1, 1).code is ErrorCode.UNAVAILABLE
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 from redis import Redis
 
 from compiler_service.jobs.clerk import Clerk, OrderedWrites, signing_key_id, writes_of
-from compiler_service.jobs.service import Submission
+from compiler_service.jobs.records import Submission
 from compiler_service.keys import api_keys, worker_keys
 from compiler_service.settings import Settings
 from compiler_service.wiring import Parts, make_parts
@@ -33,6 +33,9 @@ pytestmark = pytest.mark.services
 class Nowhere:
     def send(self, stages: Any, job: str, target: int) -> None:
         """Work is done by hand."""
+
+    def waiting(self) -> Any:
+        return set()
 
 
 class Split:

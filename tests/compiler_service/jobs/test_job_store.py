@@ -138,6 +138,8 @@ def test_a_lease_has_one_holder(store: JobStore) -> None:
 
 
 def test_one_compilation_per_key(store: JobStore) -> None:
+    for job in [*(f"j{n}" for n in range(8)), "new"]:
+        store.create(record(job))
     with ThreadPoolExecutor(8) as pool:
         leaders = list(pool.map(lambda n: store.join_flight("k", f"j{n}", 0), range(8)))
     assert len(set(leaders)) == 1
@@ -151,11 +153,22 @@ def test_one_compilation_per_key(store: JobStore) -> None:
     assert store.join_flight("k", "new", 2) == "new"
 
 
-def test_deliveries_and_claims(store: JobStore) -> None:
+def test_who_has_finished_or_is_gone_leads_nobody(store: JobStore) -> None:
+    for job in ("first", "second", "third"):
+        store.create(record(job))
+    assert store.join_flight("k", "first", 0) == "first"
+    assert store.join_flight("k", "second", 1) == "first"
+    store.update_target("first", 0, state=JobState.FAILED)  # and dies before it tells who waits
+    assert store.join_flight("k", "third", 0) == "third"
+    assert store.end_flight("k", "third", 0) == [("second", 1)]
+    assert store.join_flight("k", "forgotten", 0) == "forgotten"
+    assert store.join_flight("k", "second", 1) == "second"
+
+
+def test_losses_and_claims(store: JobStore) -> None:
     store.create(record())
-    assert [store.count_delivery("j1", 0, "build") for _ in range(2)] == [1, 2]
-    assert store.count_delivery("j1", 0, "build", by=-1) == 1
-    assert store.count_delivery("j1", 1, "build") == 1
+    assert [store.count_loss("j1", 0, "build") for _ in range(2)] == [1, 2]
+    assert store.count_loss("j1", 1, "build") == 1
     assert store.claim("x", 0.1)
     assert not store.claim("x", 0.1)
     time.sleep(0.12)

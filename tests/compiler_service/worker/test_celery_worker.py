@@ -70,22 +70,23 @@ def test_the_stage_dies_with_its_worker(running: Installation) -> None:
     assert ends(mark)
 
 
-def test_a_job_that_loses_two_workers_has_failed(running: Installation) -> None:
+def test_a_job_that_loses_three_workers_has_failed(running: Installation) -> None:
     client = running.client()
-    first = running.start_worker()
+    worker = running.start_worker()
     job, mark = hang(running, "deadly")
-    first.kill()
-    first.wait()
-    assert ends(mark)
-    second = running.start_worker()
-    wait_until(lambda: runs(mark))
-    second.kill()
-    second.wait()
+    for _ in range(2):
+        worker.kill()
+        worker.wait()
+        assert ends(mark)
+        worker = running.start_worker()
+        wait_until(lambda: runs(mark))
+    worker.kill()
+    worker.wait()
     running.start_worker()
     done = client.wait(job.id)
     assert done.state == pb.JOB_STATE_FAILED
-    assert done.error.code == "RESOURCE_LIMIT"
-    assert "lost 2 times" in done.error.message
+    assert (done.error.code, done.error.blame) == ("WORKER_LOST", pb.BLAME_SERVICE)
+    assert "lost 3 times" in done.error.message
 
 
 def test_a_worker_that_is_told_to_stop_hands_its_stage_on(running: Installation) -> None:

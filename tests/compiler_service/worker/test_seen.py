@@ -78,7 +78,7 @@ def test_a_job_can_be_followed_through_every_process(tmp_path: Path) -> None:
         assert (line["code"], line["process"]) == ("OK", "compiler-api")
     told = [line for line in worker if line["job"]]
     ended = {line["stage"] for line in told if line["message"].startswith("stage ")}
-    assert ended == {"ingest", "tune", "build", "verify", "publish"}
+    assert ended == {"ingest", "build", "verify", "publish"}
     assert all({name: line[name] for name in about} == about for line in told)
     assert [line["message"] for line in told if line["logger"] == "ingot.stage"] == ["building seen"]
     for line in (*api, *worker):

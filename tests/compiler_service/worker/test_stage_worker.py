@@ -6,20 +6,22 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source
-from compiler_service.jobs.service import Submission
+from compiler_service.jobs.records import JobRecord, JobStage, JobState, Source, Submission
 from compiler_service.settings import Settings
+from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
 from compiler_service.worker.stages import Outcome
 from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode
+from shared_ir.storage.local import FileStore
 from tests.services.installation import ROOT
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
@@ -35,6 +37,21 @@ class Line:
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         self.tasks.append((stages, job, target))
+
+    def waiting(self) -> Collection[tuple[str, int]]:
+        return {(job, target) for _, job, target in self.tasks}
+
+
+def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+    last = history(tmp_path, {"name": "broken", "do": "fault"})[-1]
+    error = last.error
+    assert error is not None
+    assert (error.code, error.field) == (ErrorCode.COMPILER_FAULT, "fuse")
+    assert f"`ingot jobs {last.id} --reproducer` prints what shows it again." in error.remedy
+    text = Reproducers(FileStore(tmp_path / "store")).load(last.id, 0)
+    assert text.startswith("# A fault of the compiler: pass 'fuse' failed after fold: KeyError: 'lost'\n# compiler ")
+    assert text.endswith("opt -p 'fuse{most_nodes=8}' THIS_FILE\ngraph g() {}\n")
 
 
 def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
@@ -67,8 +84,8 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
 @pytest.mark.parametrize(
     ("model", "state", "stages"),
     [
-        ({"name": "good"}, JobState.SUCCEEDED, {"ingest", "tune", "build", "verify", "publish"}),
-        ({"name": "bad", "do": "error"}, JobState.FAILED, {"ingest", "tune", "build", "publish"}),
+        ({"name": "good"}, JobState.SUCCEEDED, {"ingest", "build", "verify", "publish"}),
+        ({"name": "bad", "do": "error"}, JobState.FAILED, {"ingest", "build", "publish"}),
         ({"name": "none", "issues": ["Foo is not supported"]}, JobState.FAILED, {"ingest"}),
     ],
 )

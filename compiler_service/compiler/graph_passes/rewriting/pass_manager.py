@@ -17,8 +17,10 @@ import numpy as np
 from compiler_service.compiler.graph_passes.rewriting.facts import Fact, Facts
 from compiler_service.compiler.graph_passes.rewriting.limits import check_limits
 from compiler_service.compiler.graph_passes.rewriting.option_text import print_options
+from compiler_service.compiler.reproducer import pass_fault
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.graph.ir import GROUP_OP, Graph, Module, walk_graphs
+from shared_ir.graph.text import print_graph
 
 
 @dataclass(frozen=True)
@@ -202,11 +204,5 @@ def _run(item: Pass, graph: Graph, done: list[str]) -> Graph:
     except IngotError:
         raise
     except Exception as error:
-        before = f" after {', '.join(done)}" if done else ""
-        raise IngotError(
-            ErrorCode.COMPILER_FAULT,
-            f"pass {item.name!r} failed{before}: {type(error).__name__}: {error}",
-            field=item.name,
-            remedy=f"Disable the pass {item.name!r} to go on without it, and report the model.",
-        ) from error
+        raise pass_fault(item.name, str(item), done, print_graph(graph), error) from error
     return result

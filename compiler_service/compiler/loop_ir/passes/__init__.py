@@ -13,7 +13,10 @@ from compiler_service.compiler.loop_ir.passes.skip import skip
 from compiler_service.compiler.loop_ir.passes.start import start
 from compiler_service.compiler.loop_ir.passes.unroll import unroll
 from compiler_service.compiler.loop_ir.passes.vectorize import vectorize
+from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.loop_ir.verify import verify
+from compiler_service.compiler.reproducer import pass_fault
+from shared_ir.errors import IngotError
 
 LoopPass = Callable[[Function], Function]
 Listener = Callable[[str, Function], None]
@@ -35,14 +38,23 @@ def run(function: Function, listener: Listener | None = None, *, verifies: bool 
     """Every pass in order; with ``verifies``, what comes in and what goes out is checked.
 
     Raises:
-        IngotError: COMPILER_FAULT, the program has no flat vector form, or is not well formed.
+        IngotError: COMPILER_FAULT, the program has no flat vector form, or is not well formed, or a pass broke.
     """
     if verifies:
         verify(function)
     for name, loop_pass in LOOP_PASSES:
-        function = loop_pass(function)
+        function = _apply(name, loop_pass, function)
         if listener is not None:
             listener(name, function)
     if verifies:
         verify(function, flat=True)
     return function
+
+
+def _apply(name: str, loop_pass: LoopPass, function: Function) -> Function:
+    try:
+        return loop_pass(function)
+    except (IngotError, MemoryError):
+        raise
+    except Exception as error:
+        raise pass_fault(name, name, [], print_function(function), error) from error

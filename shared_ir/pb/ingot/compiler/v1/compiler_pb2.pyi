@@ -209,7 +209,7 @@ class CheckModelResponse(_message.Message):
     def __init__(self, ok: bool = ..., ir_version: _Optional[int] = ..., opsets: _Optional[_Mapping[str, int]] = ..., producer: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ..., operators: _Optional[_Mapping[str, int]] = ..., issues: _Optional[_Iterable[_Union[ErrorDetail, _Mapping]]] = ...) -> None: ...
 
 class CompileRequest(_message.Message):
-    __slots__ = ("name", "source", "targets", "options", "labels")
+    __slots__ = ("name", "source", "targets", "options", "labels", "idempotency_key")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -222,12 +222,14 @@ class CompileRequest(_message.Message):
     TARGETS_FIELD_NUMBER: _ClassVar[int]
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
+    IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
     name: str
     source: ModelSource
     targets: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, OptionValue]
     labels: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, name: _Optional[str] = ..., source: _Optional[_Union[ModelSource, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, OptionValue]] = ..., labels: _Optional[_Iterable[str]] = ...) -> None: ...
+    idempotency_key: str
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[_Union[ModelSource, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, OptionValue]] = ..., labels: _Optional[_Iterable[str]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
 
 class CompileResponse(_message.Message):
     __slots__ = ("job",)
@@ -374,6 +376,26 @@ class CancelJobRequest(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class RetryJobRequest(_message.Message):
+    __slots__ = ("id",)
+    ID_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class GetReproducerRequest(_message.Message):
+    __slots__ = ("id", "target")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    target: int
+    def __init__(self, id: _Optional[str] = ..., target: _Optional[int] = ...) -> None: ...
+
+class GetReproducerResponse(_message.Message):
+    __slots__ = ("text",)
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    def __init__(self, text: _Optional[str] = ...) -> None: ...
 
 class ListModelsRequest(_message.Message):
     __slots__ = ()

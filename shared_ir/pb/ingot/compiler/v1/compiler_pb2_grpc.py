@@ -74,6 +74,16 @@ class CompilerServiceStub(object):
                 request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.CancelJobRequest.SerializeToString,
                 response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.FromString,
                 _registered_method=True)
+        self.RetryJob = channel.unary_unary(
+                '/ingot.compiler.v1.CompilerService/RetryJob',
+                request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.RetryJobRequest.SerializeToString,
+                response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.FromString,
+                _registered_method=True)
+        self.GetReproducer = channel.unary_unary(
+                '/ingot.compiler.v1.CompilerService/GetReproducer',
+                request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerRequest.SerializeToString,
+                response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerResponse.FromString,
+                _registered_method=True)
         self.ListModels = channel.unary_unary(
                 '/ingot.compiler.v1.CompilerService/ListModels',
                 request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListModelsRequest.SerializeToString,
@@ -174,6 +184,20 @@ class CompilerServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RetryJob(self, request, context):
+        """Orders what a failed or cancelled job had ordered once more; a job of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetReproducer(self, request, context):
+        """What shows a fault of the compiler again; NOT_FOUND where the job had none.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ListModels(self, request, context):
         """Missing associated documentation comment in .proto file."""
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
@@ -265,6 +289,16 @@ def add_CompilerServiceServicer_to_server(servicer, server):
                     servicer.CancelJob,
                     request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.CancelJobRequest.FromString,
                     response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.SerializeToString,
+            ),
+            'RetryJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RetryJob,
+                    request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.RetryJobRequest.FromString,
+                    response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.SerializeToString,
+            ),
+            'GetReproducer': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetReproducer,
+                    request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerRequest.FromString,
+                    response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerResponse.SerializeToString,
             ),
             'ListModels': grpc.unary_unary_rpc_method_handler(
                     servicer.ListModels,
@@ -523,6 +557,60 @@ class CompilerService(object):
             '/ingot.compiler.v1.CompilerService/CancelJob',
             ingot_dot_compiler_dot_v1_dot_compiler__pb2.CancelJobRequest.SerializeToString,
             ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RetryJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ingot.compiler.v1.CompilerService/RetryJob',
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.RetryJobRequest.SerializeToString,
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetReproducer(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ingot.compiler.v1.CompilerService/GetReproducer',
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerRequest.SerializeToString,
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,52 @@
+"""One order sent twice is one job: the id of a job follows from the key that its client chose."""
+
+from __future__ import annotations
+
+import secrets
+from collections.abc import Mapping
+from typing import Any
+
+from compiler_service.jobs.records import JobRecord, Submission
+from shared_ir.digest import canonical_json, sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+
+MOST_KEY_CHARACTERS = 128
+_ID_CHARACTERS = 16
+_DOMAIN = "ingot job: "
+
+
+def job_id(idempotency_key: str) -> str:
+    """Without a key, one that nobody can foresee. Raises IngotError INVALID_ARGUMENT."""
+    if not idempotency_key:
+        return secrets.token_hex(_ID_CHARACTERS // 2)
+    if len(idempotency_key) > MOST_KEY_CHARACTERS:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the idempotency key is too long",
+            field="idempotency_key",
+            expected=f"at most {MOST_KEY_CHARACTERS} characters, such as a UUID",
+            received=f"{len(idempotency_key)} characters",
+        )
+    return sha256_hex((_DOMAIN + idempotency_key).encode())[:_ID_CHARACTERS]
+
+
+def same_order(record: JobRecord, submission: Submission, options: Mapping[str, Any]) -> JobRecord:
+    """``record``, which must have been ordered as ``submission`` with normalised ``options`` says. Raises IngotError INVALID_ARGUMENT."""
+    asked = {
+        "name": (record.name, submission.name),
+        "source": (record.source.digest, submission.source.digest),
+        "targets": ([target.target for target in record.targets], list(submission.targets)),
+        "options": (dict(record.options), dict(options)),
+        "labels": (list(record.labels), list(submission.labels)),
+    }
+    other = [name for name, (before, now) in asked.items() if canonical_json(before) != canonical_json(now)]
+    if other:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the idempotency key was used for another request",
+            field="idempotency_key",
+            expected=f"the same request as that of job {record.id}",
+            received=f"another {', '.join(other)}",
+            remedy="Make a new key, such as a UUID, for each request.",
+        )
+    return record

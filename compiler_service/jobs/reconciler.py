@@ -1,0 +1,163 @@
+"""Nothing is stuck: every unfinished job has, at all times, a message in the queue, a live lease, or a living leader.
+
+State is written first and the message is sent second, and between the two anything may die: the API after a submission, a worker
+between two stages, Redis with its data. No path mends that by itself. Instead one process at a time looks, every few seconds, at what
+each unfinished job waits for (:mod:`compiler_service.jobs.due`), and what has lost its message, its worker or its leader is sent
+again. Sending once too often is harmless: a stage that has passed is not done again, and one that runs is leased.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+
+from compiler_service.jobs.due import Due, due
+from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState
+from compiler_service.jobs.service import JobService
+from shared_ir.errors import ErrorCode, IngotError
+
+Member = tuple[str, int]
+"""A job, and the number of a target of it or WHOLE_JOB."""
+
+MAX_LOSSES = 3
+"""How often the worker of a stage may be lost before that counts as the fault of the stage."""
+
+logger = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Found:
+    """What one look sent again: stages whose worker was lost, whose message was, and whose time to be tried again has come; targets
+    whose leader had gone; jobs that Redis had forgotten."""
+
+    lost: int = 0
+    forgotten: int = 0
+    tried: int = 0
+    led: int = 0
+    restored: int = 0
+
+
+class Reconciler:
+    """Looks after the jobs of ``service``.
+
+    Args:
+        grace_seconds: for so long a job may be between a message and a lease.
+    """
+
+    def __init__(self, service: JobService, grace_seconds: float) -> None:
+        self._service = service
+        self._store = service.store
+        self._grace = grace_seconds
+
+    def look(self) -> Found:
+        """Once through all unfinished jobs. Raises IngotError UNAVAILABLE, RedisError."""
+        counts = dict.fromkeys(("lost", "forgotten", "tried", "led"), 0)
+        before, suspects = self._store.suspects(), dict[Member, float]()
+        waiting: Collection[Member] | None = None
+        for record in self._store.active():
+            try:
+                counts["led"] += self._follow(record)
+                for own in due(record):
+                    what = self._why_idle(record, own)
+                    if what == "suspect":
+                        waiting = self._service.queue.waiting() if waiting is None else waiting
+                        what = self._suspect((record.id, own.number), before, suspects, waiting)
+                    if what and self._again(record.id, own, what):
+                        counts[what] += 1
+            except IngotError as error:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+                logger.warning("job %s is not looked after: %s", record.id, error)
+        self._store.set_suspects(suspects)
+        return Found(**counts)
+
+    def restore(self) -> Found:
+        """Put back what Redis has forgotten of the orders in the store, and close those of jobs that have finished."""
+        service, count = self._service, 0
+        unfinished = service.orders.unfinished()
+        known = self._store.known(unfinished)
+        for job in unfinished:
+            try:
+                if job not in known:
+                    count += service.restore(job)
+                elif self._store.get(job).state.finished:
+                    service.close(job)
+            except IngotError as error:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+                logger.warning("the order of job %s is not taken: %s", job, error)
+        return Found(restored=count)
+
+    # ---- parts
+
+    def _why_idle(self, record: JobRecord, own: Due) -> str:
+        """``lost``, ``tried`` or ``suspect`` for what nobody works on; empty where that is as it should be."""
+        if self._store.leased(record.id, own.number):
+            return ""
+        if own.leased:
+            return "lost"
+        if own.resume_at:
+            return "tried" if own.resume_at <= time.time() else ""
+        return "suspect"
+
+    def _suspect(
+        self, who: Member, before: Mapping[Member, float], suspects: dict[Member, float], waiting: Collection[Member]
+    ) -> str:
+        """``forgotten`` once there was no message for long enough."""
+        if who in waiting:
+            return ""
+        since = before.get(who, time.time())
+        if time.time() - since >= self._grace:
+            return "forgotten"
+        suspects[who] = since
+        return ""
+
+    def _again(self, job: str, seen: Due, what: str) -> bool:
+        """Send it, if it still stands as it was seen."""
+        record = self._store.get(job)
+        now = next((own for own in due(record) if own.number == seen.number), None)
+        if now != seen or self._store.leased(job, seen.number):
+            return False
+        if what == "lost":
+            self._resume(record, seen)
+        else:
+            self._send(record, seen, "the message was lost; it is sent again" if what == "forgotten" else "")
+        return True
+
+    def _resume(self, record: JobRecord, own: Due) -> None:
+        """A stage ran when its lease ended. A worker that is gone is a loss; one that lives had lost Redis."""
+        stage = own.stages[0]
+        if self._store.is_alive(own.worker):
+            self._send(record, own, f"the lease of stage {stage.value!r} has ended; it starts again")
+            return
+        losses = self._store.count_loss(record.id, own.number, stage)
+        if losses < MAX_LOSSES:
+            self._send(record, own, f"the worker was lost during stage {stage.value!r}; it starts again on another one")
+            return
+        error = lost_too_often(stage, losses)
+        if own.number == WHOLE_JOB:
+            self._service.fail_job(record.id, error)
+        else:
+            self._service.finish_target(record.id, own.number, JobState.FAILED, error=error)
+
+    def _send(self, record: JobRecord, own: Due, why: str) -> None:
+        """``why`` it is done again is told to those who watch."""
+        if self._store.change(record.id, own.number, leased=False, resume_at=0.0):
+            if why:
+                self._service.tell(record, own.number, why)
+            self._service.queue.send(own.stages, record.id, own.number)
+
+    def _follow(self, record: JobRecord) -> int:
+        """Targets of ``record`` whose leader does not lead them any more; they are told, or take the lead."""
+        followers = [n for n, t in enumerate(record.targets) if t.follows and not t.state.finished]
+        return sum(self._service.follow(record.id, number) for number in followers)
+
+
+def lost_too_often(stage: JobStage, losses: int) -> IngotError:
+    return IngotError(
+        ErrorCode.WORKER_LOST,
+        f"the worker was lost {losses} times during stage {stage.value!r}",
+        remedy="Submit the job again. If it happens again, the workers' logs say what ends them; a machine short of memory may.",
+    )

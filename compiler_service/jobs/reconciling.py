@@ -1,0 +1,64 @@
+"""The loop around :class:`~compiler_service.jobs.reconciler.Reconciler`, in every process of the service; one of all looks at a time."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+
+from redis.exceptions import RedisError
+
+from compiler_service.jobs.reconciler import Reconciler
+from compiler_service.jobs.service import JobService
+from shared_ir.errors import IngotError
+
+_EVERY_SECONDS = 2.0
+_GRACE_SECONDS = 3.0
+"""For so long a job may be between a message and a lease."""
+_RESTORE_SECONDS = 10.0
+"""Between two looks at the orders in the store."""
+_FORGET_SECONDS = 3600.0
+_MOST_OF_TIME = 0.05
+"""Of its time, a process looks for no more than this part."""
+
+logger = logging.getLogger(__name__)
+
+
+def start_reconciling(service: JobService, stopping: threading.Event, keep_seconds: float) -> threading.Thread:
+    """Look until ``stopping`` is set. Orders of jobs that finished ``keep_seconds`` ago are forgotten."""
+    arguments = (service, stopping, keep_seconds)
+    thread = threading.Thread(target=_reconcile, args=arguments, name="reconciler", daemon=True)
+    thread.start()
+    return thread
+
+
+def _reconcile(service: JobService, stopping: threading.Event, keep_seconds: float) -> None:
+    reconciler, pause = Reconciler(service, _GRACE_SECONDS), 0.0
+    while not stopping.wait(pause):
+        started = time.monotonic()
+        try:
+            _look(service, reconciler, keep_seconds)
+        except (RedisError, IngotError) as error:
+            logger.warning("cannot look for jobs that are stuck: %s", error)
+        except Exception:
+            logger.exception("looking for jobs that are stuck failed")
+        pause = max(_EVERY_SECONDS, (time.monotonic() - started) / _MOST_OF_TIME)
+
+
+def _look(service: JobService, reconciler: Reconciler, keep_seconds: float) -> None:
+    claim = service.store.claim
+    if claim("restore", _RESTORE_SECONDS):
+        found = reconciler.restore()
+        if found.restored:
+            logger.warning("%d jobs that Redis had lost were ordered again", found.restored)
+    if claim("reconcile", _EVERY_SECONDS * 0.9):
+        found = reconciler.look()
+        if found.lost or found.forgotten or found.led:
+            logger.warning(
+                "sent again: %d stages whose worker was lost, %d whose message was; %d targets had lost their leader",
+                found.lost,
+                found.forgotten,
+                found.led,
+            )
+    if claim("forget", _FORGET_SECONDS):
+        service.orders.forget(time.time() - keep_seconds)

@@ -1,0 +1,184 @@
+"""A process ends at any call to the outside, and every job comes to its end all the same: once, and right."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from compiler_service.jobs.records import JobState
+from shared_ir.errors import ErrorCode, IngotError
+from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
+from tests.services.redis_server import redis_server
+
+pytestmark = [
+    pytest.mark.services,
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning"),  # heartbeats of who has died
+]
+
+MODEL = {"name": "m"}
+_PATIENCE_SECONDS = 15.0
+
+
+@pytest.fixture(name="redis_url", scope="module")
+def fixture_redis_url() -> Iterator[str]:
+    with redis_server() as url:
+        yield url
+
+
+@pytest.fixture(name="installation")
+def fixture_installation(tmp_path: Path, redis_url: str) -> Installation:
+    Redis.from_url(redis_url).flushall()
+    return Installation(tmp_path, redis_url)
+
+
+def calls_of_one_job(installation: Installation) -> int:
+    """To the outside, from submission to success."""
+    process = installation.process()
+    process.submit(MODEL, "counted")
+    process.work()
+    return process.life.calls
+
+
+def settle(process: Process, jobs: list[str]) -> None:
+    """Until all of them have finished."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    while not all(process.service.get(job).state.finished for job in jobs):
+        assert time.monotonic() < end, [process.service.get(job) for job in jobs]
+        process.look()
+        process.work()
+        time.sleep(LEASE_SECONDS / 10)
+
+
+def live_until(installation: Installation, life: Life, model: object = MODEL) -> list[str]:
+    """Submit and work until the process ends; the jobs that there are."""
+    process = installation.process(life)
+    try:
+        process.submit({"name": "m"} if model is MODEL else {"name": str(model)}, "m")
+        process.work()
+    except Died:
+        pass
+    time.sleep(0.01)
+    fresh = installation.process()
+    return [*{*fresh.service.orders.unfinished(), *(record.id for record in fresh.jobs.newest(10))}]
+
+
+def check(process: Process, jobs: list[str]) -> None:
+    """Each has succeeded, all artifacts are one version, and nothing is left to do."""
+    for job in jobs:
+        record = process.service.get(job)
+        assert record.state is JobState.SUCCEEDED, record.error
+        assert {target.state for target in record.targets} == {JobState.SUCCEEDED}
+        assert len(process.repository.versions("m")) == 1
+        assert len(process.repository.version("m", record.version).targets) == len(TARGETS)
+    process.look()
+    assert process.jobs.active_count() == 0
+    assert not process.service.orders.unfinished()
+
+
+def one_death(installation: Installation, last: int, after: bool, forgets: bool) -> None:
+    jobs = live_until(installation, Life(last, after))
+    if forgets:
+        installation.forget()
+    process = installation.process()
+    settle(process, jobs)
+    check(process, jobs)
+
+
+def test_a_job_without_deaths(installation: Installation) -> None:
+    one_death(installation, 1_000_000, False, False)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_process_ends_anywhere(installation: Installation, seed: int) -> None:
+    draw = random.Random(seed)
+    calls = calls_of_one_job(installation)
+    installation.forget()
+    last = draw.randint(1, calls)
+    one_death(installation, last, draw.random() < 0.5, draw.random() < 0.3)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_a_process_ends_at_every_call(tmp_path: Path, redis_url: str) -> None:
+    first = Installation(tmp_path / "first", redis_url)
+    for last in range(1, calls_of_one_job(first) + 1, 3):
+        Redis.from_url(redis_url).flushall()
+        one_death(Installation(tmp_path / str(last), redis_url), last, last % 2 == 0, last % 5 == 0)
+
+
+def test_a_message_is_lost(installation: Installation) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    installation.line.tasks.clear()
+    settle(process, [job])
+    check(process, [job])
+
+
+def test_every_message_comes_twice(installation: Installation) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    while installation.line.tasks:
+        installation.line.tasks.extendleft([installation.line.tasks[0]])
+        stages, number = installation.line.tasks[0][0], installation.line.tasks[0][2]
+        for _ in range(2):
+            installation.line.tasks.popleft()
+            process.worker.run(stages[0], job, number)
+        if stages[1:]:
+            installation.line.tasks.append((stages[1:], job, number))
+    settle(process, [job])
+    check(process, [job])
+
+
+def test_a_leader_is_gone(installation: Installation) -> None:
+    """The record of the job that others wait for has vanished with its lease and its message."""
+    process = installation.process()
+    leader = process.submit(MODEL, "m").id
+    follower = process.submit(MODEL, "m").id
+    assert {target.follows for target in process.jobs.get(follower).targets} == {leader}
+    installation.line.tasks.clear()
+    process.jobs.redis.delete(f"ingot:job:{leader}")
+    process.service.orders.store.delete(f"orders/open/{leader}.json")
+    settle(process, [follower])
+    check(process, [follower])
+
+
+def test_equal_jobs_give_one_version(installation: Installation) -> None:
+    process = installation.process()
+    jobs = [process.submit(MODEL, "m").id for _ in range(3)]
+    settle(process, jobs)
+    check(process, jobs)
+
+
+def test_a_finished_job_is_known_when_redis_has_forgotten_it(installation: Installation) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m").id
+    process.work()
+    installation.forget()
+    found = process.service.get(job)
+    assert (found.state, found.version) == (JobState.SUCCEEDED, 1)
+
+
+def test_one_order_sent_twice_is_one_job(installation: Installation) -> None:
+    process = installation.process()
+    first = process.submit(MODEL, "m", key="k1")
+    assert process.submit(MODEL, "m", key="k1").id == first.id
+    assert process.submit(MODEL, "m", key="k2").id != first.id
+    with pytest.raises(IngotError, match=f"job {first.id}, received another name, source") as caught:
+        process.submit({"name": "other"}, "n", key="k1")
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    installation.forget()
+    assert process.submit(MODEL, "m", key="k1").id == first.id  # the store knows it
+    settle(process, [first.id])
+
+
+def test_a_known_model_ordered_twice_is_one_job(installation: Installation) -> None:
+    process = installation.process()
+    process.submit(MODEL, "m")
+    process.work()
+    jobs = {process.submit(MODEL, "m", key="k").id for _ in range(2)}
+    assert len(jobs) == 1
