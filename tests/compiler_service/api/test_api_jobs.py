@@ -30,7 +30,7 @@ def test_from_model_to_a_downloaded_artifact(client: Client, running: Installati
     assert job.version == 1
     assert not job.cache_hit
     assert job.finished.ToNanoseconds() > job.started.ToNanoseconds() >= job.created.ToNanoseconds() > 0
-    assert set(job.stage_seconds) == {"ingest", "tune", "build", "verify", "publish"}
+    assert set(job.stage_seconds) == {"ingest", "build", "verify", "publish"}
     model = client.stub.GetModel(pb.GetModelRequest(name="main"))
     assert (model.latest_version, dict(model.labels)) == (1, {"stable": 1, "canary": 1})
     version = client.stub.ListVersions(pb.ListVersionsRequest(name="main")).versions[0]
