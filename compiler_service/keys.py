@@ -9,6 +9,7 @@ from pathlib import Path
 from compiler_service.settings import Settings, variable
 from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, add_trusted, fingerprint
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.starting import at_start
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,6 +40,7 @@ def worker_keys(settings: Settings) -> Keys:
     return Keys(signer, signer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
 
 
+@at_start
 def api_keys(settings: Settings) -> Keys:
     """A key for orders alone, made at first use.
 

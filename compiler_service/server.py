@@ -47,6 +47,8 @@ from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.settings import MOST_PORT
+from shared_ir.service_kit.starting import at_start
 from shared_ir.service_kit.telemetry.call_log import CallLog
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
@@ -90,6 +92,7 @@ class RunningServer:
             self.metrics.stop(1.0)
 
 
+@at_start
 def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> RunningServer:
     """Listen on the addresses of ``settings``.
 
@@ -143,6 +146,8 @@ def _lanes(watchers: int) -> Callable[[str], Lane]:
 
 def _bind(server: grpc.Server, settings: Settings) -> int:
     address = f"{settings.compiler_host}:{settings.compiler_port}"
+    if settings.compiler_port > MOST_PORT:  # gRPC takes it, and listens on another
+        raise _taken(address, "INGOT_COMPILER_PORT")
     files = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
     credentials = files.grpc_credentials() if files else None
     try:

@@ -13,10 +13,17 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.settings import (
+    MOST_BYTES,
+    MOST_PORT,
+    MOST_SECONDS,
+    MOST_THINGS,
     read_fields,
     refuse_blank,
     refuse_unknown,
     require_at_least,
+    require_at_most,
+    require_redis,
+    require_token,
     require_whole_tls,
     without_service_links,
 )
@@ -26,6 +33,9 @@ _OTHERS = "INGOT_RUNTIME_"
 """Settings of the runtime service may stand in the same environment."""
 QUEUE_NAMES = ("compile", "tune", "verify")
 _GUARDS = ("token", "api_tokens", "tls_certificate", "tls_key", "tls_client_ca")
+LEAST_JOB_MEMORY = 256 << 20
+"""Bytes with which a process that reads the smallest model starts; with less every job would be said to be too large."""
+_SECONDS = ("job_seconds", "lease_seconds", "keep_jobs_seconds", "drain_seconds", "visibility_seconds")
 _SECRETS = ("token", "redis_url", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
 
@@ -114,6 +124,14 @@ class Settings:
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
         require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
         require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)
+        require_at_least(self, -1, ("compiler_metrics_port",), variable)
+        require_at_most(self, MOST_PORT, ("compiler_port", "compiler_metrics_port"), variable)
+        require_at_most(self, MOST_SECONDS, _SECONDS, variable)
+        require_at_most(self, MOST_BYTES, ("max_model_bytes", "job_memory"), variable)
+        require_at_most(self, MOST_THINGS, ("max_jobs", "max_watchers", "workers", "job_threads"), variable)
+        require_at_least(self, LEAST_JOB_MEMORY, ("job_memory",), variable)
+        require_token(variable("token"), self.token)
+        require_redis(variable("redis_url"), self.redis_url)
 
     @property
     def store(self) -> str:

@@ -18,7 +18,7 @@ from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
 from compiler_service.keys import Keys, worker_keys
-from compiler_service.settings import Settings
+from compiler_service.settings import Settings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
@@ -27,6 +27,8 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.starting import at_start, require_place
+from shared_ir.storage.faults import require_writable
 from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.store import open_store
 from shared_ir.storage.traced import traced
@@ -58,6 +60,7 @@ class Parts:
         return self.keys.signer
 
 
+@at_start
 def make_parts(
     settings: Settings,
     compiler: Compiler,
@@ -74,6 +77,9 @@ def make_parts(
     """
     required = required_parts(settings.sandbox)
     require(required)
+    for name, place in (("home", settings.home), ("cache_dir", settings.cache)):
+        require_writable(place, f"the folder of {variable(name)}")
+    require_place(settings.liveness, variable("liveness_file"))
     redis = Redis.from_url(
         settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
     )

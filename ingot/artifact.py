@@ -14,6 +14,7 @@ from shared_ir.artifact.value import Artifact as CompiledArtifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import needing
 from shared_ir.machine.target import Target, resolve_target
+from shared_ir.storage.faults import told
 
 Model = str | Path | bytes
 """A path, or the bytes of an ONNX model."""
@@ -48,8 +49,9 @@ def save_artifacts(
     from shared_ir.artifact.layout import save_version
     from shared_ir.artifact.signature import local_keys
 
-    signer, _ = local_keys(home_directory(home))
-    return save_version(Path(directory), tag, artifacts, signer)
+    with told("the compiled model cannot be written", Path(directory)):
+        signer, _ = local_keys(home_directory(home))
+        return save_version(Path(directory), tag, artifacts, signer)
 
 
 def compile(
@@ -95,7 +97,7 @@ def compile(
         from compiler_service.compiler.options import CompileOptions
         from compiler_service.compiler.progress import silent
 
-    given = {"opt_level": opt_level, "shapes": {k: tuple(v) for k, v in (shapes or {}).items()}, **options}
+    given = {"opt_level": opt_level, "shapes": {} if shapes is None else shapes, **options}
     chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)
@@ -104,7 +106,8 @@ def compile(
     if isinstance(records, Path) and measured != known:
         from shared_ir.storage.files import write_atomically
 
-        write_atomically(records, measured)
+        with told("the tuning records cannot be written", records):
+            write_atomically(records, measured)
     return Artifact.of(artifact)
 
 
@@ -166,7 +169,5 @@ def compiler() -> AbstractContextManager[None]:
 
 
 def _read_records(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return b""
+    with told("the tuning records cannot be read", path):
+        return path.read_bytes() if path.exists() else b""

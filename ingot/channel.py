@@ -14,6 +14,14 @@ from shared_ir.service_kit.tls import ClientTls
 MOST_MESSAGE_BYTES = 256 * 1024 * 1024
 """Largest gRPC message in bytes, as the runtime service sends them by default."""
 
+_RECONNECTING = (
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2000),
+    ("grpc.keepalive_time_ms", 330_000),  # servers let go who asks more than once in five minutes
+    ("grpc.keepalive_timeout_ms", 20_000),
+)
+"""A service that is back is found within seconds; a machine that has gone without a word is missed at last."""
+
 _CODES = {
     grpc.StatusCode.INVALID_ARGUMENT: ErrorCode.INVALID_ARGUMENT,
     grpc.StatusCode.NOT_FOUND: ErrorCode.NOT_FOUND,
@@ -37,6 +45,7 @@ def open_channel(address: str, tls: ClientTls | None = None) -> grpc.Channel:
     options = [
         ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
+        *_RECONNECTING,
     ]
     if tls is None:
         return grpc.insecure_channel(address, options)
@@ -44,7 +53,10 @@ def open_channel(address: str, tls: ClientTls | None = None) -> grpc.Channel:
 
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:
-    """Metadata of every call."""
+    """Metadata of every call. Raises IngotError INVALID_ARGUMENT for a token that cannot be sent."""
+    if not (token.isascii() and token.isprintable()):
+        message, expected = "the token cannot be sent", "a line of printable ASCII characters"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="token", expected=expected)
     return (("authorization", f"Bearer {token}"),) if token else ()
 
 
@@ -54,10 +66,13 @@ def call(address: str, function: Callable[[], _T]) -> _T:
         return function()
     except grpc.RpcError as error:
         raise decode_error(address, error) from error
+    except ValueError as error:  # what gRPC says of a channel that is closed
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, "the client is closed", remedy="Make another one.") from error
 
 
-def stream(address: str, responses: Iterator[_T]) -> Iterator[_T]:
+def stream(address: str, function: Callable[[], Iterator[_T]]) -> Iterator[_T]:
     """As :func:`call`, for a stream of responses; it is cancelled when the caller stops reading."""
+    responses = call(address, function)
     try:
         yield from responses
     except grpc.RpcError as error:

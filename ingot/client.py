@@ -21,17 +21,22 @@ from ingot.records import (
     Source,
     TargetInfo,
 )
+from ingot.resuming import Patience
 from ingot.upload import Progress, Uploader, no_progress
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.tls import client_tls
 
+pb: Any = messages.Requests()
 Model = str | Path | bytes | Source
 """A path, bytes, or what :meth:`Client.upload` returned."""
 
 
 class Client:
     """Talks to the compiler service at ``address`` (``host:port``). Every method raises :class:`IngotError`.
+
+    Restarts of the service end no upload, watch or wait: they go on where they were, until their ``timeout``, or for as long
+    as the service is not away for minutes.
 
     Args:
         address: by default ``INGOT_COMPILER_ADDRESS``, else what ``ingot up`` wrote, else ``127.0.0.1:8500``.
@@ -56,6 +61,7 @@ class Client:
         self._options: dict[str, Any] = {"metadata": authorization(token)}
         self._channel = open_channel(self.address, client_tls(ca_certificate, client_certificate, client_key))
         self._stub: Any = compiler_pb2_grpc.CompilerServiceStub(self._channel)
+        self._is_known = False
 
     def close(self) -> None:
         self._channel.close()
@@ -75,6 +81,7 @@ class Client:
         model: Any,
         external_data: Mapping[str, bytes | Path] | None = None,
         progress: Progress = no_progress,
+        timeout: float | None = None,
     ) -> Source:
         """Send a model in chunks; one that the service has already is not sent again, a broken upload goes on.
 
@@ -82,9 +89,10 @@ class Client:
         """
         if isinstance(model, Source):
             return model
-        return Uploader(self._stub, self.address, self._timeout, self._options).send_model(
-            model, external_data, progress
-        )
+        uploader = Uploader(self._stub, self.address, self._timeout, self._options, self._patience(timeout))
+        sent = uploader.send_model(model, external_data, progress)
+        self._is_known = True
+        return sent
 
     def check(self, model: Model, **options: Any) -> CheckReport:
         """Everything that keeps a model from being compiled, at once. Raises when it cannot be read at all."""
@@ -100,23 +108,20 @@ class Client:
         model: Model,
         name: str,
         targets: Sequence[str] = ("host",),
-        labels: Sequence[str] = (),
+        labels: str | Sequence[str] = (),
         **options: Any,
     ) -> Job:
         """Upload if need be, and queue a compilation; a job whose artifacts all exist has finished already.
 
         Args:
             name: of the model that a version is published of.
-            labels: to move to that version.
+            labels: one, or several, to move to that version.
             options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
         """
-        request = pb.CompileRequest(
-            name=name,
-            source=messages.source_to_pb(self.upload(model)),
-            targets=list(targets),
-            options=messages.options_to_pb(options),
-            labels=list(labels),
-        )
+        wanted = messages.names("targets", targets)
+        moved = messages.names("labels", (labels,) if isinstance(labels, str) else labels)
+        request = pb.CompileRequest(name=name, targets=wanted, options=messages.options_to_pb(options), labels=moved)
+        request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         return messages.job_from_pb(self._call("Compile", request).job)
 
     def job(self, id: str) -> Job:
@@ -127,17 +132,58 @@ class Client:
         request = pb.ListJobsRequest(limit=limit, state=messages.state_to_pb(state), name=name)
         return tuple(messages.job_from_pb(job) for job in self._call("ListJobs", request).jobs)
 
-    def watch(self, id: str, after: str = "") -> Iterator[JobEvent]:
-        """What happened to a job since event ``after``, then what happens, until it has finished."""
-        responses = self._stub.WatchJob(pb.WatchJobRequest(id=id, after=after), **self._options)
-        for event in stream(self.address, responses):
-            yield messages.event_from_pb(event)
+    def watch(self, id: str, after: str = "", timeout: float | None = None) -> Iterator[JobEvent]:
+        """What happened to a job since event ``after``, then what happens, until it has finished.
 
-    def wait(self, id: str) -> Job:
-        """The job once it has finished, however it ended."""
-        for _ in self.watch(id):
-            pass
-        return self.job(id)
+        Raises:
+            IngotError: DEADLINE_EXCEEDED, it has not after ``timeout`` seconds.
+        """
+        patience, is_finished = self._patience(timeout), False
+        while True:
+            try:
+                for event in self._events(id, after, patience):
+                    after = event.sequence or after
+                    told = bool(event.sequence) and event.job is not None and event.job.is_finished
+                    is_finished = is_finished or told
+                    yield event
+                if is_finished:
+                    return
+                # A server that stops ends the stream as well: what a job did meanwhile is asked for once more.
+                is_finished = self._now(id, patience).is_finished
+                if not is_finished:
+                    patience.wait(_ended(self.address))
+            except IngotError as error:
+                patience.wait(_late(id) if patience.is_over(error) else error, crowd=True)
+
+    def wait(self, id: str, timeout: float | None = None) -> Job:
+        """The job once it has finished, however it ended.
+
+        Raises:
+            IngotError: DEADLINE_EXCEEDED, it has not after ``timeout`` seconds.
+        """
+        patience = self._patience(timeout)
+        while not (job := self._now(id, patience)).is_finished:
+            try:
+                for _ in self._events(id, "", patience):
+                    pass
+            except IngotError as error:
+                patience.wait(_late(id) if patience.is_over(error) else error, crowd=True)
+        return job
+
+    def _now(self, id: str, patience: Patience) -> Job:
+        request = pb.GetJobRequest(id=id)
+        answer = patience.call(lambda: self._call("GetJob", request, patience.at_most(self._timeout)))
+        patience.answered()
+        return messages.job_from_pb(answer)
+
+    def _events(self, id: str, after: str, patience: Patience) -> Iterator[JobEvent]:
+        """Those of one stream, which ends when the job does, or the service."""
+        request = pb.WatchJobRequest(id=id, after=after)
+        timeout = patience.remaining
+        for event in stream(self.address, lambda: self._stub.WatchJob(request, timeout=timeout, **self._options)):
+            self._is_known = True
+            patience.answered()
+            yield messages.event_from_pb(event)
 
     def cancel(self, id: str) -> Job:
         """Stop a job; one that has finished stays as it is."""
@@ -175,12 +221,9 @@ class Client:
             which: a version, a label, or ``None`` for the newest.
             artifact_key: one target alone; by default all.
         """
-        request = pb.DownloadArtifactRequest(name=name, artifact_key=artifact_key)
-        if isinstance(which, int):
-            request.version = which
-        elif which:
-            request.label = which
-        parts = stream(self.address, self._stub.DownloadArtifact(request, **self._options))
+        chosen: dict[str, Any] = {"version": which} if isinstance(which, int) else {"label": which} if which else {}
+        request = pb.DownloadArtifactRequest(name=name, artifact_key=artifact_key, **chosen)
+        parts = stream(self.address, lambda: self._stub.DownloadArtifact(request, **self._options))
         return receive_layout(parts, Path(directory))
 
     # ---- the service itself
@@ -195,4 +238,22 @@ class Client:
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
         function = getattr(self._stub, method)
-        return call(self.address, lambda: function(request, timeout=timeout or self._timeout, **self._options))
+        answer = call(self.address, lambda: function(request, timeout=timeout or self._timeout, **self._options))
+        self._is_known = True
+        return answer
+
+    def _patience(self, timeout: float | None) -> Patience:
+        return Patience(timeout, self._is_known)
+
+
+def _late(id: str) -> IngotError:
+    return IngotError(
+        ErrorCode.DEADLINE_EXCEEDED,
+        "the job has not finished in time",
+        field=id,
+        remedy="It goes on: ask for it again, or cancel it.",
+    )
+
+
+def _ended(address: str) -> IngotError:
+    return IngotError(ErrorCode.UNAVAILABLE, f"the service at {address} ended the stream of events")

@@ -14,6 +14,7 @@ from shared_ir.artifact.oci import INDEX_FILE, LAYOUT_FILE, REFERENCE
 from shared_ir.artifact.signed import MAX_DOCUMENT_BYTES
 from shared_ir.digest import digest_hex, digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import told
 from shared_ir.storage.files import create_atomically
 
 _DOCUMENTS = (LAYOUT_FILE, INDEX_FILE)
@@ -30,7 +31,10 @@ def receive_layout(parts: Iterable[Any], directory: Path) -> str:
     Raises:
         IngotError: CHECKSUM_MISMATCH, ARTIFACT_CORRUPT; RESOURCE_EXHAUSTED, a file is larger than the disk has room for.
     """
-    with tempfile.TemporaryDirectory(prefix="ingot-download-") as name:
+    with (
+        told("the version cannot be written", directory),
+        tempfile.TemporaryDirectory(prefix="ingot-download-") as name,
+    ):
         incoming = Path(name)
         for path, size in _receive(parts, incoming):
             if path in _DOCUMENTS:

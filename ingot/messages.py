@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from ingot.records import (
@@ -13,6 +14,7 @@ from ingot.records import (
     LogLine,
     ModelVersion,
     OptionInfo,
+    OutputFigures,
     Progress,
     PublishedModel,
     Source,
@@ -20,6 +22,8 @@ from ingot.records import (
     TargetInfo,
     TargetJob,
     TensorInfo,
+    Verification,
+    in_order,
 )
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
@@ -41,7 +45,7 @@ def job_from_pb(job: pb.Job) -> Job:
         cache_hit=job.cache_hit,
         version=job.version,
         error=_error(job),
-        stage_seconds=dict(job.stage_seconds),
+        stage_seconds=in_order(job.stage_seconds),
     )
 
 
@@ -107,6 +111,52 @@ def capabilities_from_pb(message: pb.Capabilities) -> Capabilities:
 
 def source_to_pb(source: Source) -> pb.ModelSource:
     return pb.ModelSource(model_sha256=source.model_sha256, external_data=dict(source.external_data))
+
+
+def request(kind: Callable[..., Any], **fields: Any) -> Any:
+    """A message of ``kind``.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a field has a value of the wrong kind.
+    """
+    try:
+        return kind(**fields)
+    except (TypeError, ValueError) as error:
+        shown = ", ".join(f"{name}={value!r}" for name, value in fields.items())[:200]
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            f"a value cannot be sent: {error}"[:500],
+            field=", ".join(fields),
+            received=shown,
+        ) from error
+
+
+class Requests:
+    """The messages of the compiler service by name, made as :func:`request` makes them: what callers give goes into them as it is."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(request, getattr(pb, name))
+
+
+def names(field: str, given: Any) -> list[str]:
+    """Raises IngotError INVALID_ARGUMENT for what is no list of strings: a string is one of letters."""
+    if isinstance(given, str) or not isinstance(given, Iterable):
+        expected = f"[{given!r}]" if isinstance(given, str) else "a list of strings"
+        raise _no_list(field, expected, given)
+    found = list(given)
+    if not all(isinstance(name, str) for name in found):
+        raise _no_list(field, "a list of strings", found)
+    return found
+
+
+def _no_list(field: str, expected: str, received: Any) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"{field} is a list of names",
+        field=field,
+        expected=expected,
+        received=repr(received)[:200],
+    )
 
 
 def options_to_pb(options: Mapping[str, Any]) -> dict[str, pb.OptionValue]:
@@ -182,6 +232,21 @@ def _target_from_pb(target: pb.TargetJob) -> TargetJob:
         artifact_key=target.artifact_key,
         cache_hit=target.cache_hit,
         error=_error(target),
+        verification=_verification_from_pb(target.verification) if target.HasField("verification") else None,
+    )
+
+
+def _verification_from_pb(found: pb.Verification) -> Verification:
+    return Verification(
+        state=found.state,
+        reason=found.reason,
+        oracle=found.oracle,
+        sizes=dict(found.sizes),
+        tolerance=found.tolerance,
+        outputs=tuple(OutputFigures(o.name, o.max_abs_error, o.max_rel_error) for o in found.outputs),
+        seconds=found.seconds,
+        oracle_seconds=found.oracle_seconds,
+        ratio=found.ratio,
     )
 
 

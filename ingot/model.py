@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from ingot.home import home_directory
 from shared_ir.artifact.value import Artifact
+from shared_ir.storage.faults import told
 
 if TYPE_CHECKING:
     from runtime_service.loading.model import Model
@@ -39,5 +40,6 @@ def load(
         return load_model(artifact, threads, executor)
     from shared_ir.artifact.signature import TrustStore
 
-    trust = TrustStore.load(home_directory(home) / "trust")
-    return load_version(Path(artifact), tag, trust, threads, executor)
+    with told("the compiled model cannot be read", Path(artifact)):
+        trust = TrustStore.load(home_directory(home) / "trust")
+        return load_version(Path(artifact), tag, trust, threads, executor)

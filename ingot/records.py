@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any
+from typing import Any, Self
 
 from shared_ir.errors import IngotError
 
@@ -19,9 +19,69 @@ class Source:
     external_data: Mapping[str, str] = field(default_factory=dict)
 
 
+STAGES = ("ingest", "tune", "build", "verify", "publish")
+"""Stages of a job, in their order."""
+
+
+def in_order(seconds: Mapping[str, float]) -> dict[str, float]:
+    """Seconds by stage, in the order of the stages; those that a newer service knows come last."""
+    known = {stage: number for number, stage in enumerate(STAGES)}
+    return dict(sorted(seconds.items(), key=lambda item: (known.get(item[0], len(STAGES)), item[0])))
+
+
+@dataclass(frozen=True)
+class OutputFigures:
+    """An output beside that of another implementation: the largest difference, and the same relative to the largest element."""
+
+    name: str
+    max_abs_error: float
+    max_rel_error: float
+
+
+@dataclass(frozen=True)
+class Verification:
+    """What the comparison of a compiled model with another implementation, the oracle, came to.
+
+    Attributes:
+        state: ``verified``, or ``not run`` for ``reason``.
+        sizes: of the symbolic dims.
+        tolerance: largest relative error that is accepted.
+        seconds, oracle_seconds: of one run of each, on one thread.
+        ratio: how often the compiled model runs while ONNX Runtime runs once; 0 where that was not measured.
+    """
+
+    state: str
+    reason: str = ""
+    oracle: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    tolerance: float = 0.0
+    outputs: tuple[OutputFigures, ...] = ()
+    seconds: float = 0.0
+    oracle_seconds: float = 0.0
+    ratio: float = 0.0
+
+    @property
+    def is_verified(self) -> bool:
+        return self.state == "verified"
+
+    @classmethod
+    def from_report(cls, report: Mapping[str, Any]) -> Self:
+        """What ``report.json`` of an artifact says."""
+        data = report.get("verification")
+        if not data:
+            return cls("not run", "it was compiled without a service, which compares")
+        own = {name: data[name] for name in cls.__dataclass_fields__ if name in data and name != "outputs"}
+        names = OutputFigures.__dataclass_fields__
+        figures = tuple(OutputFigures(**{n: one[n] for n in names}) for one in data.get("outputs", ()))
+        return cls(**{"state": "", **own}, outputs=figures)
+
+
 @dataclass(frozen=True)
 class TargetJob:
-    """Work of a job on one target; ``done`` of ``total`` steps of ``stage``."""
+    """Work of a job on one target; ``done`` of ``total`` steps of ``stage``.
+
+    ``verification`` is there for jobs that were asked for by id, once a target has its artifact.
+    """
 
     target: str
     state: str
@@ -31,6 +91,7 @@ class TargetJob:
     artifact_key: str
     cache_hit: bool
     error: IngotError | None
+    verification: Verification | None = None
 
 
 @dataclass(frozen=True)
@@ -41,7 +102,7 @@ class Job:
         state: QUEUED, RUNNING, SUCCEEDED, FAILED or CANCELLED.
         cache_hit: every artifact existed already.
         version: the published version, 0 until then.
-        stage_seconds: by stage, over all targets.
+        stage_seconds: by stage, in their order, over all targets.
     """
 
     id: str

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -11,13 +10,13 @@ from typing import Any
 
 from ingot.channel import call
 from ingot.records import Source
+from ingot.resuming import Patience
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.storage.faults import file_error, require_file, told
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one message."""
-ATTEMPTS = 4
-"""How often an upload is taken up again after the connection broke."""
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the file, bytes sent, bytes in total."""
@@ -41,7 +40,7 @@ class Upload:
     def sha256(self) -> str:
         if not isinstance(self.content, Path):
             return hashlib.sha256(self.content).hexdigest()
-        with self.content.open("rb") as file:
+        with told("the file cannot be read", self.content), self.content.open("rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def chunks(self, offset: int) -> Iterator[bytes]:
@@ -58,8 +57,11 @@ class Upload:
 class Uploader:
     """Sends files through ``stub``; ``options`` (metadata) go with every call."""
 
-    def __init__(self, stub: Any, address: str, timeout: float, options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, stub: Any, address: str, timeout: float, options: Mapping[str, Any], patience: Patience | None = None
+    ) -> None:
         self._stub = stub
+        self._patience = patience or Patience()
         self._address = address
         self._timeout = timeout
         self._options = dict(options)
@@ -82,36 +84,44 @@ class Uploader:
     def send(self, upload: Upload, progress: Progress = no_progress) -> str:
         """The sha256 of the file, once the service has all of it."""
         sha256 = upload.sha256()
-        for attempt in range(ATTEMPTS):
-            try:
-                return self._send(upload, sha256, progress)
-            except IngotError as error:
-                if error.code is not ErrorCode.UNAVAILABLE or attempt == ATTEMPTS - 1:
-                    raise
-                time.sleep(0.25 * 2**attempt)
-        raise AssertionError("the loop returns or raises")
+        return self._patience.call(lambda: self._send(upload, sha256, progress))
 
     def _send(self, upload: Upload, sha256: str, progress: Progress) -> str:
         query = pb.QueryUploadRequest(sha256=sha256)
-        known = call(self._address, lambda: self._stub.QueryUpload(query, timeout=self._timeout, **self._options))
+        seconds = self._patience.at_most(self._timeout)
+        known = call(self._address, lambda: self._stub.QueryUpload(query, timeout=seconds, **self._options))
+        self._patience.answered()
         total = upload.size
         if known.complete:
             progress(upload.name, total, total)
             return sha256
         offset = known.received if known.received <= total else 0
-        requests = _requests(upload, sha256, offset, progress)
-        call(self._address, lambda: self._stub.UploadModel(requests, **self._options))
+        faults: list[OSError] = []
+        requests = _requests(upload, sha256, offset, progress, faults)
+        remaining = self._patience.remaining
+        timeout = {} if remaining is None else {"timeout": remaining}
+        try:
+            call(self._address, lambda: self._stub.UploadModel(requests, **timeout, **self._options))
+        except IngotError as error:
+            raise file_error(faults[0], "the file cannot be read") if faults else error from error
         return sha256
 
 
-def _requests(upload: Upload, sha256: str, offset: int, progress: Progress) -> Iterator[pb.UploadModelRequest]:
+def _requests(
+    upload: Upload, sha256: str, offset: int, progress: Progress, faults: list[OSError]
+) -> Iterator[pb.UploadModelRequest]:
+    """``faults`` gets what keeps the file from being read: gRPC, which reads on in a thread, tells nobody."""
     total, sent = upload.size, offset
     header = pb.UploadHeader(name=upload.name, size=total, sha256=sha256, offset=offset)
     yield pb.UploadModelRequest(header=header)
-    for chunk in upload.chunks(offset):
-        yield pb.UploadModelRequest(chunk=chunk)
-        sent += len(chunk)
-        progress(upload.name, sent, total)
+    try:
+        for chunk in upload.chunks(offset):
+            yield pb.UploadModelRequest(chunk=chunk)
+            sent += len(chunk)
+            progress(upload.name, sent, total)
+    except OSError as error:
+        faults.append(error)
+        raise
 
 
 def model_upload(model: Any) -> Upload:
@@ -124,9 +134,7 @@ def model_upload(model: Any) -> Upload:
         received = type(model).__name__
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a model", expected="a path or bytes", received=received)
     path = Path(model)
-    if not path.is_file():
-        remedy = "Give the path of an ONNX file."
-        raise IngotError(ErrorCode.NOT_FOUND, "there is no such model file", field=str(path), remedy=remedy)
+    require_file(path, "model file", "Give the path of an ONNX file.")
     return Upload(path.name, path)
 
 

@@ -35,6 +35,7 @@ from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
@@ -52,7 +53,10 @@ _SECONDS_TO_STOP = 1.0
 class RuntimeServer:
     """Everything that serves models from ``source``; addresses are bound when it is made."""
 
+    @at_start
     def __init__(self, settings: Settings, source: VersionSource) -> None:
+        if settings.address_file:
+            require_place(Path(settings.address_file), variable("address_file"))
         self.settings = settings
         self._grpc: GrpcServer | None = None
         self.metrics = Metrics(CollectorRegistry())
@@ -181,6 +185,7 @@ def serve(server: RuntimeServer) -> None:
     _LOG.info("drained")
 
 
+@at_start
 def store_source(settings: Settings) -> StoreSource:
     """The artifact store and the trusted keys of ``settings``.
 

@@ -12,11 +12,17 @@ from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.settings import (
+    MOST_BYTES,
+    MOST_SECONDS,
+    MOST_THINGS,
     out_of_range,
     read_fields,
     refuse_blank,
     refuse_unknown,
+    require_address,
     require_at_least,
+    require_at_most,
+    require_token,
     require_whole_tls,
     without_service_links,
 )
@@ -24,9 +30,10 @@ from shared_ir.service_kit.settings import (
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
 """Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
+_GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
+_BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes")
 _SECRETS = ("token", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
-_GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,6 +153,16 @@ class Settings:
             "max_bytes_in_flight",
         )
         require_at_least(self, 0, counts, variable)
+        require_at_most(self, MOST_BYTES, _BYTES, variable)
+        require_at_most(self, MOST_SECONDS, ("poll_interval", "drain_delay", "drain_timeout"), variable)
+        things = ("max_in_flight", "max_queue_size", "instances", "max_batch_size", "cores")
+        require_at_most(self, MOST_THINGS, things, variable)
+        require_at_most(self, 10**6 * MOST_SECONDS, ("max_queue_delay_microseconds",), variable)
+        if not (self.grpc_address or self.http_address):
+            expected = f"an address there, or in {variable('http_address')}"
+            raise _invalid("grpc_address", expected, "neither: nobody could ask for anything")
+        require_token(variable("token"), self.token)
+        require_address(variable("grpc_address"), self.grpc_address)
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))

@@ -100,6 +100,16 @@ def job_to_pb(record: JobRecord) -> pb.Job:
     return job
 
 
+def verification_to_pb(found: Mapping[str, Any]) -> pb.Verification:
+    """``found`` is what :func:`compiler_service.compiler.reference.verification.verify` answers."""
+    names = ("state", "reason", "oracle", "sizes", "tolerance", "seconds", "oracle_seconds", "ratio")
+    figures = ("name", "max_abs_error", "max_rel_error")
+    return pb.Verification(
+        **{name: found[name] for name in names if name in found},
+        outputs=[pb.OutputFigures(**{name: one[name] for name in figures}) for one in found.get("outputs", ())],
+    )
+
+
 def _target_to_pb(target: TargetRecord) -> pb.TargetJob:
     return pb.TargetJob(
         target=target.target,

@@ -15,6 +15,7 @@ import grpc
 from redis.exceptions import RedisError
 
 from compiler_service.api import converters
+from compiler_service.api.reports import Reports
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
@@ -106,6 +107,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._parts = parts
         self._jobs = parts.service
         self._repository = parts.repository
+        self._reports = Reports(parts.repository)
         self._catalogue = catalogue
         self._settings = settings
         self._stopping = stopping
@@ -175,7 +177,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     @_answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
-        return converters.job_to_pb(self._jobs.get(request.id))
+        return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
 
     @_answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
+from numbers import Integral
 from typing import Any, Literal, Self
 
 from compiler_service.compiler.frontend.options import ImportOptions, ShapeOverride
@@ -58,6 +59,8 @@ class CompileOptions:
             )
         if self.bundle not in BUNDLES:
             raise _refused("no such kind of bundle", "bundle", ", ".join(BUNDLES[1:]), self.bundle)
+        if not isinstance(self.name, str):
+            raise _refused("the name of a model is a text", "name", "a string", self.name)
         for option in fields(self):
             value = getattr(self, option.name)
             if isinstance(option.default, bool) and not isinstance(value, bool):
@@ -91,8 +94,7 @@ class CompileOptions:
                 )
         values = dict(data)
         if "shapes" in values:
-            shapes = dict(values["shapes"]).items()  # an empty string stands for None where that cannot travel
-            values["shapes"] = {str(k): tuple(None if d == "" else d for d in v) for k, v in shapes}
+            values["shapes"] = _shapes(values["shapes"])
         for name in ("disabled_passes", "overridable"):
             if values.get(name) is not None:
                 values[name] = _names(name, values[name])
@@ -117,6 +119,26 @@ class CompileOptions:
 def _refused(message: str, option: str, expected: str, received: object) -> IngotError:
     text = received if isinstance(received, str) else repr(received)
     return IngotError(ErrorCode.INVALID_ARGUMENT, message, field=option, expected=expected, received=text)
+
+
+def _shapes(given: Any) -> dict[str, tuple[int | str | None, ...]]:
+    """An empty string stands for None where that cannot travel."""
+    if not isinstance(given, Mapping):
+        raise _refused("shapes are named by their inputs", "shapes", "{'x': [1, 3, 'h', None]}", given)
+    for name, shape in given.items():
+        listed = isinstance(shape, Sequence) and not isinstance(shape, str | bytes)
+        if not isinstance(name, str) or not listed or not all(map(_is_dim, shape)):
+            expected = "a list of numbers, names and None, such as [1, 3, 'h', None]"
+            raise _refused(f"the shape of {name!r} is no list of dims", "shapes", expected, shape)
+    return {name: tuple(_dim(dim) for dim in shape) for name, shape in given.items()}
+
+
+def _is_dim(value: Any) -> bool:
+    return value is None or isinstance(value, str) or (isinstance(value, Integral) and not isinstance(value, bool))
+
+
+def _dim(value: Any) -> int | str | None:
+    return int(value) if isinstance(value, Integral) else value or None
 
 
 def _names(option: str, given: Any) -> tuple[str, ...]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from ingot.cli.usage import Parser
 from ingot.client import Client
 from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
@@ -33,9 +34,24 @@ def add_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--client-key", type=Path, help="its key (default: INGOT_CLIENT_KEY)")
 
 
+def _options(add: Callable[[argparse.ArgumentParser], None]) -> str:
+    parser = Parser(add_help=False)
+    add(parser)
+    return " ".join(action.dest for action in parser._actions)
+
+
+SERVICE = f"home {_options(add_service)}"
+"""What ways of using a command that asks a service have in common."""
+
+
 def make_client(arguments: argparse.Namespace) -> Client:
     address = arguments.address or Addresses.find(home_directory(arguments.home)).compiler
     return Client(address, **_credentials(arguments))
+
+
+def is_named(arguments: argparse.Namespace) -> bool:
+    """Whether somebody said where the service is; else it is looked for where `ingot up` starts it."""
+    return bool(arguments.address or os.environ.get("INGOT_COMPILER_ADDRESS"))
 
 
 def make_endpoint(arguments: argparse.Namespace) -> Endpoint:
@@ -84,7 +100,11 @@ def model_options(arguments: argparse.Namespace) -> dict[str, Any]:
     Raises:
         IngotError: INVALID_ARGUMENT, a malformed shape.
     """
-    shapes = dict(_shape(text) for text in arguments.shape)
+    shapes: dict[str, list[int | str | None]] = {}
+    for text in arguments.shape:
+        name, dims = _shape(text)
+        _refuse_twice("--shape", name, shapes)
+        shapes[name] = dims
     return {"opt_level": arguments.opt_level, **({"shapes": shapes} if shapes else {})}
 
 
@@ -107,12 +127,21 @@ def pairs(option: str, texts: Sequence[str]) -> dict[str, str]:
     Raises:
         IngotError: INVALID_ARGUMENT.
     """
-    found = {}
+    found: dict[str, str] = {}
     for text in texts:
         name, equals, value = text.partition("=")
         if not equals or not name or not value:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, f"not a value for {option}", expected="NAME=VALUE", received=text
             )
+        _refuse_twice(option, name, found)
         found[name] = value
     return found
+
+
+def _refuse_twice(option: str, name: str, found: Mapping[str, object]) -> None:
+    """Of two values one would be ignored."""
+    if name in found:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, f"{option} says two things of {name!r}", field=option, remedy="Give it once."
+        )

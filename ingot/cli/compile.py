@@ -10,14 +10,33 @@ from typing import Any
 
 from ingot.artifact import Artifact, chosen_target, model_source, save_artifacts
 from ingot.artifact import compile as compile_here
-from ingot.cli.arguments import add_common, add_in_process, add_model_options, add_service, make_client, model_options
+from ingot.cli.arguments import (
+    SERVICE,
+    add_common,
+    add_in_process,
+    add_model_options,
+    add_service,
+    make_client,
+    model_options,
+)
 from ingot.cli.output import SUCCESS, Output, size_text
 from ingot.cli.progress import ProgressBars
+from ingot.cli.usage import Way, whole
+from ingot.cli.verification import show_outputs, speed, verdict
 from ingot.client import Client
 from ingot.home import home_directory
 from ingot.records import Job
+from ingot.upload import model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import require_writable, told
+
+_MODEL = "name target tune no_winograd no_strassen denormals overridable bundle shape opt_level"
+_HERE = Way.of("beside --local", f"local in_process out home {_MODEL}")
+_THERE = Way.of("without --local", f"label out {_MODEL} {SERVICE}")
+_LEAVE = Way.of("beside --no-wait", f"no_wait label {_MODEL} {SERVICE}")
+MOST_MEASURED = 1000
+"""Schedules per kernel, as the compiler has it (``compiler_service/compiler/options.py``)."""
 
 
 def add_parser(commands: Any) -> None:
@@ -26,7 +45,9 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--name", help="name of the model (default: that of the file)")
     parser.add_argument("--target", nargs="+", action="extend", metavar="TARGET", help="default: host")
     parser.add_argument("--label", action="append", default=[], help="label to move to the new version: stable, ...")
-    parser.add_argument("--tune", type=int, default=0, metavar="N", help="measure N schedules per heavy kernel")
+    parser.add_argument(
+        "--tune", type=whole(0, MOST_MEASURED), default=0, metavar="N", help="measure N schedules per heavy kernel"
+    )
     parser.add_argument("--no-winograd", action="store_true", help="compute every convolution as a plain sum")
     parser.add_argument("--no-strassen", action="store_true", help="compute every product of matrices as a plain sum")
     parser.add_argument(
@@ -46,7 +67,11 @@ def add_parser(commands: Any) -> None:
     add_model_options(parser)
     add_service(parser)
     add_common(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, way=_way)
+
+
+def _way(arguments: argparse.Namespace) -> Way:
+    return _HERE if arguments.local else _LEAVE if arguments.no_wait else _THERE
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -59,6 +84,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     options |= {"denormals": True} if arguments.denormals else {}
     options |= {"overridable": arguments.overridable} if arguments.overridable else {}
     targets = arguments.target or ["host"]
+    model_upload(arguments.model)  # raises: before anything else is done
     if arguments.local:
         return _compile_here(arguments, output, name, targets, options | {"in_process": arguments.in_process})
     with make_client(arguments) as client:
@@ -81,6 +107,8 @@ def _compile_there(
     targets: Sequence[str],
     options: dict[str, Any],
 ) -> int:
+    if arguments.out:
+        require_writable(arguments.out, "the folder for the version")
     with ProgressBars(output) as bars:
         source = client.upload(arguments.model, progress=bars.upload)
         job = client.compile(source, name, targets, arguments.label, **options)
@@ -113,8 +141,19 @@ def show_job(job: Job, output: Output) -> None:
     labels = f" ({', '.join(job.labels)})" if job.labels else ""
     how = "cache hit" if job.cache_hit else f"{max(0.0, job.finished - job.created):.1f} s"
     output.say(f"{job.name} version {job.version}{labels}: {how}")
-    rows = [(t.target, t.state.lower(), "hit" if t.cache_hit else "", t.artifact_key[:16]) for t in job.targets]
-    output.table(("target", "state", "cache", "artifact"), rows)
+    rows = [
+        (
+            own.target,
+            own.state.lower(),
+            "hit" if own.cache_hit else "",
+            own.artifact_key[:16],
+            verdict(own.verification) if own.state == "SUCCEEDED" else "",
+            speed(own.verification),
+        )
+        for own in job.targets
+    ]
+    output.table(("target", "state", "cache", "artifact", "answers", "beside ONNX Runtime"), rows)
+    show_outputs([(own.target, own.verification) for own in job.targets], output)
     if job.stage_seconds:
         output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
 
@@ -143,6 +182,7 @@ def _compile_here(
     home = home_directory(arguments.home)
     directory = arguments.out or Path(f"{name}.ingot")
     _refuse_equal(targets)
+    _require_room(directory, home)
     digest = model_source(arguments.model).sha256()
     artifacts = []
     with ProgressBars(output) as bars:
@@ -171,7 +211,18 @@ def _compile_here(
     )
     for path in programs:
         output.say(f"program: {path}")
+    output.note("Its answers were compared with nobody's: a service does that before it publishes.")
     return SUCCESS
+
+
+def _require_room(directory: Path, home: Path) -> None:
+    """Everything that is written after a compilation can be written, as far as that can be known before it."""
+    from shared_ir.artifact.signature import local_keys
+
+    require_writable(directory, "the folder for the compiled model")
+    require_writable(home, "the home folder")
+    with told("the signing key cannot be made", home):
+        local_keys(home)
 
 
 def _numbers(artifact: Artifact) -> tuple[str, ...]:
@@ -185,8 +236,9 @@ def _write_program(directory: Path, name: str, triple: str, cpu: str, data: byte
     path = directory / re.sub(
         r"[^\w.+-]", "_", f"{name}.{triple.split('-')[0]}.{cpu}"
     )  # a name, and no way out of the folder
-    path.write_bytes(data)
-    path.chmod(0o755)
+    with told("the program cannot be written", path):
+        path.write_bytes(data)
+        path.chmod(0o755)
     return path
 
 

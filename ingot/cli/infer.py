@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any
 from ingot.cli.arguments import add_common, add_service, make_endpoint
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.tensors import HELP, describe, read_inputs, save_outputs
+from ingot.cli.usage import whole
 from ingot.endpoint import Array
 from ingot.home import home_directory
 from ingot.model import load
 from ingot.records import TensorInfo
 from shared_ir.expr.dim import dim_text
+from shared_ir.storage.faults import require_writable
 
 if TYPE_CHECKING:
     from runtime_service.executors.executor import LaunchProfile
@@ -42,16 +44,19 @@ def add_parser(commands: Any) -> None:
     for parser in (run, profile):
         parser.add_argument("directory", type=Path, help="folder that `ingot compile --out` wrote")
         parser.add_argument("--tag", help="version in the folder, if it holds several")
-        parser.add_argument("--threads", type=int, default=None, help="default: one per core")
+        parser.add_argument("--threads", type=whole(1, 1024), default=None, help="default: one per core")
     for parser in (infer, run, profile):
         parser.add_argument("--input", action="append", default=[], metavar="NAME=VALUE", help=HELP)
-        parser.add_argument("--repeat", type=int, default=10 if parser is profile else 1, help="how often to run it")
+        parser.add_argument(
+            "--repeat", type=whole(1), default=10 if parser is profile else 1, help="how often to run it"
+        )
         add_common(parser)
     for parser in (infer, run):
         parser.add_argument("--save", type=Path, metavar="DIR", help="write each output to DIR/NAME.npy")
 
 
 def run_infer(arguments: argparse.Namespace, output: Output) -> int:
+    _require_room(arguments)
     endpoint = make_endpoint(arguments)
     try:
         feeds = read_inputs(arguments.input, endpoint.inputs(arguments.name, arguments.version))
@@ -61,16 +66,22 @@ def run_infer(arguments: argparse.Namespace, output: Output) -> int:
 
 
 def run_run(arguments: argparse.Namespace, output: Output) -> int:
+    _require_room(arguments)
     model = _load(arguments, arguments.executor)
     with model:
         feeds = read_inputs(arguments.input, _inputs(model))
         return _run(lambda: model.run(feeds), arguments, output)
 
 
+def _require_room(arguments: argparse.Namespace) -> None:
+    if arguments.save:
+        require_writable(arguments.save, "the folder for outputs")
+
+
 def _run(infer: Callable[[], Mapping[str, Array]], arguments: argparse.Namespace, output: Output) -> int:
     times = []
     outputs: Mapping[str, Array] = {}
-    for _ in range(max(1, arguments.repeat)):
+    for _ in range(arguments.repeat):
         start = time.perf_counter()
         outputs = infer()
         times.append(time.perf_counter() - start)

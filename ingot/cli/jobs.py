@@ -6,26 +6,33 @@ import argparse
 import time
 from typing import Any
 
-from ingot.cli.arguments import add_common, add_service, make_client
+from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
 from ingot.cli.compile import show_job
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
+from ingot.cli.usage import Way, whole
 from ingot.client import Client
 from ingot.records import Job
 from shared_ir.errors import ErrorCode, IngotError
+
+_LIST = Way.of("where jobs are listed", f"limit state name watch cancel {SERVICE}")
+_ONE = Way.of("for one job", SERVICE)
+_WATCH = Way.of("where a job is followed", f"watch {SERVICE}")
+_CANCEL = Way.of("where a job is cancelled", f"cancel {SERVICE}")
 
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("jobs", help="list, follow or cancel compilations", description=__doc__)
     parser.add_argument("id", nargs="?", help="one job; without it, the newest ones are listed")
-    parser.add_argument("--watch", action="store_true", help="follow the job until it has finished")
-    parser.add_argument("--cancel", action="store_true", help="stop the job")
-    parser.add_argument("--limit", type=int, default=20, help="how many to list (default 20)")
+    what = parser.add_mutually_exclusive_group()
+    what.add_argument("--watch", action="store_true", help="follow the job until it has finished")
+    what.add_argument("--cancel", action="store_true", help="stop the job")
+    parser.add_argument("--limit", type=whole(1, 1000), default=20, help="how many to list (default 20)")
     parser.add_argument("--state", default="", help="only jobs in this state")
     parser.add_argument("--name", default="", help="only jobs of this model")
     add_service(parser)
     add_common(parser)
-    parser.set_defaults(run=run)
+    parser.set_defaults(run=run, way=_way)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
@@ -43,6 +50,12 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     output.document(job)
     _show(job, output)
     return SUCCESS
+
+
+def _way(arguments: argparse.Namespace) -> Way:
+    if arguments.id is None:
+        return _LIST
+    return _CANCEL if arguments.cancel else _WATCH if arguments.watch else _ONE
 
 
 def _list(jobs: tuple[Job, ...], output: Output) -> int:

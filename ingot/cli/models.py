@@ -4,24 +4,39 @@ from __future__ import annotations
 
 import argparse
 import time
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from ingot.artifact import compiler, has_children, model_source
 from ingot.cli.arguments import (
+    SERVICE,
     add_common,
     add_in_process,
     add_model_options,
     add_service,
+    is_named,
     make_client,
     model_options,
     pairs,
 )
 from ingot.cli.output import SUCCESS, USER_ERROR, Output
+from ingot.cli.usage import Way
 from ingot.client import Client
-from ingot.records import CheckReport
+from ingot.records import CheckReport, TargetInfo
+from ingot.upload import model_upload
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
+from shared_ir.storage.faults import require_writable
+
+Answer = TypeVar("Answer")
+
+_MODELS = Way.of("without the name of a model", SERVICE)
+_MODEL = Way.of("for one model without --out", f"set_label delete_label {SERVICE}")
+_DOWNLOAD = Way.of("for one model", f"set_label delete_label out version {SERVICE}")
+_TARGETS_HERE, _TARGETS = Way.of("beside --local", "local"), Way.of("at a service", SERVICE)
+_CHECK_HERE = Way.of("beside --local", "local in_process shape opt_level")
+_CHECK = Way.of("without --local", f"shape opt_level {SERVICE}")
 
 
 def add_parser(commands: Any) -> None:
@@ -31,24 +46,34 @@ def add_parser(commands: Any) -> None:
     models.add_argument("--delete-label", action="append", default=[], metavar="LABEL")
     models.add_argument("--out", type=Path, metavar="DIR", help="put a version into this folder (OCI layout)")
     models.add_argument("--version", default="", help="version or label for --out (default: the newest)")
-    models.set_defaults(run=run_models)
+    models.set_defaults(run=run_models, way=_way)
 
     targets = commands.add_parser("targets", help="machines that have a name")
-    targets.set_defaults(run=run_targets)
+    targets.add_argument(
+        "--local", action="store_true", help="those of the compiler on this machine, without a service"
+    )
+    targets.set_defaults(run=run_targets, way=lambda own: _TARGETS_HERE if own.local else _TARGETS)
 
     check = commands.add_parser("check", help="list everything that keeps a model from being compiled")
     check.add_argument("model", type=Path)
     check.add_argument("--local", action="store_true", help="on this machine, without a service")
     add_in_process(check)
     add_model_options(check)
-    check.set_defaults(run=run_check)
+    check.set_defaults(run=run_check, way=lambda own: _CHECK_HERE if own.local else _CHECK)
 
     for parser in (models, targets, check):
         add_service(parser)
         add_common(parser)
 
 
+def _way(arguments: argparse.Namespace) -> Way:
+    return _MODELS if arguments.name is None else _DOWNLOAD if arguments.out else _MODEL
+
+
 def run_models(arguments: argparse.Namespace, output: Output) -> int:
+    changes = {label: _number(version) for label, version in pairs("--set-label", arguments.set_label).items()}
+    if arguments.out:
+        require_writable(arguments.out, "the folder for the version")
     with make_client(arguments) as client:
         if arguments.name is None:
             found = client.models()
@@ -56,8 +81,8 @@ def run_models(arguments: argparse.Namespace, output: Output) -> int:
             rows = [(m.name, m.latest_version, _labels(m.labels)) for m in found]
             output.table(("model", ">newest", "labels"), rows)
             return SUCCESS
-        for label, version in pairs("--set-label", arguments.set_label).items():
-            client.set_label(arguments.name, label, _number(version))
+        for label, version in changes.items():
+            client.set_label(arguments.name, label, version)
         for label in arguments.delete_label:
             client.delete_label(arguments.name, label)
         if arguments.out:
@@ -88,8 +113,9 @@ def _show_model(client: Client, name: str, output: Output) -> int:
 
 
 def run_targets(arguments: argparse.Namespace, output: Output) -> int:
-    with make_client(arguments) as client:
-        targets = client.targets()
+    targets = (
+        targets_here() if arguments.local else ask(arguments, output, lambda client: client.targets(), targets_here)
+    )
     output.document(targets)
     rows = [(t.name, t.triple, t.cpu, t.vector_bits, t.description) for t in targets]
     output.table(("target", "triple", "cpu", ">vector", "description"), rows)
@@ -101,8 +127,13 @@ def run_check(arguments: argparse.Namespace, output: Output) -> int:
     if arguments.local:
         report = check_here(arguments.model, options, in_process=arguments.in_process)
     else:
-        with make_client(arguments) as client:
-            report = client.check(arguments.model, **options)
+        model_upload(arguments.model)  # raises: before anybody is asked
+        report = ask(
+            arguments,
+            output,
+            lambda client: client.check(arguments.model, **options),
+            lambda: check_here(arguments.model, options),
+        )
     output.document(report)
     count = sum(report.operators.values())
     opsets = ", ".join(f"{domain} {version}" for domain, version in sorted(report.opsets.items()))
@@ -114,6 +145,39 @@ def run_check(arguments: argparse.Namespace, output: Output) -> int:
     if rows:
         output.table(("where", "code", "what", "remedy"), rows)
     return SUCCESS if report.ok else USER_ERROR
+
+
+def ask(
+    arguments: argparse.Namespace, output: Output, there: Callable[[Client], Answer], here: Callable[[], Answer]
+) -> Answer:
+    """What a service answers; where nobody named one and none runs, what is known on this machine."""
+    try:
+        with make_client(arguments) as client:
+            return there(client)
+    except IngotError as error:
+        if error.code is not ErrorCode.UNAVAILABLE or is_named(arguments):
+            raise
+        absent = error
+    try:
+        answer = here()
+    except IngotError as error:
+        raise absent if error.code is ErrorCode.UNAVAILABLE else error from error
+    output.note("No service runs here: this is what the compiler on this machine says.")
+    return answer
+
+
+def targets_here() -> tuple[TargetInfo, ...]:
+    """As :meth:`ingot.Client.targets`, without a service.
+
+    Raises:
+        IngotError: UNAVAILABLE when the compiler is not installed.
+    """
+    with compiler():
+        from compiler_service.api.converters import targets_to_pb
+        from compiler_service.catalogue import PipelineCompiler
+    from ingot.messages import target_info_from_pb
+
+    return tuple(target_info_from_pb(info) for info in targets_to_pb(PipelineCompiler()).targets)
 
 
 def check_here(model: Path, options: dict[str, Any], *, in_process: bool = False) -> CheckReport:

@@ -17,6 +17,8 @@ from ingot.records import to_json
 from shared_ir.errors import Blame, IngotError
 from shared_ir.printable import printable, printable_json
 
+MOST_ROWS = 20
+"""Of a table that fits a screen."""
 SUCCESS, USER_ERROR, USAGE_ERROR, SERVICE_ERROR, INTERRUPTED = 0, 1, 2, 3, 130
 
 
@@ -74,6 +76,12 @@ class Output:
             PrintableConsole(file=sys.stdout, width=500).print(table, soft_wrap=True)
         else:
             self.out.print(table)
+
+    def some(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        """As :meth:`table`, no longer than fits a screen."""
+        self.table(columns, rows[:MOST_ROWS])
+        if len(rows) > MOST_ROWS:
+            self.say(f"... and {len(rows) - MOST_ROWS} more (--json has all)")
 
     def error(self, error: IngotError) -> int:
         """Say what went wrong; the exit status for it."""

@@ -13,6 +13,7 @@ from ingot.endpoint import Array
 from ingot.records import TensorInfo
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
+from shared_ir.storage.faults import told
 
 HELP = "NAME=file.npy, or NAME=random:1x3x48x192; may be repeated; inputs of fixed shape are random without it"
 
@@ -83,9 +84,10 @@ def describe(outputs: Mapping[str, Array]) -> list[dict[str, Any]]:
 
 def save_outputs(outputs: Mapping[str, Array], directory: Path) -> None:
     """One ``.npy`` per output."""
-    directory.mkdir(parents=True, exist_ok=True)
-    for name, array in outputs.items():
-        np.save(directory / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
+    with told("the outputs cannot be written", directory):
+        directory.mkdir(parents=True, exist_ok=True)
+        for name, array in outputs.items():
+            np.save(directory / f"{name.replace('/', '_')}.npy", array, allow_pickle=False)
 
 
 def _extents(name: str, text: str) -> tuple[int, ...]:

@@ -7,10 +7,16 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from ingot.cli.arguments import add_common, add_service, make_client
+from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
 from ingot.cli.output import SUCCESS, Output
+from ingot.cli.usage import Way
 from ingot.home import home_directory
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import require_writable
+
+_ADD = Way.of("where a key is added", f"fingerprint {SERVICE}")
+_LIST = Way.of("where keys are listed", "list home")
+_REMOVE = Way.of("where a key is taken away", "remove home")
 
 
 def add_parser(commands: Any) -> None:
@@ -23,7 +29,7 @@ def add_parser(commands: Any) -> None:
     )
     what.add_argument("--list", action="store_true", help="show the keys that are trusted here")
     what.add_argument("--remove", metavar="KEY_ID", help="trust a key no longer: what it signed is not loaded any more")
-    trust.set_defaults(run=run)
+    trust.set_defaults(run=run, way=_way)
     add_service(trust)
     add_common(trust)
 
@@ -37,10 +43,15 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     return _add(arguments, directory, output)
 
 
+def _way(arguments: argparse.Namespace) -> Way:
+    return _REMOVE if arguments.remove is not None else _LIST if arguments.list else _ADD
+
+
 def _add(arguments: argparse.Namespace, directory: Path, output: Output) -> int:
     # NOTE: imported here because signatures need `cryptography`, which other commands should not wait for.
     from shared_ir.artifact.signature import TrustStore, add_trusted, fingerprint, key_id, read_public
 
+    require_writable(directory, "the folder of trusted keys")
     with make_client(arguments) as client:
         address, pem = client.address, client.capabilities().signing_key
     if not pem:

@@ -14,6 +14,7 @@ from typing import Any
 from ingot.artifact import compiler
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
+from ingot.cli.usage import whole
 from ingot.embedded.installation import running
 from ingot.embedded.ports import Ports
 from ingot.home import home_directory
@@ -24,12 +25,12 @@ _LOOK_SECONDS = 0.25
 
 def add_parser(commands: Any) -> None:
     parser = commands.add_parser("up", help="start all services on this machine", description=__doc__)
-    usual = "the usual one if free"
-    parser.add_argument("--compiler-port", type=int, help=f"gRPC of the compiler service (default: {usual}; 0: any)")
-    parser.add_argument("--grpc-port", type=int, help=f"gRPC of the runtime service (default: {usual}; 0: any)")
-    parser.add_argument("--http-port", type=int, help=f"HTTP of the runtime service (default: {usual}; 0: any)")
+    usual, port = "the usual one if free", whole(0, 65535)
+    parser.add_argument("--compiler-port", type=port, help=f"gRPC of the compiler service (default: {usual}; 0: any)")
+    parser.add_argument("--grpc-port", type=port, help=f"gRPC of the runtime service (default: {usual}; 0: any)")
+    parser.add_argument("--http-port", type=port, help=f"HTTP of the runtime service (default: {usual}; 0: any)")
     parser.add_argument("--free-ports", action="store_true", help="a free port for every other server")
-    parser.add_argument("--models", default="*@stable", help="what to serve (default: *@stable)")
+    parser.add_argument("--models", help="what to serve (default: INGOT_RUNTIME_MODELS, or *@stable)")
     add_common(parser)
     parser.set_defaults(run=run)
 

@@ -22,6 +22,7 @@ from ingot.home import ADDRESS_FILE, Addresses
 from shared_ir.artifact.signature import local_keys
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import BROUGHT, require
+from shared_ir.storage.faults import require_writable, told
 
 START_SECONDS = 90.0
 STOP_SECONDS = 30.0
@@ -90,19 +91,21 @@ class Installation:
 
 @contextmanager
 def running(
-    home: Path, ports: Ports | None = None, models: str = "*@stable", announce: Announce = lambda text: None
+    home: Path, ports: Ports | None = None, models: str | None = None, announce: Announce = lambda text: None
 ) -> Iterator[Installation]:
     """Start everything in ``home``, and take it down at the end of the block, whatever happens in it.
 
     Args:
         ports: where to listen.
-        models: what the runtime service serves, as ``INGOT_RUNTIME_MODELS`` says it.
+        models: what the runtime service serves; by default what ``INGOT_RUNTIME_MODELS`` says, or ``*@stable``.
 
     Raises:
         IngotError: ALREADY_EXISTS when an installation is up in ``home``; UNAVAILABLE when a service is not installed or does not start.
     """
     require("embedded", "what `ingot up` starts", BROUGHT["runtime"] + BROUGHT["compiler"])
-    home.mkdir(parents=True, exist_ok=True)
+    require_writable(home, "the home folder")
+    with told("the home folder cannot be used", home):
+        home.mkdir(parents=True, exist_ok=True)
     with _locked(home), _temporary_folder() as scratch:
         installation = Installation(home)
         try:
@@ -115,7 +118,7 @@ def running(
             _sweep(home)
 
 
-def _start(installation: Installation, ports: Ports, models: str, scratch: Path, announce: Announce) -> None:
+def _start(installation: Installation, ports: Ports, models: str | None, scratch: Path, announce: Announce) -> None:
     home, deadline = installation.home, time.monotonic() + START_SECONDS
     local_keys(home)
     run = home / "run"
@@ -125,6 +128,8 @@ def _start(installation: Installation, ports: Ports, models: str, scratch: Path,
     announce("starting Redis")
     installation.redis_url = _start_redis(installation, scratch, deadline)
     environment = service_environment(home, installation.redis_url, ports, models)
+    for name in overruled(environment):
+        announce(f"{name} does not count here: `ingot up` stays on {LOOPBACK}, on the ports that its options choose")
     announce("starting compiler service, worker and runtime service")
     for name, module in (
         ("compiler", ["compiler_service.server", "--ready-file", str(run / "compiler.json")]),
@@ -141,14 +146,14 @@ def _start(installation: Installation, ports: Ports, models: str, scratch: Path,
     addresses.write(home)
 
 
-def service_environment(home: Path, redis_url: str, ports: Ports, models: str) -> dict[str, str]:
+def service_environment(home: Path, redis_url: str, ports: Ports, models: str | None) -> dict[str, str]:
     """Settings of all services, as environment variables.
 
     What the user's own environment sets stays as it is, but for TLS: everything here stays on the loopback interface.
     """
     run = home / "run"
     own = {
-        "INGOT_RUNTIME_MODELS": models,
+        "INGOT_RUNTIME_MODELS": "*@stable",
         "INGOT_RUNTIME_POLL_INTERVAL": "0.5",
         "INGOT_LOG_FORMAT": "text",  # people read the logs of an installation of their own
     }
@@ -165,7 +170,14 @@ def service_environment(home: Path, redis_url: str, ports: Ports, models: str) -
         "INGOT_RUNTIME_ADDRESS_FILE": str(run / "runtime.json"),
     }
     given = {name: value for name, value in os.environ.items() if not name.startswith(_TLS)}
-    return own | given | fixed
+    return own | given | fixed | ({} if models is None else {"INGOT_RUNTIME_MODELS": models})
+
+
+def overruled(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Variables of the user's own environment that are not what the services get, but for those that options stand for."""
+    chosen = ("INGOT_HOME", "INGOT_REDIS_URL", "INGOT_RUNTIME_MODELS")
+    given = (name for name in os.environ if name.startswith("INGOT_") and name not in chosen)
+    return tuple(sorted(name for name in given if environment.get(name) != os.environ[name]))
 
 
 def _start_redis(installation: Installation, scratch: Path, deadline: float) -> str:

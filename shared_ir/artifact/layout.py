@@ -292,6 +292,15 @@ def open_target(blobs: Blobs, descriptor: Descriptor, trust: Trust, staged: bool
     )
 
 
+def read_report(blobs: Blobs, descriptor: Descriptor, trust: Trust) -> Mapping[str, Any]:
+    """``report.json`` of one target's manifest, verified."""
+    _, _, layers = read_manifest(_read(blobs, descriptor, MAX_DOCUMENT_BYTES), trust)
+    found: Mapping[str, Any] = json.loads(
+        next(_read(blobs, layer) for layer in layers if layer.media_type == MEDIA_REPORT)
+    )
+    return found
+
+
 def _named_by(tag: str) -> tuple[str, str]:
     """The model and version that an index must be of, as far as its tag is one that a service gives: ``3``, ``resnet50/3``.
 

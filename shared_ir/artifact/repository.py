@@ -30,6 +30,7 @@ from shared_ir.artifact.layout import (
     pack,
     pack_index,
     read_references,
+    read_report,
     references_document,
     tagged,
     with_report,
@@ -135,8 +136,7 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND.
         """
-        entry = self._require_entry(key, staged=True)
-        data = self._proven.blob(entry.descriptor)
+        data = self._proven.blob(self._require_entry(key, staged=True).descriptor)
         self._put_entry(with_report(data, report, self.trust, self._signing_key(), self._blobs))
 
     def find_artifact(self, key: str, staged: bool = False) -> Manifest | None:
@@ -147,6 +147,10 @@ class ArtifactRepository:
     def open_artifact(self, key: str, staged: bool = False) -> OpenedArtifact:
         """Raises IngotError NOT_FOUND and those of :func:`shared_ir.artifact.layout.open_version`."""
         return open_target(self._blobs, self._require_entry(key, staged).descriptor, self.trust, staged)
+
+    def report(self, key: str) -> Mapping[str, Any]:
+        """The compiler's report of an artifact, without anything else of it. Raises as :meth:`open_artifact`."""
+        return read_report(self._blobs, self._require_entry(key, staged=False).descriptor, self.trust)
 
     # ---- versions
 

@@ -17,6 +17,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse
 
 _AUTHORITY = re.compile(r"(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?")
+_NAME = re.compile(r"\.?[a-z0-9_-]+(\.[a-z0-9_-]+)*\.?")
 _ORIGIN = re.compile(r"https?://([^/?#@\s]+)", re.IGNORECASE)
 
 
@@ -34,8 +35,20 @@ class Hosts:
 
     @classmethod
     def parse(cls, text: str, variable: str) -> Self:
-        """From names that are separated by commas; ``*`` is every name."""
-        return cls(frozenset(name.strip().lower() for name in text.split(",") if name.strip()), variable)
+        """From names that are separated by commas; ``*`` is every name.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, a name that no request could have: with a scheme, a port, a pattern.
+        """
+        names = frozenset(name.strip().lower() for name in text.split(",") if name.strip())
+        for name in sorted(names - {"*"}):
+            if not _NAME.fullmatch(name):
+                expected = "names such as models.example.com, .example.com for all below it, or *"
+                message = "not the name of a server"
+                raise IngotError(
+                    ErrorCode.INVALID_ARGUMENT, message, field=variable, expected=expected, received=name[:100]
+                )
+        return cls(names, variable)
 
     def refusal(self, request: HttpRequest) -> HttpResponse | None:
         """Why ``request`` is not answered; ``None`` where it may be."""

@@ -9,14 +9,22 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 
 Variable = Callable[[str], str]
 """From the name of a field to that of its environment variable."""
 
 
 OURS = "INGOT_"
+MOST_PORT = 65535
+MOST_SECONDS = 100 * 365 * 24 * 3600
+"""A hundred years: clocks and Redis take more for an error."""
+MOST_BYTES = 1 << 62
+MOST_THINGS = 1 << 20
+"""Threads, streams, jobs at once."""
 ELSEWHERE = frozenset(
     {
         *("INGOT_COMPILER_ADDRESS", "INGOT_RUNTIME_ADDRESS", "INGOT_RUNTIME_HTTP_ADDRESS", "INGOT_CA_CERTIFICATE"),
@@ -107,6 +115,21 @@ def require_at_least(settings: Any, least: float, names: tuple[str, ...], variab
             raise out_of_range(variable(name), f"a number >= {least}", str(getattr(settings, name)))
 
 
+def require_at_most(settings: Any, most: float, names: tuple[str, ...], variable: Variable) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming the first variable whose value is more: of what no clock or table holds."""
+    for name in names:
+        if getattr(settings, name) > most:
+            raise out_of_range(variable(name), f"a number <= {most}", str(getattr(settings, name))[:100])
+
+
+def require_address(name: str, address: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming the variable ``name``: neither empty nor ``host:port``. gRPC itself takes port 70000,
+    and listens on another."""
+    port = whole_number(address.rpartition(":")[2])
+    if address and (":" not in address or port is None or port > MOST_PORT):
+        raise out_of_range(name, f"host:port, with a port from 0 to {MOST_PORT}", address[:100])
+
+
 def require_whole_tls(settings: Any, variable: Variable) -> None:
     """TLS settings come whole: certificate and key together, and authorities of clients only with them.
 
@@ -118,6 +141,26 @@ def require_whole_tls(settings: Any, variable: Variable) -> None:
     missing = [variable(name) for name in names[:2] if not getattr(settings, name)]
     if given and missing:
         raise out_of_range(given[0], f"{' and '.join(missing)} beside it", "nothing there, which would mean no TLS")
+
+
+def require_token(name: str, token: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming the variable ``name``: no client could send it."""
+    if not (token.isascii() and token.isprintable()):
+        raise out_of_range(name, "a line of printable ASCII characters", "other characters")
+
+
+def require_redis(name: str, url: str) -> None:
+    """Raises IngotError INVALID_ARGUMENT, naming the variable ``name``: not the URL of a Redis. It is not shown: it may hold a password."""
+    expected = "redis://host:6379/0, rediss://host:6379/0 or unix:///path"
+    try:
+        parts = urlsplit(url)
+        known = parts.path if parts.scheme == "unix" else parts.hostname
+        database = parts.path.strip("/") if parts.scheme != "unix" else ""
+        is_one = parts.scheme in ("redis", "rediss", "unix") and bool(known) and parts.port != -1
+    except ValueError:  # of the port
+        is_one, database = False, ""
+    if not is_one or (database and whole_number(database) is None):
+        raise out_of_range(name, expected, "another text")
 
 
 def out_of_range(name: str, expected: str, received: str) -> IngotError:
@@ -146,9 +189,15 @@ def _finite(text: str) -> float:
     return number
 
 
+def _path(text: str) -> Path:
+    if not text.strip():  # what an unset variable of a template leaves would be the folder that the service starts in
+        raise ValueError(text)
+    return Path(text)
+
+
 _KINDS: Mapping[type, tuple[Callable[[str], Any], str]] = {
     int: (int, "an integer"),
     float: (_finite, "a number"),
     str: (str, "a text"),
-    Path: (Path, "a path"),
+    Path: (_path, "a path"),
 }

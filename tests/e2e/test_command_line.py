@@ -27,7 +27,9 @@ def compiled(platform: PlatformProcess, model: Path) -> PlatformProcess:
     done = platform.command("compile", str(model), "--label", "stable")
     assert done.returncode == 0, done.stderr
     assert "tiny-classifier version 1 (stable)" in done.stdout
-    assert "build" in done.stdout
+    assert done.stdout.index("ingest") < done.stdout.index("build") < done.stdout.index("publish")
+    assert "verified: within" in done.stdout
+    assert "scores" in done.stdout
     return platform
 
 
@@ -47,7 +49,14 @@ def test_compile_again_is_a_cache_hit(compiled: PlatformProcess, model: Path, tm
 
 def test_jobs(compiled: PlatformProcess, model: Path) -> None:
     newest = ask(compiled, "jobs", "--limit", "1")[0]
-    assert ask(compiled, "jobs", newest["id"])["id"] == newest["id"]
+    asked = ask(compiled, "jobs", newest["id"])
+    assert asked["id"] == newest["id"]
+    (verification,) = [target["verification"] for target in asked["targets"]]
+    assert verification["state"] == "verified"
+    assert verification["outputs"][0]["name"] == "scores"
+    assert 0.0 <= verification["outputs"][0]["max_rel_error"] <= verification["tolerance"]
+    assert verification["ratio"] > 0
+    assert "as fast" in (told := compiled.command("jobs", newest["id"]).stdout) or "as slow" in told
     events = compiled.command("jobs", newest["id"], "--watch", "--json").stdout.splitlines()
     assert json.loads(events[-1])["job"]["state"] == "SUCCEEDED"
     identifier = compiled.command(
@@ -125,7 +134,9 @@ def test_trust_lets_another_home_run_what_this_service_signs(
 
 def test_a_program_for_another_machine(compiled: PlatformProcess, model: Path, tmp_path: Path) -> None:
     arguments = ("--name", "program", "--target", "aarch64/generic", "--bundle", "--out", str(tmp_path / "out"))
-    assert compiled.command("compile", str(model), *arguments).returncode == 0
+    done = compiled.command("compile", str(model), *arguments)
+    assert done.returncode == 0
+    assert "not verified: this machine cannot run code for aarch64" in done.stdout
     (program,) = (tmp_path / "out").glob("program.aarch64.*")
     assert program.read_bytes()[:4] == b"\x7fELF"
     assert program.stat().st_mode & 0o111

@@ -12,6 +12,8 @@ import onnx
 from tests.oracle.case import Array, Feeds
 
 _EXTENTS = (0, 1, 2, 3, 7, 17, 65)
+_TWICE = 0.2
+"""So many requests have two changes."""
 _FLOATS = (float("nan"), float("inf"), -float("inf"), 0.0, -1.0, 1e30, 1e-30, 1e9, 2.5)
 
 
@@ -29,7 +31,9 @@ def requests(model: onnx.ModelProto, feeds: Feeds, seed: int, count: int) -> lis
     symbols = _symbols(model)
     found = [Request("nothing", feeds)]
     for _ in range(4 * count):  # a model may have nothing that can be changed
-        found += _changed(feeds, symbols, rng)
+        for request in _changed(feeds, symbols, rng):
+            again = _changed(request.feeds, symbols, rng) if rng.random() < _TWICE else ()
+            found += [Request(f"{request.change}, {more.change}", more.feeds) for more in again] or [request]
     return found[: count + 1]
 
 
@@ -64,7 +68,7 @@ def _symbols(model: onnx.ModelProto) -> Mapping[str, list[tuple[str, int]]]:
 
 def _changed(feeds: Feeds, symbols: Mapping[str, list[tuple[str, int]]], rng: random.Random) -> Iterator[Request]:
     """One request, or none where there is nothing to change."""
-    kind = rng.choice(("size", "size", "axis", "number", "number", "numbers"))
+    kind = rng.choice(("size", "size", "axis", "alike", "number", "number", "numbers"))
     if kind == "size" and symbols:
         name = rng.choice(sorted(symbols))
         places = [(n, a) for n, a in symbols[name] if n in feeds and a < feeds[n].ndim]
@@ -76,7 +80,9 @@ def _changed(feeds: Feeds, symbols: Mapping[str, list[tuple[str, int]]], rng: ra
     if not name:
         return
     array = feeds[name]
-    if kind == "axis" and array.ndim:
+    if kind == "alike":
+        yield from _alike(feeds, rng)
+    elif kind == "axis" and array.ndim:
         axis = rng.randrange(array.ndim)
         extent = _extent(array.shape[axis], rng)
         yield Request(f"axis {axis} of {name} = {extent}", _resized(feeds, [(name, axis)], extent))
@@ -87,6 +93,23 @@ def _changed(feeds: Feeds, symbols: Mapping[str, list[tuple[str, int]]], rng: ra
         other[at] = value
         where = "everywhere" if at is Ellipsis else f"at {list(at)}"
         yield Request(f"{name} = {value} {where}", {**feeds, name: other})
+
+
+def _alike(feeds: Feeds, rng: random.Random) -> Iterator[Request]:
+    """Axes of one extent, of several inputs, changed together, as operands that belong to each other are: half of the time one axis of two
+    inputs of one shape."""
+    places = [(name, axis) for name, array in feeds.items() for axis in range(array.ndim)]
+    if len(places) < 2:
+        return
+    name, axis = rng.choice(places)
+    own = feeds[name].shape[axis]
+    twins = [n for n, array in feeds.items() if n != name and array.shape == feeds[name].shape]
+    if twins and rng.random() < 0.5:
+        chosen = [(name, axis), (rng.choice(twins), axis)]
+    else:
+        chosen = [p for p in places if feeds[p[0]].shape[p[1]] == own and (p == (name, axis) or rng.random() < 0.6)]
+    extent = _extent(own, rng)
+    yield Request(f"{', '.join(f'axis {a} of {n}' for n, a in chosen)} = {extent}", _resized(feeds, chosen, extent))
 
 
 def _extent(own: int, rng: random.Random) -> int:

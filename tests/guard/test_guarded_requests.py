@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import onnx
 import pytest
+from onnx import TensorProto, helper
 
 from compiler_service.compiler.codegen.toolchain.link import guarded_memory
 from tests.guard.asking import REQUESTS as ASKED
@@ -35,9 +36,9 @@ def test_no_request_reaches_what_is_not_its_own(family: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("family", sorted(FAMILIES))
-def test_no_axis_alone_reaches_what_is_not_its_own(family: str) -> None:
-    assert ask(family, 0, REQUESTS, apart=True).findings == ()
+@pytest.mark.parametrize(("level", "family"), [(n % 4, family) for n, family in enumerate(sorted(FAMILIES))])
+def test_no_axis_alone_reaches_what_is_not_its_own(level: int, family: str) -> None:
+    assert ask(family, 0, REQUESTS, apart=True, level=level).findings == ()
 
 
 @pytest.mark.slow
@@ -45,6 +46,25 @@ def test_no_axis_alone_reaches_what_is_not_its_own(family: str) -> None:
 def test_what_once_reached_further(path: Path) -> None:
     case, seed = Case.load(path), int(path.stem.rpartition("-")[2])
     assert findings(compiled(case.model), requests(case.model, case.runs[0], seed, ASKED)) == []
+
+
+@pytest.mark.parametrize("level", range(4))
+@pytest.mark.parametrize("reduction", ["none", "add"])
+@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (2, 1)])
+def test_indices_without_elements_are_not_read(level: int, reduction: str, shape: tuple[int, int]) -> None:
+    sizes = {"x": ("A", "B"), "i": ("K1", "L1"), "u": ("K2", "L2")}
+    dtypes = {"x": TensorProto.FLOAT, "i": TensorProto.INT64, "u": TensorProto.FLOAT}
+    inputs = [helper.make_tensor_value_info(name, dtypes[name], sizes[name]) for name in sizes]
+    node = helper.make_node("ScatterElements", list(sizes), ["y"], axis=0, reduction=reduction)
+    output = helper.make_tensor_value_info("y", TensorProto.FLOAT, None)
+    graph = helper.make_graph([node], "g", inputs, [output])
+    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 18)], ir_version=8)
+    feeds: dict[str, np.ndarray] = {
+        "x": np.ones((17, 2), np.float32),
+        "i": np.zeros(shape, np.int64),
+        "u": np.ones(shape, np.float32),
+    }
+    assert findings(compiled(model, level), [Request("nothing", feeds)]) == []
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from ingot.embedded.installation import service_environment
+from ingot.embedded.installation import overruled, service_environment
 from ingot.embedded.ports import Ports, choose
 from ingot.embedded.process import LAUNCHER, ChildProcess
 from ingot.embedded.redis import PrivateRedis, redis_binary
@@ -133,12 +133,25 @@ def test_settings_of_the_user_pass_through(monkeypatch: pytest.MonkeyPatch, tmp_
     monkeypatch.setenv("INGOT_RUNTIME_POLL_INTERVAL", "9")
     monkeypatch.setenv("INGOT_HOME", "/somewhere/else")
     monkeypatch.setenv("INGOT_TLS_CERTIFICATE", "certificate.pem")
+    monkeypatch.setenv("INGOT_COMPILER_PORT", "8500")
     found = service_environment(tmp_path, "unix:///r", Ports.free(), "*@stable")
     assert found["INGOT_STORE_URL"] == "s3://bucket/models"
     assert found["INGOT_RUNTIME_POLL_INTERVAL"] == "9"
     assert found["INGOT_HOME"] == str(tmp_path)
     assert found["INGOT_COMPILER_PORT"] == "0"
     assert "INGOT_TLS_CERTIFICATE" not in found  # everything stays on the loopback interface
+    assert overruled(found) == ("INGOT_COMPILER_PORT", "INGOT_TLS_CERTIFICATE")  # and that is said
+
+
+def test_the_option_counts_more_than_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for environment, option, served in (
+        (None, None, "*@stable"),
+        ("a@latest", None, "a@latest"),
+        ("a", "b@all", "b@all"),
+    ):
+        if environment is not None:
+            monkeypatch.setenv("INGOT_RUNTIME_MODELS", environment)
+        assert service_environment(tmp_path, "", Ports.free(), option)["INGOT_RUNTIME_MODELS"] == served
 
 
 def is_running(process: int) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import grpc
 import onnx
 import pytest
 
-from ingot import upload
+from ingot.resuming import Patience
 from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -32,7 +33,8 @@ class Broken(grpc.RpcError):
 class Service:
     """Keeps what arrives; breaks the connection after ``breaks[i]`` bytes of upload ``i``."""
 
-    def __init__(self, breaks: list[int] | None = None) -> None:
+    def __init__(self, breaks: list[int] | None = None, away: bool = False) -> None:
+        self._away = away
         self.held = b""
         self.size = -1
         self.offsets: list[int] = []
@@ -40,9 +42,11 @@ class Service:
         self._breaks = breaks or []
 
     def QueryUpload(self, request: Any, timeout: float) -> Any:
+        if self._away:
+            raise Broken
         return SimpleNamespace(received=len(self.held), complete=len(self.held) == self.size)
 
-    def UploadModel(self, requests: Any) -> None:
+    def UploadModel(self, requests: Any, timeout: float | None = None) -> None:
         header = next(requests).header
         self.size = header.size
         self.offsets.append(header.offset)
@@ -57,11 +61,11 @@ class Service:
 
 @pytest.fixture(autouse=True)
 def no_waiting(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ingot.upload.time.sleep", lambda seconds: None)
+    monkeypatch.setattr("ingot.resuming.time.sleep", lambda seconds: None)
 
 
-def uploader(service: Service) -> Uploader:
-    return Uploader(service, "nowhere", 1.0, {})
+def uploader(service: Service, timeout: float | None = None) -> Uploader:
+    return Uploader(service, "nowhere", 1.0, {}, Patience(timeout))
 
 
 @pytest.mark.parametrize("make", [lambda data, path: data, lambda data, path: path])
@@ -83,11 +87,12 @@ def test_a_broken_upload_goes_on_where_it_broke() -> None:
 
 
 def test_a_service_that_stays_away_is_given_up() -> None:
-    service = Service(breaks=[1] * 10)
+    service, start = Service(away=True), time.monotonic()
     with pytest.raises(IngotError) as caught:
-        uploader(service).send(Upload("m", b"x" * 10 * CHUNK_BYTES))
+        uploader(service, timeout=0.3).send(Upload("m", b"abc"))
     assert caught.value.code is ErrorCode.UNAVAILABLE
-    assert len(service.offsets) == upload.ATTEMPTS
+    assert 0.3 <= time.monotonic() - start < 10.0
+    assert service.offsets == []
 
 
 def test_what_is_there_is_not_sent_again() -> None:

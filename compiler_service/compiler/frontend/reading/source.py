@@ -18,6 +18,7 @@ from compiler_service.compiler.frontend.reading.text_check import check_text
 from compiler_service.compiler.frontend.reading.wire import Outline, TruncatedError, WireError, outline
 from shared_ir.digest import source_digest
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.faults import require_file, told
 
 FIRST_IR_VERSION = 3
 NEWEST_IR_VERSION: int = int(onnx.IR_VERSION)
@@ -91,26 +92,19 @@ def _digest(part: bytes | Path) -> str:
     if not isinstance(part, Path):
         return hashlib.sha256(part).hexdigest()
     _file_size(part)
-    with part.open("rb") as file:
+    with told("the model cannot be read", part), part.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _mapped(path: Path) -> memoryview:
-    with path.open("rb") as file:
+    with told("the model cannot be read", path), path.open("rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return memoryview(b"")
         return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
 
 
 def _file_size(path: Path) -> int:
-    if not path.is_file():
-        raise IngotError(
-            ErrorCode.NOT_FOUND,
-            "there is no such model file",
-            field=str(path),
-            remedy="Give the path of an ONNX file.",
-        )
-    return path.stat().st_size
+    return require_file(path, "model file", "Give the path of an ONNX file.").st_size
 
 
 def _check_size(size: int, limits: FrontendLimits) -> None:

@@ -169,7 +169,9 @@ class _Proof:
         return natural and any(self.is_natural(last - high) for high in bounds.most)
 
     def is_positive(self, extent: Expr, scope: Scope | None) -> bool:
-        """Whether something within a range of ``extent``, or of a product with it, exists here."""
+        """Whether ``extent`` was tested to be at least 1, or something within a range of it, or of a product with it, exists here."""
+        if any(self.is_natural(low - 1) for low in self.told(extent, scope).least):
+            return True
         for fact, _ in () if scope is None else scope.facts():
             for side in fact.children():
                 bounds = self.bounds(side, scope)

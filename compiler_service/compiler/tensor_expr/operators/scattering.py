@@ -31,13 +31,21 @@ Updates = Callable[[tuple[Expr, ...], tuple[Expr, ...]], tuple[Expr, tuple[Expr,
 
 
 def _scattered(
-    data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, reduction: str, name: str, assumes: Pairs
+    data: Tensor,
+    updates: Tensor,
+    over: Sequence[Dim],
+    own: Sequence[Dim],
+    hits: Updates,
+    reduction: str,
+    name: str,
+    assumes: Pairs,
 ) -> Tensor:
-    """``data`` with every element combined with the updates, numbered by ``over``, that hit it."""
+    """``data`` with every element combined with the updates, numbered by ``over``, that hit it; ``own`` are the same extents as the
+    updates have them."""
     if updates.dtype is not data.dtype:
         raise mismatch("data and updates have different element types", data.dtype, updates.dtype)
     if reduction == "none":
-        return _overwritten(data, updates, over, hits, name, assumes)
+        return _overwritten(data, updates, over, own, hits, name, assumes)
     if reduction not in REDUCTIONS:
         raise unsupported_attribute("reduction", f"none, {', '.join(REDUCTIONS)}", reduction)
     op, combine = REDUCTIONS[reduction]
@@ -56,15 +64,24 @@ def _scattered(
 
 
 def _overwritten(
-    data: Tensor, updates: Tensor, over: Sequence[Dim], hits: Updates, name: str, assumes: Pairs
+    data: Tensor,
+    updates: Tensor,
+    over: Sequence[Dim],
+    own: Sequence[Dim],
+    hits: Updates,
+    name: str,
+    assumes: Pairs,
 ) -> Tensor:
     """The last update that hits, found by its number."""
     last = _last_hit(data.shape, over, hits, name)
 
     def body(*index: Expr) -> Expr:
         number = last[index]
-        _, at = hits(index, _unravelled(number, over))
-        return select(number >= 0, updates[at], data[index])
+        _, at = hits(index, _unravelled(number, own))
+        new: Expr = updates[at]
+        for extent in own:  # of none, none is read
+            new = new if isinstance(extent, int) and extent > 0 else select(lift(extent) > 0, new, data[index])
+        return select(number >= 0, new, data[index])
 
     return compute(data.shape, body, name=name, assumes=assumes)
 
@@ -110,15 +127,15 @@ def scatter_elements(
 
     def hits(index: tuple[Expr, ...], number: tuple[Expr, ...]) -> tuple[Expr, tuple[Expr, ...]]:
         at = replaced(index, axis, number[0])
-        hit = lift(True, DType.BOOL)
-        for a in partial:
-            hit = logical_and(hit, index[a] < lift(indices.shape[a]))
-        inside = tuple(minimum(i, lift(indices.shape[a]) - 1) if a in partial else i for a, i in enumerate(at))
-        return logical_and(hit, equal(_position(indices, inside, data.shape[axis]), index[axis])), inside
+        hit = equal(_position(indices, at, data.shape[axis]), index[axis])
+        for a in partial:  # which may be empty: nothing is read of what is not there
+            hit = select(index[a] < lift(indices.shape[a]), hit, False)
+        return hit, at
 
     pairs = must_equal(*zip(updates.shape, indices.shape, strict=True))
     pairs += [_no_more(indices.shape[a], data.shape[a]) for a in partial]
-    return _scattered(data, updates, [indices.shape[axis]], hits, reduction, "scatter_elements", pairs)
+    over, own = [indices.shape[axis]], [updates.shape[axis]]
+    return _scattered(data, updates, over, own, hits, reduction, "scatter_elements", pairs)
 
 
 def _no_more(own: Dim, most: Dim) -> tuple[Dim, Dim]:
@@ -144,7 +161,7 @@ def scatter_nd(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str
     if updates.rank != len(wanted):
         raise mismatch("updates do not fit the indices", f"{len(wanted)} axes", str(updates.rank))
     pairs = must_equal(*zip(updates.shape, wanted, strict=True))
-    return _scattered(data, updates, over, hits, reduction, "scatter_nd", pairs)
+    return _scattered(data, updates, over, updates.shape[: len(over)], hits, reduction, "scatter_nd", pairs)
 
 
 def tensor_scatter(

@@ -238,7 +238,7 @@ class CompileResponse(_message.Message):
     def __init__(self, job: _Optional[_Union[Job, _Mapping]] = ...) -> None: ...
 
 class TargetJob(_message.Message):
-    __slots__ = ("target", "state", "stage", "done", "total", "artifact_key", "cache_hit", "error")
+    __slots__ = ("target", "state", "stage", "done", "total", "artifact_key", "cache_hit", "error", "verification")
     TARGET_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     STAGE_FIELD_NUMBER: _ClassVar[int]
@@ -247,6 +247,7 @@ class TargetJob(_message.Message):
     ARTIFACT_KEY_FIELD_NUMBER: _ClassVar[int]
     CACHE_HIT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
+    VERIFICATION_FIELD_NUMBER: _ClassVar[int]
     target: str
     state: JobState
     stage: str
@@ -255,7 +256,47 @@ class TargetJob(_message.Message):
     artifact_key: str
     cache_hit: bool
     error: ErrorDetail
-    def __init__(self, target: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., artifact_key: _Optional[str] = ..., cache_hit: bool = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ...) -> None: ...
+    verification: Verification
+    def __init__(self, target: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., artifact_key: _Optional[str] = ..., cache_hit: bool = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., verification: _Optional[_Union[Verification, _Mapping]] = ...) -> None: ...
+
+class OutputFigures(_message.Message):
+    __slots__ = ("name", "max_abs_error", "max_rel_error")
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    MAX_ABS_ERROR_FIELD_NUMBER: _ClassVar[int]
+    MAX_REL_ERROR_FIELD_NUMBER: _ClassVar[int]
+    name: str
+    max_abs_error: float
+    max_rel_error: float
+    def __init__(self, name: _Optional[str] = ..., max_abs_error: _Optional[float] = ..., max_rel_error: _Optional[float] = ...) -> None: ...
+
+class Verification(_message.Message):
+    __slots__ = ("state", "reason", "oracle", "sizes", "tolerance", "outputs", "seconds", "oracle_seconds", "ratio")
+    class SizesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    ORACLE_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    TOLERANCE_FIELD_NUMBER: _ClassVar[int]
+    OUTPUTS_FIELD_NUMBER: _ClassVar[int]
+    SECONDS_FIELD_NUMBER: _ClassVar[int]
+    ORACLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    RATIO_FIELD_NUMBER: _ClassVar[int]
+    state: str
+    reason: str
+    oracle: str
+    sizes: _containers.ScalarMap[str, int]
+    tolerance: float
+    outputs: _containers.RepeatedCompositeFieldContainer[OutputFigures]
+    seconds: float
+    oracle_seconds: float
+    ratio: float
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., oracle: _Optional[str] = ..., sizes: _Optional[_Mapping[str, int]] = ..., tolerance: _Optional[float] = ..., outputs: _Optional[_Iterable[_Union[OutputFigures, _Mapping]]] = ..., seconds: _Optional[float] = ..., oracle_seconds: _Optional[float] = ..., ratio: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("id", "name", "state", "model_sha256", "targets", "options", "labels", "created", "started", "finished", "cache_hit", "version", "error", "stage_seconds")

@@ -1,0 +1,111 @@
+"""How commands are used: parsing whose mistakes are errors like all others, and no option that is taken and ignored."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, NoReturn
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
+
+ALWAYS = frozenset({"json", "help"})
+"""Options that mean something in every way of using every command."""
+
+
+class UsageError(IngotError):
+    """A command line that says nothing: the exit status is 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises UsageError instead of printing and leaving. Options are written out, so that a new one changes no old command."""
+
+    def __init__(self, *arguments: Any, **named: Any) -> None:
+        super().__init__(*arguments, **{"allow_abbrev": False} | named)
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """As argparse has it; ``parser`` of the result is that of the command."""
+        found, rest = super().parse_known_args(args, namespace)
+        if "parser" not in found:
+            found.parser = self
+        return found, rest
+
+    def error(self, message: str) -> NoReturn:
+        raise UsageError(ErrorCode.INVALID_ARGUMENT, message, remedy=f"`{self.prog} --help` shows the usage.")
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of using a command.
+
+    Attributes:
+        when: as in "``--out`` means nothing ``when``".
+        uses: the options that mean something then, as attributes of parsed arguments.
+    """
+
+    when: str
+    uses: frozenset[str]
+
+    @classmethod
+    def of(cls, when: str, uses: str) -> Way:
+        return cls(when, frozenset(uses.split()))
+
+    def require(self, arguments: argparse.Namespace) -> None:
+        """Raises UsageError for the first option that was given and means nothing."""
+        for name, option in sorted(arguments.given.items()):
+            if name not in self.uses | ALWAYS:
+                raise UsageError(
+                    ErrorCode.INVALID_ARGUMENT,
+                    f"{option} means nothing {self.when}",
+                    field=option,
+                    remedy="Leave it out; `--help` shows what it is for.",
+                )
+
+
+def parse(parser: argparse.ArgumentParser, texts: Sequence[str]) -> argparse.Namespace:
+    """Parsed arguments; ``given`` has the options that ``texts`` names, with defaults or without: attribute -> option.
+
+    Raises:
+        UsageError: and SystemExit for ``--help`` and ``--version``, which print and end.
+    """
+    arguments = parser.parse_args(texts)
+    actions = arguments.parser._actions
+    defaults = [action.default for action in actions]
+    for action in actions:
+        action.default = argparse.SUPPRESS  # what is there after parsing again was given
+    given = vars(parser.parse_args(texts))
+    for action, default in zip(actions, defaults, strict=True):
+        action.default = default
+    arguments.given = {a.dest: a.option_strings[-1] for a in actions if a.dest in given and a.option_strings}
+    return arguments
+
+
+def commands(parser: argparse.ArgumentParser, name: str = "") -> Mapping[str, argparse.ArgumentParser]:
+    """The parser of each command that can be run, by its words."""
+    nested = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    if not nested:
+        return {name: parser}
+    return {
+        words: found
+        for action in nested
+        for word, own in action.choices.items()
+        for words, found in commands(own, f"{name} {word}".strip()).items()
+    }
+
+
+# ---- kinds of values
+
+
+def whole(least: int, most: int | None = None) -> Callable[[str], int]:
+    """For ``type=``: a whole number within a range."""
+
+    def parse_number(text: str) -> int:
+        number = whole_number(text.removeprefix("-"))
+        number = -number if number is not None and text.startswith("-") else number
+        if number is None or number < least or (most is not None and number > most):
+            raise argparse.ArgumentTypeError(f"{text[:100]!r} is not {expected}")
+        return number
+
+    expected = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    return parse_number

@@ -1,0 +1,208 @@
+"""No option of any command is taken and ignored: in each way of using a command it has an effect, or is refused by name."""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from ingot.artifact import save_artifacts
+from ingot.cli.main import make_parser
+from ingot.cli.usage import commands
+from ingot.home import Addresses
+from shared_ir.artifact.signature import fingerprint, local_keys
+from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
+from tests.ingot.small_models import classifier
+from tests.services.artifacts import toy_artifact
+
+KEY = "FINGERPRINT"
+WAYS: dict[str, tuple[str, ...]] = {
+    "up": ("", "--free-ports"),
+    "compile": ("net.onnx", "net.onnx --out out", "net.onnx --local", "net.onnx --no-wait"),
+    "models": ("", "net", "net --out out"),
+    "targets": ("", "--local"),
+    "check": ("net.onnx", "net.onnx --local"),
+    "trust": (f"--fingerprint {KEY}", "--list", "--remove KEY_ID"),
+    "jobs": ("", "1", "1 --watch", "1 --cancel"),
+    "infer": ("net", "net --http"),
+    "run": ("folder --tag a",),
+    "profile": ("folder --tag a",),
+    "inspect": ("net.onnx", "net.onnx --graph", "folder"),
+}
+"""Every way of using every command. A new command has its ways here."""
+
+VALUES: dict[str, str] = {
+    "address": "there:1",
+    "token": "secret",
+    "home": "other",
+    "name": "other",
+    "target": "aws/graviton3",
+    "label": "canary",
+    "tune": "3",
+    "overridable": "w",
+    "out": "out2",
+    "shape": "x=1,h",
+    "opt_level": "0",
+    "limit": "3",
+    "state": "failed",
+    "set_label": "canary=1",
+    "delete_label": "stable",
+    "version": "3",
+    "fingerprint": KEY,
+    "remove": "KEY_ID",
+    "input": "x=random:3x4",
+    "repeat": "3",
+    "save": "saved",
+    "executor": "graph",
+    "tag": "a",
+    "threads": "3",
+    "size": "batch=8",
+    "compiler_port": "7",
+    "grpc_port": "8",
+    "http_port": "9",
+    "models": "net@latest",
+}
+"""A value for every option that takes one. A new option has its value here."""
+
+
+def ends_well(command: str, action: argparse.Action, status: int) -> bool:
+    """Another home trusts other keys; no job can be followed without its id; and `ingot up` is left by Ctrl-C."""
+    return status == 0 or (command, status) in {("up", 130), ("jobs", 1)} or (action.dest, status) == ("home", 1)
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model, two homes, the keys of a service, and a folder of two versions."""
+    place = tmp_path_factory.mktemp("prepared")
+    (place / "net.onnx").write_bytes(classifier().SerializeToString())
+    for home in ("home", "other"):
+        local_keys(place / home)
+        Addresses(f"{home}:1", f"{home}:2", f"{home}:3", f"{home}:4", f"{home}:5").write(place / home)
+    local_keys(place / "service")
+    for tag in ("a", "b"):
+        save_artifacts([toy_artifact("net")], place / "folder", tag, place / "home")
+    return place
+
+
+@pytest.fixture
+def recorder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
+    return record(tmp_path / "home", monkeypatch)
+
+
+def spelled(text: str) -> list[str]:
+    known = {KEY: fingerprint(local_keys(Path("service"))[0].public), "KEY_ID": local_keys(Path("home"))[0].key_id}
+    return [known.get(word, word) for word in text.split()]
+
+
+def seen(recorder: Recorder, command: str, words: Sequence[str]) -> Outcome:
+    """As if for the first time."""
+    for place in ("saved", "out2"):
+        shutil.rmtree(place, ignore_errors=True)
+    local_keys(Path("home"))
+    for home in ("home", "other"):
+        Path(home, "trust", f"{local_keys(Path('service'))[0].key_id}.pub").unlink(missing_ok=True)
+    outcome = run(recorder, *command.split(), *words)
+    assert "Traceback" not in outcome.errors
+    return outcome
+
+
+def test_every_command_and_option_is_walked() -> None:
+    found = commands(make_parser())
+    assert set(found) == set(WAYS)
+    taking = {a.dest for own in found.values() for a in own._actions if a.option_strings and a.nargs != 0}
+    assert taking == set(VALUES)
+
+
+@pytest.mark.parametrize("command", sorted(WAYS))
+def test_options_have_an_effect_or_are_refused(recorder: Recorder, command: str) -> None:
+    parser = commands(make_parser())[command]
+    options = [action for action in parser._actions if action.option_strings and action.dest != "help"]
+    used = set()
+    for way in WAYS[command]:
+        seen(recorder, command, spelled(way))  # makes what is made once
+        base = seen(recorder, command, spelled(way))
+        assert (command, base.status) in {(command, 0), ("up", 130)}, (way, base.errors)
+        for action in options:
+            option = action.option_strings[-1]
+            value = [] if action.nargs == 0 else spelled(VALUES[action.dest])
+            here = option in way.split()
+            words = [*spelled(way), option, *value]
+            other = seen(recorder, command, without(spelled(way), action) if here else words)
+            if other.status == 2 and not here:
+                assert any(word in other.errors for word in words if word.startswith("--")), (way, option)
+                assert other.calls == (), "it was refused after the work"
+                continue
+            assert other != base, f"ingot {command} {way} {option}: taken and ignored"
+            assert here or ends_well(command, action, other.status), (words, other.errors)
+            used.add(option)
+    assert {action.option_strings[-1] for action in options} == used, "there is no way to use it"
+
+
+def without(words: list[str], action: argparse.Action) -> list[str]:
+    start = words.index(action.option_strings[-1])
+    return words[:start] + words[start + (1 if action.nargs == 0 else 2) :]
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "",
+        "bogus",
+        "compile",
+        "compile net.onnx --opt-level 7",
+        "compile net.onnx --tune many",
+        "compile net.onnx --unknown",
+        "compile net.onnx --loc",
+        "jobs 1 --watch --cancel",
+        "jobs 1 --state failed",
+        "jobs --limit 0",
+        "models --set-label stable=1",
+        "models --out somewhere",
+        "models net --version 3",
+        "inspect folder --graph",
+        "inspect net.onnx --tag a",
+        "run folder --threads 0",
+        "run folder --executor other",
+        "up --http-port 65536",
+        "up --http-port -1",
+        "trust --list --remove a",
+    ],
+)
+def test_wrong_usage_is_a_sentence_and_json_where_json_is_asked_for(recorder: Recorder, words: str) -> None:
+    told = run(recorder, *words.split())
+    assert (told.status, told.printed, told.calls) == (2, "", ())
+    assert told.errors.startswith("error: ")
+    assert told.errors.count("\n") == 1
+    for place in (0, len(words.split())):
+        texts = words.split()
+        texts.insert(place, "--json")
+        asked = run(recorder, *texts)
+        assert asked.status == 2
+        assert error_of(asked)["code"] == "INVALID_ARGUMENT"
+
+
+@pytest.mark.parametrize("command", sorted(WAYS))
+def test_every_command_says_in_json_what_it_does_not_know(recorder: Recorder, command: str) -> None:
+    asked = run(recorder, command, *spelled(WAYS[command][0]), "--nonsense", "--json")
+    assert asked.status == 2
+    assert "--nonsense" in error_of(asked)["message"]
+    assert asked.calls == ()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "models net --set-label a=1 --set-label a=2",
+        "check net.onnx --shape x=1 --shape x=2",
+        "infer net --input x=a --input x=b",
+    ],
+)
+def test_of_two_values_none_is_ignored(recorder: Recorder, words: str) -> None:
+    told = run(recorder, *words.split())
+    assert told.status == 1
+    assert "two things" in told.errors

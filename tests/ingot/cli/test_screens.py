@@ -1,0 +1,111 @@
+"""What people see: stages in their order, what fits a screen, and what was not verified."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from compiler_service.jobs.records import JobStage
+from ingot.artifact import save_artifacts
+from ingot.cli.compile import show_job
+from ingot.cli.main import main
+from ingot.cli.output import Output
+from ingot.records import STAGES, Job, OutputFigures, TargetJob, Verification, in_order
+from shared_ir.artifact.value import Artifact
+from shared_ir.dtype import DType
+from shared_ir.expr.dim import symbol
+from shared_ir.plan.program import SymbolSource, TensorSpec
+from tests.services.artifacts import toy_artifact
+
+VERIFIED = Verification(
+    "verified", "", "onnxruntime 1.31.1", {"n": 2}, 1e-3, (OutputFigures("scores", 2e-6, 3e-7),), 1e-3, 1.4e-3, 1.4
+)
+FOREIGN = Verification("not run", "this machine cannot run code for aarch64-linux-gnu")
+
+
+def target(name: str, verification: Verification | None) -> TargetJob:
+    return TargetJob(name, "SUCCEEDED", "verify", 1, 1, "ab" * 32, False, None, verification)
+
+
+def job(*targets: TargetJob) -> Job:
+    seconds = in_order({"verify": 3.0, "publish": 5.0, "build": 2.0, "rehearse": 9.0, "ingest": 1.0})
+    return Job("1", "net", "SUCCEEDED", "", targets, {}, (), 1.0, 1.0, 9.0, False, 1, None, seconds)
+
+
+def test_stages_are_those_of_the_service_in_their_order() -> None:
+    assert tuple(stage.value for stage in JobStage) == STAGES
+    assert list(job().stage_seconds) == ["ingest", "build", "verify", "publish", "rehearse"]
+
+
+def test_what_never_ran_is_not_said_to_be_verified(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    show_job(job(target("x86-64-v3", VERIFIED), target("raspberry-pi/4b", FOREIGN), target("old", None)), Output())
+    lines = capsys.readouterr().out.splitlines()
+    (here,) = [line for line in lines if "x86-64-v3" in line and "succeeded" in line]
+    (there,) = [line for line in lines if "raspberry-pi/4b" in line]
+    (unknown,) = [line for line in lines if line.startswith("old")]
+    assert "verified: within 3.0e-07 of onnxruntime 1.31.1" in here
+    assert "not verified" not in here
+    assert "1.40 times as fast" in here
+    assert "not verified: this machine cannot run code for aarch64-linux-gnu" in there
+    assert "unknown" in unknown
+    (figures,) = [line for line in lines if "scores" in line]
+    assert figures.split() == ["x86-64-v3", "scores", "2.00e-06", "3.00e-07", "1e-03"]
+
+
+def huge() -> Artifact:
+    """A model of many inputs and outputs, whose arena is a formula of pages."""
+    names = [f"size_of_something_{number}" for number in range(40)]
+    sizes = [symbol(name) for name in names]
+    arena: Any = 64
+    for first, second in pairwise(sizes):
+        arena = arena + (first * second + 15) // 16 * 64 + (first + second + 3) // 4 * (second + 7)
+    inputs = tuple(TensorSpec(f"x{n}", DType.FLOAT32, (size, arena)) for n, size in enumerate(sizes))
+    symbols = tuple(SymbolSource(name, number, 0) for number, name in enumerate(names))
+    artifact = toy_artifact("net")
+    parts = {"inputs": inputs, "outputs": inputs, "symbols": symbols, "buffers": (), "arena_size": arena}
+    return replace(artifact, plan=replace(artifact.plan, **parts))
+
+
+def test_inspect_fits_a_screen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INGOT_HOME", str(tmp_path / "home"))
+    save_artifacts([huge()], tmp_path / "folder")
+    assert main(["inspect", str(tmp_path / "folder")]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) <= 40
+    assert max(map(len, lines)) <= 240
+    assert any(line.startswith("arena") and " bytes at " in line for line in lines)
+    assert main(["inspect", str(tmp_path / "folder"), "--json"]) == 0
+    whole = json.loads(capsys.readouterr().out)[0]
+    assert len(whole["arena"]) > 2000
+    assert len(whole["inputs"]) == 40
+
+
+def test_the_arena_is_in_bytes_at_the_sizes_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("INGOT_HOME", str(tmp_path / "home"))
+    plan = replace(toy_artifact("net").plan, arena_size=symbol("batch") * 100 + 24)
+    report = {"verification": {"state": "verified", "oracle": "onnxruntime 1", "sizes": {"batch": 2}, "outputs": []}}
+    save_artifacts([replace(toy_artifact("net"), plan=plan, report=report)], tmp_path / "folder")
+    for sizes, told in (([], "224 bytes at batch=2"), (["--size", "batch=8"], "824 bytes at batch=8")):
+        assert main(["inspect", str(tmp_path / "folder"), *sizes]) == 0
+        assert told in capsys.readouterr().out
+    for wrong in ("rows=8", "batch=many", "batch=-1", "batch"):
+        assert main(["inspect", str(tmp_path / "folder"), "--size", wrong]) == 1
+        assert capsys.readouterr().err.startswith("error: ")
+
+
+def test_what_was_compiled_without_a_service_says_so() -> None:
+    assert not Verification.from_report({"stages": {}}).is_verified
+    assert "without a service" in Verification.from_report({}).reason
+    known = Verification.from_report({"verification": {**vars(VERIFIED), "outputs": [vars(VERIFIED.outputs[0])]}})
+    assert known == VERIFIED
+    newer = Verification.from_report({"verification": {"state": "verified", "signed_by": "somebody"}})
+    assert newer.is_verified
