@@ -10,7 +10,12 @@ import signal
 from collections.abc import Callable
 from pathlib import Path
 
+import hypothesis
 import pytest
+
+hypothesis.settings.register_profile("untimed", deadline=None)
+hypothesis.settings.load_profile("untimed")
+"""How long an example takes says more of the machine than of what is tested."""
 
 os.environ.setdefault("VERIFY", "1")
 """Every plan that a test makes is proved, those of child processes included."""

@@ -39,7 +39,11 @@ def read_result(work: Path) -> Mapping[str, Any]:
         raise _senseless("there is no answer, or one that is too long")
     try:
         answer = json.loads(path.read_bytes())
-        error = StageError.from_dict(answer["error"]) if "error" in answer else None
+        error = (
+            StageError.from_dict({**answer["error"], "code": ErrorCode(answer["error"]["code"])})
+            if "error" in answer
+            else None
+        )
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as fault:
         raise _senseless(type(fault).__name__) from fault
     if error is not None:

@@ -59,7 +59,8 @@ def run(
     draw = random.Random(seed)
     while any(thread.is_alive() for thread in threads):
         time.sleep(draw.uniform(*pause))
-        one_fault(made, draw, seen)
+        if sum(seen.values()) < len(wanted):
+            one_fault(made, draw, seen)
     over.set()
     looker.join()
     made.start_all()
@@ -110,7 +111,7 @@ def main() -> int:
         home = given.keep or Path(folder)
         start = time.monotonic()
         with rig(home) as made:
-            ordered, seen = run(made, wanted, seed, clients=3, pause=(1.0, 4.0))
+            ordered, seen = run(made, wanted, seed, clients=3, pause=(2.0, 6.0))
             with Client(f"127.0.0.1:{made.ports[0]}", timeout=30) as client:
                 models = ordered.check_models(client, Path(folder) / "models")
             ordered.faults += [f"{name} wrote a traceback" for name, text in made.logs() if "Traceback" in text]
