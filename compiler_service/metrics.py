@@ -16,6 +16,9 @@ from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.records import JobState
 from compiler_service.jobs.store import JobStore
 
+STUCK_SECONDS = 60.0
+"""After which somebody should look."""
+
 
 class JobMetrics:
     """A Prometheus collector over job records and counters."""
@@ -29,7 +32,7 @@ class JobMetrics:
         standings = [standing()]
         up = GaugeMetricFamily("ingot_compiler_queue_up", "1 when the job queue can be reached.")
         try:
-            metrics = [*self._jobs(), *self._totals()]
+            metrics = [*self._jobs(), *self._totals(), *self._workers()]
             standings += self._counters.boundaries()
             up.add_metric([], 1)
         except RedisError:
@@ -78,6 +81,22 @@ class JobMetrics:
                 buckets.append((bound, total))
             stages.add_metric([stage], buckets, durations.total)
         yield stages
+
+    def _workers(self) -> Iterator[Metric]:
+        yield GaugeMetricFamily(
+            "ingot_compiler_workers", "Workers that said not long ago that they live.", value=self._counters.workers()
+        )
+        taken = GaugeMetricFamily(
+            "ingot_compiler_last_consumption_timestamp_seconds", "When a worker last took a stage.", labels=["stage"]
+        )
+        for stage, when in sorted(self._counters.last_consumed().items()):
+            taken.add_metric([stage], when)
+        yield taken
+        yield GaugeMetricFamily(
+            "ingot_compiler_stuck",
+            f"Jobs and targets that have had neither a message nor a worker for {STUCK_SECONDS:.0f} s.",
+            value=self._counters.stuck(STUCK_SECONDS),
+        )
 
 
 def boundary_gauge(standings: Sequence[Standing]) -> Metric:

@@ -17,37 +17,45 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 from prometheus_client import CollectorRegistry
 
-from compiler_service.api.interceptors import CountingInterceptor
+from compiler_service.api.interceptors import ObservingInterceptor
+from compiler_service.api.namespaces import NamespaceInterceptor
+from compiler_service.api.permissions import SERVICE, scopes_of
 from compiler_service.api.servicer import CompilerServicer
+from compiler_service.api.traffic import Traffic
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
 from compiler_service.jobs.reconciling import start_reconciling
 from compiler_service.jobs.service import Queue
+from compiler_service.jobs.watching import Watching
+from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry
+from compiler_service.probes import Probes
 from compiler_service.settings import Settings, variable
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
-from shared_ir.artifact.signature import fingerprint
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.pb.pool import POOL, add_default_files
-from shared_ir.printable import start_log
-from shared_ir.service_kit.bearer import TokenInterceptor
-from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane, prepare_process
+from shared_ir.service_kit.access.bearer import AccessInterceptor
+from shared_ir.service_kit.access.gate import make_gate
+from shared_ir.service_kit.calls import OPTIONS, CallGuard, prepare_process
 from shared_ir.service_kit.health import CHECK, WATCH, Health
 from shared_ir.service_kit.health import SERVICE as HEALTH
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_metrics import MetricsApplication
 from shared_ir.service_kit.http_server import HttpLimits, HttpServer
+from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.settings import MOST_PORT
 from shared_ir.service_kit.starting import at_start
+from shared_ir.service_kit.telemetry.call_log import CallLog
+from shared_ir.service_kit.telemetry.log import say_why_not, start_log
+from shared_ir.service_kit.telemetry.tracing import TRACING, start_tracing
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
 
-SERVICE = "ingot.compiler.v1.CompilerService"
 MOST_MESSAGE_BYTES = 8 * 1024 * 1024
 """Largest gRPC message in bytes; models and artifacts travel in chunks."""
 
@@ -55,6 +63,7 @@ MOST_BYTES = 1 << 30
 """Of the messages that all calls hold together."""
 _UPLOADS = 32
 """Uploads at once; for more, those that stand still are let go."""
+_DOWNLOADS = 16
 _SHORT_SECONDS = 0.05
 """Seconds for which a client may keep a thread waiting that other calls wait for, where messages are small."""
 
@@ -71,11 +80,13 @@ class RunningServer:
     port: int
     metrics_port: int
     metrics: HttpServer | None
+    watching: Watching
 
     def stop(self, drain_seconds: float) -> None:
         """Health says no, new calls are refused, streams end, running calls get ``drain_seconds``."""
         self.health.leave()
         self.stopping.set()
+        self.watching.stop()
         self.server.stop(drain_seconds).wait()
         if self.metrics is not None:
             self.metrics.stop(1.0)
@@ -90,18 +101,27 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     """
     stopping = threading.Event()
     registry = make_registry(parts.service.store, parts.counters)
-    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES)
-    tokens = [TokenInterceptor(settings.token)] if settings.token else []
+    guard = CallGuard(_lanes(settings.max_watchers), Room(MOST_BYTES), MOST_MESSAGE_BYTES, log=CallLog(tells_all=True))
+    gate = make_gate(settings.token, settings.tokens_file)
+
+    def name_of_job(job: str) -> str:
+        return parts.service.store.get(job).name
+
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-        interceptors=[*tokens, guard, CountingInterceptor(registry)],
+        interceptors=[
+            AccessInterceptor(gate, scopes_of),
+            guard,
+            ObservingInterceptor(registry, gate),
+            NamespaceInterceptor(gate, name_of_job),
+        ],
         options=[
             ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
             ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
             *OPTIONS,
         ],
     )
-    servicer = CompilerServicer(parts, catalogue, settings, stopping)
+    servicer = CompilerServicer(parts, catalogue, settings, stopping, gate, Traffic(registry))
     compiler_pb2_grpc.add_CompilerServiceServicer_to_server(servicer, server)
     health = Health()
     health_pb2_grpc.add_HealthServicer_to_server(health, server)
@@ -110,17 +130,17 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     port = _bind(server, settings)
     metrics = _serve_metrics(settings, registry, health)
     server.start()
-    for name in ("", SERVICE):
-        health.set(name, True)
-    return RunningServer(server, health, stopping, port, metrics.port if metrics else -1, metrics)
+    Probes(settings.redis_url, parts.repository.store, health, registry).start(stopping)
+    return RunningServer(server, health, stopping, port, metrics.port if metrics else -1, metrics, servicer.watching)
 
 
 def _lanes(watchers: int) -> Callable[[str], Lane]:
     """Threads by kinds of calls, so that uploads, which clients may draw out, take none from the others."""
     questions, uploads = Lane("questions", 16, _SHORT_SECONDS), Lane("uploads", _UPLOADS)
-    streams, checks = Lane("streams", watchers + 16), Lane("checks", 4, _SHORT_SECONDS)
+    downloads, checks = Lane("downloads", _DOWNLOADS), Lane("checks", 4, _SHORT_SECONDS)
+    watches = Lane("watches", 16, most_waiting=watchers)  # they hold a thread while they begin
     lanes = {CHECK: checks, WATCH: Lane("watchers", 16), f"/{SERVICE}/UploadModel": uploads}
-    lanes |= {f"/{SERVICE}/{name}": streams for name in ("WatchJob", "DownloadArtifact")}
+    lanes |= {f"/{SERVICE}/WatchJob": watches, f"/{SERVICE}/DownloadArtifact": downloads}
     return lambda method: lanes.get(method, questions)
 
 
@@ -164,15 +184,14 @@ def serve(
 ) -> int:
     """Serve until SIGTERM or SIGINT. ``ready_file`` gets the addresses as JSON once the server listens."""
     hide()
-    parts = make_parts(settings, catalogue, queue, command)
+    parts = make_parts(settings, catalogue, queue, command, api_keys(settings))
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
     start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds)
     signals = StopSignals()
-    if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not settings.token:
+    if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not (settings.token or settings.api_tokens):
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
     logger.info("compiler service on %s:%d", settings.compiler_host, running.port)
-    logger.info("signing key %s, %s", parts.signer.key_id, fingerprint(parts.signer.public))
     if ready_file is not None:
         address = f"{settings.compiler_host}:{running.port}"
         metrics = f"{settings.compiler_host}:{running.metrics_port}" if running.metrics_port >= 0 else ""
@@ -180,6 +199,7 @@ def serve(
     signals.wait()
     logger.info("stopping")
     running.stop(settings.drain_seconds)
+    TRACING.close()
     return 0
 
 
@@ -192,9 +212,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--metrics-port", type=int, help="instead of INGOT_COMPILER_METRICS_PORT")
     parser.add_argument("--ready-file", type=Path, help="where to write the addresses as JSON once it listens")
     given = parser.parse_args(arguments)
-    start_log()
     prepare_process()
     try:
+        start_log("compiler-api")
+        start_tracing("compiler-api")
         settings = Settings.from_environment()
         if given.port is not None:
             settings = replace(settings, compiler_port=given.port)
@@ -202,7 +223,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             settings = replace(settings, compiler_metrics_port=given.metrics_port)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_why_not(error)
         return 1
 
 

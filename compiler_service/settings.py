@@ -11,6 +11,7 @@ from typing import Self
 from compiler_service.boundary.state import BEST_EFFORT, required_parts
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
+from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_PORT,
@@ -31,10 +32,12 @@ PREFIX = "INGOT_"
 _OTHERS = "INGOT_RUNTIME_"
 """Settings of the runtime service may stand in the same environment."""
 QUEUE_NAMES = ("compile", "tune", "verify")
-_GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
+_GUARDS = ("token", "api_tokens", "tls_certificate", "tls_key", "tls_client_ca")
 LEAST_JOB_MEMORY = 256 << 20
 """Bytes with which a process that reads the smallest model starts; with less every job would be said to be too large."""
 _SECONDS = ("job_seconds", "lease_seconds", "keep_jobs_seconds", "drain_seconds", "visibility_seconds")
+_SECRETS = ("token", "redis_url", "store_url")
+"""Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
 
 
 @dataclass(frozen=True)
@@ -48,10 +51,13 @@ class Settings:
         cache_dir: pieces that compilations share, and copies of remote objects; by default ``~/.cache/ingot``.
         trust: directory of trusted public keys; by default ``home/trust``.
         signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.
+        order_key: private key of the API, which signs orders for workers and nothing else; by default ``home/order.pem``, made at
+            first use. Workers trust its public half in the folder ``orders`` of ``trust``.
         compiler_host, compiler_port: where the gRPC API listens; port 0 takes a free one.
         compiler_metrics_port: where ``/metrics`` of the API listens; 0 takes a free one, -1 none.
         compiler_hosts: names, separated by commas, of ``/metrics`` beside IP addresses and ``localhost``; ``*`` for all.
-        token: bearer token that every call must carry; unset for none.
+        token: bearer token that may do everything; with neither it nor ``api_tokens`` everyone may.
+        api_tokens: file with the hashes of tokens, their scopes and namespaces, as ``ingot tokens`` writes it.
         tls_certificate, tls_key, tls_client_ca: PEM files; a client CA makes client certificates mandatory.
         max_model_bytes: largest uploaded file.
         max_jobs: unfinished jobs; more are refused with RESOURCE_EXHAUSTED.
@@ -74,17 +80,19 @@ class Settings:
     cache_dir: str = ""
     trust: str = ""
     signing_key: str = ""
+    order_key: str = ""
     compiler_host: str = "127.0.0.1"
     compiler_port: int = 8500
     compiler_metrics_port: int = 8501
     compiler_hosts: str = ""
     token: str = ""
+    api_tokens: str = ""
     tls_certificate: str = ""
     tls_key: str = ""
     tls_client_ca: str = ""
     max_model_bytes: int = 8 * 1024**3
     max_jobs: int = 1000
-    max_watchers: int = 48
+    max_watchers: int = 2000
     liveness_file: str = ""
     workers: int = 1
     queues: str = "compile,tune,verify"
@@ -102,7 +110,9 @@ class Settings:
         """Raises IngotError INVALID_ARGUMENT naming the variable that is unknown, malformed, out of range, or blank where it guards."""
         own = without_service_links(environment)
         refuse_unknown({n: text for n, text in own.items() if not n.startswith(_OTHERS)}, PREFIX, variables())
-        refuse_blank(own, [variable(name) for name in _GUARDS])
+        secrets = [variable(name) for name in _SECRETS]
+        refuse_blank(own, [*(variable(name) for name in _GUARDS), *file_variables(secrets)])
+        own = with_secret_files(own, secrets)
         settings = cls(**read_fields(cls, own, variable))
         settings._check()
         return settings
@@ -142,6 +152,18 @@ class Settings:
         return Path(self.signing_key) if self.signing_key else self.home / "signing.pem"
 
     @property
+    def order_key_file(self) -> Path:
+        return Path(self.order_key) if self.order_key else self.home / "order.pem"
+
+    @property
+    def orders_directory(self) -> Path:
+        return self.trust_directory / "orders"
+
+    @property
+    def tokens_file(self) -> Path | None:
+        return Path(self.api_tokens) if self.api_tokens else None
+
+    @property
     def liveness(self) -> Path:
         return Path(self.liveness_file) if self.liveness_file else self.home / "worker.alive"
 
@@ -174,5 +196,6 @@ def variable(field_name: str) -> str:
 
 
 def variables() -> tuple[str, ...]:
-    """Of all settings."""
-    return tuple(variable(own.name) for own in fields(Settings))
+    """Of all settings, and of the files that secrets among them may stand in."""
+    named = tuple(variable(own.name) for own in fields(Settings))
+    return named + file_variables(variable(name) for name in _SECRETS)

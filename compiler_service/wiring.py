@@ -11,11 +11,13 @@ from redis import Redis
 
 from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
+from compiler_service.jobs.clerk import OrderedWrites, OrderingRepository
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.service import Compiler, JobService, Queue
 from compiler_service.jobs.store import JobStore
+from compiler_service.keys import Keys, worker_keys
 from compiler_service.settings import Settings, variable
 from compiler_service.stages.runner import StageLimits, StageRunner
 from compiler_service.store.reproducers import Reproducers
@@ -23,12 +25,16 @@ from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.artifact.signature import SigningKey, Trust, TrustFolder, add_trusted
-from shared_ir.errors import IngotError
+from shared_ir.artifact.signature import SigningKey
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.storage.faults import require_writable
+from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.store import open_store
+from shared_ir.storage.traced import traced
 
+_MOST_SECONDS = 30.0
+"""For an answer of Redis: longer than any that is waited for, so that one that hangs is one that is away."""
 STAGE_COMMAND = (sys.executable, "-m", "compiler_service.stages.compiler")
 """Starts the process of one stage."""
 
@@ -43,13 +49,28 @@ class Parts:
     sources: SourceStore
     tuning: TuningStore
     runner: StageRunner
-    signer: SigningKey
+    keys: Keys
     reproducers: Reproducers
+
+    @property
+    def signer(self) -> SigningKey:
+        """Raises IngotError INTERNAL in a process that has none."""
+        if self.keys.signer is None:
+            raise IngotError(ErrorCode.INTERNAL, "this process has no key to sign artifacts with")
+        return self.keys.signer
 
 
 @at_start
-def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Sequence[str] = STAGE_COMMAND) -> Parts:
-    """Connects to nothing yet: Redis and remote stores are reached at first use.
+def make_parts(
+    settings: Settings,
+    compiler: Compiler,
+    queue: Queue,
+    command: Sequence[str] = STAGE_COMMAND,
+    keys: Keys | None = None,
+) -> Parts:
+    """``keys`` are by default those of a worker; without one to sign with, workers are asked to.
+
+    Connects to nothing yet: Redis and remote stores are reached at first use.
 
     Raises:
         IngotError: UNAVAILABLE when a part of the boundary is missing that ``settings`` require.
@@ -59,17 +80,19 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     for name, place in (("home", settings.home), ("cache_dir", settings.cache)):
         require_writable(place, f"the folder of {variable(name)}")
     require_place(settings.liveness, variable("liveness_file"))
-    redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
-    store = open_store(settings.store, settings.cache / "objects")
-    signer, trust = _keys(settings)
-    repository = ArtifactRepository(store, trust, signer, Memory(settings.home / MEMORY_FILE))
+    redis = Redis.from_url(
+        settings.redis_url, decode_responses=True, health_check_interval=30, socket_timeout=_MOST_SECONDS
+    )
+    store = traced(open_store(settings.store, settings.cache / "objects"))
+    keys = keys or worker_keys(settings)
+    repository = _repository(store, keys, Memory(settings.home / MEMORY_FILE), redis)
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
-    jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(signer, repository.trust))
+    jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))
     service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
     runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
-    return Parts(service, counters, repository, sources, tuning, runner, signer, Reproducers(store))
+    return Parts(service, counters, repository, sources, tuning, runner, keys, Reproducers(store))
 
 
 def _programs() -> tuple[Path, ...]:
@@ -80,9 +103,7 @@ def _programs() -> tuple[Path, ...]:
         return ()
 
 
-def _keys(settings: Settings) -> tuple[SigningKey, Trust]:
-    """The installation's signing key, made at first use and trusted here."""
-    signer = SigningKey.load_or_create(settings.signing_key_file)
-    if not (settings.trust_directory / f"{signer.key_id}.pub").exists():
-        add_trusted(settings.trust_directory, signer.public)
-    return signer, TrustFolder(settings.trust_directory)
+def _repository(store: ObjectStore, keys: Keys, memory: Memory, redis: Redis) -> ArtifactRepository:
+    if keys.signer is not None:
+        return ArtifactRepository(store, keys.trust, keys.signer, memory)
+    return OrderingRepository(store, keys.trust, memory, OrderedWrites.over(redis, keys.sealer))

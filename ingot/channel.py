@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any, TypeVar
 
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.status import attached_error
-from shared_ir.service_kit.tls import authorities
+from shared_ir.service_kit.tls import ClientTls
 
 MOST_MESSAGE_BYTES = 256 * 1024 * 1024
 """Largest gRPC message in bytes, as the runtime service sends them by default."""
@@ -31,27 +30,26 @@ _CODES = {
     grpc.StatusCode.DEADLINE_EXCEEDED: ErrorCode.DEADLINE_EXCEEDED,
     grpc.StatusCode.CANCELLED: ErrorCode.CANCELLED,
     grpc.StatusCode.UNAVAILABLE: ErrorCode.UNAVAILABLE,
-    grpc.StatusCode.UNAUTHENTICATED: ErrorCode.INVALID_ARGUMENT,
-    grpc.StatusCode.PERMISSION_DENIED: ErrorCode.INVALID_ARGUMENT,
+    grpc.StatusCode.UNAUTHENTICATED: ErrorCode.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: ErrorCode.PERMISSION_DENIED,
 }
 _T = TypeVar("_T")
 
 
-def open_channel(address: str, ca_certificate: str | Path | None = None) -> grpc.Channel:
-    """Plain, or over TLS with the authorities in the PEM file ``ca_certificate``. Connects at the first call.
+def open_channel(address: str, tls: ClientTls | None = None) -> grpc.Channel:
+    """Plain, or over TLS. Connects at the first call.
 
     Raises:
-        IngotError: INVALID_ARGUMENT, the file cannot be read or holds no certificate.
+        IngotError: INVALID_ARGUMENT, a file cannot be read or does not hold what it should.
     """
     options = [
         ("grpc.max_receive_message_length", MOST_MESSAGE_BYTES),
         ("grpc.max_send_message_length", MOST_MESSAGE_BYTES),
         *_RECONNECTING,
     ]
-    if ca_certificate is None:
+    if tls is None:
         return grpc.insecure_channel(address, options)
-    roots = authorities(Path(ca_certificate))  # gRPC itself takes any bytes, and then fails every handshake
-    return grpc.secure_channel(address, grpc.ssl_channel_credentials(roots), options)
+    return grpc.secure_channel(address, tls.grpc_credentials(), options)
 
 
 def authorization(token: str) -> tuple[tuple[str, str], ...]:
@@ -95,5 +93,9 @@ def decode_error(address: str, error: Any) -> IngotError:
             f"the service at {address} cannot be reached ({details[:200]})",
             remedy="Start it with `ingot up`, or set INGOT_COMPILER_ADDRESS or INGOT_RUNTIME_ADDRESS to where it runs.",
         )
-    remedy = "Set INGOT_TOKEN to the service's token." if status is grpc.StatusCode.UNAUTHENTICATED else ""
+    remedy = (
+        "Set INGOT_TOKEN or INGOT_TOKEN_FILE to the service's token."
+        if status is grpc.StatusCode.UNAUTHENTICATED
+        else ""
+    )
     return IngotError(_CODES.get(status, ErrorCode.INTERNAL), details[:1000] or str(status), remedy=remedy)

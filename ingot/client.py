@@ -25,6 +25,7 @@ from ingot.resuming import Patience
 from ingot.upload import Progress, Uploader, no_progress
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from shared_ir.service_kit.tls import client_tls
 
 pb: Any = messages.Requests()
 Model = str | Path | bytes | Source
@@ -41,6 +42,7 @@ class Client:
         address: by default ``INGOT_COMPILER_ADDRESS``, else what ``ingot up`` wrote, else ``127.0.0.1:8500``.
         token: bearer token of the service.
         ca_certificate: PEM file with the authorities that signed the service's certificate; turns TLS on.
+        client_certificate, client_key: PEM files to show a service that asks for a certificate; turn TLS on too.
         timeout: seconds for each call but uploads, downloads, checks and watching.
     """
 
@@ -50,12 +52,14 @@ class Client:
         *,
         token: str = "",
         ca_certificate: str | Path | None = None,
+        client_certificate: str | Path | None = None,
+        client_key: str | Path | None = None,
         timeout: float = 30.0,
     ) -> None:
         self.address = address or Addresses.find(home_directory()).compiler
         self._timeout = timeout
         self._options: dict[str, Any] = {"metadata": authorization(token)}
-        self._channel = open_channel(self.address, ca_certificate)
+        self._channel = open_channel(self.address, client_tls(ca_certificate, client_certificate, client_key))
         self._stub: Any = compiler_pb2_grpc.CompilerServiceStub(self._channel)
         self._is_known = False
 

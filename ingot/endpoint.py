@@ -21,7 +21,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2 import grpc_service_pb2_grpc
 from shared_ir.service_kit.status import error_from_document
-from shared_ir.service_kit.tls import client_context
+from shared_ir.service_kit.tls import client_tls
 from shared_ir.wire.byte_strings import bytes_of, strings_of
 from shared_ir.wire.names import DTYPES
 
@@ -39,6 +39,7 @@ class Endpoint:
             ``ingot up`` wrote, else the usual port of this machine.
         protocol: ``grpc`` or ``http``; the latter sends tensors as binary data behind the JSON.
         ca_certificate: PEM file with the authorities that signed the service's certificate; turns TLS on.
+        client_certificate, client_key: PEM files to show a service that asks for a certificate; turn TLS on too.
     """
 
     def __init__(
@@ -48,14 +49,17 @@ class Endpoint:
         *,
         token: str = "",
         ca_certificate: str | Path | None = None,
+        client_certificate: str | Path | None = None,
+        client_key: str | Path | None = None,
         timeout: float = 60.0,
     ) -> None:
         known = Addresses.find(home_directory())
         self.address = address or (known.grpc if protocol == "grpc" else known.http)
         self._timeout = timeout
         self._token = token
-        self._channel = open_channel(self.address, ca_certificate) if protocol == "grpc" else None
-        self._tls = client_context(Path(ca_certificate)) if ca_certificate is not None else None
+        tls = client_tls(ca_certificate, client_certificate, client_key)
+        self._channel = open_channel(self.address, tls) if protocol == "grpc" else None
+        self._tls = tls.context() if tls is not None else None
 
     def close(self) -> None:
         if self._channel is not None:
@@ -188,5 +192,6 @@ def _http_error(status: int, data: bytes) -> IngotError:
     if (typed := error_from_document(document)) is not None:
         return typed
     codes = {400: ErrorCode.INVALID_ARGUMENT, 404: ErrorCode.NOT_FOUND, 429: ErrorCode.RESOURCE_EXHAUSTED}
-    codes |= {401: ErrorCode.INVALID_ARGUMENT, 503: ErrorCode.UNAVAILABLE, 504: ErrorCode.DEADLINE_EXCEEDED}
+    codes |= {401: ErrorCode.UNAUTHENTICATED, 403: ErrorCode.PERMISSION_DENIED}
+    codes |= {503: ErrorCode.UNAVAILABLE, 504: ErrorCode.DEADLINE_EXCEEDED}
     return IngotError(codes.get(status, ErrorCode.INTERNAL), str(document.get("error", document)))

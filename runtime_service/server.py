@@ -31,12 +31,12 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.printable import start_log
 from shared_ir.service_kit.calls import prepare_process
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_server import UNIX, HttpLimits, HttpServer
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.starting import at_start, require_place
+from shared_ir.service_kit.telemetry.log import say_why_not, start_log
 from shared_ir.service_kit.tls import tls_files
 from shared_ir.signals import StopSignals
 from shared_ir.storage.files import write_atomically
@@ -74,11 +74,12 @@ class RuntimeServer:
             version=VERSION,
             explicit_control=settings.model_control == "explicit",
         )
-        token = _token(settings)
         tls = tls_files(settings.tls_certificate, settings.tls_key, settings.tls_client_ca)
         room = Room(settings.bytes_in_flight)
         controls = not settings.control_address
-        access = Access(token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls)
+        access = Access(
+            settings.token, Hosts.parse(settings.hosts, variable("hosts")), settings.max_request_bytes, controls
+        )
         self._http = self._http_servers(access, room, tls.context() if tls else None)
         if settings.grpc_address:
             self._grpc = GrpcServer(
@@ -87,7 +88,7 @@ class RuntimeServer:
                 max_in_flight=settings.max_in_flight,
                 max_request_bytes=settings.max_request_bytes,
                 room=room,
-                token=token,
+                token=settings.token,
                 tls=tls,
                 control=controls,
             )
@@ -208,33 +209,19 @@ def _with_port(address: str, port: int) -> str:
     return address if address.startswith(UNIX) else f"{address.rpartition(':')[0]}:{port}"
 
 
-def _token(settings: Settings) -> str:
-    if not settings.token_file:
-        return settings.token
-    try:
-        token = Path(settings.token_file).read_text().strip()
-    except OSError as error:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, f"cannot read the token: {error.strerror}", field=settings.token_file
-        ) from error
-    if not token:
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "the token file is empty", field=settings.token_file)
-    return token
-
-
 def main() -> int:
     """Exit status 2 when a setting is wrong, with one sentence on standard error."""
     argparse.ArgumentParser(
         prog="python -m runtime_service.server",
         description="The runtime service. Settings are INGOT_* environment variables (runtime_service/settings.py).",
     ).parse_args()
-    start_log()
     prepare_process()
     try:
+        start_log("runtime")
         settings = Settings.from_environment(os.environ)
         server = RuntimeServer(settings, store_source(settings))
     except IngotError as error:
-        print(f"error: {error}", file=sys.stderr)
+        say_why_not(error)
         return 2
     serve(server)
     return 0

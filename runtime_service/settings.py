@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_SECONDS,
@@ -29,8 +30,10 @@ from shared_ir.service_kit.settings import (
 PREFIX = "INGOT_RUNTIME_"
 SHARED = ("store_url", "home", "trust")
 """Fields whose variables have no ``RUNTIME_`` in their name, because other services read them too."""
-_GUARDS = ("token", "token_file", "tls_certificate", "tls_key", "tls_client_ca")
+_GUARDS = ("token", "tls_certificate", "tls_key", "tls_client_ca")
 _BYTES = ("max_request_bytes", "max_bytes_in_flight", "run_memory_bytes", "kept_memory_bytes")
+_SECRETS = ("token", "store_url")
+"""Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +116,6 @@ class Settings:
     """PEM file with the authorities of client certificates; makes client certificates mandatory."""
     token: str = ""
     """Bearer token that every call must carry, health checks and metrics excepted. Unset: none."""
-    token_file: str = ""
-    """File with that token, for secrets that are mounted."""
     hosts: str = ""
     """Names, separated by commas, by which clients may address the server where there is no token, beside IP addresses and
     ``localhost``; ``.example.com`` stands for all names below it, ``*`` for every name. Pages of other sites are refused."""
@@ -122,9 +123,10 @@ class Settings:
     @classmethod
     def from_environment(cls, environment: Mapping[str, str]) -> Self:
         """Raises IngotError INVALID_ARGUMENT naming the variable: unknown, malformed, out of range, or blank where it guards."""
-        own = without_service_links(environment)
+        own, secrets = without_service_links(environment), [variable(name) for name in _SECRETS]
         refuse_unknown(own, PREFIX, variables())
-        refuse_blank(own, [variable(name) for name in _GUARDS])
+        refuse_blank(own, [*(variable(name) for name in _GUARDS), *file_variables(secrets)])
+        own = with_secret_files(own, secrets)
         settings = cls(**read_fields(cls, own, variable))
         settings._check()
         return settings
@@ -132,7 +134,7 @@ class Settings:
     def _check(self) -> None:
         if self.model_control not in ("configured", "explicit"):
             raise _invalid("model_control", "'configured' or 'explicit'", self.model_control)
-        if self.model_control == "explicit" and not (self.token or self.token_file or self.control_address):
+        if self.model_control == "explicit" and not (self.token or self.control_address):
             raise _invalid(
                 "model_control",
                 f"{variable('token')} or {variable('control_address')} beside 'explicit'",
@@ -196,8 +198,9 @@ def variable(field_name: str) -> str:
 
 
 def variables() -> tuple[str, ...]:
-    """Of all settings."""
-    return tuple(variable(own.name) for own in fields(Settings))
+    """Of all settings, and of the files that secrets among them may stand in."""
+    named = tuple(variable(own.name) for own in fields(Settings))
+    return named + file_variables(variable(name) for name in _SECRETS)
 
 
 def _models_file(path: Path) -> dict[str, ModelSettings]:

@@ -34,6 +34,8 @@ class ErrorCode(enum.StrEnum):
     LIMIT_EXCEEDED = "LIMIT_EXCEEDED"  # size, node, dimension or cost limits
     INVALID_ARGUMENT = "INVALID_ARGUMENT"  # malformed request, unknown option, wrong shape or dtype
     INVALID_TARGET = "INVALID_TARGET"
+    UNAUTHENTICATED = "UNAUTHENTICATED"  # no token, or one that is not known
+    PERMISSION_DENIED = "PERMISSION_DENIED"  # a known token that may not do this
     NOT_FOUND = "NOT_FOUND"
     ALREADY_EXISTS = "ALREADY_EXISTS"
     CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"

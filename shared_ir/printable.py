@@ -7,10 +7,7 @@ and messages. All that leaves for a terminal or a log goes through here: errors 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable
-
-_FORMAT = "%(asctime)s %(levelname)s %(name)s: %(message)s"
 
 
 def printable(text: str, kept: str = "\n\t") -> str:
@@ -27,17 +24,3 @@ def _escaped(text: str, kept: str, escape: Callable[[str], str]) -> str:
     if text.isprintable():
         return text
     return "".join(c if c.isprintable() or c in kept else escape(c) for c in text)
-
-
-class PrintableFormatter(logging.Formatter):
-    """Log lines, and the traces after them, that no terminal obeys."""
-
-    def format(self, record: logging.LogRecord) -> str:
-        return printable(super().format(record))
-
-
-def start_log() -> None:
-    """The log of a service: lines on standard error."""
-    handler = logging.StreamHandler()
-    handler.setFormatter(PrintableFormatter(_FORMAT))
-    logging.basicConfig(level=logging.INFO, handlers=[handler])

@@ -18,22 +18,24 @@ from shared_ir.service_kit.status import cleaned, error_to_pb
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
 
-def upload_from_pb(header: pb.UploadHeader) -> Upload:
-    return Upload(header.name, header.size, header.sha256, header.offset)
+def upload_from_pb(header: pb.UploadHeader, namespace: str = "") -> Upload:
+    return Upload(header.name, header.size, header.sha256, header.offset, namespace)
 
 
-def source_from_pb(source: pb.ModelSource) -> Source:
-    return Source(source.model_sha256, dict(source.external_data))
+def source_from_pb(source: pb.ModelSource, namespace: str = "") -> Source:
+    return Source(source.model_sha256, dict(source.external_data), namespace)
 
 
-def submission_from_pb(request: pb.CompileRequest) -> Submission:
+def submission_from_pb(request: pb.CompileRequest, namespace: str = "") -> Submission:
     return Submission(
         name=request.name,
-        source=source_from_pb(request.source),
+        source=source_from_pb(request.source, namespace),
         targets=tuple(request.targets),
         options=options_from_pb(request.options),
         labels=tuple(request.labels),
-        idempotency_key=request.idempotency_key,
+        idempotency_key=f"{namespace}:{request.idempotency_key}"
+        if namespace and request.idempotency_key
+        else request.idempotency_key,
     )
 
 

@@ -7,6 +7,7 @@ import logging
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,25 +16,33 @@ from redis.exceptions import RedisError
 
 from compiler_service.api import converters
 from compiler_service.api.reports import Reports
+from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
-from compiler_service.jobs.records import Event
+from compiler_service.jobs.clerk import signing_key_id
+from compiler_service.jobs.quotas import JobQuota
+from compiler_service.jobs.records import Event, JobRecord
+from compiler_service.jobs.watching import Watching
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StoppedError
-from compiler_service.store.sources import request_source
+from compiler_service.store.sources import Upload, request_source
 from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
+from shared_ir.service_kit.access.gate import HEADER, Gate
+from shared_ir.service_kit.access.namespace import Namespace
+from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.status import abort, internal
+from shared_ir.service_kit.telemetry.fields import say
+from shared_ir.service_kit.telemetry.tracing import TRACING
 from shared_ir.storage.files import open_regular
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one chunk of a download."""
 MOST_CHECKS_AT_ONCE = 2
 """CheckModel calls that run at once."""
-POLL_SECONDS = 1.0
-"""How often a watcher looks whether its client is still there."""
 
 logger = logging.getLogger(__name__)
 
@@ -46,7 +55,7 @@ def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
         try:
             return method(self, request, context)
         except Exception as error:
-            _abort(context, error)
+            self._abort(context, error)
 
     return call
 
@@ -59,22 +68,20 @@ def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[An
         try:
             yield from method(self, request, context)
         except Exception as error:
-            _abort(context, error)
+            self._abort(context, error)
 
     return call
 
 
-def _abort(context: grpc.ServicerContext, error: Exception) -> None:
+def _typed(error: Exception) -> IngotError:
     if isinstance(error, IngotError):
-        abort(context, error)
-    if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
-        raise error
+        return error
     if isinstance(error, RedisError):
         logger.warning("Redis: %s", error)
         remedy = "Try again in a moment; published models are not affected."
-        abort(context, IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy))
+        return IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy)
     logger.exception("a call failed", exc_info=error)
-    abort(context, internal(error))
+    return internal(error)
 
 
 class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]
@@ -82,9 +89,21 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     Args:
         stopping: set when the server stops; streams end then.
+        gate: who calls.
+        traffic: where what clients move is counted.
     """
 
-    def __init__(self, parts: Parts, catalogue: Catalogue, settings: Settings, stopping: threading.Event) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        catalogue: Catalogue,
+        settings: Settings,
+        stopping: threading.Event,
+        gate: Gate,
+        traffic: Traffic,
+    ) -> None:
+        self._traffic = traffic
+        self._gate = gate
         self._parts = parts
         self._jobs = parts.service
         self._repository = parts.repository
@@ -92,14 +111,21 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         self._catalogue = catalogue
         self._settings = settings
         self._stopping = stopping
-        self._watchers = threading.BoundedSemaphore(settings.max_watchers)
+        self._watching = Watching(parts.service.store, parts.service.get, settings.max_watchers)
+        traffic.count_watchers(lambda: len(self._watching))
+        self._quota = JobQuota(parts.service.store.redis)
         self._checks = threading.BoundedSemaphore(MOST_CHECKS_AT_ONCE)
+
+    @property
+    def watching(self) -> Watching:
+        """Those who watch jobs; they have to be stopped before the server is."""
+        return self._watching
 
     # ---- models in
 
     @_answered
     def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
-        received, complete = self._parts.sources.received(request.sha256)
+        received, complete = self._parts.sources.received(request.sha256, self._caller(context).namespace)
         return pb.QueryUploadResponse(received=received, complete=complete)
 
     @_answered
@@ -109,13 +135,15 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         first = next(request, None)
         if first is None or first.WhichOneof("part") != "header":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "an upload starts with a header", field="header")
-        upload = converters.upload_from_pb(first.header)
-        size = self._parts.sources.receive(upload, _chunks(request))
+        caller = self._caller(context)
+        upload = converters.upload_from_pb(first.header, caller.namespace)
+        self._require_room(upload, caller)
+        size = self._parts.sources.receive(upload, self._traffic.upload(_chunks(request)))
         return pb.UploadModelResponse(sha256=upload.sha256, size=size)
 
     @_answered
     def CheckModel(self, request: pb.CheckModelRequest, context: grpc.ServicerContext) -> pb.CheckModelResponse:
-        source = converters.source_from_pb(request.source)
+        source = converters.source_from_pb(request.source, self._caller(context).namespace)
         options = self._catalogue.normalise_options(converters.options_from_pb(request.options))
         self._parts.sources.require(source)
         files = request_source(self._parts.sources.files(source))
@@ -135,50 +163,59 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     @_answered
     def Compile(self, request: pb.CompileRequest, context: grpc.ServicerContext) -> pb.CompileResponse:
-        record = self._jobs.submit(converters.submission_from_pb(request))
+        caller = self._caller(context)
+        if request.labels:
+            caller.require(Scope.LABEL)
+        submission = converters.submission_from_pb(request, caller.namespace)
+        with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
+            submission = replace(submission, user=caller.user, trace=TRACING.here())
+            record = self._jobs.submit(replace(submission, running_stages=caller.quota.running_stages))
+            entered.append(record.id)
+        say(job=record.id)
         return pb.CompileResponse(job=converters.job_to_pb(record))
 
     @_answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        say(job=request.id)
         return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
 
     @_answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         limit = min(max(request.limit, 0) or 50, 1000)
-        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name)
+        prefix = Namespace(self._caller(context).namespace).stored("")
+        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name, prefix)
         return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
 
-    @_streamed
-    def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Iterator[pb.JobEvent]:
-        store, after = self._jobs.store, request.after
-        record = self._jobs.get(request.id)
-        if not self._watchers.acquire(blocking=False):
-            raise _busy("watchers", self._settings.max_watchers)
-        try:
-            if not after:
-                yield converters.event_to_pb(Event("state", time=record.created), record)
-            while context.is_active() and not self._stopping.is_set():
-                events = store.events(request.id, after, block_seconds=0 if record.state.finished else POLL_SECONDS)
-                ended = record.state.finished and not events
-                if any(event.kind == "state" for event in events):
-                    record = self._jobs.get(request.id)
-                for event in events:
-                    after = event.sequence
-                    yield converters.event_to_pb(event, record)
-                if ended:
-                    return
-                if not events:
-                    record = self._jobs.get(request.id)
-        finally:
-            self._watchers.release()
+    @detached
+    @_answered
+    def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Attach:
+        say(job=request.id)
+
+        def attach(outlet: Outlet) -> None:
+            try:
+                watcher = self._watching.add(request.id, request.after, _JobListener(outlet))
+            except Exception as error:
+                raise _typed(error) from error
+            if not context.add_callback(lambda: self._watching.remove(watcher)):
+                self._watching.remove(watcher)
+
+        return attach
 
     @_answered
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        say(job=request.id)
         return converters.job_to_pb(self._jobs.cancel(request.id))
 
     @_answered
     def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
-        return converters.job_to_pb(self._jobs.retry(request.id))
+        say(job=request.id)
+        caller = self._caller(context)
+        if self._jobs.get(request.id).labels:
+            caller.require(Scope.LABEL)
+        with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
+            record = self._jobs.retry(request.id)
+            entered.append(record.id)
+        return converters.job_to_pb(record)
 
     @_answered
     def GetReproducer(
@@ -221,20 +258,61 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         for path, content in self._repository.files(version, request.artifact_key):
             size = content.stat().st_size if isinstance(content, Path) else len(content)
             yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
-            for chunk in _pieces(content):
+            for chunk in self._traffic.download(_pieces(content)):
                 yield pb.DownloadArtifactResponse(chunk=chunk)
 
     # ---- the service itself
 
     @_answered
     def GetCapabilities(self, request: pb.GetCapabilitiesRequest, context: grpc.ServicerContext) -> pb.Capabilities:
-        signer = self._parts.signer
-        pem = public_pem(signer.public)
-        return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, signer.key_id)
+        pem, key_id = self._signing_key()
+        return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, key_id)
 
     @_answered
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
+
+    def _caller(self, context: grpc.ServicerContext) -> Principal:
+        """Raises IngotError UNAUTHENTICATED, the token was taken away since the call came."""
+        metadata: Any = context.invocation_metadata() or ()
+        return self._gate.caller(dict(metadata).get(HEADER))
+
+    def _abort(self, context: grpc.ServicerContext, error: Exception) -> None:
+        if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
+            raise error
+        typed = _typed(error)
+        if typed.code is ErrorCode.NOT_FOUND and self._caller(context).namespace:
+            typed = replace(typed, expected="")  # it lists what there is, of others too
+        abort(context, typed)
+
+    def _signing_key(self) -> tuple[bytes, str]:
+        """What clients may trust: of the trusted keys that which workers say that they sign with; nothing where none is known."""
+        keys = self._parts.keys
+        if keys.signer is not None:
+            return public_pem(keys.signer.public), keys.signer.key_id
+        known = keys.trust.keys
+        try:
+            said = signing_key_id(self._jobs.store.redis)
+        except RedisError:
+            said = ""
+        found = said if said in known else next(iter(known)) if len(known) == 1 else ""
+        return (public_pem(known[found]), found) if found else (b"", "")
+
+    def _require_room(self, upload: Upload, caller: Principal) -> None:
+        """NOTE: uploads at the same time do not see each other; each of them alone is no larger than the quota."""
+        limit = caller.quota.bytes
+        if not (limit and caller.namespace):
+            return
+        held = self._parts.sources.held(caller.namespace)
+        if held + max(0, upload.size) > limit:
+            raise IngotError(
+                ErrorCode.LIMIT_EXCEEDED,
+                f"namespace {caller.namespace!r} has no room for {upload.name or 'the file'}",
+                field="bytes",
+                expected=f"at most {limit} bytes together",
+                received=f"{held} bytes there, {upload.size} bytes more",
+                remedy="Ask the operator of the service to take away what is not needed, or for a larger quota.",
+            )
 
     def _models(self) -> Iterator[pb.Model]:
         """Every model; without those of which nothing is proven."""
@@ -249,6 +327,22 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
     def _model(self, name: str) -> pb.Model:
         latest = self._repository.newest(name)
         return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
+
+
+class _JobListener:
+    """Sends events to the client of a call."""
+
+    def __init__(self, outlet: Outlet) -> None:
+        self._outlet = outlet
+
+    def tell(self, event: Event, record: JobRecord) -> bool:
+        return self._outlet.send(converters.event_to_pb(event, record))
+
+    def end(self, error: IngotError | None) -> None:
+        self._outlet.end(error)
+
+    def cancel(self) -> None:
+        self._outlet.cancel()
 
 
 def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:

@@ -23,7 +23,7 @@ _JOB_FIELDS = ("state", "started", "finished", "version", *_PROGRESS_FIELDS)
 
 
 def encode(record: JobRecord) -> dict[str, str]:
-    fixed = {
+    fixed: dict[str, Any] = {
         "id": record.id,
         "name": record.name,
         "model_sha256": record.source.model_sha256,
@@ -33,6 +33,8 @@ def encode(record: JobRecord) -> dict[str, str]:
         "created": record.created,
         "targets": [{"target": t.target, "spec": dict(t.spec), "request_key": t.request_key} for t in record.targets],
     }
+    fixed |= {name: getattr(record, name) for name in ("user", "trace", "running_stages") if getattr(record, name)}
+    fixed |= {"namespace": record.source.namespace} if record.source.namespace else {}
     fields = {"job": json.dumps(fixed)} | encode_changes({name: getattr(record, name) for name in _JOB_FIELDS})
     for number, target in enumerate(record.targets):
         fields |= encode_changes({name: getattr(target, name) for name in _TARGET_FIELDS}, number)
@@ -56,7 +58,7 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
     return JobRecord(
         id=fixed["id"],
         name=fixed["name"],
-        source=Source(fixed["model_sha256"], fixed["external_data"]),
+        source=Source(fixed["model_sha256"], fixed["external_data"], fixed.get("namespace", "")),
         options=fixed["options"],
         targets=targets,
         created=fixed["created"],
@@ -66,6 +68,9 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
         finished=float(fields["finished"]),
         version=int(fields["version"]),
         stage_seconds=seconds,
+        user=fixed.get("user", ""),
+        trace=fixed.get("trace", ""),
+        running_stages=int(fixed.get("running_stages", 0)),
         **progress,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ BUCKETS = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, 300.0, 900.0,
 
 _TARGETS, _CACHE, _BUCKET, _SUM = "ingot:count:targets", "ingot:count:cache", "ingot:count:bucket", "ingot:count:sum"
 _BOUNDARY = "ingot:boundary:"
+_CONSUMED, _WORKER, _SUSPECTS = "ingot:count:consumed", "ingot:worker:", "ingot:suspects"
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,23 @@ class Counters:
         bucket = sum(seconds > bound for bound in BUCKETS)
         self._redis.hincrby(_BUCKET, f"{stage}|{bucket}", 1)
         self._redis.hincrbyfloat(_SUM, stage, seconds)
+
+    def consumed(self, stage: str) -> None:
+        """A worker took a stage, just now."""
+        self._redis.hset(_CONSUMED, stage, str(time.time()))
+
+    def last_consumed(self) -> Mapping[str, float]:
+        """When a stage was last taken, in seconds since the epoch."""
+        return {stage: float(text) for stage, text in self._redis.hgetall(_CONSUMED).items()}
+
+    def workers(self) -> int:
+        """Those that said not long ago that they live."""
+        return sum(1 for _ in self._redis.scan_iter(f"{_WORKER}*", count=1000))
+
+    def stuck(self, seconds: float) -> int:
+        """Jobs or targets that had neither a message nor a worker for so long, as those who reconcile noted."""
+        before = time.time() - seconds
+        return sum(float(since) < before for since in self._redis.hvals(_SUSPECTS))
 
     def boundary_stands(self, machine: str, standing: Standing, seconds: float) -> None:
         """What of the boundary holds on a machine that compiles; forgotten after ``seconds`` without a word."""

@@ -42,10 +42,15 @@ WHOLE_JOB = -1
 
 @dataclass(frozen=True)
 class Source:
-    """An uploaded model: digests (hexadecimal sha256) of the model file and of its external data by location."""
+    """An uploaded model: digests (hexadecimal sha256) of the model file and of its external data by location.
+
+    Attributes:
+        namespace: whose files they are, empty for those of the whole installation. The same model everywhere is the same model.
+    """
 
     model_sha256: str
     external_data: Mapping[str, str] = field(default_factory=dict)
+    namespace: str = ""
 
     @property
     def digest(self) -> str:
@@ -63,6 +68,9 @@ class Submission:
     options: Mapping[str, Any]
     labels: tuple[str, ...] = ()
     idempotency_key: str = ""
+    user: str = ""
+    trace: str = ""
+    running_stages: int = 0
 
 
 @dataclass(frozen=True)
@@ -107,7 +115,8 @@ class JobRecord:
     """A job. Times are in seconds since the epoch, 0 for not yet; ``version`` is 0 until published.
 
     ``stage``, ``passed``, ``leased``, ``worker``, ``tries`` and ``resume_at`` are as those of a target, for the stages that concern
-    the whole job.
+    the whole job. ``user`` ordered it, in the trace that the traceparent ``trace`` says; of the stages of its namespace so many may run
+    at once, 0 for any number.
     """
 
     id: str
@@ -129,6 +138,9 @@ class JobRecord:
     resume_at: float = 0.0
     error: IngotError | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
+    user: str = ""
+    trace: str = ""
+    running_stages: int = 0
 
     @property
     def cache_hit(self) -> bool:

@@ -120,6 +120,9 @@ class JobService:
             targets=targets,
             created=time.time(),
             labels=submission.labels,
+            user=submission.user,
+            trace=submission.trace,
+            running_stages=submission.running_stages,
         )
         if record.cache_hit:
             return self._submit_known(record)
@@ -176,7 +179,8 @@ class JobService:
                 received=record.state.value,
             )
         targets = tuple(target.target for target in record.targets)
-        return self.submit(Submission(record.name, record.source, targets, record.options, record.labels))
+        again = Submission(record.name, record.source, targets, record.options, record.labels)
+        return self.submit(replace(again, user=record.user, trace=record.trace, running_stages=record.running_stages))
 
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""

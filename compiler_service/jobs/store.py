@@ -150,15 +150,17 @@ class JobStore:
             )
         return self._proven(job, fields)
 
-    def newest(self, limit: int, state: JobState | None = None, name: str = "") -> Sequence[JobRecord]:
-        """At most ``limit`` jobs that match, newest first."""
+    def newest(
+        self, limit: int, state: JobState | None = None, name: str = "", prefix: str = ""
+    ) -> Sequence[JobRecord]:
+        """At most ``limit`` jobs that match, newest first; of models whose names begin with ``prefix``."""
         found: list[JobRecord] = []
         for start in range(0, 10_000, 100):
             ids = self.redis.zrevrange("ingot:jobs", start, start + 99)
             if not ids:
                 break
             for record in self._load(ids):
-                if state in (None, record.state) and name in ("", record.name):
+                if state in (None, record.state) and name in ("", record.name) and record.name.startswith(prefix):
                     found.append(record)
             if len(found) >= limit:
                 break
@@ -231,10 +233,15 @@ class JobStore:
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT, "not a sequence", field="after", expected=expected, received=after
             )
+        return self.events_of({job: after}, block_seconds).get(job, [])
+
+    def events_of(self, after: Mapping[str, str], block_seconds: float = 0.0) -> Mapping[str, Sequence[Event]]:
+        """The events of several jobs after the sequence of each, as far as there are any; see :meth:`events`."""
         block = max(1, int(block_seconds * 1000)) if block_seconds else None
-        answer = self.redis.xread({_events(job): after or "0-0"}, count=500, block=block)
+        jobs = {_events(job): job for job in after}
+        answer = self.redis.xread({key: after[job] or "0-0" for key, job in jobs.items()}, count=500, block=block)
         pairs = answer.items() if isinstance(answer, dict) else (answer or [])
-        return [_event(sequence, fields) for _, entries in pairs for sequence, fields in _flat(entries)]
+        return {jobs[key]: [_event(sequence, fields) for sequence, fields in _flat(entries)] for key, entries in pairs}
 
     # ---- leases: one worker per target at a time
 

@@ -21,6 +21,7 @@ from shared_ir.digest import digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
+_FOLDER = "sources"
 FORGET_SECONDS = 24 * 3600.0
 """An upload that nobody continued for this long is removed."""
 
@@ -33,6 +34,7 @@ class Upload:
     size: int
     sha256: str
     offset: int = 0
+    namespace: str = ""
 
 
 class SourceStore:
@@ -49,12 +51,12 @@ class SourceStore:
         self._directory = directory
         self._max_bytes = max_bytes
 
-    def received(self, sha256: str) -> tuple[int, bool]:
+    def received(self, sha256: str, namespace: str = "") -> tuple[int, bool]:
         """Bytes held of a file, and whether it is complete."""
-        size = self._store.size(_key(sha256))
+        size = self._store.size(_key(sha256, namespace))
         if size is not None:
             return size, True
-        partial = self._partial(sha256)
+        partial = self._partial(sha256, namespace)
         return (partial.stat().st_size if partial.is_file() else 0), False
 
     def check(self, upload: Upload) -> None:
@@ -93,23 +95,24 @@ class SourceStore:
         """
         self.check(upload)
         self._forget_old()
-        if self._store.size(_key(upload.sha256)) == upload.size:
+        key, partial = _key(upload.sha256, upload.namespace), self._partial(upload.sha256, upload.namespace)
+        if self._store.size(key) == upload.size:
             return upload.size
-        with self._locked(upload.sha256) as file:
+        with self._locked(partial) as file:
             self._append(upload, chunks, file)
             self._check_digest(upload, file)
-            self._store.put(_key(upload.sha256), self._partial(upload.sha256))
-            self._partial(upload.sha256).unlink()
+            self._store.put(key, partial)
+            partial.unlink()
         return upload.size
 
     def require(self, source: Source) -> None:
         """Raises IngotError: NOT_FOUND naming the file that was not uploaded; EXTERNAL_DATA, INVALID_ARGUMENT."""
         check_sha256(source.model_sha256, "source.model_sha256")
-        self._require(source.model_sha256, "the model")
+        self._require(source.model_sha256, source.namespace, "the model")
         for location, sha256 in source.external_data.items():
             check_location(location)
             check_sha256(sha256, f"source.external_data[{location}]")
-            self._require(sha256, f"the external data {location!r}")
+            self._require(sha256, source.namespace, f"the external data {location!r}")
 
     def files(self, source: Source) -> SourceFiles:
         """Local files, fit to be read and never to be written; each is what its name says.
@@ -117,17 +120,22 @@ class SourceStore:
         Raises:
             IngotError: NOT_FOUND; CHECKSUM_MISMATCH, somebody changed what was uploaded.
         """
-        blobs = {location: self._file(sha256) for location, sha256 in source.external_data.items()}
-        return SourceFiles(self._file(source.model_sha256), blobs)
+        own = source.namespace
+        blobs = {location: self._file(sha256, own) for location, sha256 in source.external_data.items()}
+        return SourceFiles(self._file(source.model_sha256, own), blobs)
 
-    def _file(self, sha256: str) -> Path:
-        path = self._store.local_path(_key(sha256), self._max_bytes)
+    def held(self, namespace: str) -> int:
+        """Bytes of the files of a namespace."""
+        return sum(info.size for info in self._store.list(f"{_FOLDER}/{namespace}"))
+
+    def _file(self, sha256: str, namespace: str) -> Path:
+        path = self._store.local_path(_key(sha256, namespace), self._max_bytes)
         received = digest_of_file(path)
         if received != f"sha256:{sha256}":
             raise IngotError(
                 ErrorCode.CHECKSUM_MISMATCH,
                 "an uploaded file is not what it was",
-                field=_key(sha256),
+                field=_key(sha256, namespace),
                 expected=f"sha256:{sha256}",
                 received=received,
                 remedy="Take it out of the store, and upload it again.",
@@ -165,7 +173,7 @@ class SourceStore:
         file.seek(0)
         received = hashlib.file_digest(file, "sha256").hexdigest()
         if received != upload.sha256:
-            self._partial(upload.sha256).unlink()
+            self._partial(upload.sha256, upload.namespace).unlink()
             raise IngotError(
                 ErrorCode.CHECKSUM_MISMATCH,
                 f"{upload.name or 'the file'} did not arrive as it was sent",
@@ -176,8 +184,7 @@ class SourceStore:
             )
 
     @contextmanager
-    def _locked(self, sha256: str) -> Iterator[FileIO]:
-        path = self._partial(sha256)
+    def _locked(self, path: Path) -> Iterator[FileIO]:
         path.parent.mkdir(parents=True, exist_ok=True)
         with path.open("a+b", buffering=0) as appended, FileIO(path, "r+") as file:
             try:
@@ -187,8 +194,8 @@ class SourceStore:
                 raise IngotError(ErrorCode.UNAVAILABLE, message, field="sha256", remedy=remedy) from error
             yield file
 
-    def _require(self, sha256: str, what: str) -> None:
-        if self._store.size(_key(sha256)) is None:
+    def _require(self, sha256: str, namespace: str, what: str) -> None:
+        if self._store.size(_key(sha256, namespace)) is None:
             raise IngotError(
                 ErrorCode.NOT_FOUND,
                 f"{what} was not uploaded",
@@ -202,8 +209,9 @@ class SourceStore:
             if now - path.stat().st_mtime > FORGET_SECONDS:
                 path.unlink(missing_ok=True)
 
-    def _partial(self, sha256: str) -> Path:
-        return self._directory / f"{check_sha256(sha256, 'sha256')}.part"
+    def _partial(self, sha256: str, namespace: str) -> Path:
+        name = f"{check_sha256(sha256, 'sha256')}.part"
+        return self._directory / (f"{namespace}.{name}" if namespace else name)
 
 
 def check_sha256(text: str, field: str) -> str:
@@ -244,5 +252,7 @@ def _wrong_length(message: str, upload: Upload, received: int) -> IngotError:
     )
 
 
-def _key(sha256: str) -> str:
-    return f"sources/{check_sha256(sha256, 'sha256')}"
+def _key(sha256: str, namespace: str) -> str:
+    """Each namespace has files of its own: what others have uploaded is not there for it."""
+    folder = f"{_FOLDER}/{namespace}" if namespace else _FOLDER
+    return f"{folder}/{check_sha256(sha256, 'sha256')}"

@@ -9,6 +9,8 @@ from compiler_service.catalogue import PipelineCompiler
 from compiler_service.settings import Settings
 from compiler_service.worker.run import run_worker
 from shared_ir.errors import IngotError
+from shared_ir.service_kit.telemetry.log import say_why_not, start_log
+from shared_ir.service_kit.telemetry.tracing import start_tracing
 
 if __name__ == "__main__":
     argparse.ArgumentParser(
@@ -16,6 +18,9 @@ if __name__ == "__main__":
         description="A worker of the compiler. Settings are INGOT_* environment variables (compiler_service/settings.py).",
     ).parse_args()
     try:
+        start_log("compiler-worker")
+        start_tracing("compiler-worker")
         sys.exit(run_worker(Settings.from_environment(), PipelineCompiler()))
     except IngotError as error:
-        sys.exit(f"error: {error}")
+        say_why_not(error)
+        sys.exit(1)

@@ -11,6 +11,7 @@ from celery import Celery, bootsteps, chain
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.settings import Settings
+from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _QUEUE = "ingot"
 QUEUES: Mapping[JobStage, str] = {
@@ -66,7 +67,8 @@ class CeleryQueue:
 
     def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
         signatures = [self._signature(stage, job, target) for stage in stages]
-        chain(*signatures, app=self._app).apply_async()
+        with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
+            chain(*signatures, app=self._app).apply_async()
 
     def waiting(self) -> Collection[tuple[str, int]]:
         """Read where Redis keeps them, one list for each priority: the broker has no question for it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import threading
 import time
@@ -37,7 +38,8 @@ class Heartbeat:
         self._token = token
         self._seconds = seconds
         self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._beat, name=f"heartbeat-{job}", daemon=True)
+        about = contextvars.copy_context()  # its lines are about this job too
+        self._thread = threading.Thread(target=about.run, args=(self._beat,), name=f"heartbeat-{job}", daemon=True)
 
     def __enter__(self) -> Self:
         self._thread.start()

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Mapping
 from typing import Any
 
 from compiler_service.jobs.records import WHOLE_JOB, Event
 from compiler_service.jobs.store import JobStore
+from shared_ir.service_kit.telemetry.tracing import TRACING
 
+_PRINTED = logging.getLogger("ingot.stage")
+"""What the processes of stages print: they have no log of their own."""
 INTERVAL_SECONDS = 0.1
 """Seconds between progress events of one stage; the last one of a stage is always sent."""
 
@@ -23,18 +27,22 @@ class ProgressEvents:
         self._target = target
         self._stage = ""
         self._started = 0.0
+        self._began = 0.0
+        self._trace = TRACING.here()
         self._sent = 0.0
         self._waiting: Mapping[str, Any] | None = None
 
     def __call__(self, message: Mapping[str, Any]) -> None:
         if "log" in message:
+            _PRINTED.info("%s", message["log"])
             self._store.add_event(self._job, Event("log", self._target, {"level": "INFO", "text": message["log"]}))
             return
         now = time.monotonic()
         stage = str(message.get("stage", ""))
         if stage != self._stage:
             self.flush()
-            self._stage, self._started, self._sent = stage, now, 0.0
+            self.end_stage()
+            self._stage, self._started, self._sent, self._began = stage, now, 0.0, time.time()
         done, total = int(message.get("done", 0)), int(message.get("total", 0))
         elapsed = now - self._started
         eta = elapsed / done * (total - done) if done > 0 and total >= done and elapsed > 0 else -1.0
@@ -42,6 +50,12 @@ class ProgressEvents:
         self._waiting = {"stage": stage, "done": done, "total": total, "eta_seconds": round(eta, 2), "message": text}
         if now - self._sent >= INTERVAL_SECONDS or (total and done >= total):
             self.flush()
+
+    def end_stage(self) -> None:
+        """What the process was at is over: a span, where traces are on."""
+        if self._stage:
+            TRACING.past(f"compiler {self._stage}", self._trace, self._began, time.time())
+            self._stage = ""
 
     def flush(self) -> None:
         """Send what was held back."""

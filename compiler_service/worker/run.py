@@ -13,6 +13,7 @@ from redis.exceptions import RedisError
 
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing, standing
+from compiler_service.jobs.clerk import Clerk, writes_of
 from compiler_service.jobs.reconciling import start_reconciling
 from compiler_service.jobs.records import JobStage
 from compiler_service.jobs.service import Compiler
@@ -23,9 +24,12 @@ from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
-from shared_ir.printable import start_log
+from shared_ir.artifact.signature import fingerprint
+from shared_ir.service_kit.telemetry.tracing import TRACING
 
 logger = logging.getLogger(__name__)
+_CHATTY = ("celery.worker.strategy", "celery.app.trace")
+"""They tell of each task without its job, which has lines of ours."""
 
 _QUEUES = {"compile": QUEUES[JobStage.BUILD], "tune": QUEUES[JobStage.TUNE], "verify": QUEUES[JobStage.VERIFY]}
 _TELL_OUTAGES = (
@@ -42,7 +46,8 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     Args:
         command: what starts the process of a stage.
     """
-    start_log()
+    for name in _CHATTY:
+        logging.getLogger(name).setLevel(logging.WARNING)
     app, stopping = make_app(settings), threading.Event()
     hide()
     parts = make_parts(settings, compiler, CeleryQueue(app), command)
@@ -62,12 +67,16 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     _start("alive", say_alive, parts, settings, worker.name, stopping)
     watch = (consuming.watch, stopping, lambda: start_process_anew(stopping))
     when_started(app, lambda: _start("consuming", *watch))
+    store, signer = parts.service.store, parts.signer
+    Clerk(store.redis, parts.keys.order_trust, writes_of(parts.repository), signer.key_id).start(stopping)
+    logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queues = ",".join(_QUEUES[name] for name in settings.queues.split(","))
     slots = f"--concurrency={settings.workers}"
     try:
-        app.worker_main(["worker", "--loglevel=INFO", slots, "--pool=threads", f"--queues={queues}", *quiet])
+        app.worker_main(["--quiet", "worker", "--loglevel=INFO", slots, "--pool=threads", f"--queues={queues}", *quiet])
     finally:
+        TRACING.close()
         settings.liveness.unlink(missing_ok=True)
     return 0
 

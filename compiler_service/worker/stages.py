@@ -20,9 +20,10 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.due import has_passed
 from compiler_service.jobs.made_for import require_made_for
+from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
-from compiler_service.jobs.store import JobStore
+from compiler_service.jobs.store import JobStore, member
 from compiler_service.stages.outcome import StageError, read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
 from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
@@ -36,7 +37,13 @@ from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import target_from_dict
+from shared_ir.service_kit.telemetry.fields import saying
+from shared_ir.service_kit.telemetry.log import EXTRA
+from shared_ir.service_kit.telemetry.tracing import TRACING
 from shared_ir.storage.files import read_own
+
+_LATER_SECONDS = 2.0
+"""Until a stage is asked for again that its namespace has no room for."""
 
 logger = logging.getLogger(__name__)
 
@@ -98,6 +105,7 @@ class StageWorker:
         self._work = work
         self._lease_seconds = lease_seconds
         self._stopping = stopping
+        self._slots = StageQuota(self._store.redis)
         self._prepared: set[tuple[str, str]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
@@ -120,9 +128,39 @@ class StageWorker:
             if error.code is ErrorCode.NOT_FOUND:
                 return Outcome.STOP
             raise
+        target = record.targets[number].target if number != WHOLE_JOB else ""
+        about = {"ingot.job": record.id, "ingot.model": record.name, "ingot.target": target}
+        if stage is JobStage.INGEST:
+            TRACING.past("queue wait", record.trace, record.created, time.time(), **about)
+        with saying(user=record.user), TRACING.span(f"stage {stage}", record.trace, "CONSUMER", **about):
+            started = time.monotonic()
+            outcome = self._leased(stage, record, number)
+            logger.info(
+                "stage %s%s: %s",
+                stage,
+                f" for {target}" if target else "",
+                outcome.value,
+                extra={EXTRA: {"seconds": round(time.monotonic() - started, 3)}},
+            )
+            return outcome
+
+    def _leased(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
+        job, namespace = record.id, record.source.namespace
+        if not self._slots.take(namespace, record.running_stages, member(job, number)):
+            self._store.change(job, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
+            return Outcome.STOP  # it is sent again when that time has come
+        try:
+            return self._with_lease(stage, record, number)
+        finally:
+            if not self._store.leased(job, number):  # delivered twice, the other one still runs
+                self._slots.give(namespace, member(job, number))
+
+    def _with_lease(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
+        job = record.id
         token = secrets.token_hex(8)
         if has_passed(record, number, stage) or not self._store.lease(job, number, token, self._lease_seconds):
             return Outcome.STOP
+        self._counters.consumed(stage)
         with Heartbeat(self._store, job, number, token, self._lease_seconds) as heartbeat:
             record = self._store.get(job)
             if has_passed(record, number, stage):  # while another one held the lease
@@ -271,7 +309,6 @@ class StageWorker:
         artifact: Path | None = None,
     ) -> Mapping[str, Any]:
         number = WHOLE_JOB if target is None else record.targets.index(target)
-        events = ProgressEvents(self._store, record.id, number, target.target if target else "")
         request = {
             "stage": stage,
             "source": None if stage == PREPARE else request_source(self._sources.files(record.source)),
@@ -279,12 +316,15 @@ class StageWorker:
             "options": dict(record.options),
             "artifact": None if artifact is None else str(artifact),
         }
-        try:
-            return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
-        except StageError as error:
-            raise self._with_reproducer(error, record, number, work) from error
-        finally:
-            events.flush()
+        with TRACING.span(f"process {stage}"):
+            events = ProgressEvents(self._store, record.id, number, target.target if target else "")
+            try:
+                return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
+            except StageError as error:
+                raise self._with_reproducer(error, record, number, work) from error
+            finally:
+                events.flush()
+                events.end_stage()
 
     def _with_reproducer(self, error: StageError, record: JobRecord, number: int, work: Path) -> StageError:
         """``error``, which says how to get what shows the fault again, where the stage left it."""

@@ -11,6 +11,7 @@ from redis.exceptions import RedisError
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
 from compiler_service.worker.stages import Outcome, StageWorker
+from shared_ir.service_kit.telemetry.fields import saying
 
 logger = logging.getLogger(__name__)
 
@@ -24,7 +25,8 @@ def register(app: Any, worker: StageWorker) -> None:
 def _task(stage: JobStage, worker: StageWorker) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
         try:
-            outcome = worker.run(stage, job, number)
+            with saying(job=job, stage=stage.value):
+                outcome = worker.run(stage, job, number)
         except RedisError as error:
             logger.warning("stage %s of job %s is left as it is: %s", stage.value, job, error)
             raise Ignore from error  # the reconciler finds it

@@ -14,6 +14,9 @@ from ingot.endpoint import Endpoint
 from ingot.home import Addresses, home_directory
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
+from shared_ir.service_kit.access.secret_files import with_secret_files
+
+_TOKEN = "INGOT_TOKEN"
 
 
 def add_common(parser: argparse.ArgumentParser) -> None:
@@ -23,9 +26,12 @@ def add_common(parser: argparse.ArgumentParser) -> None:
 
 def add_service(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--address", help="host:port of the service (default: where `ingot up` started it)")
+    parser.add_argument("--token", help="bearer token (default: INGOT_TOKEN, or what the file INGOT_TOKEN_FILE holds)")
+    parser.add_argument("--ca-certificate", type=Path, help="PEM file, turns TLS on (default: INGOT_CA_CERTIFICATE)")
     parser.add_argument(
-        "--token", default=os.environ.get("INGOT_TOKEN", ""), help="bearer token (default: INGOT_TOKEN)"
+        "--client-certificate", type=Path, help="PEM file to show the service (default: INGOT_CLIENT_CERTIFICATE)"
     )
+    parser.add_argument("--client-key", type=Path, help="its key (default: INGOT_CLIENT_KEY)")
 
 
 def _options(add: Callable[[argparse.ArgumentParser], None]) -> str:
@@ -40,7 +46,7 @@ SERVICE = f"home {_options(add_service)}"
 
 def make_client(arguments: argparse.Namespace) -> Client:
     address = arguments.address or Addresses.find(home_directory(arguments.home)).compiler
-    return Client(address, token=arguments.token, ca_certificate=_ca_certificate())
+    return Client(address, **_credentials(arguments))
 
 
 def is_named(arguments: argparse.Namespace) -> bool:
@@ -52,12 +58,21 @@ def make_endpoint(arguments: argparse.Namespace) -> Endpoint:
     addresses = Addresses.find(home_directory(arguments.home))
     address = arguments.address or (addresses.http if arguments.http else addresses.grpc)
     protocol: Literal["grpc", "http"] = "http" if arguments.http else "grpc"
-    return Endpoint(address, protocol, token=arguments.token, ca_certificate=_ca_certificate())
+    return Endpoint(address, protocol, **_credentials(arguments))
 
 
-def _ca_certificate() -> str | None:
-    """Of every service that the command talks to."""
-    return os.environ.get("INGOT_CA_CERTIFICATE") or None
+def _credentials(arguments: argparse.Namespace) -> dict[str, Any]:
+    """By which the command makes itself known, and knows the service: its options, else the environment.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the file of the token cannot be read.
+    """
+    token = arguments.token
+    if token is None:
+        token = with_secret_files(os.environ, (_TOKEN,)).get(_TOKEN, "")
+    names = ("ca_certificate", "client_certificate", "client_key")
+    files = {name: getattr(arguments, name) or os.environ.get(f"INGOT_{name.upper()}") or None for name in names}
+    return {"token": token, **files}
 
 
 def add_model_options(parser: argparse.ArgumentParser) -> None:

@@ -54,6 +54,12 @@ def _add(arguments: argparse.Namespace, directory: Path, output: Output) -> int:
     require_writable(directory, "the folder of trusted keys")
     with make_client(arguments) as client:
         address, pem = client.address, client.capabilities().signing_key
+    if not pem:
+        raise IngotError(
+            ErrorCode.UNAVAILABLE,
+            f"the service at {address} does not know yet which key its workers sign with",
+            remedy="Ask again when a worker runs, or get the public key from who runs the service.",
+        )
     key = read_public(pem.encode(), f"the signing key of {address}")
     shown, identifier = fingerprint(key), key_id(key)
     known = shown in map(fingerprint, TrustStore.load(directory).keys.values())

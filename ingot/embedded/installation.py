@@ -155,6 +155,7 @@ def service_environment(home: Path, redis_url: str, ports: Ports, models: str | 
     own = {
         "INGOT_RUNTIME_MODELS": "*@stable",
         "INGOT_RUNTIME_POLL_INTERVAL": "0.5",
+        "INGOT_LOG_FORMAT": "text",  # people read the logs of an installation of their own
     }
     fixed = {
         "INGOT_HOME": str(home),

@@ -22,8 +22,10 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2, model_config_pb2
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from shared_ir.service_kit import health
-from shared_ir.service_kit.bearer import TokenInterceptor
-from shared_ir.service_kit.calls import OPTIONS, CallGuard, Lane
+from shared_ir.service_kit.access.bearer import AccessInterceptor
+from shared_ir.service_kit.access.gate import SingleToken
+from shared_ir.service_kit.calls import OPTIONS, CallGuard
+from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.tls import TlsFiles
 
@@ -64,7 +66,7 @@ class GrpcServer:
         guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes, message_bytes)
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-            interceptors=[*([TokenInterceptor(token)] if token else []), guard],
+            interceptors=[*([AccessInterceptor(SingleToken(token))] if token else []), guard],
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
                 ("grpc.max_send_message_length", -1),

@@ -16,7 +16,7 @@ from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
-from shared_ir.service_kit.calls import peer_name
+from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.status import abort, internal
 
 _LOG = logging.getLogger(__name__)

@@ -17,7 +17,7 @@ from runtime_service.api import documents, rest_codec
 from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.bearer import HEADER, Bearer, refused
+from shared_ir.service_kit.access.gate import HEADER, SingleToken, unauthenticated
 from shared_ir.service_kit.http_hosts import Hosts
 from shared_ir.service_kit.http_message import HttpRequest, HttpResponse, json_bytes, parse_json
 from shared_ir.service_kit.http_metrics import METRICS, MOST_BODY, metrics_response
@@ -59,7 +59,7 @@ class RestApplication:
         self._dataplane = dataplane
         self._registry = registry
         self._access = access
-        self._bearer = Bearer(access.token) if access.token else None
+        self._bearer = SingleToken(access.token) if access.token else None
         self._routes: tuple[tuple[re.Pattern[str], Mapping[str, Handler]], ...] = (
             (re.compile(_MODEL + "/infer"), {"POST": self._infer}),
             (re.compile("/v2/health/live"), {"GET": self._live}),
@@ -105,7 +105,7 @@ class RestApplication:
             return self._access.hosts.refusal(request)
         if self._bearer.accepts(request.headers.get(HEADER)):
             return None
-        return HttpResponse.failure(refused(), HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
+        return HttpResponse.failure(unauthenticated(), HTTPStatus.UNAUTHORIZED, {"WWW-Authenticate": "Bearer"})
 
     def _route(self, request: HttpRequest) -> tuple[Handler, str, str] | HttpResponse:
         for pattern, handlers in self._routes:

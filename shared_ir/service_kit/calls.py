@@ -6,46 +6,34 @@ that is none with INTERNAL. Here a call waits for its message under watch, and g
 
 from __future__ import annotations
 
-import enum
-import functools
 import logging
 import os
 import resource
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, NoReturn
-from urllib.parse import unquote
+from contextlib import contextmanager
+from functools import partial
+from typing import Any
 
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.arrivals import Arrivals, connection_of
-from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
-from shared_ir.service_kit.status import abort, visible
+from shared_ir.service_kit.arrivals import Arrivals
+from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.outlet import end_call, is_detached, non_blocking
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.status import abort
+from shared_ir.service_kit.telemetry.call_log import CallLog
+from shared_ir.service_kit.telemetry.fields import current_fields, saying
 
 _LOG = logging.getLogger(__name__)
-CLIENT_SECONDS = 60.0
-"""For so long a client may take to send a message, or to take an answer."""
-_SLOWEST_READER = 64 * 1024
-"""Bytes of an answer that a client takes a second at least, beside that."""
 _LOOK_SECONDS = 0.25
 _SHORT_LOOK_SECONDS = 0.02
 """Between two looks at the calls, and where threads are short."""
-_MOST_WAITING = 8
-"""Calls that wait for each thread of a lane; more are refused."""
 _PARSED = 2
 """Bytes that a message takes for each of its own once it is parsed too."""
-_SILENT = (
-    grpc.StatusCode.RESOURCE_EXHAUSTED,
-    grpc.StatusCode.UNAVAILABLE,
-    grpc.StatusCode.CANCELLED,
-    grpc.StatusCode.DEADLINE_EXCEEDED,
-    grpc.StatusCode.INTERNAL,
-)
-"""Statuses without a line in the log: metrics count them, and a failure of ours has its own line."""
 OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
@@ -63,96 +51,8 @@ def prepare_process() -> None:
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
-class Stage(enum.Enum):
-    ARRIVING = enum.auto()  # the client sends a message
-    OURS = enum.auto()
-    ANSWERING = enum.auto()  # the client takes an answer
-
-
-class Call:
-    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``."""
-
-    __slots__ = ("_context", "_guest", "arriving", "cancelled", "connection", "lane", "limit", "peer", "since", "stage")
-
-    def __init__(self, lane: Lane, context: Any, room: Room) -> None:
-        self.lane = lane
-        peer = context.peer()
-        self.connection = connection_of(peer)
-        self.peer = peer_of(_host_of(peer))
-        self.arriving = 0
-        self.cancelled = False
-        self._context = context
-        self._guest: Guest = room.enter(self.peer, self.cancel)
-        self.enter(Stage.ARRIVING)
-
-    def enter(self, stage: Stage, size: int = 0) -> None:
-        """``size`` is that of an answer."""
-        now = time.monotonic()
-        self.stage, self.since, self.limit = stage, now, CLIENT_SECONDS + size / _SLOWEST_READER
-        self._guest.waits_since = None if stage is Stage.OURS else now
-
-    def arrives(self, count: int) -> None:
-        """So many bytes of its message are here already; the call ends where there is no room for them."""
-        try:
-            if count > self.arriving and self.stage is Stage.ARRIVING:
-                self.hold(count - self.arriving)
-                self.arriving = count
-        except IngotError:
-            self.cancel()
-
-    def has_arrived(self) -> None:
-        """What was counted on the way is counted as a message from here on."""
-        if self.arriving:
-            self._guest.give(self.arriving)
-            self.arriving = 0
-
-    def hold(self, count: int) -> None:
-        """Bytes of a message that came, or of an answer; raises IngotError RESOURCE_EXHAUSTED."""
-        self._guest.take(count)
-
-    def drop(self) -> None:
-        """What it holds is of no use any more."""
-        self._guest.give(self._guest.held)
-
-    def cancel(self) -> None:
-        self.cancelled = True
-        self._context.cancel()
-
-    def end(self) -> None:
-        self._guest.leave()
-
-
-class Lane:
-    """Threads for calls of a kind, which calls of other kinds cannot take.
-
-    Args:
-        threads: calls that run at once.
-        grace: seconds for which a client may keep a thread waiting while other calls wait for one.
-    """
-
-    def __init__(self, name: str, threads: int, grace: float = GRACE_SECONDS) -> None:
-        self.threads = threads
-        self.grace = grace
-        self.waiting = 0
-        self.running: set[Call] = set()
-        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=f"grpc-{name}")
-
-    @property
-    def is_short(self) -> bool:
-        return self.waiting > 0 and len(self.running) + self.waiting > self.threads
-
-    def victims(self, now: float) -> list[Call]:
-        """Whose threads others get: of the peer that has most, those whose clients let us wait for longest."""
-        if not self.is_short:
-            return []
-        counts = Counter(call.peer for call in self.running)
-        late = [
-            call
-            for call in self.running
-            if call.stage is not Stage.OURS and not call.cancelled and now - call.since > self.grace
-        ]
-        late.sort(key=lambda call: (-counts[call.peer], call.since))
-        return late[: self.waiting]
+_GONE = grpc.StatusCode.CANCELLED
+"""What it means that a detached call ends without a status: its client has gone."""
 
 
 class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscriptable at run time
@@ -163,6 +63,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         room: of the bytes that calls hold.
         most_message: largest message, in bytes.
         cost: bytes that a message takes once it is parsed; raises IngotError where those are too many.
+        log: where calls that are over are told of.
     """
 
     def __init__(
@@ -171,8 +72,10 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         room: Room,
         most_message: int,
         cost: Callable[[bytes], int] | None = None,
+        log: CallLog | None = None,
     ) -> None:
         self.room = room
+        self.log = log or CallLog()
         self.cost = cost or (lambda data: _PARSED * len(data))
         self.arrivals = Arrivals()
         self._most_message = most_message
@@ -196,7 +99,7 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
             kept = self._handlers[method] = _Guarded(self, self._lane_of(method), method, handler)
         lane = kept.lane
         with self._lock:
-            if lane.waiting >= _MOST_WAITING * lane.threads:
+            if lane.waiting >= lane.most_waiting:
                 return _CROWDED
             lane.waiting += 1
             is_short = lane.is_short
@@ -274,36 +177,57 @@ class _Guarded:
         self._method = method
         self._parse, self._serialise = handler.request_deserializer, handler.response_serializer
         self._inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
-        behaviour = self._stream if handler.response_streaming else self._unary
+        if is_detached(self._inner):
+            behaviour: Callable[..., Any] = self._detached
+        else:
+            behaviour = self._stream if handler.response_streaming else self._unary
         make = (
             grpc.stream_stream_rpc_method_handler
             if handler.response_streaming
             else grpc.stream_unary_rpc_method_handler
         )
-        self.replacement = make(_in_pool(behaviour, lane.executor))
+        marked = _in_pool(behaviour, lane.executor)
+        self.replacement = make(non_blocking(marked) if is_detached(self._inner) else marked)
 
     def _unary(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        call = self._guard.enter(self.lane, context)
-        try:
+        with self._call(context) as call:
             data: bytes = self._serialise(self._inner(self._messages(call, requests), context))
             call.hold(len(data))
             call.enter(Stage.ANSWERING, len(data))
             return data
-        except Exception as error:
-            self._fail(call, context, error)
-        finally:
-            self._guard.leave(call)
 
     def _stream(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> Iterator[bytes]:
-        call = self._guard.enter(self.lane, context)
-        try:
+        with self._call(context) as call:
             for response in self._inner(self._messages(call, requests), context):
                 data = self._serialise(response)
                 call.enter(Stage.ANSWERING, len(data))
                 yield data
                 call.enter(Stage.OURS)
-        except Exception as error:
-            self._fail(call, context, error)
+
+    def _detached(
+        self, requests: Iterator[bytes], context: grpc.ServicerContext, send: Callable[[bytes | None], None]
+    ) -> None:
+        """The call goes on without this thread: see :mod:`shared_ir.service_kit.outlet`."""
+        with self._call(context, is_detached=True) as call:
+            attach = self._inner(self._messages(call, requests), context)
+            attach(_Outlet(call, context, self._serialise, send))
+
+    @contextmanager
+    def _call(self, context: Any, is_detached: bool = False) -> Iterator[Call]:
+        """A call that has its thread; ended with what the block raises, or left to what has ended it already, and told of once."""
+        call, started = self._guard.enter(self.lane, context), time.monotonic()
+        try:
+            with saying():
+                failed = True
+                try:
+                    yield call
+                    failed = False
+                except IngotError as error:
+                    abort(context, error)
+                finally:
+                    tell = partial(self._guard.log.tell, self._method, call.peer, context, started, current_fields())
+                    if failed or not is_detached or not context.add_callback(partial(tell, _GONE)):
+                        tell()
         finally:
             self._guard.leave(call)
 
@@ -340,19 +264,41 @@ class _Guarded:
         call.enter(Stage.OURS)
         return message
 
-    def _fail(self, call: Call, context: Any, error: Exception) -> NoReturn:
-        """End the call with ``error``, or leave it to what has ended it already, with one line in the log."""
-        try:
-            if isinstance(error, IngotError):
-                abort(context, error)
-            raise error
-        finally:
-            _log(self._method, call, context)
+
+class _Outlet:
+    """A :class:`shared_ir.service_kit.outlet.Outlet` under watch."""
+
+    def __init__(
+        self,
+        call: Call,
+        context: grpc.ServicerContext,
+        serialise: Callable[[Any], bytes],
+        send: Callable[[bytes | None], None],
+    ) -> None:
+        self._call, self._context, self._serialise, self._send = call, context, serialise, send
+
+    @property
+    def is_open(self) -> bool:
+        return bool(self._context.is_active())
+
+    def send(self, message: Any) -> bool:
+        data = self._serialise(message)
+        self._call.enter(Stage.ANSWERING, len(data))
+        self._send(data)
+        self._call.enter(Stage.OURS)
+        return self.is_open
+
+    def end(self, error: IngotError | None = None) -> None:
+        if self.is_open:
+            end_call(self._context, self._send, error)
+
+    def cancel(self) -> None:
+        self._call.cancel()
 
 
 def _in_pool(behaviour: Callable[..., Any], executor: ThreadPoolExecutor) -> Callable[..., Any]:
     """``behaviour`` with the mark by which gRPC finds its threads."""
-    marked: Any = functools.partial(behaviour)
+    marked: Any = partial(behaviour)
     marked.experimental_thread_pool = executor
     return marked  # type: ignore[no-any-return]
 
@@ -367,24 +313,3 @@ def _refuse_crowd(requests: Any, context: grpc.ServicerContext) -> None:
 
 
 _CROWDED = grpc.stream_stream_rpc_method_handler(_refuse_crowd)
-
-
-def _log(method: str, call: Call, context: Any) -> None:
-    """One line for what was refused, with nothing of the request in it but the name of a method that exists."""
-    code = context.code()
-    if code is None or code in _SILENT:
-        return
-    text = context.details() or b""
-    _LOG.info("%s from %s: %s %s", method, call.peer, code.name, visible(text.decode(errors="replace"), 300))
-
-
-def peer_name(context: Any) -> str:
-    """Who counts as one client, of a call."""
-    return peer_of(_host_of(context.peer()))
-
-
-@functools.lru_cache(maxsize=4096)
-def _host_of(peer: str) -> str:
-    """From gRPC's name of a peer: ``ipv4:10.0.0.1:5000``, ``ipv6:%5B::1%5D:5000``, ``unix:``."""
-    kind, _, rest = peer.partition(":")
-    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""

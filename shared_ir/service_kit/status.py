@@ -47,6 +47,8 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
     ErrorCode.LIMIT_EXCEEDED: (grpc.StatusCode.INVALID_ARGUMENT, HTTPStatus.REQUEST_ENTITY_TOO_LARGE),
     ErrorCode.INVALID_ARGUMENT: _INVALID,
     ErrorCode.INVALID_TARGET: _INVALID,
+    ErrorCode.UNAUTHENTICATED: (grpc.StatusCode.UNAUTHENTICATED, HTTPStatus.UNAUTHORIZED),
+    ErrorCode.PERMISSION_DENIED: (grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN),
     ErrorCode.NOT_FOUND: (grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND),
     ErrorCode.ALREADY_EXISTS: (grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT),
     ErrorCode.CHECKSUM_MISMATCH: (grpc.StatusCode.DATA_LOSS, HTTPStatus.BAD_REQUEST),
@@ -118,11 +120,16 @@ def error_from_pb(detail: pb.ErrorDetail) -> IngotError:
     return IngotError(_known_code(detail.code, users=detail.blame == pb.BLAME_USER), **texts)
 
 
-def abort(context: grpc.ServicerContext, error: IngotError, status: grpc.StatusCode | None = None) -> NoReturn:
-    """End the call with ``error``; its own kind gives the status where none is named. Always raises."""
+def abort(context: grpc.ServicerContext, error: IngotError) -> NoReturn:
+    """End the call with ``error``. Always raises."""
     context.set_trailing_metadata(grpc_metadata(error))
-    context.abort(status or grpc_status(error), _shortened(str(shown(error)), MAX_TEXT_BYTES))
+    context.abort(grpc_status(error), status_text(error))
     raise AssertionError("abort returned")
+
+
+def status_text(error: IngotError) -> str:
+    """What a client reads that knows of no attached error."""
+    return _shortened(str(shown(error)), MAX_TEXT_BYTES)
 
 
 def attached_error(metadata: Iterable[tuple[str, Any]] | None) -> IngotError | None:

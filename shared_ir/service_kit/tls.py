@@ -30,14 +30,7 @@ class TlsFiles:
         """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        _read(self.key)
-        _read(self.certificate)
-        try:
-            context.load_cert_chain(self.certificate, self.key, password=_no_password)
-        except (OSError, ValueError) as error:  # SSLError is an OSError
-            raise _unusable(
-                self.certificate, error, "a certificate and, beside it, its own key without a password"
-            ) from error
+        _load_pair(context, self.certificate, self.key)
         if self.client_ca:
             context.load_verify_locations(cadata=authorities(self.client_ca).decode())
             context.verify_mode = ssl.CERT_REQUIRED
@@ -63,24 +56,75 @@ def tls_files(certificate: str, key: str, client_ca: str) -> TlsFiles | None:
     return TlsFiles(Path(certificate), Path(key), Path(client_ca) if client_ca else None)
 
 
+@dataclass(frozen=True, slots=True)
+class ClientTls:
+    """PEM files of a client: the authorities that it trusts, by default those of the system, and what it shows a server that asks."""
+
+    ca_certificate: Path | None = None
+    certificate: Path | None = None
+    key: Path | None = None
+
+    def grpc_credentials(self) -> grpc.ChannelCredentials:
+        """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
+        self.context()  # gRPC itself takes any bytes, and then fails every handshake
+        roots, key, chain = (
+            _read(path) if path else None for path in (self.ca_certificate, self.key, self.certificate)
+        )
+        return grpc.ssl_channel_credentials(roots, key, chain)
+
+    def context(self) -> ssl.SSLContext:
+        """Raises IngotError INVALID_ARGUMENT: a file cannot be read or does not hold what it should."""
+        context = ssl.create_default_context()
+        if self.ca_certificate is not None:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            context.load_verify_locations(cadata=authorities(self.ca_certificate).decode())
+        if self.certificate is not None and self.key is not None:
+            _load_pair(context, self.certificate, self.key)
+        return context
+
+
+def client_tls(
+    ca_certificate: str | Path | None, certificate: str | Path | None, key: str | Path | None
+) -> ClientTls | None:
+    """Of the files that a client was given; None where there are none, and it speaks in the clear.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, a certificate without its key, or a key alone.
+    """
+    if bool(certificate) != bool(key):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a client certificate is given by half",
+            field="client_certificate" if certificate else "client_key",
+            expected="a certificate and its key",
+            received="one of them",
+        )
+    paths = tuple(Path(path) if path else None for path in (ca_certificate, certificate, key))
+    return ClientTls(*paths) if any(paths) else None
+
+
 def authorities(path: Path) -> bytes:
     """The certificates in a PEM file of authorities.
 
     Raises:
         IngotError: INVALID_ARGUMENT, the file cannot be read or holds no certificate.
     """
-    client_context(path)
-    return _read(path)
-
-
-def client_context(path: Path) -> ssl.SSLContext:
-    """For a client that trusts the authorities in a PEM file and no others; raises as :func:`authorities`."""
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    data = _read(path)
     try:
-        context.load_verify_locations(cadata=_read(path).decode("ascii"))
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=data.decode("ascii"))
     except (OSError, ValueError) as error:
         raise _unusable(path, error, "certificates of authorities, as PEM") from error
-    return context
+    return data
+
+
+def _load_pair(context: ssl.SSLContext, certificate: Path, key: Path) -> None:
+    _read(key)
+    _read(certificate)
+    try:
+        context.load_cert_chain(certificate, key, password=_no_password)
+    except (OSError, ValueError) as error:  # SSLError is an OSError
+        expected = "a certificate and, beside it, its own key without a password"
+        raise _unusable(certificate, error, expected) from error
 
 
 def _no_password() -> str:

@@ -14,14 +14,26 @@ from obstore.store import AzureStore, GCSStore, S3Store, from_url
 
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.access.secret_files import SUFFIX, with_secret_files
 from shared_ir.storage.files import write_temporary
 from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
 
 CACHE_LIMIT_BYTES = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""
 
+SECRETS = (
+    *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
+    *("AZURE_STORAGE_ACCOUNT_KEY", "AZURE_STORAGE_SAS_TOKEN", "AZURE_STORAGE_CLIENT_SECRET"),
+)
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+def _secrets() -> dict[str, str]:
+    """Those that stand in files; obstore itself finds the others."""
+    named = {name for name in SECRETS if name + SUFFIX in os.environ}
+    found = with_secret_files(os.environ, named)
+    return {name.lower(): found[name] for name in named}
 
 
 @dataclass(frozen=True)
@@ -78,7 +90,8 @@ class RemoteStore:
 
     @classmethod
     def open(cls, url: str, cache: Path, limit: int = CACHE_LIMIT_BYTES) -> RemoteStore:
-        """Credentials, region and endpoint come from the environment.
+        """Credentials, region and endpoint come from the environment; secrets from files too, that variables of :data:`SECRETS` with
+        ``_FILE`` behind them name.
 
         Raises:
             IngotError: INVALID_ARGUMENT.
@@ -87,7 +100,7 @@ class RemoteStore:
         options = {"allow_http": True} if endpoint.startswith("http://") else {}
         try:
             # obstore answers with the subclass for the scheme of the URL
-            store = from_url(url, client_options=options, retry_config={"max_retries": 3})  # type: ignore[call-overload]
+            store = from_url(url, config=_secrets(), client_options=options, retry_config={"max_retries": 3})  # type: ignore[call-overload]
         except BaseError as error:
             message = "the object store cannot be opened"
             raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field=url, received=str(error)[:300]) from error

@@ -25,7 +25,7 @@ CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 EVERYTHING: dict[str, Any] = {
     "image": {"registry": "registry.example", "pullSecrets": ["pull"]},
     "store": {"env": {"AWS_ENDPOINT_URL": "https://s3.example"}},
-    "auth": {"existingSecret": "token"},
+    "auth": {"existingSecret": "token", "tokensSecret": "tokens"},
     "serviceAccount": {"annotations": {"eks.amazonaws.com/role-arn": "arn:x"}},
     "api": {"podDisruptionBudget": {"enabled": True}, "extraEnv": {"INGOT_MAX_WATCHERS": 10}},
     "worker": {
@@ -135,10 +135,7 @@ def test_volumes_and_mounts_agree(objects: list[dict[str, Any]]) -> None:
 
 
 def test_only_known_settings_are_set(objects: list[dict[str, Any]]) -> None:
-    runtime = {
-        runtime_service.settings.variable(name) for name in runtime_service.settings.Settings.__dataclass_fields__
-    }
-    compiler = {f"INGOT_{name.upper()}" for name in compiler_service.settings.Settings.__dataclass_fields__}
+    runtime, compiler = runtime_service.settings.variables(), compiler_service.settings.variables()
     checked = 0
     for document in objects:
         if document["kind"] != "Deployment":
@@ -161,6 +158,9 @@ def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> 
         if models is not None:
             (tmp_path / "models.json").write_text(models["data"]["models.json"])
             environment["INGOT_RUNTIME_MODELS_FILE"] = str(tmp_path / "models.json")
+        if "INGOT_RUNTIME_TOKEN_FILE" in environment:
+            (tmp_path / "token").write_text("s3cret")
+            environment["INGOT_RUNTIME_TOKEN_FILE"] = str(tmp_path / "token")
         settings = runtime_service.settings.Settings.from_environment(environment)
         assert settings.model_settings()
         assert pod["terminationGracePeriodSeconds"] > settings.drain_delay + settings.drain_timeout
@@ -206,7 +206,7 @@ def test_every_value_is_in_the_schema() -> None:
 
 def test_notes_name_what_has_to_be_made_first(helm: Path) -> None:
     notes = run(helm, "install", "release", CHART, "--dry-run=client", "--hide-notes=false")
-    for secret in ("ingot-store", "ingot-redis", "ingot-signing"):
+    for secret in ("ingot-store", "ingot-redis", "ingot-signing", "ingot-orders"):
         assert secret in notes
     assert "No token is set" in notes
 
@@ -236,3 +236,21 @@ def commands(container: dict[str, Any]) -> list[str]:
 
 def test_the_health_check_is_in_every_image() -> None:
     assert f"COPY --chmod=0755 deploy/health.py {HEALTH}" in stages()["base"]
+
+
+def test_the_api_gets_no_key_that_artifacts_are_signed_with(objects: list[dict[str, Any]]) -> None:
+    for document in objects:
+        if document["kind"] != "Deployment":
+            continue
+        pod = document["spec"]["template"]["spec"]
+        secrets = {v["name"]: v["secret"] for v in pod["volumes"] if "secret" in v}
+        named = {v["name"] for container in pod["containers"] for v in container.get("env", [])}
+        if document["metadata"]["name"].endswith("-compiler-api"):
+            assert [item["key"] for item in secrets["signing"]["items"]] == ["signer.pub"]
+            assert "items" not in secrets["orders"]
+            assert "INGOT_ORDER_KEY" in named
+            assert "INGOT_SIGNING_KEY" not in named
+        elif document["metadata"]["name"].endswith("-compiler-worker"):
+            assert [item["key"] for item in secrets["orders"]["items"]] == ["orders.pub"]
+            assert "items" not in secrets["signing"]
+            assert "INGOT_ORDER_KEY" not in named

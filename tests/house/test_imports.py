@@ -113,6 +113,7 @@ ONLY_IN: dict[str, tuple[str, ...]] = {
         "compiler_service.worker",
         "compiler_service.api",
         "compiler_service.metrics",
+        "compiler_service.probes",
     ),
     "obstore": ("shared_ir",),
     "onnxruntime": (f"{C}.reference.verification", "ingot"),

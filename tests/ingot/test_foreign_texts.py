@@ -17,7 +17,8 @@ from ingot.cli.output import Output, PrintableConsole
 from ingot.cli.progress import ProgressBars
 from ingot.records import JobEvent, LogLine, Progress
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.printable import PrintableFormatter, printable, printable_json
+from shared_ir.printable import printable, printable_json
+from shared_ir.service_kit.telemetry.log import JsonFormatter, TextFormatter
 
 HOSTILE = "a\x1b[2J\x1b]0;owned\x07\r\x9b2J\u202e\x00\udc80[/red]"
 """Clears the screen, names the window, writes over its line, in two encodings of the first; turns what follows round."""
@@ -101,7 +102,8 @@ def test_errors_as_text() -> None:
 
 def test_lines_of_a_log() -> None:
     record = logging.LogRecord("name", logging.INFO, "", 0, "%s", (HOSTILE,), None)
-    assert PrintableFormatter("%(message)s").format(record).isprintable()
+    for formatter in (TextFormatter(), JsonFormatter("p")):
+        assert formatter.format(record).isprintable()
 
 
 def test_what_is_printable_stays_as_it_is() -> None:

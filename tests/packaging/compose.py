@@ -16,7 +16,7 @@ import yaml
 from tests.packaging.images import ROOT
 
 COMPOSE = ROOT / "deploy/compose.yaml"
-SHARED, OWN = ("/keys", "/trust"), ("/var/lib/ingot", "/var/cache/ingot")
+SHARED, OWN = ("/keys", "/order-key", "/trust"), ("/var/lib/ingot", "/var/cache/ingot")
 """Folders that several containers see, and those that each has for itself."""
 PORTS = ("8000", "8001", "8002", "8500", "8501", "6379")
 HEALTH = "/usr/local/bin/ingot-health"

@@ -55,6 +55,7 @@ OPTIONAL: dict[tuple[str, str], str] = {
         "runtime_service.executors.regular_expressions",
         "re2",
     ): "the sentence of needing(); a device may have no wheel of it",
+    ("shared_ir.service_kit.telemetry.tracing", "opentelemetry"): "the sentence of needing(); off by default",
     ("ingot.upload", "onnx"): "without it the service says which external data it misses",
 }
 """What a module uses beyond its extra, and why that is no fault of who lacks it."""
@@ -80,6 +81,7 @@ MODULES: dict[str, str] = {
     "onnx": "onnx",
     "onnxmltools": "onnxmltools",
     "onnxruntime": "onnxruntime",
+    "opentelemetry": "opentelemetry-sdk",
     "openvino": "openvino",
     "prometheus_client": "prometheus-client",
     "promql_parser": "promql-parser",

@@ -13,7 +13,8 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
-from compiler_service.server import SERVICE, RunningServer, start_server
+from compiler_service.api.permissions import SERVICE
+from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import Settings
 from compiler_service.wiring import make_parts
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb

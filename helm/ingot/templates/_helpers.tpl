@@ -110,22 +110,29 @@ envFrom:
     secretKeyRef:
       name: {{ .root.Values.redis.existingSecret }}
       key: {{ .root.Values.redis.key }}
+{{- if eq .component "compiler-api" }}
+- name: INGOT_ORDER_KEY
+  value: /keys/order.pem
+{{- else }}
 - name: INGOT_SIGNING_KEY
   value: /keys/signing.pem
+{{- end }}
 - name: INGOT_TRUST
   value: /keys/trust
 {{ include "ingot.storeEnv" . }}
 {{- end -}}
 
-{{/* The signing key must be readable by its owner alone, which a mounted secret cannot be for a user other than root:
-     it is copied into memory first. */}}
+{{/* A private key must be readable by its owner alone, which a mounted secret cannot be for a user other than root: it is
+     copied into memory first. Workers get the one that signs, the API the one that orders; each sees of the other the public half. */}}
 {{- define "ingot.keyCopy" -}}
 - name: keys
   image: {{ include "ingot.image" . }}
   imagePullPolicy: {{ .root.Values.image.pullPolicy }}
   command: ["/bin/sh", "-ec"]
   args:
-    - install -m 0600 /secret/signing.pem /keys/signing.pem && install -d -m 0700 /keys/trust && cp /secret/*.pub /keys/trust/
+    {{- $key := ternary "/orders/order.pem" "/secret/signing.pem" (eq .component "compiler-api") }}
+    - install -m 0600 {{ $key }} /keys/{{ base $key }} && install -d -m 0700 /keys/trust /keys/trust/orders &&
+      cp /secret/*.pub /keys/trust/ && cp /orders/*.pub /keys/trust/orders/
   securityContext:
     {{- include "ingot.containerSecurity" . | nindent 4 }}
   resources:
@@ -133,14 +140,25 @@ envFrom:
     limits: {memory: 64Mi}
   volumeMounts:
     - {name: signing, mountPath: /secret, readOnly: true}
+    - {name: orders, mountPath: /orders, readOnly: true}
     - {name: keys, mountPath: /keys}
 {{- end -}}
 
 {{- define "ingot.keyVolumes" -}}
 - name: signing
   secret:
-    secretName: {{ .Values.signing.existingSecret }}
+    secretName: {{ .root.Values.signing.existingSecret }}
     defaultMode: 0440
+    {{- if eq .component "compiler-api" }}
+    items: [{key: {{ .root.Values.signing.publicKey }}, path: {{ .root.Values.signing.publicKey }}}]
+    {{- end }}
+- name: orders
+  secret:
+    secretName: {{ .root.Values.orders.existingSecret }}
+    defaultMode: 0440
+    {{- if ne .component "compiler-api" }}
+    items: [{key: {{ .root.Values.orders.publicKey }}, path: {{ .root.Values.orders.publicKey }}}]
+    {{- end }}
 - name: keys
   emptyDir: {medium: Memory, sizeLimit: 1Mi}
 {{- end -}}

@@ -110,6 +110,12 @@ def test_metrics_come_from_the_job_store(settings: Settings) -> None:
     assert after["ingot_compiler_queue_age_seconds"] > 0
     assert after["ingot_compiler_cache_total|miss"] == 1
     assert after["ingot_compiler_calls_total|OK|Compile"] == 1
+    assert after["ingot_compiler_bytes_total|in"] > 0
+    assert [after[f"ingot_compiler_{name}"] for name in ("uploads", "watchers", "workers", "stuck")] == [0] * 4
+    assert after["ingot_compiler_up|redis"] == after["ingot_compiler_up|store"] == 1
+    stream = client.stub.WatchJob(pb.WatchJobRequest(id=job.id))
+    next(stream)
+    assert scrape(running)["ingot_compiler_watchers"] == 1
     client.stub.CancelJob(pb.CancelJobRequest(id=job.id))
     last = scrape(running)
     assert last["ingot_compiler_jobs|queued"] == 0
@@ -181,7 +187,7 @@ def test_errors_arrive_whole_or_shortened(settings: Settings) -> None:
     for token, id, status, expected in (
         ("s3cret", "job-x", grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND),
         ("s3cret", "é" * 20_000, grpc.StatusCode.NOT_FOUND, ErrorCode.NOT_FOUND),
-        ("", "job-x", grpc.StatusCode.UNAUTHENTICATED, ErrorCode.INVALID_ARGUMENT),
+        ("", "job-x", grpc.StatusCode.UNAUTHENTICATED, ErrorCode.UNAUTHENTICATED),
     ):
         stub, metadata = Client(address).stub, authorization(token)
         with pytest.raises(IngotError) as caught:

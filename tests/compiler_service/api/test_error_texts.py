@@ -28,6 +28,8 @@ from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import PRESETS, resolve_target
+from shared_ir.service_kit.access.gate import unauthenticated
+from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.status import STATUS, internal
 from shared_ir.storage.local import FileStore
 from tests.services.artifacts import toy_artifact
@@ -135,6 +137,8 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.LIMIT_EXCEEDED: lambda _: compiled(bomb()),
     ErrorCode.INVALID_ARGUMENT: lambda _: compiled(model(), optlevel=3),
     ErrorCode.INVALID_TARGET: lambda _: resolve_target("pentium-9", lambda: PRESETS["x86-64-v3"][0]),
+    ErrorCode.UNAUTHENTICATED: lambda _: raised(unauthenticated()),
+    ErrorCode.PERMISSION_DENIED: lambda _: Principal("ci", scopes=frozenset({Scope.READ})).require(Scope.LABEL),
     ErrorCode.NOT_FOUND: lambda folder: ArtifactRepository(FileStore(folder), TrustStore.of([])).resolve("m"),
     ErrorCode.ALREADY_EXISTS: up_twice,
     ErrorCode.CHECKSUM_MISMATCH: other_bytes,

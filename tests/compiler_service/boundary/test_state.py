@@ -98,7 +98,7 @@ def test_a_service_refuses_to_start_without_what_it_requires(module: str, tmp_pa
     command = ["unshare", "--user", "--map-root-user", "sh", "-c", outside, "sh"]
     if shutil.which("unshare") is None or subprocess.run([*command, "true"], check=False).returncode:
         pytest.skip("no user namespace can be had here, to forbid others in it")
-    environment = dict(os.environ, INGOT_HOME=str(tmp_path), INGOT_SANDBOX="require")
+    environment = dict(os.environ, INGOT_HOME=str(tmp_path), INGOT_SANDBOX="require", INGOT_LOG_FORMAT="text")
     started = [*command, sys.executable, "-m", module]
     done = subprocess.run(started, capture_output=True, text=True, timeout=120, env=environment, check=False)
     assert done.returncode == 1

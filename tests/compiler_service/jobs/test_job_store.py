@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from redis import Redis
 
+from compiler_service.jobs.codec import decode, encode
 from compiler_service.jobs.counters import BUCKETS, Counters
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.store import JobStore
@@ -186,3 +189,15 @@ def test_counters(redis: Redis) -> None:
     build = counters.stages()["build"]
     assert build.counts == (2, *[0] * (len(BUCKETS) - 1), 1)
     assert build.total == pytest.approx(1e6 + 0.15)
+
+
+def test_orders_of_the_version_before_are_read() -> None:
+    """They have neither user, trace nor namespace; what a later version adds is let be."""
+    whole = replace(record(), user="ci", trace="00-ab", running_stages=2, source=Source("ab" * 32, {}, "vision"))
+    fields = encode(whole)
+    assert decode(fields) == whole
+    order = json.loads(fields["job"])
+    old = {name: value for name, value in order.items() if name not in ("user", "trace", "namespace", "running_stages")}
+    found = decode({**fields, "job": json.dumps(old | {"colour": "red"})})
+    assert (found.user, found.trace, found.running_stages, found.source.namespace) == ("", "", 0, "")
+    assert found.name == whole.name

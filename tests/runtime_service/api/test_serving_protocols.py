@@ -6,7 +6,6 @@ import urllib.error
 import urllib.request
 from collections.abc import Iterator
 from functools import partial
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
@@ -345,10 +344,9 @@ def test_health_follows_readiness(source: ToySource) -> None:
         watch.cancel()
 
 
-def test_token_over_grpc(source: ToySource, tmp_path: Path) -> None:
-    (tmp_path / "token").write_text("secret\n")
+def test_token_over_grpc(source: ToySource) -> None:
     with (
-        running_server(source, models="scale", token_file=str(tmp_path / "token")) as server,
+        running_server(source, models="scale", token="secret") as server,
         grpc.insecure_channel(server.addresses["grpc"]) as channel,
     ):
         stub = GRPCInferenceServiceStub(channel)

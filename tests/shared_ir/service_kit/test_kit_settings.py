@@ -78,6 +78,7 @@ def test_what_is_out_of_range_is_named(module: Any, name: str, text: str) -> Non
         (runtime, "INGOT_TRUSTED", "INGOT_TRUST"),
         (runtime, "INGOT_STORE_URI", "INGOT_STORE_URL"),
         (compiler, "INGOT_TOKENS", "INGOT_TOKEN"),
+        (compiler, "INGOT_API_TOKEN", "INGOT_API_TOKENS"),
         (compiler, "INGOT_TLS_CERT", "INGOT_TLS_CERTIFICATE"),
         (compiler, "INGOT_SANBOX", "INGOT_SANDBOX"),
         (compiler, "INGOT_XYZ", ""),
@@ -95,23 +96,27 @@ def test_a_misspelt_setting_is_refused(module: Any, name: str, nearest: str) -> 
 @pytest.mark.parametrize("module", [compiler, runtime])
 def test_what_others_read_is_not_refused(module: Any) -> None:
     """One environment may be that of both services and of clients, beside others in a cluster."""
-    settings = module.Settings.from_environment(dict.fromkeys(ELSEWHERE, "require") | LINKS | {"OTHER_TOKEN": "x"})
+    values = {name for name in ELSEWHERE if not name.endswith("_FILE")}
+    settings = module.Settings.from_environment(dict.fromkeys(values, "require") | LINKS | {"OTHER_TOKEN": "x"})
     assert getattr(settings, "compiler_port", 8500) == 8500
     assert without_service_links(LINKS) == {}
     assert without_service_links({"INGOT_COMPILER_PORT": "8500"}) == {"INGOT_COMPILER_PORT": "8500"}
 
 
 def test_the_settings_of_each_service_are_let_pass_by_the_other() -> None:
-    runtime.Settings.from_environment(dict.fromkeys(set(compiler.variables()) - set(runtime.variables()), "x"))
-    compiler.Settings.from_environment({name: "x" for name in runtime.variables() if "RUNTIME" in name})
+    alone = set(compiler.variables()) - set(runtime.variables())
+    runtime.Settings.from_environment(dict.fromkeys(alone, "x"))
+    compiler.Settings.from_environment(
+        {name: "x" for name in runtime.variables() if "RUNTIME" in name and not name.endswith("TOKEN_FILE")}
+    )
 
 
 @pytest.mark.parametrize("module", [compiler, runtime])
-@pytest.mark.parametrize("field", ["token", "token_file", "tls_certificate", "tls_key", "tls_client_ca"])
+@pytest.mark.parametrize("field", ["token", "token_file", "api_tokens", "tls_certificate", "tls_key", "tls_client_ca"])
 @pytest.mark.parametrize("text", ["", " ", "\n"])
 def test_an_empty_guard_is_refused(module: Any, field: str, text: str) -> None:
     """A template whose variable is unset leaves one; it would start the service without what it asks for."""
-    if not hasattr(module.Settings(), field):
+    if not hasattr(module.Settings(), field.removesuffix("_file")):
         return
     with pytest.raises(IngotError, match="there and empty") as caught:
         module.Settings.from_environment({module.variable(field): text})
@@ -123,6 +128,7 @@ def test_an_empty_guard_is_refused(module: Any, field: str, text: str) -> None:
 def test_no_service_starts_with_a_misspelt_setting(command: str, tmp_path: Path) -> None:
     name = "INGOT_RUNTIME_TLS_CERT" if command.startswith("runtime") else "INGOT_TLS_CERT"
     environment = {"INGOT_HOME": str(tmp_path), name: "/crt.pem", "PATH": "/usr/bin", "HOME": str(tmp_path)}
+    environment["INGOT_LOG_FORMAT"] = "text"
     started = [sys.executable, "-m", command]
     done = subprocess.run(started, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=60)
     assert done.returncode in (1, 2)
@@ -148,3 +154,26 @@ def test_every_variable_that_is_read_is_known() -> None:
     files += [ROOT / "deploy" / "compose.yaml", ROOT / "deploy" / "Dockerfile", *(ROOT / "helm").rglob("*.yaml")]
     read = {name for path in files for name in re.findall(r"\bINGOT_[A-Z_]*[A-Z]\b", path.read_text())}
     assert {name for name in read if name not in known} <= {"INGOT_POISON"}  # of the C compiler
+
+
+@pytest.mark.parametrize("module", [compiler, runtime])
+@pytest.mark.parametrize("field", ["token", "store_url"])
+def test_a_secret_may_stand_in_a_file(module: Any, field: str, tmp_path: Path) -> None:
+    name, file = module.variable(field), tmp_path / "secret"
+    file.write_text("  s3cret\n")
+    assert getattr(module.Settings.from_environment({f"{name}_FILE": str(file)}), field) == "s3cret"
+    with pytest.raises(IngotError, match="given twice") as caught:
+        module.Settings.from_environment({f"{name}_FILE": str(file), name: "other"})
+    assert caught.value.field == f"{name}_FILE"
+
+
+@pytest.mark.parametrize("content", [None, b"", b" \n", b"two\nlines", b"\xff\xfe", b"x" * 100_000])
+def test_a_file_that_holds_no_secret_is_named_without_its_content(content: bytes | None, tmp_path: Path) -> None:
+    file = tmp_path / "secret"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(IngotError, match="cannot be used") as caught:
+        compiler.Settings.from_environment({"INGOT_REDIS_URL_FILE": str(file)})
+    assert caught.value.field == str(file)
+    assert "INGOT_REDIS_URL_FILE" in str(caught.value)
+    assert "two" not in str(caught.value)

@@ -114,7 +114,7 @@ def test_what_nobody_thought_of_is_a_sentence_too() -> None:
 @pytest.mark.parametrize("module", ["compiler_service.server", "compiler_service.worker", "runtime_service.server"])
 def test_the_processes_themselves_print_one_sentence(module: str, tmp_path: Path) -> None:
     clean = {name: value for name, value in os.environ.items() if not name.startswith("INGOT_")}
-    environment = clean | {"PYTHONPATH": str(ROOT), "INGOT_HOME": NOWHERE}
+    environment = clean | {"PYTHONPATH": str(ROOT), "INGOT_HOME": NOWHERE, "INGOT_LOG_FORMAT": "text"}
     done = subprocess.run([sys.executable, "-m", module], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode in (1, 2)
     assert "Traceback" not in done.stdout + done.stderr

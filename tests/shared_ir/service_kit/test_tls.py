@@ -14,7 +14,7 @@ from cryptography.x509.oid import NameOID
 from ingot.channel import open_channel
 from ingot.endpoint import Endpoint
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.service_kit.tls import TlsFiles, authorities, tls_files
+from shared_ir.service_kit.tls import ClientTls, TlsFiles, authorities, client_tls, tls_files
 
 
 def pair(folder: Path, name: str, password: bytes = b"") -> tuple[Path, Path]:
@@ -77,9 +77,20 @@ def test_what_does_not_fit_is_refused_by_clients(kind: str, tmp_path: Path) -> N
     (tmp_path / "text").write_text("nothing")
     path = {"no PEM": tmp_path / "text", "a key": pair(tmp_path, "a")[1], "missing": tmp_path / "none"}[kind]
     for connect in (
-        lambda: open_channel("localhost:1", path),
+        lambda: open_channel("localhost:1", ClientTls(path)),
         lambda: Endpoint("localhost:1", ca_certificate=path),
         lambda: Endpoint("localhost:1", "http", ca_certificate=path),
     ):
         with pytest.raises(IngotError, match="TLS file cannot be used"):
             connect()
+
+
+def test_a_client_certificate_comes_with_its_key(tmp_path: Path) -> None:
+    certificate, key = pair(tmp_path, "a")
+    for given in ((None, certificate, None), (None, None, key), (certificate, certificate, None)):
+        with pytest.raises(IngotError, match="by half"):
+            client_tls(*given)
+    with pytest.raises(IngotError, match="TLS file cannot be used"):
+        ClientTls(certificate, certificate, pair(tmp_path, "b")[1]).grpc_credentials()
+    assert client_tls(None, "", None) is None
+    assert client_tls(None, certificate, key) == ClientTls(None, certificate, key)

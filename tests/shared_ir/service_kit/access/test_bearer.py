@@ -10,7 +10,8 @@ import grpc
 import pytest
 
 from shared_ir.errors import ErrorCode
-from shared_ir.service_kit.bearer import Bearer, TokenInterceptor
+from shared_ir.service_kit.access.bearer import AccessInterceptor
+from shared_ir.service_kit.access.gate import SingleToken
 from shared_ir.service_kit.status import attached_error
 
 KINDS = ("unary_unary", "unary_stream", "stream_unary", "stream_stream")
@@ -24,7 +25,7 @@ def channel() -> Iterator[grpc.Channel]:
         )
         for kind in KINDS
     }
-    server = grpc.server(ThreadPoolExecutor(1), interceptors=[TokenInterceptor("s3cret")])
+    server = grpc.server(ThreadPoolExecutor(1), interceptors=[AccessInterceptor(SingleToken("s3cret"))])
     for service in ("test.Service", "grpc.health.v1.Health"):
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -51,11 +52,11 @@ def test_the_token_is_needed_but_for_health(channel: grpc.Channel, kind: str) ->
         assert failure.code() is grpc.StatusCode.UNAUTHENTICATED
         attached = attached_error(failure.trailing_metadata())
         assert attached is not None
-        assert (attached.code, attached.field) == (ErrorCode.INVALID_ARGUMENT, "authorization")
+        assert (attached.code, attached.field) == (ErrorCode.UNAUTHENTICATED, "authorization")
 
 
 def test_headers_of_any_form() -> None:
-    bearer = Bearer("s3crét")
+    bearer = SingleToken("s3crét")
     assert bearer.accepts("Bearer s3crét")
     assert bearer.accepts("Bearer s3crét".encode())
     for given in (None, "", b"", "Bearer", "Bearer \ud800", b"\xff"):

@@ -1,0 +1,186 @@
+"""Writes to the registry of models that the API asks for and a worker does: the API has no key that they could be signed with.
+
+    writes       list    orders, each signed by the API (ingot:writes)
+    write:<id>   list    the answer to one, for a minute
+
+An order that nobody takes in time is taken back. One that is taken twice, or late, is refused: Redis may be written by others.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import secrets
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from redis import Redis
+from redis.exceptions import RedisError
+
+from shared_ir.artifact.memory import Memory
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import Signature, SigningKey, Trust
+from shared_ir.digest import canonical_json
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.protocol import ObjectStore
+
+_LOG = logging.getLogger(__name__)
+_WRITES, _SIGNER = "ingot:writes", "ingot:signer"
+_DOMAIN = b"ingot order to write, version 1\n"
+_WAIT_SECONDS = 15.0
+_MOST_AT_ONCE = 4
+"""Calls that wait for an answer; others have threads to themselves."""
+_FRESH_SECONDS = 120.0
+"""For so long an order is one, clocks that differ included."""
+_LOOK_SECONDS = 1
+_ANSWER_SECONDS = 60
+
+Write = Callable[..., None]
+"""Does what an order asks for, by arguments that are JSON values; raises IngotError."""
+
+
+@dataclass(frozen=True)
+class OrderedWrites:
+    """Has things written by whatever worker takes the order."""
+
+    redis: Any
+    signer: SigningKey
+    waiting: threading.BoundedSemaphore
+    seconds: float = _WAIT_SECONDS
+
+    @classmethod
+    def over(cls, redis: Redis, signer: SigningKey, seconds: float = _WAIT_SECONDS) -> OrderedWrites:
+        return cls(redis, signer, threading.BoundedSemaphore(_MOST_AT_ONCE), seconds)
+
+    def order(self, write: str, **arguments: Any) -> None:
+        """Return when it has been done.
+
+        Raises:
+            IngotError: what the write raised; UNAVAILABLE, no worker took the order in time; RESOURCE_EXHAUSTED.
+        """
+        if not self.waiting.acquire(blocking=False):
+            message, remedy = "too many calls wait for a worker to write", "Try again in a moment."
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED, message, expected=f"at most {_MOST_AT_ONCE} at once", remedy=remedy
+            )
+        try:
+            self._order({"id": secrets.token_hex(16), "time": time.time(), "write": write, "arguments": arguments})
+        finally:
+            self.waiting.release()
+
+    def _order(self, order: Mapping[str, Any]) -> None:
+        text = canonical_json(dict(order)).decode()
+        signature = self.signer.sign(_DOMAIN + text.encode())
+        packet = json.dumps({"order": text, "key": signature.key_id, "seal": signature.value})
+        self.redis.rpush(_WRITES, packet)
+        answer = self.redis.blpop([_answer_key(order["id"])], timeout=self.seconds)
+        if answer is None:
+            taken = not self.redis.lrem(_WRITES, 1, packet)
+            raise IngotError(
+                ErrorCode.UNAVAILABLE,
+                "a worker has not answered yet" if taken else "no worker is there to write what was asked for",
+                remedy="Look whether it was done, and try again." if taken else "Try again when a worker runs.",
+            )
+        error = json.loads(answer[1]).get("error")
+        if error:
+            raise IngotError.from_dict(error)
+
+
+class Clerk:
+    """Does what trusted orders ask for, one after another, in a thread of its own.
+
+    Args:
+        trust: whose orders are taken.
+        writes: what can be ordered.
+        signs: id of the key that this process signs with, for those who ask the API.
+    """
+
+    def __init__(self, redis: Redis, trust: Trust, writes: Mapping[str, Write], signs: str) -> None:
+        self._redis: Any = redis
+        self._trust = trust
+        self._writes = writes
+        self._signs = signs
+        self._seen: dict[str, float] = {}
+
+    def start(self, stopping: threading.Event) -> threading.Thread:
+        thread = threading.Thread(target=self._serve, args=(stopping,), name="clerk", daemon=True)
+        thread.start()
+        return thread
+
+    def _serve(self, stopping: threading.Event) -> None:
+        while not stopping.is_set():
+            try:
+                self._redis.set(_SIGNER, self._signs)
+                taken = self._redis.blpop([_WRITES], timeout=_LOOK_SECONDS)
+                if taken is not None:
+                    self.do(taken[1])
+            except (RedisError, ValueError) as error:  # away, or it holds bytes that are no text
+                _LOG.warning("the clerk waits for Redis: %s", error)
+                stopping.wait(_LOOK_SECONDS)
+
+    def do(self, packet: str) -> None:
+        """One order; what proves not to be one is dropped."""
+        try:
+            order = self._proven(packet)
+        except (IngotError, ValueError, TypeError, KeyError, AttributeError) as error:
+            _LOG.warning("an order to write is not taken: %s", error)
+            return
+        answer: dict[str, Any] = {}
+        try:
+            self._writes[order["write"]](**order["arguments"])
+        except IngotError as error:
+            answer["error"] = error.to_dict()
+        except Exception as error:
+            _LOG.exception("an order to write failed")
+            fault = IngotError(ErrorCode.INTERNAL, f"the worker failed with {type(error).__name__}")
+            answer["error"] = fault.to_dict()
+        key = _answer_key(order["id"])
+        self._redis.rpush(key, json.dumps(answer))
+        self._redis.expire(key, _ANSWER_SECONDS)
+
+    def _proven(self, packet: str) -> Mapping[str, Any]:
+        """Raises IngotError ARTIFACT_UNTRUSTED, or what comes of reading what is none."""
+        outer = json.loads(packet)
+        text = outer["order"].encode()
+        self._trust.verify(_DOMAIN + text, Signature(outer["key"], outer["seal"]))
+        order: Mapping[str, Any] = json.loads(text)
+        now = time.time()
+        self._seen = {id: since for id, since in self._seen.items() if now - since < 2 * _FRESH_SECONDS}
+        if order["id"] in self._seen or abs(now - order["time"]) > _FRESH_SECONDS:
+            message = "an order to write came twice, or late"
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, received=f"{now - order['time']:.0f} seconds old")
+        self._seen[order["id"]] = now
+        return order
+
+
+def signing_key_id(redis: Any) -> str:
+    """What the workers say that they sign with; empty where none has said so."""
+    found: str | None = redis.get(_SIGNER)
+    return found or ""
+
+
+def _answer_key(id: str) -> str:
+    return f"ingot:write:{id}"
+
+
+class OrderingRepository(ArtifactRepository):
+    """Reads by itself; what would have to be signed is ordered from a worker."""
+
+    def __init__(self, store: ObjectStore, trust: Trust, memory: Memory, writes: OrderedWrites) -> None:
+        super().__init__(store, trust, None, memory)
+        self._writes = writes
+
+    def set_label(self, name: str, label: str, number: int, asked: float | None = None) -> None:
+        when = time.time() if asked is None else asked
+        self._writes.order("set_label", name=name, label=label, number=number, asked=when)
+
+    def delete_label(self, name: str, label: str) -> None:
+        self._writes.order("delete_label", name=name, label=label)
+
+
+def writes_of(repository: ArtifactRepository) -> Mapping[str, Write]:
+    """What :class:`OrderingRepository` orders, done by a repository that can sign."""
+    return {"set_label": repository.set_label, "delete_label": repository.delete_label}

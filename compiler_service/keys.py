@@ -1,0 +1,76 @@
+"""Which process holds which private key, and whose signatures it takes for what (docs/design/access.md)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+from pathlib import Path
+
+from compiler_service.settings import Settings, variable
+from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustFolder, add_trusted, fingerprint
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.starting import at_start
+
+_LOG = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True)
+class Keys:
+    """Of one process.
+
+    Attributes:
+        signer: signs artifacts, versions and labels; None in an API.
+        sealer: signs what jobs ask for.
+        trust: whose artifacts are taken.
+        order_trust: whose orders are.
+    """
+
+    signer: SigningKey | None
+    sealer: SigningKey
+    trust: Trust
+    order_trust: Trust
+
+
+def worker_keys(settings: Settings) -> Keys:
+    """The installation's signing key, made at first use and trusted here; orders of the keys in ``orders``, and of signing keys, which
+    sealed those of the version before."""
+    signer = SigningKey.load_or_create(settings.signing_key_file)
+    _trust(settings.trust_directory, signer)
+    trust = TrustFolder(settings.trust_directory)
+    return Keys(signer, signer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
+
+
+@at_start
+def api_keys(settings: Settings) -> Keys:
+    """A key for orders alone, made at first use.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, its public half is not where workers look for it, and cannot be put there.
+    """
+    if settings.signing_key:
+        _LOG.warning(
+            "this process holds the signing key, which only workers need: unset %s for it, and give it %s",
+            variable("signing_key"),
+            variable("order_key"),
+        )
+        return worker_keys(settings)
+    sealer = SigningKey.load_or_create(settings.order_key_file)
+    try:
+        _trust(settings.orders_directory, sealer)
+    except OSError as error:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "no worker would take the orders of this service",
+            field=str(settings.orders_directory),
+            expected=f"{sealer.key_id}.pub, the public half of {variable('order_key')}",
+            received=error.strerror or type(error).__name__,
+            remedy="Put it there for the API and its workers, or let the API write the folder.",
+        ) from error
+    _LOG.info("order key %s, %s", sealer.key_id, fingerprint(sealer.public))
+    trust = TrustFolder(settings.trust_directory)
+    return Keys(None, sealer, trust, TrustEither(TrustFolder(settings.orders_directory), trust))
+
+
+def _trust(directory: Path, key: SigningKey) -> None:
+    if not (directory / f"{key.key_id}.pub").exists():
+        add_trusted(directory, key.public)

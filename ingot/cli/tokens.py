@@ -1,0 +1,97 @@
+"""``ingot tokens``: who may call a compiler service, and for what."""
+
+from __future__ import annotations
+
+import argparse
+import time
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from ingot.cli.arguments import add_common
+from ingot.cli.output import SUCCESS, Output
+from ingot.home import home_directory
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.token_file import TokenFile, editing, read_token_file, scopes_of
+
+TOKENS_FILE = "tokens.json"
+_QUOTAS = {"max_bytes": "bytes", "max_jobs": "jobs", "max_running_stages": "running_stages"}
+_DAY = 24 * 3600.0
+
+
+def add_parser(commands: Any) -> None:
+    tokens = commands.add_parser("tokens", help="who may call a compiler service: tokens with scopes and namespaces")
+    actions = tokens.add_subparsers(metavar="ACTION", required=True)
+    new = actions.add_parser("new", help="make a token; it is shown once, the file keeps its hash alone")
+    new.add_argument("id", help="whose it is: shown in jobs and logs")
+    new.add_argument(
+        "--scope", action="append", metavar="SCOPE", required=True, help=f"{', '.join(Scope)}, or all; may be repeated"
+    )
+    new.add_argument("--namespace", default="", help="all that it sees: models, jobs and files of this namespace")
+    new.add_argument("--days", type=float, help="how long it is good (default: until it is removed)")
+    remove = actions.add_parser("remove", help="take a token away; services notice within a call")
+    remove.add_argument("id")
+    show = actions.add_parser("list", help="ids, scopes and namespaces")
+    quota = actions.add_parser("quota", help="what a namespace may hold at once; 0 is no limit of its own")
+    quota.add_argument("namespace")
+    for option, what in _QUOTAS.items():
+        quota.add_argument(f"--{option.replace('_', '-')}", type=int, metavar="N", help=what.replace("_", " "))
+    for parser, run in ((new, _new), (remove, _remove), (show, _list), (quota, _quota)):
+        parser.set_defaults(run=run)
+        parser.add_argument(
+            "--file", type=Path, help=f"what INGOT_API_TOKENS names (default: {TOKENS_FILE} in the home)"
+        )
+        add_common(parser)
+
+
+def _new(arguments: argparse.Namespace, output: Output) -> int:
+    scopes = list(Scope) if "all" in arguments.scope else [name for text in arguments.scope for name in text.split(",")]
+    if arguments.days is not None and arguments.days <= 0:
+        message, received = "not a time for a token to be good", str(arguments.days)
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="--days", expected="days > 0", received=received)
+    expires = time.time() + arguments.days * _DAY if arguments.days else 0.0
+    with editing(_path(arguments)) as held:
+        held[0], token = held[0].with_token(Principal(arguments.id, arguments.namespace, scopes_of(scopes)), expires)
+    output.document({"id": arguments.id, "token": token})
+    output.note("Keep it: it is shown this once. Clients take it from INGOT_TOKEN, or from the file INGOT_TOKEN_FILE.")
+    output.say(token)
+    return SUCCESS
+
+
+def _remove(arguments: argparse.Namespace, output: Output) -> int:
+    with editing(_path(arguments)) as held:
+        held[0] = held[0].without(arguments.id)
+    output.document({"removed": arguments.id})
+    output.say(f"{arguments.id} is let in no more")
+    return SUCCESS
+
+
+def _quota(arguments: argparse.Namespace, output: Output) -> int:
+    given = {what: getattr(arguments, option) for option, what in _QUOTAS.items()}
+    given = {what: limit for what, limit in given.items() if limit is not None}
+    with editing(_path(arguments)) as held:
+        held[0] = held[0].with_quota(arguments.namespace, given)
+        quota = held[0].document["namespaces"][arguments.namespace]
+    output.document({"namespace": arguments.namespace, **quota})
+    output.say(
+        f"{arguments.namespace}: " + (", ".join(f"{what} {limit}" for what, limit in quota.items()) or "no limits")
+    )
+    return SUCCESS
+
+
+def _list(arguments: argparse.Namespace, output: Output) -> int:
+    path = _path(arguments)
+    file = read_token_file(path) if path.exists() else TokenFile.empty()
+    rows = []
+    for grant in file.grants:
+        until = datetime.fromtimestamp(grant.expires, UTC).isoformat(timespec="seconds") if grant.expires else ""
+        rows.append((grant.principal.user, sorted(grant.principal.scopes), grant.principal.namespace, until))
+    names = ("id", "scopes", "namespace", "expires")
+    output.document([dict(zip(names, row, strict=True)) for row in rows])
+    output.table(names, [(user, ", ".join(scopes), namespace, until) for user, scopes, namespace, until in rows])
+    return SUCCESS
+
+
+def _path(arguments: argparse.Namespace) -> Path:
+    return Path(arguments.file or home_directory(arguments.home) / TOKENS_FILE)

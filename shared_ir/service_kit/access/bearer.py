@@ -1,0 +1,55 @@
+"""Calls of a gRPC server are let in by their head alone, before anything of their body is read."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Collection
+from typing import Any
+
+import grpc
+
+from shared_ir.errors import IngotError
+from shared_ir.service_kit.access.gate import HEADER, Gate
+from shared_ir.service_kit.access.principal import Scope
+from shared_ir.service_kit.lanes import peer_name
+from shared_ir.service_kit.status import abort, grpc_status
+from shared_ir.service_kit.telemetry.log import EXTRA
+
+_LOG = logging.getLogger("ingot.access")
+_OPEN_SERVICES = ("/grpc.health.v1.Health/",)
+"""Health checks come from probes, which have no token."""
+
+ScopesOf = Callable[[str], Collection[Scope]]
+"""From the full name of a method to what a caller of it needs."""
+
+
+class AccessInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscriptable at run time
+    """Refuses calls that ``gate`` does not let in, and those without the scopes of their method; health checks excepted."""
+
+    def __init__(self, gate: Gate, scopes_of: ScopesOf = lambda method: ()) -> None:
+        self._gate = gate
+        self._scopes_of = scopes_of
+
+    def intercept_service(
+        self, continuation: Callable[[Any], Any], handler_call_details: grpc.HandlerCallDetails
+    ) -> Any:
+        handler = continuation(handler_call_details)
+        method = handler_call_details.method
+        if handler is None or method.startswith(_OPEN_SERVICES):
+            return handler
+        try:
+            header = dict(handler_call_details.invocation_metadata or ()).get(HEADER)
+            self._gate.caller(header).require(*self._scopes_of(method))
+        except IngotError as error:
+            # NOTE: a handler of streams is called before the first message is read; a message may be large, or never come.
+            return grpc.stream_stream_rpc_method_handler(_refusal(error, method))
+        return handler
+
+
+def _refusal(error: IngotError, method: str) -> Callable[[Any, grpc.ServicerContext], None]:
+    def refuse(requests: Any, context: grpc.ServicerContext) -> None:
+        about = {"method": method.rpartition("/")[2], "peer": peer_name(context), "code": grpc_status(error).name}
+        _LOG.info("a call was refused: %s", error.message, extra={EXTRA: about})
+        abort(context, error)
+
+    return refuse

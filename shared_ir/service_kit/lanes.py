@@ -1,0 +1,128 @@
+"""One call under watch, and the lanes of threads that calls of a kind have."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+from urllib.parse import unquote
+
+from shared_ir.errors import IngotError
+from shared_ir.service_kit.arrivals import connection_of
+from shared_ir.service_kit.room import GRACE_SECONDS, Guest, Room, peer_of
+
+CLIENT_SECONDS = 60.0
+"""For so long a client may take to send a message, or to take an answer."""
+_SLOWEST_READER = 64 * 1024
+"""Bytes of an answer that a client takes a second at least, beside that."""
+_MOST_WAITING = 8
+"""Calls that wait for each thread of a lane, where it does not say how many; more are refused."""
+
+
+class Stage(enum.Enum):
+    ARRIVING = enum.auto()  # the client sends a message
+    OURS = enum.auto()
+    ANSWERING = enum.auto()  # the client takes an answer
+
+
+class Call:
+    """One call; ``since`` is when ``stage`` began, on ``time.monotonic``."""
+
+    __slots__ = ("_context", "_guest", "arriving", "cancelled", "connection", "lane", "limit", "peer", "since", "stage")
+
+    def __init__(self, lane: Lane, context: Any, room: Room) -> None:
+        self.lane = lane
+        peer = context.peer()
+        self.connection = connection_of(peer)
+        self.peer = peer_of(_host_of(peer))
+        self.arriving = 0
+        self.cancelled = False
+        self._context = context
+        self._guest: Guest = room.enter(self.peer, self.cancel)
+        self.enter(Stage.ARRIVING)
+
+    def enter(self, stage: Stage, size: int = 0) -> None:
+        """``size`` is that of an answer."""
+        now = time.monotonic()
+        self.stage, self.since, self.limit = stage, now, CLIENT_SECONDS + size / _SLOWEST_READER
+        self._guest.waits_since = None if stage is Stage.OURS else now
+
+    def arrives(self, count: int) -> None:
+        """So many bytes of its message are here already; the call ends where there is no room for them."""
+        try:
+            if count > self.arriving and self.stage is Stage.ARRIVING:
+                self.hold(count - self.arriving)
+                self.arriving = count
+        except IngotError:
+            self.cancel()
+
+    def has_arrived(self) -> None:
+        """What was counted on the way is counted as a message from here on."""
+        if self.arriving:
+            self._guest.give(self.arriving)
+            self.arriving = 0
+
+    def hold(self, count: int) -> None:
+        """Bytes of a message that came, or of an answer; raises IngotError RESOURCE_EXHAUSTED."""
+        self._guest.take(count)
+
+    def drop(self) -> None:
+        """What it holds is of no use any more."""
+        self._guest.give(self._guest.held)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+        self._context.cancel()
+
+    def end(self) -> None:
+        self._guest.leave()
+
+
+class Lane:
+    """Threads for calls of a kind, which calls of other kinds cannot take.
+
+    Args:
+        threads: calls that run at once.
+        grace: seconds for which a client may keep a thread waiting while other calls wait for one.
+        most_waiting: calls that wait for a thread; more are refused.
+    """
+
+    def __init__(self, name: str, threads: int, grace: float = GRACE_SECONDS, most_waiting: int = 0) -> None:
+        self.threads = threads
+        self.most_waiting = most_waiting or _MOST_WAITING * threads
+        self.grace = grace
+        self.waiting = 0
+        self.running: set[Call] = set()
+        self.executor = ThreadPoolExecutor(threads, thread_name_prefix=f"grpc-{name}")
+
+    @property
+    def is_short(self) -> bool:
+        return self.waiting > 0 and len(self.running) + self.waiting > self.threads
+
+    def victims(self, now: float) -> list[Call]:
+        """Whose threads others get: of the peer that has most, those whose clients let us wait for longest."""
+        if not self.is_short:
+            return []
+        counts = Counter(call.peer for call in self.running)
+        late = [
+            call
+            for call in self.running
+            if call.stage is not Stage.OURS and not call.cancelled and now - call.since > self.grace
+        ]
+        late.sort(key=lambda call: (-counts[call.peer], call.since))
+        return late[: self.waiting]
+
+
+def peer_name(context: Any) -> str:
+    """Who counts as one client, of a call."""
+    return peer_of(_host_of(context.peer()))
+
+
+@functools.lru_cache(maxsize=4096)
+def _host_of(peer: str) -> str:
+    """From gRPC's name of a peer: ``ipv4:10.0.0.1:5000``, ``ipv6:%5B::1%5D:5000``, ``unix:``."""
+    kind, _, rest = peer.partition(":")
+    return unquote(rest).rpartition(":")[0].strip("[]") if kind in ("ipv4", "ipv6") else ""

@@ -1,0 +1,66 @@
+"""Streams of answers that hold no thread while there is nothing to say.
+
+gRPC's server gives a stream one thread for as long as it lives. A *detached* method returns at once, with a function that gets the
+:class:`Outlet` of its call; whoever keeps that may answer from any thread, as long as it is one at a time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+import grpc
+
+from shared_ir.errors import IngotError
+from shared_ir.service_kit.status import grpc_metadata, grpc_status, status_text
+
+_DETACHED = "ingot_detached"
+_F = TypeVar("_F", bound=Callable[..., Any])
+
+
+class Outlet(Protocol):
+    """Where the answers of one call go."""
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the call still lives."""
+
+    def send(self, message: Any) -> bool:
+        """Wait until the transport has taken ``message``; False when the call is over."""
+
+    def end(self, error: IngotError | None = None) -> None:
+        """Nothing comes after it."""
+
+    def cancel(self) -> None:
+        """At once, from any thread, also while another one sends."""
+
+
+Attach = Callable[[Outlet], None]
+"""What a detached method returns: it keeps the outlet, and returns."""
+
+
+def detached(method: _F) -> _F:
+    """Marks a method of a servicer, ``(request, context) -> Attach``, that answers with a stream."""
+    setattr(method, _DETACHED, True)
+    return method
+
+
+def is_detached(method: Any) -> bool:
+    return getattr(method, _DETACHED, False) is True
+
+
+def non_blocking(behaviour: _F) -> _F:
+    """With the mark by which gRPC gives a handler ``(requests, context, send)`` its thread back when it returns."""
+    behaviour.experimental_non_blocking = True  # type: ignore[attr-defined]
+    return behaviour
+
+
+def end_call(context: grpc.ServicerContext, send: Callable[[Any], None], error: IngotError | None) -> None:
+    """End a call whose handler has returned. NOTE: ``context.abort`` raises, which nobody would catch by then."""
+    if error is None:
+        context.set_code(grpc.StatusCode.OK)
+    else:
+        context.set_trailing_metadata(grpc_metadata(error))
+        context.set_code(grpc_status(error))
+        context.set_details(status_text(error))
+    send(None)

@@ -1,0 +1,216 @@
+"""What a token of a namespace sees, and what it may hold."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import grpc
+import pytest
+import redis
+
+from compiler_service.api import namespaces
+from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.records import JobState
+from compiler_service.jobs.store import JobStore
+from compiler_service.settings import Settings
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.access.namespace import Namespace
+from shared_ir.service_kit.access.principal import Principal
+from shared_ir.service_kit.access.token_file import editing
+from shared_ir.service_kit.status import attached_error
+from tests.compiler_service.api.test_access import METHODS, REQUESTS, Guarded, status, trailing
+from tests.services.by_hand import Platform
+from tests.services.installation import Client, installation, wait_until
+from tests.services.redis_server import redis_server
+
+pytestmark = pytest.mark.services
+MODEL = json.dumps({"name": "m"}).encode()
+
+
+@pytest.fixture(name="guarded")
+def fixture_guarded(tmp_path: Path) -> Iterator[Guarded]:
+    with redis_server() as url:
+        home = tmp_path / "home"
+        home.mkdir()
+        guarded = Guarded(Settings(redis_url=url, home=home, compiler_port=0, compiler_metrics_port=-1))
+        yield guarded
+        guarded.running.stop(0)
+
+
+def compile(client: Client, name: str, model: bytes = MODEL) -> pb.Job:
+    source = pb.ModelSource(model_sha256=client.upload(model))
+    request = pb.CompileRequest(name=name, source=source, targets=["x86-64-v3"])
+    job: pb.Job = client.stub.Compile(request, metadata=client.metadata, timeout=10).job
+    return job
+
+
+def ask(client: Client, method: str, **fields: Any) -> Any:
+    return getattr(client.stub, method)(REQUESTS[method](**fields), metadata=client.metadata, timeout=10)
+
+
+def fault(client: Client, method: str, **fields: Any) -> IngotError:
+    def answers() -> list[Any]:
+        answer = ask(client, method, **fields)
+        return list(answer) if METHODS[method].server_streaming else [answer]
+
+    with pytest.raises(grpc.RpcError) as caught:
+        answers()
+    error = attached_error(trailing(caught.value))
+    assert error is not None
+    return error
+
+
+def test_jobs_of_others_are_not_there(guarded: Guarded) -> None:
+    vision, speech, everyone = (
+        guarded.client("v", namespace="vision"),
+        guarded.client("s", namespace="speech"),
+        guarded.client("root"),
+    )
+    job = compile(vision, "net")
+    assert job.name == "net"
+    assert ask(vision, "GetJob", id=job.id).name == "net"
+    assert [own.name for own in ask(vision, "ListJobs").jobs] == ["net"]
+    assert [own.name for own in ask(vision, "ListJobs", name="net").jobs] == ["net"]
+    assert [own.name for own in ask(everyone, "ListJobs").jobs] == ["vision.net"]
+    assert next(ask(vision, "WatchJob", id=job.id)).job.name == "net"
+    assert next(ask(everyone, "WatchJob", id=job.id)).job.name == "vision.net"
+    assert list(ask(speech, "ListJobs").jobs) == []
+    for method in ("GetJob", "WatchJob", "CancelJob"):
+        assert fault(speech, method, id=job.id).code is ErrorCode.NOT_FOUND
+    assert ask(everyone, "GetJob", id=job.id).state == pb.JOB_STATE_QUEUED
+    assert ask(vision, "CancelJob", id=job.id).name == "net"
+
+
+def test_files_of_others_are_not_there(guarded: Guarded) -> None:
+    """Who knows the digest of a file does not have it yet."""
+    vision, speech, everyone = (
+        guarded.client("v", namespace="vision"),
+        guarded.client("s", namespace="speech"),
+        guarded.client("root"),
+    )
+    sha256 = vision.upload(MODEL)
+    assert ask(vision, "QueryUpload", sha256=sha256).complete
+    for other in (speech, everyone):
+        assert ask(other, "QueryUpload", sha256=sha256).received == 0
+        source = pb.ModelSource(model_sha256=sha256)
+        error = fault(other, "Compile", name="net", source=source, targets=["x86-64-v3"])
+        assert error.code is ErrorCode.NOT_FOUND
+        assert fault(other, "CheckModel", source=source).code is ErrorCode.NOT_FOUND
+    speech.upload(MODEL)
+    assert ask(speech, "QueryUpload", sha256=sha256).complete
+
+
+def test_models_of_others_are_not_there(guarded: Guarded, tmp_path: Path) -> None:
+    vision, speech = guarded.client("v", namespace="vision"), guarded.client("s", namespace="speech")
+    everyone = guarded.client("root")
+    platform = Platform(guarded.settings.home, guarded.settings.redis_url)
+    for name in ("vision.net", "speech.net", "net"):
+        assert platform.compile(name, {"name": name}, labels=("stable",)).version == 1
+    for client, names in ((vision, ["net"]), (speech, ["net"]), (everyone, ["net", "speech.net", "vision.net"])):
+        assert sorted(model.name for model in ask(client, "ListModels").models) == names
+    assert ask(vision, "GetModel", name="net").name == "net"
+    (version,) = ask(vision, "ListVersions", name="net").versions
+    assert version.name == "net"
+    error = fault(vision, "GetModel", name="other")
+    assert (error.code, "net" in str(error)) == (ErrorCode.NOT_FOUND, False)
+    assert "speech.net" in fault(everyone, "GetModel", name="other").expected
+    assert ask(vision, "SetLabel", name="net", label="canary", version=1).name == "net"
+    assert "canary" in ask(everyone, "GetModel", name="vision.net").labels
+    assert "canary" not in ask(everyone, "GetModel", name="net").labels
+    assert len(list(ask(vision, "DownloadArtifact", name="net"))) > 3
+
+
+def test_what_nobody_thought_of_is_refused_in_a_namespace(guarded: Guarded, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = guarded.client("v", namespace="vision")
+    for method in METHODS:
+        is_known = method in namespaces.NAMED | namespaces.NARROWED | namespaces.OF_JOB | namespaces.ANYWHERE
+        denied = status(client, method, REQUESTS[method]()) is grpc.StatusCode.PERMISSION_DENIED
+        assert denied != is_known, method
+    monkeypatch.setattr(namespaces, "ANYWHERE", frozenset())
+    assert status(client, "ListTargets", pb.ListTargetsRequest()) is grpc.StatusCode.PERMISSION_DENIED
+    assert status(guarded.client("root"), "ListTargets", pb.ListTargetsRequest()) is grpc.StatusCode.OK
+
+
+def test_a_namespace_holds_so_many_jobs(guarded: Guarded) -> None:
+    with editing(guarded.file) as held:
+        held[0] = held[0].with_quota("vision", {"jobs": 2})
+    vision, speech = guarded.client("v", namespace="vision"), guarded.client("s", namespace="speech")
+    first = compile(vision, "a")
+    compile(vision, "b", b'{"b": 1}')
+    source = pb.ModelSource(model_sha256=vision.upload(MODEL))
+    error = fault(vision, "Compile", name="c", source=source, targets=["x86-64-v3"])
+    assert (error.code, error.field, error.expected) == (ErrorCode.RESOURCE_EXHAUSTED, "jobs", "at most 2")
+    for name in ("a", "b", "c"):
+        compile(speech, name, json.dumps({"name": name}).encode())
+    assert fault(vision, "Compile", name="bad name", source=source, targets=["x"]).code is ErrorCode.RESOURCE_EXHAUSTED
+    ask(vision, "CancelJob", id=first.id)
+    assert fault(vision, "Compile", name="bad name", source=source, targets=["x"]).code is ErrorCode.INVALID_ARGUMENT
+    assert compile(vision, "c").state == pb.JOB_STATE_QUEUED
+
+
+def test_a_namespace_holds_so_many_bytes(guarded: Guarded) -> None:
+    with editing(guarded.file) as held:
+        held[0] = held[0].with_quota("vision", {"bytes": 100})
+    vision, speech = guarded.client("v", namespace="vision"), guarded.client("s", namespace="speech")
+    vision.upload(b"a" * 60)
+    with pytest.raises(grpc.RpcError) as caught:
+        vision.upload(b"b" * 60)
+    error = attached_error(trailing(caught.value))
+    assert error is not None
+    assert (error.code, error.field) == (ErrorCode.LIMIT_EXCEEDED, "bytes")
+    assert vision.upload(b"c" * 40)
+    assert speech.upload(b"b" * 200)
+
+
+def test_names() -> None:
+    vision, everyone = Namespace("vision"), Namespace()
+    assert vision.stored("a.b") == "vision.a.b"
+    assert vision.shown("vision.vision.a") == "vision.a"
+    assert [vision.holds(name) for name in ("vision.a", "vision", "vision-2.a", "a")] == [True, False, False, False]
+    assert (everyone.stored("a.b"), everyone.shown("a.b"), everyone.holds("a.b")) == ("a.b", "a.b", True)
+
+
+def test_a_namespace_runs_so_many_stages(guarded: Guarded) -> None:
+    store = JobStore(redis.Redis.from_url(guarded.settings.redis_url, decode_responses=True))
+    quota = StageQuota(store.redis)
+    assert all(quota.take("", 1, f"j{n}:0") for n in range(3))
+    assert all(quota.take("vision", 0, f"j{n}:0") for n in range(3))
+    assert quota.take("vision", 2, "a:0")
+    assert quota.take("vision", 2, "b:-1")
+    assert quota.take("vision", 2, "a:0")  # its own, delivered twice
+    assert not quota.take("vision", 2, "c:0")
+    assert quota.take("speech", 2, "c:0")
+    quota.give("vision", "b:-1")
+    assert quota.take("vision", 2, "c:0")
+    store.lease("c", 0, "token", 60)
+    key = "ingot:namespace:vision:running"
+    store.redis.zadd(key, {"a:0": 1.0, "c:0": 1.0})  # long ago: who holds no lease was lost
+    assert quota.take("vision", 2, "d:0")
+    assert not quota.take("vision", 2, "e:0")
+    assert set(store.redis.zrange(key, 0, -1)) == {"c:0", "d:0"}
+
+
+def test_stages_wait_for_others_of_their_namespace(tmp_path: Path) -> None:
+    """In a worker with room for two; the limit is in what was ordered, so that the worker needs no file of tokens."""
+    tokens = tmp_path / "tokens.json"
+    with editing(tokens) as held:
+        file = held[0].with_quota("vision", {"running_stages": 1})
+        held[0], token = file.with_token(Principal("v", "vision"))
+    with installation(tmp_path / "home", INGOT_API_TOKENS=str(tokens)) as running:
+        running.start_server()
+        running.start_worker()
+        client = Client(running.address, (("authorization", f"Bearer {token}"),))
+        jobs = [compile(client, name, json.dumps({"name": name, "seconds": 1.0}).encode()).id for name in ("a", "b")]
+        most, store = 0, JobStore(redis.Redis.from_url(running.redis_url, decode_responses=True))
+
+        def finished() -> bool:
+            nonlocal most
+            most = max(most, sum(1 for _ in store.redis.scan_iter("ingot:job:*:lease:*")))
+            return all(store.get(job).state is JobState.SUCCEEDED for job in jobs)
+
+        wait_until(finished, 90)
+        assert most == 1

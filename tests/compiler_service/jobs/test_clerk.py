@@ -1,0 +1,183 @@
+"""The API orders, a worker signs: what the key of the API is good for, and what it is not."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from redis import Redis
+
+from compiler_service.jobs.clerk import Clerk, OrderedWrites, signing_key_id, writes_of
+from compiler_service.jobs.records import Submission
+from compiler_service.keys import api_keys, worker_keys
+from compiler_service.settings import Settings
+from compiler_service.wiring import Parts, make_parts
+from shared_ir.artifact.published import Label, label_document, label_path
+from shared_ir.artifact.signature import SigningKey, TrustFolder
+from shared_ir.errors import ErrorCode, IngotError
+from tests.services.artifacts import toy_artifact
+from tests.services.by_hand import Platform
+from tests.services.redis_server import redis_server
+from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
+
+pytestmark = pytest.mark.services
+
+
+class Nowhere:
+    def send(self, stages: Any, job: str, target: int) -> None:
+        """Work is done by hand."""
+
+    def waiting(self) -> Any:
+        return set()
+
+
+class Split:
+    """A worker, and an API with a home and a key of its own; they share a store, Redis and a folder of public keys."""
+
+    def __init__(self, home: Path, url: str) -> None:
+        self.worker = Platform(home / "worker", url)
+        self.settings = Settings(
+            redis_url=url,
+            home=home / "api",
+            store_url=(home / "worker" / "store").as_uri(),
+            trust=str(home / "worker" / "trust"),
+        )
+        self.api: Parts = make_parts(self.settings, ToyCompiler(), Nowhere(), STAGE_COMMAND, api_keys(self.settings))
+        parts = self.worker.parts
+        self.redis = parts.service.store.redis
+        self.clerk = Clerk(self.redis, parts.keys.order_trust, writes_of(parts.repository), parts.signer.key_id)
+
+    def packet(self) -> str:
+        """An order that nobody has taken, of one that waits in vain."""
+        writes = OrderedWrites.over(self.redis, self.api.keys.sealer, seconds=0.3)
+        with ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(writes.order, "set_label", name="m", label="canary", number=1)
+            packet = str(self.redis.blpop(["ingot:writes"], timeout=5)[1])
+            with pytest.raises(IngotError, match="has not answered yet"):
+                waiting.result()
+        return packet
+
+
+@pytest.fixture(name="split")
+def fixture_split(tmp_path: Path) -> Iterator[Split]:
+    with redis_server() as url:
+        split = Split(tmp_path, url)
+        repository, key = split.worker.parts.repository, split.worker.key({"name": "m"})
+        repository.put_artifact(toy_artifact("m", key=key))
+        repository.publish("m", [key])
+        yield split
+
+
+@pytest.fixture(name="running")
+def fixture_running(split: Split) -> Iterator[Split]:
+    stopping = threading.Event()
+    thread = split.clerk.start(stopping)
+    yield split
+    stopping.set()
+    thread.join()
+
+
+def test_the_api_has_no_key_that_anybody_loads_code_of(split: Split) -> None:
+    assert not (split.settings.home / "signing.pem").exists()
+    with pytest.raises(IngotError, match="no key to sign"):
+        _ = split.api.signer
+    sealer = split.api.keys.sealer
+    assert sealer.key_id not in TrustFolder(split.settings.trust_directory).keys
+    assert sealer.key_id in TrustFolder(split.settings.orders_directory).keys
+    version = split.worker.parts.repository.version("m", 1)
+    forged = Label("m", "stable", 1, version.index.digest, time.time_ns(), time.time_ns())
+    split.worker.parts.repository.store.put(label_path("m", "stable"), label_document(forged, sealer))
+    for parts in (split.api, split.worker.parts):
+        assert parts.repository.labels("m") == {}
+
+
+def test_labels_are_set_by_a_worker(running: Split) -> None:
+    repository = running.api.repository
+    repository.set_label("m", "stable", 1)
+    assert repository.labels("m") == {"stable": 1}
+    with pytest.raises(IngotError) as caught:
+        repository.set_label("m", "stable", 7)
+    assert caught.value.code is ErrorCode.NOT_FOUND
+    repository.delete_label("m", "stable")
+    assert repository.labels("m") == {}
+    assert signing_key_id(running.redis) == running.worker.parts.signer.key_id
+
+
+def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
+    raw = Redis.from_url(running.settings.redis_url)
+    raw.rpush("ingot:writes", b"\xff\xfe")
+    running.api.repository.set_label("m", "stable", 1)
+    assert running.api.repository.labels("m") == {"stable": 1}
+
+
+def test_a_cached_job_may_name_labels(running: Split) -> None:
+    source = running.worker.upload({"name": "m"})
+    order = Submission("m", source, ("x86-64-v3",), {}, ("stable",))
+    assert running.api.service.submit(order).version == 1
+    assert running.api.repository.labels("m") == {"stable": 1}
+
+
+def test_workers_take_jobs_that_the_api_has_sealed(split: Split) -> None:
+    source = split.worker.upload({"name": "new"})
+    job = split.api.service.submit(Submission("new", source, ("x86-64-v3",), {})).id
+    assert split.worker.parts.service.store.get(job).name == "new"
+    (split.settings.orders_directory / f"{split.api.keys.sealer.key_id}.pub").unlink()
+    with pytest.raises(IngotError) as caught:
+        split.worker.parts.service.store.get(job)
+    assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
+
+
+def test_without_a_worker_the_call_says_so(split: Split) -> None:
+    writes = OrderedWrites.over(split.redis, split.api.keys.sealer, seconds=0.1)
+    with pytest.raises(IngotError, match="no worker is there") as caught:
+        writes.order("set_label", name="m", label="stable", number=1)
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+    assert split.redis.llen("ingot:writes") == 0
+
+
+def test_orders_of_strangers_late_ones_and_copies_are_not_taken(split: Split) -> None:
+    labels = split.worker.parts.repository.labels
+    packet = split.packet()
+    forged = json.loads(packet)
+    forged["order"] = forged["order"].replace("canary", "stable")
+    stranger = OrderedWrites.over(split.redis, SigningKey.generate(), seconds=0.1)
+    for bad in ("", "{}", "[]", "null", packet[:-2], json.dumps(forged), '{"order": 1, "key": "", "seal": ""}'):
+        split.clerk.do(bad)
+    with pytest.raises(IngotError):
+        stranger.order("set_label", name="m", label="stable", number=1)
+    assert labels("m") == {}
+    split.clerk.do(packet)
+    assert labels("m") == {"canary": 1}
+    split.worker.parts.repository.delete_label("m", "canary")
+    split.clerk.do(packet)
+    assert labels("m") == {}
+
+
+def test_an_order_is_one_for_two_minutes(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
+    packet, now = split.packet(), time.time()
+    monkeypatch.setattr(time, "time", lambda: now + 300)
+    split.clerk.do(packet)
+    assert split.worker.parts.repository.labels("m") == {}
+
+
+def test_an_api_with_the_signing_key_does_as_before(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    settings = Settings(home=tmp_path, signing_key=str(tmp_path / "signing.pem"))
+    keys = api_keys(settings)
+    assert keys.signer is not None
+    assert "only workers need" in caplog.text
+    assert worker_keys(settings).signer is not None
+
+
+def test_an_api_that_no_worker_would_hear_does_not_start(tmp_path: Path) -> None:
+    (tmp_path / "trust").write_text("a file where a folder should be")
+    with pytest.raises(IngotError, match="no worker would take") as caught:
+        api_keys(Settings(home=tmp_path))
+    assert caught.value.field == str(tmp_path / "trust" / "orders")
+    assert replace(Settings(home=tmp_path), trust="/elsewhere").orders_directory == Path("/elsewhere/orders")
