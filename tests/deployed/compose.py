@@ -98,12 +98,12 @@ class Compose:
             found.append(Mount(target, None, f"{TMPFS}{noexec}" + (f",{more}" if more else "")))
         return found
 
-    def _volume(self, name: str, initial: Path) -> Path:
+    def _volume(self, name: str, initial: Path | None = None) -> Path:
         """An empty volume gets what the image has at its place, owner and mode included."""
         folder = self.folder / "volumes" / name
         if not folder.exists():
             folder.parent.mkdir(exist_ok=True)
-            if initial.exists():
+            if initial and initial.exists():
                 subprocess.run(["cp", "-aT", initial, folder], check=True)
             else:
                 folder.mkdir()
@@ -125,7 +125,7 @@ class Compose:
     def start_redis(self) -> None:
         """Redis with the command of the file; its data are where they were."""
         program, *arguments = (filled(word) for word in services()["redis"]["command"])
-        data = self._volume("redis", Path())
+        data = self._volume("redis")
         binary = shutil.which(program) or redis_binary()
         self._redis = self.network.program("redis", binary, *arguments, "--dir", data)
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.deployed.dockerfile import ROOT
-from tests.deployed.roots import mounts, place
+from tests.deployed.roots import LOCAL, mounts, place
 
 LOOPBACK_UP = "import fcntl, socket, struct; fcntl.ioctl(socket.socket(), 0x8914, struct.pack('16sh14x', b'lo', 0x41))"
 """SIOCSIFFLAGS: IFF_UP | IFF_RUNNING."""
@@ -73,7 +73,8 @@ class Container:
         for mount in (*self.mounts, Mount("/etc/hosts", hosts, "ro")):
             lines += _mounting(self.root, mount)
         if self.read_only:
-            lines.append(f"mount -o remount,bind,ro {shlex.quote(str(self.root))}")
+            at = shlex.quote(str(self.root))
+            lines += [f"mount -o remount,bind,ro {at}{LOCAL}", f"mount -o remount,bind,ro {at}"]
         starting = ["chroot", str(self.root), *self.entering(self.command)]
         return "\n".join(["set -e", *lines, "exec " + shlex.join(starting)])
 
@@ -191,7 +192,7 @@ class Network:
         """A program of this machine, on this network, to its end."""
         environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)} | variables
         own = [*self._inside, *map(str, command)]
-        return subprocess.run(own, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=120)
+        return subprocess.run(own, env=environment, cwd=self.folder, capture_output=True, text=True, timeout=400)
 
     def start(self, name: str, container: Container) -> Running:
         command = ("unshare", "--mount", "--pid", "--fork", "--kill-child")

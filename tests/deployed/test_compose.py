@@ -6,18 +6,20 @@ from __future__ import annotations
 
 import json
 import tempfile
-import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import onnx
 import pytest
 
-from tests.deployed.compose import Compose, services
+from tests.deployed.compose import Compose, order, services
 from tests.deployed.containers import Network, may_be_made
+from tests.deployed.dockerfile import image
 from tests.deployed.roots import Roots
-from tests.ingot.small_models import scale
+from tests.ingot.small_models import classifier, expected_scores, scale
 from tests.packaging.extras import importable
 from tests.packaging.test_base import IMPORT_ALL
 
@@ -27,6 +29,24 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not may_be_made(), reason="only root may make the namespaces that stand for containers"),
 ]
+FAULT_SECONDS = 8.0
+LOCKS = {"compiler-api": "compiler", "compiler-worker": "compiler", "runtime": "runtime"}
+"""The extra that each image holds."""
+X = np.arange(12, dtype=np.float32).reshape(3, 4)
+IMAGE = np.random.default_rng(3).random((2, 3, 16, 16), np.float32)
+LEFT_OUT = """
+import importlib.util, os, shutil, sys
+for name in sys.argv[1:]: assert importlib.util.find_spec(name) is None, name
+folder = os.path.dirname(sys.executable)
+assert not [name for name in os.listdir(folder) if name.startswith(("pip", "easy_install", "wheel"))]
+for name in ("cc", "gcc", "g++", "clang", "ld"): assert shutil.which(name, path=folder) is None, name
+"""
+WRITES = """
+import os, sys
+for name in sys.argv[1:]:
+    try: open(os.path.join(name, "written"), "w").close()
+    except OSError as error: print(name, error.strerror)
+"""
 
 
 @pytest.fixture
@@ -34,29 +54,93 @@ def compose() -> Iterator[Compose]:
     with tempfile.TemporaryDirectory(prefix="ingot-compose-") as name:
         folder = Path(name)
         folder.chmod(0o755)
-        (folder / "roots").mkdir()
+        for inner in ("roots", "work"):
+            (folder / inner).mkdir()
         with Network.make(folder, tuple(services())) as network:
             yield Compose(Roots(folder / "roots"), network, folder)
 
 
 def test_what_is_shipped_compiles_publishes_and_serves(compose: Compose) -> None:
     compose.up()
+    for name in LOCKS:
+        holds_what_it_needs_alone(compose, name)
+        is_confined(compose, name)
+    publish(compose, "plain", scale())
+    np.testing.assert_array_equal(answer(compose, "plain", X), X * 2)
+    publish_with_faults(compose, "faults", classifier())
+    np.testing.assert_allclose(answer(compose, "faults", IMAGE), expected_scores(classifier(), IMAGE), atol=1e-5)
+    for name, running in compose.running.items():
+        grace = services()[name].get("stop_grace_period", "10s")
+        assert running.stop(float(grace.removesuffix("s"))) == 0, running.log.read_text()
+
+
+def holds_what_it_needs_alone(compose: Compose, name: str) -> None:
+    extra = LOCKS[name]
+    foreign = ["pip", "setuptools", "wheel", "cyclonedx_py"] + (["llvmlite", "ziglang"] if extra == "runtime" else [])
+    for code, arguments in ((IMPORT_ALL, [json.dumps(importable(extra))]), (LEFT_OUT, foreign)):
+        done = compose.running[name].run("python", "-c", code, *arguments, seconds=300)
+        assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
+def is_confined(compose: Compose, name: str) -> None:
+    """It is the user of the image without a capability, and writes only where the file says so."""
+    status = compose.running[name].run("cat", "/proc/1/status").stdout
+    fields = dict(line.split(":\t", 1) for line in status.splitlines())
+    assert fields["Uid"].split() == [image(name).user.partition(":")[0]] * 4
+    assert int(fields["CapBnd"], 16) == int(fields["CapEff"], 16) == 0
+    assert fields["NoNewPrivs"] == "1"
+    refused = compose.running[name].run("python", "-c", WRITES, "/", "/opt/ingot", "/usr/local/bin", "/trust", "/tmp")
+    assert "/tmp" not in refused.stdout
+    assert refused.stdout.count("Read-only file system") == 4, refused
+
+
+def publish(compose: Compose, name: str, model: onnx.ModelProto) -> None:
+    done = command(compose, "compile", model_file(compose, name, model), "--label", "stable")
+    assert done["version"] == 1
+
+
+def publish_with_faults(compose: Compose, name: str, model: onnx.ModelProto) -> None:
+    """Redis ends and starts again, and the store answers with errors, while the job is under way."""
+    file = model_file(compose, name, model)
+    job = command(compose, "compile", file, "--label", "stable", "--no-wait")
+    time.sleep(1.0)
+    compose.store("fail")
+    compose.stop_redis()
+    ended = time.monotonic() + FAULT_SECONDS
+    np.testing.assert_array_equal(answer(compose, "plain", X), X * 2)  # what is loaded is served on
+    time.sleep(max(0.0, ended - time.monotonic()))
+    compose.start_redis()
+    compose.store("pass")
+    done = command(compose, "jobs", job["id"], "--watch")
+    assert done["state"] == "SUCCEEDED", done
+
+
+def model_file(compose: Compose, name: str, model: onnx.ModelProto) -> str:
+    (compose.folder / "work" / f"{name}.onnx").write_bytes(model.SerializeToString())
+    return f"/work/{name}.onnx"
+
+
+def command(compose: Compose, *words: str) -> dict[str, Any]:
+    """What ``ingot`` prints; whoever types it tries again where the service is away."""
+    deadline = time.monotonic() + 120
+    while True:
+        done = compose.client(compose.folder / "work", "ingot", *words, "--json")
+        if done.returncode == 0:
+            found: dict[str, Any] = json.loads(done.stdout)
+            return found
+        away = done.returncode == 3 and time.monotonic() < deadline
+        assert away, done.stderr + compose.running["compiler-worker"].log.read_text()[-4000:]
+        time.sleep(1.0)
+
+
+def answer(compose: Compose, name: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """What the runtime answers, once it has loaded the model."""
     work = compose.folder / "work"
-    work.mkdir()
-    publish(compose, work, "plain")
-    infer(compose, work, "plain")
-
-
-def publish(compose: Compose, work: Path, name: str) -> None:
-    (work / f"{name}.onnx").write_bytes(scale().SerializeToString())
-    address = ("--address", "127.0.0.1:8500")
-    done = compose.client(work, "ingot", "compile", "/work/plain.onnx", "--name", name, "--label", "stable")
-    assert done.returncode == 0, done.stderr + compose.running["compiler-worker"].log.read_text()
-
-
-def infer(compose: Compose, work: Path, name: str) -> None:
-    x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.save(work / "x.npy", x)
-    command = ("ingot", "infer", name, "--input", "x=/work/x.npy", "--save", "/work/out")
-    compose.wait("runtime", lambda: compose.client(work, *command).returncode == 0)
-    np.testing.assert_array_equal(np.load(work / "out" / "y.npy"), x * 2)
+    infer = ("ingot", "infer", name, "--input", "=/work/x.npy", "--save", "/work/out")
+    inputs = {"plain": "x", "faults": "image"}
+    outputs = {"plain": "y", "faults": "scores"}
+    infer = ("ingot", "infer", name, "--input", f"{inputs[name]}=/work/x.npy", "--save", "/work/out")
+    compose.wait("runtime", lambda: compose.client(work, *infer).returncode == 0)
+    found: np.ndarray[Any, Any] = np.load(work / "out" / f"{outputs[name]}.npy")
+    return found

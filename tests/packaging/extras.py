@@ -81,6 +81,7 @@ MODULES: dict[str, str] = {
     "onnxmltools": "onnxmltools",
     "onnxruntime": "onnxruntime",
     "openvino": "openvino",
+    "packaging": "packaging",
     "prometheus_client": "prometheus-client",
     "promql_parser": "promql-parser",
     "pytest": "pytest",
