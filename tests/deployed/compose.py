@@ -15,13 +15,11 @@ from typing import Any
 import yaml
 
 from tests.deployed.containers import Container, Mount, Network, Running
-from tests.deployed.dockerfile import ROOT, image, variables
+from tests.deployed.dockerfile import ROOT, image
 from tests.deployed.roots import Roots, place
 from tests.services.redis_server import redis_binary
 
 COMPOSE = ROOT / "deploy/compose.yaml"
-PROJECT = ("redis", "minio", "bucket", "keys", "compiler-api", "compiler-worker", "runtime")
-"""The services of no profile."""
 TMPFS = "rw,nosuid,nodev,mode=1777"
 S3, BEHIND = 9000, 9010
 """The port of MinIO, and that of what stands for it behind the proxy."""
@@ -65,6 +63,11 @@ class Compose:
             self._others.get(name, self._start)(name)
         for name in self.running:
             self.wait(name)
+
+    def up_backends(self) -> None:
+        """Redis and the store alone."""
+        for name in ("redis", "minio", "bucket"):
+            self._others[name](name)
 
     @property
     def _others(self) -> Mapping[str, Callable[[str], None]]:
@@ -135,8 +138,7 @@ class Compose:
         assert self._redis.wait(20) == 0
 
     def _start_minio(self, name: str) -> None:
-        modules = {"minio": ("moto.server", "-H", "127.0.0.1", "-p", str(BEHIND))}
-        self.network.program(name, sys.executable, "-m", *modules[name])
+        self.network.program(name, sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(BEHIND))
         self.store("pass")
         proxy = ("tests.deployed.faults", str(S3), str(BEHIND), str(self.folder / "mode"))
         self.network.program("faults", sys.executable, "-m", *proxy)
@@ -152,10 +154,3 @@ class Compose:
             if done.returncode == 0:
                 return
         raise AssertionError(done.stderr)
-
-    def client(self, folder: Path, *command: str, stage: str = "runtime") -> subprocess.CompletedProcess[str]:
-        """A command of the image ``stage`` on this network, in ``folder`` of this machine, to its end."""
-        own = {"HOME": "/work", "INGOT_HOME": "/work"}
-        container = Container(self.roots.of(stage), command, variables(stage) | own, "0:0", (Mount("/work", folder),))
-        script = container.script(self.network.folder / "hosts")
-        return self.network.run("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script)

@@ -24,7 +24,9 @@ CONFINED = ("--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 def may_be_made() -> bool:
     """Whether this process may make namespaces and become another user."""
-    return os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"]).returncode == 0
+    return (
+        os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"]).returncode == 0
+    )
 
 
 @dataclass(frozen=True)

@@ -15,11 +15,27 @@ from pathlib import Path
 from tests.deployed.dockerfile import ROOT, Instruction, Stage, stages, variables
 
 LOCAL = "/usr/local"
-FOLDERS = ("dev", "etc", "home", "opt", "proc", "root", "run", "tmp", "usr", "var/lib", "var/cache", "var/log", "var/tmp")
+FOLDERS = (
+    "dev",
+    "etc",
+    "home",
+    "opt",
+    "proc",
+    "root",
+    "run",
+    "tmp",
+    "usr",
+    "var/lib",
+    "var/cache",
+    "var/log",
+    "var/tmp",
+)
 LINKS = ("bin", "lib", "lib64", "sbin")
-OF_ETC = ("alternatives", "ca-certificates", "debian_version", "default", "group", "gshadow", "ld.so.cache", "ld.so.conf")
-OF_ETC += ("ld.so.conf.d", "localtime", "login.defs", "mime.types", "nsswitch.conf", "os-release", "passwd", "pip.conf")
-OF_ETC += ("python3", "python3.11", "python3.12", "python3.13", "resolv.conf", "shadow", "ssl", "xdg/pip")
+OF_ETC = (
+    *("alternatives", "ca-certificates", "debian_version", "default", "group", "gshadow", "ld.so.cache", "ld.so.conf"),
+    *("ld.so.conf.d", "localtime", "login.defs", "mime.types", "nsswitch.conf", "os-release", "passwd", "pip.conf"),
+    *("python3", "python3.11", "python3.12", "python3.13", "resolv.conf", "shadow", "ssl", "xdg/pip"),
+)
 """What a fresh Debian has there, and where this machine finds PyPI."""
 
 

@@ -7,20 +7,23 @@ from __future__ import annotations
 import json
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import onnx
 import pytest
 
-from tests.deployed.compose import Compose, order, services
+from shared_ir.versions import VERSION
+from tests.deployed.client import Array, Client
+from tests.deployed.compose import Compose, services
 from tests.deployed.containers import Network, may_be_made
 from tests.deployed.dockerfile import image
+from tests.deployed.locks import debian_python, pinned
 from tests.deployed.roots import Roots
 from tests.ingot.small_models import classifier, expected_scores, scale
-from tests.packaging.extras import importable
+from tests.packaging.extras import importable, normal
 from tests.packaging.test_base import IMPORT_ALL
 
 pytestmark = [
@@ -65,10 +68,12 @@ def test_what_is_shipped_compiles_publishes_and_serves(compose: Compose) -> None
     for name in LOCKS:
         holds_what_it_needs_alone(compose, name)
         is_confined(compose, name)
-    publish(compose, "plain", scale())
-    np.testing.assert_array_equal(answer(compose, "plain", X), X * 2)
-    publish_with_faults(compose, "faults", classifier())
-    np.testing.assert_allclose(answer(compose, "faults", IMAGE), expected_scores(classifier(), IMAGE), atol=1e-5)
+    bills_name_every_package(compose)
+    client = Client(compose.roots, compose.network, compose.folder / "work")
+    publish(client, "plain", scale())
+    serves(compose, client, "plain", {"x": X}, {"y": X * 2})
+    publish_with_faults(compose, client, "faults", classifier())
+    serves(compose, client, "faults", {"image": IMAGE}, {"scores": expected_scores(classifier(), IMAGE)})
     for name, running in compose.running.items():
         grace = services()[name].get("stop_grace_period", "10s")
         assert running.stop(float(grace.removesuffix("s"))) == 0, running.log.read_text()
@@ -80,6 +85,15 @@ def holds_what_it_needs_alone(compose: Compose, name: str) -> None:
     for code, arguments in ((IMPORT_ALL, [json.dumps(importable(extra))]), (LEFT_OUT, foreign)):
         done = compose.running[name].run("python", "-c", code, *arguments, seconds=300)
         assert done.returncode == 0, f"{name}: {done.stderr}"
+
+
+def bills_name_every_package(compose: Compose) -> None:
+    """The SBOM of each environment lists what its lock does for this Python, and this project as what they are for."""
+    for lock in ("runtime", "compiler"):
+        bill = json.loads((compose.roots.of("sbom") / f"{lock}.cdx.json").read_text())
+        assert (bill["bomFormat"], bill["metadata"]["component"]["version"]) == ("CycloneDX", VERSION)
+        listed = {(normal(each["name"]), each["version"]) for each in bill["components"]}
+        assert listed == pinned(lock, debian_python())
 
 
 def is_confined(compose: Compose, name: str) -> None:
@@ -94,53 +108,37 @@ def is_confined(compose: Compose, name: str) -> None:
     assert refused.stdout.count("Read-only file system") == 4, refused
 
 
-def publish(compose: Compose, name: str, model: onnx.ModelProto) -> None:
-    done = command(compose, "compile", model_file(compose, name, model), "--label", "stable")
+def publish(client: Client, name: str, model: onnx.ModelProto) -> None:
+    done = client.command("compile", client.file(name, model), "--label", "stable")
     assert done["version"] == 1
 
 
-def publish_with_faults(compose: Compose, name: str, model: onnx.ModelProto) -> None:
+def publish_with_faults(compose: Compose, client: Client, name: str, model: onnx.ModelProto) -> None:
     """Redis ends and starts again, and the store answers with errors, while the job is under way."""
-    file = model_file(compose, name, model)
-    job = command(compose, "compile", file, "--label", "stable", "--no-wait")
+    job = client.command("compile", client.file(name, model), "--label", "stable", "--no-wait")
     time.sleep(1.0)
     compose.store("fail")
     compose.stop_redis()
     ended = time.monotonic() + FAULT_SECONDS
-    np.testing.assert_array_equal(answer(compose, "plain", X), X * 2)  # what is loaded is served on
+    np.testing.assert_array_equal(client.infer("plain", x=X)["y"], X * 2)  # what is loaded is served on
     time.sleep(max(0.0, ended - time.monotonic()))
     compose.start_redis()
     compose.store("pass")
-    done = command(compose, "jobs", job["id"], "--watch")
-    assert done["state"] == "SUCCEEDED", done
+    compose.wait("compiler-worker", partial(is_finished, client, job["id"]), 300.0)
+    done = client.command("jobs", job["id"])
+    assert done["state"] == "SUCCEEDED", (done, compose.running["compiler-worker"].log.read_text()[-8000:])
 
 
-def model_file(compose: Compose, name: str, model: onnx.ModelProto) -> str:
-    (compose.folder / "work" / f"{name}.onnx").write_bytes(model.SerializeToString())
-    return f"/work/{name}.onnx"
+def is_finished(client: Client, job: str) -> bool:
+    return client.command("jobs", job)["state"] in ("SUCCEEDED", "FAILED", "CANCELLED")
 
 
-def command(compose: Compose, *words: str) -> dict[str, Any]:
-    """What ``ingot`` prints; whoever types it tries again where the service is away."""
-    deadline = time.monotonic() + 120
-    while True:
-        done = compose.client(compose.folder / "work", "ingot", *words, "--json")
-        if done.returncode == 0:
-            found: dict[str, Any] = json.loads(done.stdout)
-            return found
-        away = done.returncode == 3 and time.monotonic() < deadline
-        assert away, done.stderr + compose.running["compiler-worker"].log.read_text()[-4000:]
-        time.sleep(1.0)
-
-
-def answer(compose: Compose, name: str, x: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """What the runtime answers, once it has loaded the model."""
-    work = compose.folder / "work"
-    np.save(work / "x.npy", x)
-    infer = ("ingot", "infer", name, "--input", "=/work/x.npy", "--save", "/work/out")
-    inputs = {"plain": "x", "faults": "image"}
-    outputs = {"plain": "y", "faults": "scores"}
-    infer = ("ingot", "infer", name, "--input", f"{inputs[name]}=/work/x.npy", "--save", "/work/out")
-    compose.wait("runtime", lambda: compose.client(work, *infer).returncode == 0)
-    found: np.ndarray[Any, Any] = np.load(work / "out" / f"{outputs[name]}.npy")
-    return found
+def serves(
+    compose: Compose, client: Client, name: str, inputs: Mapping[str, Array], expected: Mapping[str, Array]
+) -> None:
+    """Once the runtime has loaded the model, its answers are those."""
+    answers: dict[str, Array] = {}
+    compose.wait("runtime", lambda: bool(answers.update(client.infer(name, **inputs)) or answers))
+    assert answers.keys() == expected.keys()
+    for output, value in expected.items():
+        np.testing.assert_allclose(answers[output], value, atol=1e-5)

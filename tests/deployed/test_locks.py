@@ -6,36 +6,18 @@ import re
 import shutil
 import subprocess
 import tomllib
-from functools import cache
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
-from packaging.version import Version
 
 from tests.deploy.lint_tools import tool
 from tests.deployed.dockerfile import ROOT, instructions, stages
+from tests.deployed.locks import LOCKS, locked, version
 from tests.packaging.extras import included, normal, project, requirements
 
-LOCKS = ROOT / "deploy/locks"
 SERVICES = ("runtime", "compiler")
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0", "3.14.0")
-
-
-@cache
-def locked(name: str) -> tuple[Requirement, ...]:
-    """The pins of one lock, each a version and a marker."""
-    text = (LOCKS / f"{name}.txt").read_text().replace("\\\n", " ")
-    return tuple(Requirement(line.partition(" --hash")[0]) for line in text.splitlines() if line[:1] not in ("", "#"))
-
-
-def version(name: str, wanted: str, python: str) -> Version | None:
-    """That of ``wanted`` where ``python`` runs on Linux; None where it is not locked."""
-    here = {"python_full_version": python, "python_version": python.rpartition(".")[0], "sys_platform": "linux"}
-    found = [each for each in locked(name) if normal(each.name) == normal(wanted)]
-    pins = [str(each.specifier) for each in found if each.marker is None or each.marker.evaluate(here)]
-    assert len(pins) <= 1, f"{wanted} is locked twice for Python {python}: {pins}"
-    return Version(pins[0].removeprefix("==")) if pins else None
 
 
 def wanted_by(name: str) -> list[Requirement]:
@@ -53,7 +35,9 @@ def faults(name: str, asked: list[Requirement]) -> list[str]:
         for python in PYTHONS:
             pinned = version(name, each.name, python)
             if pinned is None or not each.specifier.contains(pinned):
-                found.append(f"{name}.txt has {each.name} {pinned} for Python {python}, not {each.specifier}: make lock")
+                found.append(
+                    f"{name}.txt has {each.name} {pinned} for Python {python}, not {each.specifier}: make lock"
+                )
     return found
 
 
@@ -82,7 +66,12 @@ def test_both_services_run_the_same_versions() -> None:
 
 def test_the_images_install_nothing_else() -> None:
     """Every line that installs Python packages is one of the two scripts, which ask for hashes."""
-    installs = [each.text for name in stages() for each in instructions(name, "RUN") if "python" in each.text or "pip" in each.text]
+    installs = [
+        each.text
+        for name in stages()
+        for each in instructions(name, "RUN")
+        if "python" in each.text or "pip" in each.text
+    ]
     scripts = ("locked_tools.sh", "install_locked.sh")
     for line in installs:
         assert line.startswith("apt-get ") or any(line.startswith(f"sh scripts/{script} ") for script in scripts), line
