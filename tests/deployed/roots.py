@@ -122,8 +122,7 @@ class Roots:
             place(root, cache["target"]).mkdir(parents=True, exist_ok=True)
             lines.append(f"mount --bind {pip_cache()} {shlex.quote(str(root) + cache['target'])}")
         folder = working_folder(stage)
-        here = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}  # the way to PyPI
-        environment = [f"{name}={value}" for name, value in (here | variables(stage.name)).items()]
+        environment = [f"{name}={value}" for name, value in (pip_settings() | variables(stage.name)).items()]
         command = ["chroot", str(root), "env", "-i", *environment, "sh", "-c", f"cd {folder} && {instruction.text}"]
         done = in_namespace(lines, command, "--mount")
         assert done.returncode == 0, f"{instruction}\n{done.stdout}\n{done.stderr}"
@@ -169,6 +168,11 @@ def need_packages(names: Sequence[str]) -> None:
     installed = {line.split()[0] for line in done.stdout.splitlines() if line.endswith(" ok installed")}
     missing = sorted(set(names) - installed)
     assert not missing, f"the images need Debian's packages {missing}: apt-get install {' '.join(missing)}"
+
+
+def pip_settings() -> dict[str, str]:
+    """The way to PyPI from here. Bytecode is written when something is imported: most of what is installed never is."""
+    return {name: value for name, value in os.environ.items() if name.startswith("PIP_")} | {"PIP_NO_COMPILE": "1"}
 
 
 def pip_cache() -> Path:

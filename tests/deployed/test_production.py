@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import subprocess
@@ -17,6 +16,7 @@ from compiler_service.compiler.codegen.toolchain.zig import cache_directory
 from tests.deployed.containers import Network, may_be_made
 from tests.deployed.dockerfile import ROOT
 from tests.deployed.locks import debian_python, pinned
+from tests.deployed.roots import pip_cache, pip_settings
 from tests.packaging.extras import normal
 
 pytestmark = [
@@ -65,8 +65,7 @@ def clone(folder: Path) -> Path:
 def test_every_line_works(network: Network) -> None:
     folder = clone(network.folder / "ingot")
     # Linking for the first time on a machine takes a minute; tests/deployed/test_compose.py goes through that.
-    way = {name: value for name, value in os.environ.items() if name.startswith("PIP_")}
-    more = way | {"PIP_CACHE_DIR": str(Path.home() / ".cache" / "pip"), "INGOT_CACHE_DIR": str(cache_directory())}
+    more = pip_settings() | {"PIP_CACHE_DIR": str(pip_cache()), "INGOT_CACHE_DIR": str(cache_directory())}
     clean = ["env", "-i", "PATH=/usr/bin:/bin", f"HOME={network.folder}", *(f"{n}={v}" for n, v in more.items())]
     install, _, rest = lines().partition("\n")
     assert install.startswith("sh scripts/install_locked.sh ")  # what needs PyPI runs beside the network
