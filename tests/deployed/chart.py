@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -115,11 +116,15 @@ class Cluster:
         return folder
 
 
-def signing_secret(notes: str, folder: Path) -> dict[str, str]:
-    """Made by the lines of the notes that ask for it."""
+def secrets_of(notes: str, folder: Path, known: Mapping[str, str]) -> dict[str, dict[str, str]]:
+    """The secrets that the notes ask for, made by the lines that they give; ``known`` are values that they leave open."""
     folder.mkdir()
-    lines = [line.strip() for line in notes.splitlines() if line.strip().startswith("openssl ")]
-    assert lines
-    for line in lines:
-        subprocess.run(["sh", "-c", line], cwd=folder, check=True, capture_output=True)
-    return {path.name: path.read_text() for path in folder.iterdir()}
+    found: dict[str, dict[str, str]] = {}
+    for line in notes.replace("\\\n", " ").splitlines():
+        if line.strip().startswith("openssl "):
+            subprocess.run(["sh", "-c", line], cwd=folder, check=True, capture_output=True)
+        elif match := re.search(r"create secret generic (\S+)(.*)", line):
+            files = re.findall(r"--from-file=(\S+)", match[2])
+            literals = re.findall(r"--from-literal=(\w+)=", match[2])
+            found[match[1]] = {name: (folder / name).read_text() for name in files} | {n: known[n] for n in literals}
+    return found

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.deploy.lint_tools import CHART, extract_helm, render, run
-from tests.deployed.chart import Cluster, signing_secret
+from tests.deployed.chart import Cluster, secrets_of
 from tests.deployed.client import Array, Client
 from tests.deployed.compose import Compose
 from tests.deployed.containers import Network, may_be_made
@@ -27,8 +27,12 @@ pytestmark = [
     pytest.mark.skipif(not may_be_made(), reason="only root may make the namespaces that stand for containers"),
 ]
 VALUES = {"store": {"env": {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "us-east-1"}}}
-REDIS = "redis://:ingot-change-me@redis:6379/0"
-KEYS = {"AWS_ACCESS_KEY_ID": "ingot", "AWS_SECRET_ACCESS_KEY": "ingot-change-me"}
+KNOWN = {
+    "url": "redis://:ingot-change-me@redis:6379/0",
+    "AWS_ACCESS_KEY_ID": "ingot",
+    "AWS_SECRET_ACCESS_KEY": "ingot-change-me",
+}
+"""What the backends of compose take."""
 PROBES = ("startupProbe", "livenessProbe")
 
 
@@ -42,8 +46,7 @@ def cluster() -> Iterator[Cluster]:
         helm = extract_helm(folder)
         objects = render(helm, VALUES, folder)
         notes = run(helm, "install", "release", CHART, "--dry-run=client", "--hide-notes=false")
-        signing = signing_secret(notes, folder / "keys")
-        secrets = {"ingot-store": KEYS, "ingot-redis": {"url": REDIS}, "ingot-signing": signing}
+        secrets = secrets_of(notes, folder / "keys", KNOWN)
         with Network.make(folder, ("redis", "minio")) as network:
             roots = Roots(folder / "roots")
             Compose(roots, network, folder).up_backends()
