@@ -69,6 +69,7 @@ MODULES: dict[str, str] = {
     "grpc_reflection": "grpcio-reflection",
     "grpc_tools": "grpcio-tools",
     "hypothesis": "hypothesis",
+    "kombu": "kombu",
     "lightgbm": "lightgbm",
     "llvmlite": "llvmlite",
     "matplotlib": "matplotlib",
