@@ -6,11 +6,12 @@ BIN := $(VENV)/bin
 JOBS ?= auto
 SECONDS_OF_ORACLE ?= 3600
 SECONDS_OF_FUZZ ?= 600
+VERSION := $(shell sed -n 's/^VERSION = "\(.*\)"/\1/p' shared_ir/versions.py)
 # Bytecode is kept, whatever the environment says: without it every process compiles the whole house, and every pytest
 # rewrites the assertions of all tests, which takes longer than most tests.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help demo test test-all quick packages lint format proto conformance oracle fuzz chaos fuzz-peers exports operators up clean
+.PHONY: help demo test test-all quick packages deployed lock images lint format proto conformance oracle fuzz chaos fuzz-peers exports operators up clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 14
@@ -31,6 +32,17 @@ quick: $(VENV)/.test ## the fast tests; under a minute
 
 packages: $(VENV)/.test system ## the wheel, and each of its extras alone in a clean environment; part of `make test`
 	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal tests/packaging
+
+deployed: $(VENV)/.test system ## README's production section, compose and chart as they are, with faults, on namespaces instead of Docker
+	@$(BIN)/python -m pytest -q tests/deploy tests/deployed
+
+lock: $(VENV)/.test ## deploy/locks: what images install, with hashes; UPGRADE=--upgrade takes the newest
+	@sh scripts/lock.sh $(BIN)/uv deploy/locks $(UPGRADE)
+
+images: ## the three images, and the SBOM (CycloneDX) of what they install in build/sbom; needs Docker
+	@for each in runtime compiler-api compiler-worker; do \
+	  docker build -f deploy/Dockerfile --target $$each -t ingot/$$each:$(VERSION) . || exit 1; done
+	@docker build -f deploy/Dockerfile --target sbom --output build/sbom .
 
 lint: $(VENV)/.test ## ruff and mypy
 	@$(BIN)/ruff check .

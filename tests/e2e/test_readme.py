@@ -21,7 +21,9 @@ BLOCK = re.compile(r"^```(sh|python)\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 
 def blocks() -> list[tuple[str, str]]:
-    return [(match[1], match[2]) for match in BLOCK.finditer((ROOT / "README.md").read_text())]
+    """Those before the section on production, which tests/deployed/test_production.py types."""
+    text = (ROOT / "README.md").read_text().partition("\n## In production\n")[0]
+    return [(match[1], match[2]) for match in BLOCK.finditer(text)]
 
 
 def test_every_command_works(tmp_path: Path) -> None:

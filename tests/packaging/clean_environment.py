@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from shared_ir.extras import DISTRIBUTION
-from tests.packaging.images import copied
+from tests.deployed.dockerfile import copied
 
 ROOT = Path(__file__).parents[2]
 PIP = (sys.executable, "-m", "pip", "--disable-pip-version-check", "--no-input", "--quiet")
@@ -59,7 +59,7 @@ class CleanEnvironment:
     def make(cls, folder: Path, wheel: Path, extra: str) -> CleanEnvironment:
         made = cls(folder / "environment", folder / "home")
         made.home.mkdir(parents=True)
-        subprocess.run([interpreter(), "-m", "venv", "--without-pip", str(made.folder)], check=True)
+        subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(made.folder)], check=True)
         # Bytecode is written when something is imported: most of what is installed never is.
         pip("--python", str(made.python), "install", "--no-compile", requirement(wheel, extra))
         return made
@@ -75,7 +75,7 @@ class CleanEnvironment:
 
     @contextmanager
     def service(
-        self, command: Sequence[str], log: Path, more: Mapping[str, str] | None = None, user: int | None = None
+        self, command: Sequence[str], log: Path, more: Mapping[str, str] | None = None
     ) -> Iterator[subprocess.Popen[bytes]]:
         """A program that runs during the block, its output in ``log``; whatever is left of it is killed."""
         with log.open("wb") as output:
@@ -87,9 +87,6 @@ class CleanEnvironment:
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
-                user=user,
-                group=user,
-                extra_groups=None if user is None else [],
             )
         try:
             yield process
@@ -114,22 +111,6 @@ class CleanEnvironment:
         done = self.run(*command, more=more)
         assert done.returncode == 0, f"{' '.join(map(str, command))}\n{done.stdout}\n{done.stderr}"
         return done.stdout
-
-
-def interpreter() -> str:
-    """This Python; the system's of the same version where a user of an image may not start this one."""
-    candidates = (sys.executable, f"/usr/bin/python{sys.version_info.major}.{sys.version_info.minor}")
-    return next((path for path in candidates if _may_be_started_by_anyone(path)), sys.executable)
-
-
-def nobody() -> int | None:
-    """The user of the images, where this process may become them and they may start the interpreter."""
-    return 10001 if os.getuid() == 0 and _may_be_started_by_anyone(interpreter()) else None
-
-
-def _may_be_started_by_anyone(program: str) -> bool:
-    path = Path(program).resolve()
-    return path.exists() and all(each.stat().st_mode & 1 for each in (path, *path.parents))
 
 
 def wait_until(condition: Callable[[], bool], process: subprocess.Popen[bytes], log: Path, seconds: float) -> None:

@@ -25,7 +25,7 @@ def test_up_compiles_serves_and_ends(install: Callable[[str], CleanEnvironment])
     (embedded.home / "scale.onnx").write_bytes(scale().SerializeToString())
     x = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.save(embedded.home / "x.npy", x)
-    # Linking for the first time on a machine takes a minute; tests/packaging/test_images_start.py goes through that.
+    # Linking for the first time on a machine takes a minute; tests/deployed/test_compose.py goes through that.
     warm = {"INGOT_CACHE_DIR": str(cache_directory())}
     with embedded.service(["ingot", "up", "--free-ports"], log, warm) as process:
         wait_until((home / "up.json").exists, process, log, 120.0)
