@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api import documents, rest_codec
+from runtime_service.api.answers import taking
 from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
@@ -129,7 +130,7 @@ class RestApplication:
             with request.holding(json_bytes(document)), large:
                 decoded, binary = rest_codec.decode(model, version, request.body, len(document))
         decoded = replace(decoded, cancellation=Cancellation(request.has_gone), peer=request.peer)
-        return rest_codec.encode(self._dataplane.infer(decoded), binary)
+        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded, request.grow))
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return _truth(self._dataplane.live())
