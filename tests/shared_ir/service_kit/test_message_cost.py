@@ -93,7 +93,7 @@ class Wire:
             often = self._field(kind, depth + 1)
             parts.append(often * min(pick.choice((1, 30, 300, 3000, 20_000)), (1 << 18) // (len(often) or 1)))
         pick.shuffle(parts)
-        return b"".join(parts)
+        return GROUP * (depth == 0 and pick.random() < 0.2) + b"".join(parts)
 
     def _field(self, kind: Descriptor, depth: int) -> bytes:
         pick = self._random
