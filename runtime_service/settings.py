@@ -48,6 +48,9 @@ class ModelSettings:
     instances: int | None = None
     run_memory_bytes: int | None = None
     kept_memory_bytes: int | None = None
+    independent_rows: bool = False
+    """The operator's word that no row of the model sees another, where the compiler has not proven it: requests of different
+    clients are merged."""
     warmup: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbolic dims for the first run, such as ``{"height": 48, "width": 192}``."""
 
@@ -203,10 +206,21 @@ def variables() -> tuple[str, ...]:
     return named + file_variables(variable(name) for name in _SECRETS)
 
 
+_LEAST = {
+    "max_batch_size": 0,
+    "max_queue_delay_microseconds": 0,
+    "max_queue_size": 1,
+    "instances": 0,
+    "run_memory_bytes": 0,
+    "kept_memory_bytes": 0,
+}
+"""What the numbers of :class:`ModelSettings` are at least."""
+
+
 def _models_file(path: Path) -> dict[str, ModelSettings]:
     try:
         data = json.loads(path.read_text())
-        return {name: _model(name, dict(fields)) for name, fields in data.items()}
+        return {name: _model(name, dict(fields), path) for name, fields in data.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -216,10 +230,31 @@ def _models_file(path: Path) -> dict[str, ModelSettings]:
         ) from error
 
 
-def _model(name: str, fields: dict[str, Any]) -> ModelSettings:
-    policy = VersionPolicy.parse(str(fields.pop("policy", "stable")))
-    warmup = {str(symbol): int(extent) for symbol, extent in dict(fields.pop("warmup", {})).items()}
-    return ModelSettings(name, policy, warmup=warmup, **{key: int(value) for key, value in fields.items()})
+def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
+    policy = VersionPolicy.parse(str(given.pop("policy", "stable")))
+    where = f"{path}: {name}"
+    sizes = dict(given.pop("warmup", {}))
+    warmup = {str(symbol): _number(extent, 0, f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()}
+    independent = given.pop("independent_rows", False)
+    if not isinstance(independent, bool):
+        raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
+    odd = next((key for key in given if key not in _LEAST), None)
+    if odd is not None:
+        known = ", ".join(("policy", "warmup", "independent_rows", *_LEAST))
+        raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
+    numbers = {key: _number(value, _LEAST[key], f"{where}: {key}") for key, value in given.items()}
+    return ModelSettings(name, policy, warmup=warmup, independent_rows=independent, **numbers)
+
+
+def _number(value: object, least: int, where: str) -> int:
+    """``value``, which may be written as text."""
+    try:
+        number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else least - 1
+    except ValueError:
+        number = least - 1
+    if number < least:
+        raise out_of_range(where, f"a whole number that is at least {least}", str(value))
+    return number
 
 
 def _invalid(field_name: str, expected: str, received: str) -> IngotError:

@@ -71,6 +71,11 @@ class Model:
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self._signature.outputs
 
+    @property
+    def batch(self) -> str:
+        """The symbol that counts rows which are proven not to see each other; empty without a proof."""
+        return self._signature.batch
+
     def run(self, feeds: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]:
         """Outputs by name for ``feeds``, one array per input that has no default. May be called from any thread; releases the GIL.
 
