@@ -11,10 +11,12 @@ from typing import Any, Self
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
+from shared_ir.service_kit.http_server import UNIX
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_SECONDS,
     MOST_THINGS,
+    is_loopback,
     out_of_range,
     read_fields,
     refuse_blank,
@@ -75,7 +77,8 @@ class Settings:
     ``control_address``; ``configured`` refuses that."""
     control_address: str = ""
     """Where models are loaded and unloaded with ``explicit`` control, and nowhere else: ``unix:/path`` of a socket for
-    this user alone, or ``host:port``. Empty: on the ports of gRPC and REST, for those who have the token."""
+    this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and is of the loopback
+    interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0
     """Seconds between two looks at the versions and labels of the store."""
     grpc_address: str = "127.0.0.1:8001"
@@ -143,6 +146,12 @@ class Settings:
                 f"{variable('token')} or {variable('control_address')} beside 'explicit'",
                 "neither: anyone who reaches the server could unload its models",
             )
+        if self._is_open_control():
+            raise _invalid(
+                "control_address",
+                f"a Unix socket, an address of the loopback interface, or {variable('token')} or {variable('tls_client_ca')} beside it",
+                f"{self.control_address}: anyone who reaches it could unload models",
+            )
         require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
         counts = (
@@ -171,6 +180,11 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    def _is_open_control(self) -> bool:
+        """Whether models may be unloaded from other machines by whoever asks."""
+        own = not self.control_address or self.control_address.startswith(UNIX) or is_loopback(self.control_address)
+        return not own and not (self.token or self.token_file or self.tls_client_ca)
 
     @property
     def bytes_in_flight(self) -> int:
