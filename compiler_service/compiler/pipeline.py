@@ -146,9 +146,7 @@ def compile_as_asked(
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
-        program = build_program(
-            variants, numbers, built, scratch, name, batch=rows.symbol, proves=log.verifies
-        )
+        program = build_program(variants, numbers, built, scratch, name, batch=rows.symbol, proves=log.verifies)
         symbols = [k.name for k in kernels]
         entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=options.denormals)
         pending["entry"] = compiler.submit("entry", entry)

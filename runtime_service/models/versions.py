@@ -66,7 +66,9 @@ class ModelLoader:
                     version,
                 )
         if batch is not None and options.max_batch_size and not _mergeable(model, instances[0], batch):
-            _LOG.info("%s version %d: its rows are not proven to be independent, requests are not merged", model.name, version)
+            _LOG.info(
+                "%s version %d: its rows are not proven to be independent, requests are not merged", model.name, version
+            )
             batch = None
         if batch is None or options.max_batch_size == 0:
             return Interface(inputs, outputs), BatchOptions(0, 0.0, options.max_queue_size)

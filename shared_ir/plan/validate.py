@@ -114,7 +114,11 @@ class _Validator:
         _require(isinstance(plan.batch, str), "the batch", "a symbol that is no text")
         if plan.batch:
             firsts = [spec.shape[0] if spec.shape else 0 for spec in (*plan.inputs, *plan.outputs)]
-            _require(all(d == Var(plan.batch) for d in firsts), "the batch", f"{plan.batch[:40]!r}, which is not every first axis")
+            _require(
+                all(d == Var(plan.batch) for d in firsts),
+                "the batch",
+                f"{plan.batch[:40]!r}, which is not every first axis",
+            )
 
     def _slots(self) -> None:
         plan, used = self._plan, {b.index for b in self._plan.buffers if b.storage is Storage.SLOT}

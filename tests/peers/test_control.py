@@ -67,7 +67,9 @@ def test_the_control_address_infers_nothing(tmp_path: Path) -> None:
         ):
             with socket.socket(socket.AF_UNIX) as connection:
                 connection.connect(str(path))
-                connection.sendall(f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+                connection.sendall(
+                    f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+                )
                 assert connection.recv(1000).startswith(f"HTTP/1.1 {status}".encode()), target
 
 

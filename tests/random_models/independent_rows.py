@@ -1,7 +1,13 @@
-"""What a proof that rows are independent says, tried out: the other rows of a batch become anything, and one row stays what it is."""
+"""What a proof that rows are independent says, tried out: the other rows of a batch become anything, and one row stays what it is.
+
+``python -m tests.random_models.independent_rows SECONDS [SEED]`` goes on until time is up; 1 when a row changed.
+"""
 
 from __future__ import annotations
 
+import itertools
+import sys
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -88,6 +94,16 @@ def proven_part(model: onnx.ModelProto) -> tuple[onnx.ModelProto, Module] | None
     return part, module
 
 
+def with_proof(seed: int) -> tuple[onnx.ModelProto, Module, dict[str, Array]]:
+    """The first random model of this seed, or of one a thousand further on, with a part that is proven; and its feeds."""
+    for number in itertools.count(seed, 1000):
+        model, feeds = drawn_model(number)
+        if (found := proven_part(model)) is not None:
+            part, module = found
+            return part, module, {n: feeds[n] for n in module.input_names}
+    raise AssertionError
+
+
 def _with_outputs(model: onnx.ModelProto, outputs: Sequence[onnx.ValueInfoProto]) -> onnx.ModelProto:
     made = onnx.ModelProto.FromString(model.SerializeToString())
     del made.graph.output[:]
@@ -120,7 +136,8 @@ def tried(run: Run, feeds: Feeds) -> Trial:
     alone = _answer(run, {n: a[:1] for n, a in feeds.items()})
     if alone is None:
         return Trial(0)
-    first, answered = None, 0
+    first: dict[int, list[bytes]] = {}
+    answered = 0
     for label, others in _others(feeds):
         for place in (0, ROWS - 1):
             batch = {n: np.insert(others[n], place, a[0], axis=0) for n, a in feeds.items()}
@@ -131,7 +148,6 @@ def tried(run: Run, feeds: Feeds) -> Trial:
             own = [y[place : place + 1] for y in found]
             if any(y.shape[0] != ROWS for y in found) or not all(map(_is_close, own, alone)):
                 return Trial(answered, f"row {place} beside {label} is not what it is alone: {own} {alone}")
-            first = first or {}
             if [y.tobytes() for y in own] != first.setdefault(place, [y.tobytes() for y in own]):
                 return Trial(answered, f"row {place} changes with {label} beside it: {own}")
     return Trial(answered)
@@ -146,7 +162,10 @@ def _answer(run: Run, feeds: Feeds) -> Sequence[Array] | None:
 
 def _others(feeds: Feeds) -> Iterator[tuple[str, dict[str, Array]]]:
     count = ROWS - 1
-    yield "rows of its kind", {n: np.resize(a[1:] if len(a) > 1 else a, (count, *a.shape[1:])) for n, a in feeds.items()}
+    yield (
+        "rows of its kind",
+        {n: np.resize(a[1:] if len(a) > 1 else a, (count, *a.shape[1:])) for n, a in feeds.items()},
+    )
     yield "itself", {n: np.repeat(a[:1], count, axis=0) for n, a in feeds.items()}
     for label, real, whole in (
         ("zeros", 0.0, 0),
@@ -178,3 +197,34 @@ def _is_close(a: Array, b: Array) -> bool:
         with np.errstate(all="ignore"):
             return np.allclose(a.astype(np.float64), b.astype(np.float64), rtol=1e-3, atol=1e-4, equal_nan=True)
     return bool(np.array_equal(a, b))
+
+
+def feeds_of(model: onnx.ModelProto) -> dict[str, Array]:
+    """For the inputs of ``model``, whose axes without an extent have 8: floats, and integers that are 0 or 1."""
+    random, found = np.random.default_rng(0), {}
+    for value in model.graph.input:
+        kind = value.type.tensor_type
+        shape = [ROWS if d.dim_param == BATCH else d.dim_value or 8 for d in kind.shape.dim]
+        is_float = kind.elem_type == onnx.TensorProto.FLOAT
+        found[value.name] = (
+            random.standard_normal(shape).astype(np.float32) if is_float else random.integers(0, 2, shape)
+        )
+    return found
+
+
+def main(seconds: float, first: int) -> int:
+    """Tries seeds from ``first`` on; how many failed."""
+    end, failed = time.monotonic() + seconds, 0
+    for seed in itertools.count(first):
+        if time.monotonic() > end:
+            return failed
+        _, module, feeds = with_proof(seed)
+        failure = tried(interpreter(module), feeds).failure
+        if failure:
+            failed += 1
+            print(f"seed {seed}: {failure}", flush=True)
+    return failed
+
+
+if __name__ == "__main__":
+    sys.exit(main(float(sys.argv[1]), int(sys.argv[2]) if len(sys.argv) > 2 else 0) > 0)

@@ -55,8 +55,8 @@ def build_program(
 ) -> BuiltProgram:
     """The plan that runs the first of ``variants`` that is open to a run; the last one is to all.
 
-    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel. ``batch``: see :class:`Plan`. ``proves``: each way is
-    proved to read what it means to read.
+    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel. ``batch``: see
+    :class:`Plan`. ``proves``: each way is proved to read what it means to read.
     """
     weights, specs = Weights(by_content=len(variants) > 1), list[BufferSpec]()
     left = iter(numbers)

@@ -132,9 +132,11 @@ class _Flow:
         axis = node.attributes.get("axis", rank - 1)
         if any(self.rows.get(v) != SAME for v in others):
             return {}
-        rows = frozenset(r for r in self.rows.get(x) or () if r.axis != axis and r.axis < rank - ("axis" not in node.attributes))
+        rows = frozenset(
+            r for r in self.rows.get(x) or () if r.axis != axis and r.axis < rank - ("axis" not in node.attributes)
+        )
         same = self.rows.get(x) == SAME
-        return {v: SAME if same else rows or None for v in node.results}
+        return dict.fromkeys(node.results, SAME if same else rows or None)
 
 
 def _place(value: Value, row: RowAxis) -> tuple[object, object]:
