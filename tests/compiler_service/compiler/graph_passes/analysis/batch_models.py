@@ -229,7 +229,25 @@ def branching() -> ModelProto:
     return of(nodes, {"limit": np.float32(1000)}, x=("batch", 8))
 
 
+def sorted_rows() -> ModelProto:
+    nodes, constants = extents("x", 0)
+    nodes += [node("TopK", ["x", "n0"], ["y", "z"], axis=0)]
+    return of(nodes, constants, ("y", "z"), x=("batch", 4))
+
+
+def states_of_others() -> ModelProto:
+    """Each row begins with what another one holds."""
+    nodes = [node("Transpose", ["x"], ["t"], perm=[1, 0, 2]), node("Slice", ["t", "s", "e", "one", "s"], ["b"])]
+    nodes += [node("Slice", ["b", "zero", "one", "zero"], ["start"])]
+    nodes += [node("GRU", ["t", "w", "r", "", "", "start"], ["o", "last"], hidden_size=3)]
+    nodes += [node("Squeeze", ["last", "zero"], ["y"])]
+    held = {"w": weights(1, 9, 3), "r": weights(1, 9, 3), "s": ints(-1), "e": ints(-END), "zero": ints(0)}
+    return of(nodes, held | {"one": ints(1)}, x=("batch", 4, 3))
+
+
 MIXED: Mapping[str, ModelProto] = {
+    "sorted rows": sorted_rows(),
+    "states of others": states_of_others(),
     "mean": against(("ReduceMean", ["axes"], {"keepdims": 1}), axes=ints(0)),
     "mean of what is called otherwise": of(
         chain(("Reshape", ["s"], {}), ("ReduceMean", ["axes"], {})),
