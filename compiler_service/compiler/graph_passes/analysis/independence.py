@@ -126,17 +126,13 @@ class _Flow:
         found = zip(node.outputs, (every, last, last), strict=False)
         return {v: frozenset({r}) for v, r in found if v is not None}
 
-    def _along_axis(self, node: Node) -> dict[Value, Rows]:
-        """What is computed along one axis for each of the others; its operands beside the first are the same for any rows."""
-        (x, *others), rank = node.operands, node.operands[0].type.rank
-        axis = node.attributes.get("axis", rank - 1)
-        if any(self.rows.get(v) != SAME for v in others):
-            return {}
-        rows = frozenset(
-            r for r in self.rows.get(x) or () if r.axis != axis and r.axis < rank - ("axis" not in node.attributes)
-        )
-        same = self.rows.get(x) == SAME
-        return dict.fromkeys(node.results, SAME if same else rows or None)
+    def _along_last_axis(self, node: Node) -> dict[Value, Rows]:
+        """What is computed along the last axis for each of the others."""
+        x, (result,) = node.operands[0], node.results
+        rows = self.rows.get(x)
+        if not rows:
+            return {result: rows}
+        return {result: frozenset(r for r in rows if r.axis < x.type.rank - 1) or None}
 
 
 def _place(value: Value, row: RowAxis) -> tuple[object, object]:
@@ -153,9 +149,8 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         "RNN": _Flow._recurrent,
         "GRU": _Flow._recurrent,
         "LSTM": _Flow._recurrent,
-        "ingot.Cumulative": _Flow._along_axis,
-        "ingot.Sorted": _Flow._along_axis,
-        "ingot.Best": _Flow._along_axis,
+        "ingot.Sorted": _Flow._along_last_axis,
+        "ingot.Best": _Flow._along_last_axis,
     }
 )
 """Operators whose definition does not show it: it divides by extents, or there is none."""
