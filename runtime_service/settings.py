@@ -10,6 +10,7 @@ from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
 from shared_ir.service_kit.http_server import UNIX
 from shared_ir.service_kit.settings import (
@@ -184,7 +185,7 @@ class Settings:
     def _is_open_control(self) -> bool:
         """Whether models may be unloaded from other machines by whoever asks."""
         own = not self.control_address or self.control_address.startswith(UNIX) or is_loopback(self.control_address)
-        return not own and not (self.token or self.token_file or self.tls_client_ca)
+        return not own and not (self.token or self.tls_client_ca)
 
     @property
     def bytes_in_flight(self) -> int:
@@ -220,15 +221,15 @@ def variables() -> tuple[str, ...]:
     return named + file_variables(variable(name) for name in _SECRETS)
 
 
-_LEAST = {
-    "max_batch_size": 0,
-    "max_queue_delay_microseconds": 0,
-    "max_queue_size": 1,
-    "instances": 0,
-    "run_memory_bytes": 0,
-    "kept_memory_bytes": 0,
+_LIMITS = {
+    "max_batch_size": (0, MOST_THINGS),
+    "max_queue_delay_microseconds": (0, 10**6 * MOST_SECONDS),
+    "max_queue_size": (1, MOST_THINGS),
+    "instances": (0, MOST_THINGS),
+    "run_memory_bytes": (0, MOST_BYTES),
+    "kept_memory_bytes": (0, MOST_BYTES),
 }
-"""What the numbers of :class:`ModelSettings` are at least."""
+"""What the numbers of :class:`ModelSettings` are at least and at most. Of instances, 0 are as many as the server's."""
 
 
 def _models_file(path: Path) -> dict[str, ModelSettings]:
@@ -248,26 +249,26 @@ def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
     policy = VersionPolicy.parse(str(given.pop("policy", "stable")))
     where = f"{path}: {name}"
     sizes = dict(given.pop("warmup", {}))
-    warmup = {str(symbol): _number(extent, 0, f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()}
+    warmup = {
+        str(symbol): _number(extent, (0, MOST_THINGS), f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()
+    }
     independent = given.pop("independent_rows", False)
     if not isinstance(independent, bool):
         raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
-    odd = next((key for key in given if key not in _LEAST), None)
+    odd = next((key for key in given if key not in _LIMITS), None)
     if odd is not None:
-        known = ", ".join(("policy", "warmup", "independent_rows", *_LEAST))
+        known = ", ".join(("policy", "warmup", "independent_rows", *_LIMITS))
         raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
-    numbers = {key: _number(value, _LEAST[key], f"{where}: {key}") for key, value in given.items()}
+    numbers = {key: _number(value, _LIMITS[key], f"{where}: {key}") for key, value in given.items()}
     return ModelSettings(name, policy, warmup=warmup, independent_rows=independent, **numbers)
 
 
-def _number(value: object, least: int, where: str) -> int:
+def _number(value: object, limits: tuple[int, int], where: str) -> int:
     """``value``, which may be written as text."""
-    try:
-        number = int(value) if isinstance(value, (int, str)) and not isinstance(value, bool) else least - 1
-    except ValueError:
-        number = least - 1
-    if number < least:
-        raise out_of_range(where, f"a whole number that is at least {least}", str(value))
+    number = whole_number(value) if isinstance(value, str) else value
+    least, most = limits
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise out_of_range(where, f"a whole number from {least} to {most}", str(value)[:40])
     return number
 
 

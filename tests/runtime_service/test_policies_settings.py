@@ -10,7 +10,7 @@ import pytest
 
 from runtime_service.models.versions import threads_per_instance
 from runtime_service.policies import PolicyCatalogue, Selection, VersionPolicy
-from runtime_service.settings import _LEAST, ModelSettings, Settings, variable
+from runtime_service.settings import _LIMITS, ModelSettings, Settings, variable
 from shared_ir.errors import ErrorCode, IngotError
 
 CATALOGUE = PolicyCatalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
@@ -116,6 +116,7 @@ def test_models_file(tmp_path: Path) -> None:
         ('{"m": {"max_batch": 3}}', ": m: max_batch"),
         ('{"m": {"instances": "x"}}', ": m: instances"),
         ('{"m": {"instances": -2}}', ": m: instances"),
+        ('{"m": {"instances": 1000000000}}', ": m: instances"),
         ('{"m": {"instances": 1.5}}', ": m: instances"),
         ('{"m": {"instances": true}}', ": m: instances"),
         ('{"m": {"instances": null}}', ": m: instances"),
@@ -137,8 +138,8 @@ def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> No
     assert caught.value.field == f"{file}{where}"
 
 
-def test_every_number_of_a_model_has_a_least_value() -> None:
-    assert set(_LEAST) == {f.name for f in fields(ModelSettings) if f.type == "int | None"}
+def test_every_number_of_a_model_has_limits() -> None:
+    assert set(_LIMITS) == {f.name for f in fields(ModelSettings) if f.type == "int | None"}
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":9000", "[::]:9000", "10.0.0.7:9000", "models.example.com:9000"])
@@ -148,7 +149,7 @@ def test_a_control_address_of_other_machines_needs_a_token_or_certificates(addre
         Settings.from_environment(given)
     assert caught.value.field == "INGOT_RUNTIME_CONTROL_ADDRESS"
     certificates = {f"INGOT_RUNTIME_TLS_{name}": "/x.pem" for name in ("CERTIFICATE", "KEY", "CLIENT_CA")}
-    for more in ({"INGOT_RUNTIME_TOKEN": "secret"}, {"INGOT_RUNTIME_TOKEN_FILE": "/t"}, certificates):
+    for more in ({"INGOT_RUNTIME_TOKEN": "secret"}, certificates):
         assert Settings.from_environment(given | more).control_address == address
 
 
