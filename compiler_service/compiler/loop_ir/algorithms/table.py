@@ -7,7 +7,6 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from compiler_service.compiler.loop_ir.algorithms.chains import LoopChain, cumulate
-from compiler_service.compiler.loop_ir.algorithms.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, let, load, loop, with_cell
 from compiler_service.compiler.loop_ir.algorithms.scattering import scatter_elements, scatter_slices
 from compiler_service.compiler.loop_ir.algorithms.selection import best_of_rows
@@ -37,7 +36,7 @@ def algorithm_function(
     task = Var("task")
     tasks, body = builder(inputs, result, task, attributes)
     symbols = tuple(Var(f"d{i}") for i in range(parameters))
-    return Function(name, (*inputs, result), symbols, task, tasks, with_checkpoints(body))
+    return Function(name, (*inputs, result), symbols, task, tasks, body)
 
 
 def is_proven(
