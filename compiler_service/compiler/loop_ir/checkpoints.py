@@ -119,6 +119,9 @@ class _Looks:
 
 
 def _looking(body: Statement, when: Expr | None = None) -> Statement:
+    """``body`` with a look at its end, in rounds ``when`` it is asked for; one is enough."""
+    if isinstance(body, Block) and body.statements and isinstance(body.statements[-1], Checkpoint):
+        return body
     return block((body, Checkpoint() if when is None else If(when, Checkpoint())))
 
 
