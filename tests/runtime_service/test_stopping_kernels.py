@@ -59,7 +59,7 @@ NGRAMS = {
     "ngram_indexes": [0, 1, 2, 3, 4],
     "pool_int64s": [1, 2, 1, 1, 1, 2, 1, 1, 1],
 }
-REGION = {"r": np.array([[0, 0, 7, 7]], np.float32), "b": np.zeros(1, np.int64)}
+REGION: Mapping[str, np.ndarray] = {"r": np.array([[0, 0, 7, 7]], np.float32), "b": np.zeros(1, np.int64)}
 
 CASES = {
     "window": Case("LpPool", ones(x=(1, 1, 2000, 2000)), {"kernel_shape": [1500, 1500], "p": 3}),
