@@ -8,15 +8,19 @@
                                            checkpoint
 
 A loop looks once a round where it may go on for long and a round does enough work that looking is nothing beside it. Loops of
-short rounds do not look, so the innermost ones stay as they are: they end with the memory that they go through, or with a
-constant. Where neither bounds them they look at every thousandth round. The loop over tasks is one of them; the runtime looks
-between some dozens of tasks as well.
+short rounds do not look, nor do loops within each other that together go once through the elements of a buffer: the innermost
+ones stay as they are, and end with the memory that they go through, or with a constant. Where neither bounds them they look at
+every thousandth round. The loop over tasks is one of them; the runtime looks between some dozens of tasks as well.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
+from functools import reduce
+from operator import or_
 
 from compiler_service.compiler.loop_ir.ir import (
     Block,
@@ -33,10 +37,10 @@ from compiler_service.compiler.loop_ir.ir import (
 )
 from compiler_service.compiler.loop_ir.passes.rewrite import block, with_substatements
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, equal, lift, variables, walk
+from shared_ir.expr import Binary, BinaryOp, Const, Expr, Var, equal, lift, walk
 from shared_ir.expr.simplify import Interval, Simplifier
 
-_MUCH = 256
+_MUCH = 2048
 """Operations beside which a look, two instructions and a branch, takes no time."""
 
 _LONG = 10_000_000
@@ -54,20 +58,25 @@ _ROUNDS = 1024
 
 def with_checkpoints(function: Function) -> Function:
     """The same function, stopped inside of what may take long; ``function`` is flat."""
-    backed = frozenset(v for buffer in function.buffers for d in buffer.shape for v in variables(lift(d)))
-    looks = _Looks(backed)
+    looks = _Looks(tuple(found for buffer in function.buffers for d in buffer.shape for found in _products(lift(d))))
     looks.learn(function.task, lift(function.tasks))
     work = looks.statement(function.body)
-    body = _looking(work.statement) if work.operations * _TASKS >= _LONG else work.statement
+    is_long = bool(work.sizes) or work.operations * _TASKS >= _LONG
+    body = _looking(work.statement) if is_long else work.statement
     return function if body is function.body else replace(function, body=body)
+
+
+Sizes = Counter[str]
+"""Variables whose product bounds how often something is done."""
 
 
 @dataclass(frozen=True)
 class _Work:
-    """A statement with its looks, and how many operations it takes; infinity where that is not known."""
+    """A statement with its looks, and how many operations it takes: so many for each round of loops of ``sizes`` within each other."""
 
     statement: Statement
     operations: float
+    sizes: Sizes
 
 
 @dataclass(frozen=True)
@@ -75,11 +84,11 @@ class _Looks:
     """Puts looks into statements.
 
     Attributes:
-        backed: symbols that are sizes of buffers.
+        memory: the sizes of each buffer.
         ranges: of the variables around a statement.
     """
 
-    backed: frozenset[Var]
+    memory: tuple[Sizes, ...]
     ranges: dict[str, Interval] = field(default_factory=dict)
 
     def learn(self, var: Var, extent: Expr) -> float:
@@ -98,24 +107,40 @@ class _Looks:
         parts = [self.statement(part) for part in substatements(statement)]
         found = with_substatements(statement, tuple(part.statement for part in parts))
         inside = [part.operations for part in parts]
-        return _Work(found, _size(statement) + (max(inside) if isinstance(statement, If) else sum(inside)))
+        operations = _size(statement) + (max(inside) if isinstance(statement, If) else sum(inside))
+        return _Work(found, operations, reduce(or_, (part.sizes for part in parts), Counter()))
 
     def loop(self, loop: For) -> _Work:
         rounds = self.learn(loop.var, loop.extent)
         round_ = self.statement(loop.body)
-        operations = rounds * round_.operations if rounds else 0
+        own = self.sizes(loop.extent) if math.isinf(rounds) else Counter[str]()
+        sizes = round_.sizes + own
+        operations = round_.operations * (1 if own else rounds)
         body = round_.statement
-        if operations >= _LONG and round_.operations >= _MUCH:
-            body = _looking(body)
-        elif operations >= _ENDLESS and not self.ends_with_memory(loop.extent):
-            body = _looking(body, equal(Binary(BinaryOp.FLOOR_MOD, loop.var, Const(_ROUNDS)), _ROUNDS - 1))
-        return _Work(with_substatements(loop, (body,)), operations)
+        ends = bool(sizes) and any(sizes <= memory for memory in self.memory)
+        if sizes or operations >= _LONG:
+            if round_.operations >= _MUCH or (round_.sizes and not ends):
+                body = _looking(body)
+            elif not ends and (sizes or operations >= _ENDLESS):
+                body = _looking(body, equal(Binary(BinaryOp.FLOOR_MOD, loop.var, Const(_ROUNDS)), _ROUNDS - 1))
+        return _Work(with_substatements(loop, (body,)), operations, sizes)
 
-    def ends_with_memory(self, extent: Expr) -> bool:
-        """Whether a loop of this extent goes along an axis of a buffer, or along a part of one."""
+    def sizes(self, extent: Expr) -> Sizes:
+        """The variables of an extent that nothing bounds; what an element decides is one that no memory has."""
         parts = list(walk(extent))
-        symbols = {part for part in parts if isinstance(part, Var)}
-        return bool(symbols & self.backed) and not any(isinstance(part, BufferLoad) for part in parts)
+        if any(isinstance(part, BufferLoad) for part in parts):
+            return Counter([_ELEMENT])
+        variables = {part.name for part in parts if isinstance(part, Var)}
+        return Counter({name for name in variables if self.ranges.get(name, (0, None))[1] is None} or [_ELEMENT])
+
+
+_ELEMENT = "[]"
+
+
+def _products(extent: Expr) -> Iterator[Sizes]:
+    """The variables that are multiplied in each term of ``extent``."""
+    for monomial in Simplifier({}).polynomial(extent):
+        yield Counter(atom.name for atom in monomial if isinstance(atom, Var))
 
 
 def _looking(body: Statement, when: Expr | None = None) -> Statement:

@@ -66,12 +66,12 @@ def test_a_loop_that_ends_with_its_memory_does_not_look() -> None:
 
 
 def test_long_rounds_are_looked_between() -> None:
-    assert looks(loop("i", N, work(300))) == ["task", "i"]
+    assert looks(loop("i", N, work(3000))) == ["task", "i"]
 
 
 @pytest.mark.parametrize(("rounds", "found"), [(100, []), (100_000, ["task", "i"])])
 def test_known_work_is_looked_into_where_it_is_long(rounds: int, found: list[str]) -> None:
-    assert looks(loop("i", Const(rounds), loop("j", Const(500), writes("j")))) == found
+    assert looks(loop("i", Const(rounds), loop("j", Const(3000), writes("j")))) == found
 
 
 def test_what_is_known_of_variables_bounds_the_work() -> None:
