@@ -117,7 +117,7 @@ class _Looks:
         sizes = round_.sizes + own
         operations = round_.operations * (1 if own else rounds)
         body = round_.statement
-        ends = bool(sizes) and any(sizes <= memory for memory in self.memory)
+        ends = bool(sizes) and operations <= 2 * _MUCH and any(sizes <= memory for memory in self.memory)
         if sizes or operations >= _LONG:
             if round_.operations >= _MUCH or (round_.sizes and not ends):
                 body = _looking(body)

@@ -65,11 +65,15 @@ def test_a_loop_that_ends_with_its_memory_does_not_look() -> None:
     assert looks(loop("i", N // 8, work(8))) == ["task"]
 
 
+def test_memory_that_is_gone_through_often_is_looked_between() -> None:
+    assert looks(loop("i", Const(100_000), loop("j", N, writes("j")))) == ["task", "i"]
+
+
 def test_long_rounds_are_looked_between() -> None:
     assert looks(loop("i", N, work(3000))) == ["task", "i"]
 
 
-@pytest.mark.parametrize(("rounds", "found"), [(100, []), (100_000, ["task", "i"])])
+@pytest.mark.parametrize(("rounds", "found"), [(10, []), (100_000, ["task", "i"])])
 def test_known_work_is_looked_into_where_it_is_long(rounds: int, found: list[str]) -> None:
     assert looks(loop("i", Const(rounds), loop("j", Const(3000), writes("j")))) == found
 
