@@ -31,6 +31,10 @@ WAYS: dict[str, tuple[str, ...]] = {
     "run": ("folder --tag a",),
     "profile": ("folder --tag a",),
     "inspect": ("net.onnx", "net.onnx --graph", "folder"),
+    "tokens new": ("me --scope read",),
+    "tokens remove": ("me",),
+    "tokens list": ("",),
+    "tokens quota": ("team --max-jobs 1",),
 }
 """Every way of using every command. A new command has its ways here."""
 
@@ -64,6 +68,16 @@ VALUES: dict[str, str] = {
     "grpc_port": "8",
     "http_port": "9",
     "models": "net@latest",
+    "scope": "delete",
+    "namespace": "team",
+    "days": "3",
+    "file": "other.json",
+    "max_bytes": "5",
+    "max_jobs": "5",
+    "max_running_stages": "5",
+    "ca_certificate": "ca.pem",
+    "client_certificate": "me.pem",
+    "client_key": "me.key",
 }
 """A value for every option that takes one. A new option has its value here."""
 
