@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ingot.artifact import save_artifacts
 from ingot.cli.main import make_parser
+from ingot.cli.tokens import TOKENS_FILE
 from ingot.cli.usage import commands
 from ingot.home import Addresses
 from shared_ir.artifact.signature import fingerprint, local_keys
+from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.token_file import editing, scopes_of
 from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
 from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
@@ -105,6 +110,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shared_ir.service_kit.access.token_file.secrets.token_urlsafe", counted)
     return record(tmp_path / "home", monkeypatch)
 
 
@@ -120,9 +126,37 @@ def seen(recorder: Recorder, command: str, words: Sequence[str]) -> Outcome:
     local_keys(Path("home"))
     for home in ("home", "other"):
         Path(home, "trust", f"{local_keys(Path('service'))[0].key_id}.pub").unlink(missing_ok=True)
+    drawn.clear()
+    write_tokens("" if command == "tokens new" else "me")
     outcome = run(recorder, *command.split(), *words)
+    if command.startswith("tokens "):
+        outcome = replace(outcome, printed=outcome.printed + tokens_text())
     assert "Traceback" not in outcome.errors
     return outcome
+
+
+drawn: list[int] = []
+
+
+def counted(count: int) -> str:
+    """In place of what is random: the same each time that a command is looked at."""
+    drawn.append(count)
+    return "a" * count + str(len(drawn))
+
+
+def tokens_text() -> str:
+    """What the files of tokens say, but for times, which differ by a second now and then."""
+    texts = (path.read_text() for path in (Path("home", TOKENS_FILE), Path("other.json")) if path.exists())
+    return re.sub(r'"(created|expires)": "20[^"]*"', r'"\1": "then"', "".join(texts))
+
+
+def write_tokens(user: str) -> None:
+    """Files of tokens, that of the home with one for ``user``, the other with one more."""
+    for path, users in ((Path("home", TOKENS_FILE), [user]), (Path("other.json"), [user, "else"])):
+        path.unlink(missing_ok=True)
+        with editing(path) as held:
+            for each in filter(None, users):
+                held[0], _ = held[0].with_token(Principal(each, "", scopes_of([Scope.READ])))
 
 
 def test_every_command_and_option_is_walked() -> None:
@@ -202,7 +236,7 @@ def test_wrong_usage_is_a_sentence_and_json_where_json_is_asked_for(recorder: Re
 
 @pytest.mark.parametrize("command", sorted(WAYS))
 def test_every_command_says_in_json_what_it_does_not_know(recorder: Recorder, command: str) -> None:
-    asked = run(recorder, command, *spelled(WAYS[command][0]), "--nonsense", "--json")
+    asked = run(recorder, *command.split(), *spelled(WAYS[command][0]), "--nonsense", "--json")
     assert asked.status == 2
     assert "--nonsense" in error_of(asked)["message"]
     assert asked.calls == ()
