@@ -31,7 +31,7 @@ WAYS: dict[str, tuple[str, ...]] = {
     "targets": ("", "--local"),
     "check": ("net.onnx", "net.onnx --local"),
     "trust": (f"--fingerprint {KEY}", "--list", "--remove KEY_ID"),
-    "jobs": ("", "1", "1 --watch", "1 --cancel"),
+    "jobs": ("", "1", "1 --watch", "1 --cancel", "1 --retry", "1 --reproducer"),
     "infer": ("net", "net --http"),
     "run": ("folder --tag a",),
     "profile": ("folder --tag a",),
