@@ -71,7 +71,7 @@ def test_the_extension_does_not_matter(tmp_path: Path) -> None:
 
 def test_missing_files_are_not_found(tmp_path: Path) -> None:
     assert refused(tmp_path / "none.onnx").code is ErrorCode.NOT_FOUND
-    assert refused(tmp_path).code is ErrorCode.NOT_FOUND
+    assert refused(tmp_path).code is ErrorCode.INVALID_ARGUMENT  # it is there, and is a folder
 
 
 @pytest.mark.parametrize("where", ["memory", "file"])
