@@ -113,7 +113,11 @@ def map_open_file(file: IO[bytes]) -> mmap.mmap:
 
 def write_atomically(path: Path, data: bytes | memoryview | Path) -> None:
     """Write ``data`` (bytes, or the file that holds them) to a temporary name, fsync, rename over ``path``."""
-    temporary = write_temporary(path, data)
+    replace_atomically(path, write_temporary(path, data))
+
+
+def replace_atomically(path: Path, temporary: Path) -> None:
+    """The second half of :func:`write_atomically`."""
     try:
         os.replace(temporary, path)
     except BaseException:
