@@ -36,6 +36,7 @@ class ErrorCode(enum.StrEnum):
     INVALID_TARGET = "INVALID_TARGET"
     NOT_FOUND = "NOT_FOUND"
     ALREADY_EXISTS = "ALREADY_EXISTS"
+    CONFLICT = "CONFLICT"  # it is no longer what the caller saw, or something in use stands in the way
     CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
     CANCELLED = "CANCELLED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"

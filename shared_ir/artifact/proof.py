@@ -27,11 +27,14 @@ from shared_ir.artifact.oci import (
     read_manifest,
 )
 from shared_ir.artifact.published import (
+    Deletion,
     Label,
     Version,
     artifact_path,
     blob_key,
+    deletion_path,
     label_path,
+    read_deletion,
     read_label,
     version_path,
 )
@@ -45,6 +48,14 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
+class Target:
+    """What was compiled for a key: its entry in an index, and the blobs below its manifest."""
+
+    entry: Entry
+    blobs: tuple[Descriptor, ...]
+
+
+@dataclass(frozen=True)
 class StoreReader:
     """What is proven of a store, by the keys of ``trust`` and by what ``memory`` has seen of it before."""
 
@@ -52,12 +63,12 @@ class StoreReader:
     trust: Trust
     memory: Memory
 
-    def entry(self, key: str, staged: bool = False) -> Entry | None:
+    def target(self, key: str, staged: bool = False) -> Target | None:
         """What was compiled for an artifact key; None when nothing was, or when what lies there is not proven to be that."""
         path = artifact_path(key, staged)
         try:
             descriptor = _pointer(self._document(path, "the artifact's record").get("descriptor"), MEDIA_MANIFEST)
-            manifest = read_manifest(self.blob(descriptor), self.trust, staged)[0]
+            manifest, config, layers = read_manifest(self.blob(descriptor), self.trust, staged)
             if manifest.key != key:
                 raise corrupt("an artifact lies under the key of another", expected=key, received=manifest.key)
         except IngotError as error:
@@ -66,7 +77,7 @@ class StoreReader:
                     raise
                 _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
             return None
-        return Entry(descriptor, manifest)
+        return Target(Entry(descriptor, manifest), (config, *layers))
 
     def version(self, name: str, number: int) -> Version:
         """A version of a model.
@@ -76,34 +87,76 @@ class StoreReader:
         """
         record = self._document(version_path(name, number), "the version's record")
         index = _pointer(record.get("index"), MEDIA_INDEX)
-        facts, entries = read_index(self.blob(index), self.trust)
-        for annotation, wanted in ((TITLE, name), (VERSION, str(number))):
-            if facts.get(annotation) != wanted:
-                received = facts.get(annotation, "")
-                raise corrupt("the index belongs to another version", expected=wanted, received=received)
+        return self.version_of(name, number, index, self.blob(index), record.get("created"))
+
+    def version_of(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
+        """The version that ``data`` is the index of, which is there, and remembered from now on.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED.
+        """
+        version = self.version_meant(name, number, index, data, recorded)
         self.memory.refuse_older(f"{self.store.url}/{version_path(name, number)}", number, index.digest)
         newest = self.memory.seen(self._versions(name))
         if newest is None or number > newest.generation:
             self.memory.refuse_older(self._versions(name), number, index.digest)
+        return version
+
+    def version_meant(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
+        """The version that ``data`` is, or will be, the index of. Raises IngotError as :meth:`version_of`."""
+        facts, entries = read_index(data, self.trust)
+        for annotation, wanted in ((TITLE, name), (VERSION, str(number))):
+            if facts.get(annotation) != wanted:
+                received = facts.get(annotation, "")
+                raise corrupt("the index belongs to another version", expected=wanted, received=received)
         manifests = tuple(entry.manifest for entry in entries)
-        created = _seconds(facts.get(CREATED), record.get("created"))
+        created = _seconds(facts.get(CREATED), recorded)
         publication = facts.get(PUBLICATION, "")
         return Version(name, number, created, manifests[0].model_sha256, publication, index, manifests)
 
-    def version_numbers(self, name: str) -> tuple[int, ...]:
-        """Of the records that there are, ascending.
+    def version_numbers(self, name: str, after: int = 0) -> tuple[int, ...]:
+        """Of the records that there are, ascending; only those above ``after``.
 
         Raises:
-            IngotError: ARTIFACT_UNTRUSTED, the newest that was ever seen is not among them.
+            IngotError: ARTIFACT_UNTRUSTED, the newest that was ever seen is neither among them nor was it deleted.
         """
-        stems = (info.key.rpartition("/")[2] for info in self.store.list(f"models/{name}/versions"))
-        numbers = (int(s.removesuffix(".json")) for s in stems if s.removesuffix(".json").isdecimal() and s.isascii())
-        found = tuple(sorted({number for number in numbers if number > 0}))
+        found = self._numbers(f"models/{name}/versions", after)
         newest = self.memory.seen(self._versions(name))
-        if newest is not None and (not found or found[-1] < newest.generation):
+        gone = newest is not None and newest.generation > max((after, *found[-1:]))
+        if newest is not None and gone and self.deletion(name, newest.generation) is None:
             received = f"version {found[-1]}" if found else "none"
             raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
         return found
+
+    def newest_number(self, name: str) -> int:
+        """0 when there is no version. Reads the names of the newest alone, as far as versions have been published in bundles."""
+        start = self.newest_bundle(name)
+        found = self.version_numbers(name, start - 1) or (self.version_numbers(name) if start > 1 else ())
+        return found[-1] if found else 0
+
+    def next_number(self, name: str) -> int:
+        """That no version has, or had before it was deleted."""
+        newest = self.newest_number(name)
+        return max((newest, *self._numbers(f"models/{name}/deleted", newest)[-1:])) + 1
+
+    def newest_bundle(self, name: str) -> int:
+        """The first version of the newest bundle, 1 when there is none."""
+        return max(self._numbers(f"models/{name}/bundles", 0), default=1)
+
+    def deletion(self, name: str, number: int) -> Deletion | None:
+        """The signed word that a version was deleted; None when it was not."""
+        for last in self._numbers(f"models/{name}/deleted", number - 1):
+            try:
+                data = self.store.get(deletion_path(name, last), MAX_DOCUMENT_BYTES)
+                found = read_deletion(data, self.trust, name, last)
+            except IngotError as error:
+                if error.code is ErrorCode.UNAVAILABLE:
+                    raise
+                _LOG.warning("%s in %s is not taken: %s", deletion_path(name, last), self.store.url, error)
+                continue
+            if found.first <= number:
+                return found
+        return None
 
     def label(self, name: str, label: str) -> Label | None:
         """A label, None when there is none; one that was taken away is of version 0.
@@ -111,16 +164,18 @@ class StoreReader:
         Raises:
             IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED: it is not signed, is another one's, or is older than one seen before.
         """
-        path = label_path(name, label)
-        remembered = f"{self.store.url}/{path}"
         try:
-            data = self.store.get(path, MAX_DOCUMENT_BYTES)
+            data = self.store.get(label_path(name, label), MAX_DOCUMENT_BYTES)
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             return None
+        return self.label_of(name, label, data)
+
+    def label_of(self, name: str, label: str, data: bytes) -> Label:
+        """The label that ``data`` is the document of. Raises IngotError as :meth:`label`."""
         found = read_label(data, self.trust, name, label)
-        self.memory.refuse_older(remembered, found.generation, digest_of(data))
+        self.memory.refuse_older(f"{self.store.url}/{label_path(name, label)}", found.generation, digest_of(data))
         if found.number:
             self.memory.refuse_older(f"{self.store.url}/{version_path(name, found.number)}", found.number, found.index)
         return found
@@ -146,6 +201,13 @@ class StoreReader:
 
     def _document(self, path: str, what: str) -> dict[str, Any]:
         return parse_document(self.store.get(path, MAX_DOCUMENT_BYTES), what)
+
+    def _numbers(self, folder: str, after: int) -> tuple[int, ...]:
+        """The numbers that objects in a folder are named by, ascending."""
+        first = f"{folder}/{after:08d}.json" if after > 0 else ""
+        stems = (key.removeprefix(f"{folder}/").removesuffix(".json") for key in self.store.keys(folder, first))
+        numbers = {int(stem) for stem in stems if len(stem) <= 18 and stem.isascii() and stem.isdecimal()}
+        return tuple(sorted(number for number in numbers if number > max(after, 0)))
 
     def _versions(self, name: str) -> str:
         return f"{self.store.url}/models/{name}/versions"

@@ -114,9 +114,7 @@ class RemoteStore:
         """NOTE: a request whose answer was lost is sent again by the client, and fails then because it was done; so who fails looks
         whether what is there is what was to be written."""
         try:
-            self._call(
-                key, obstore.put, self.store, check_key(key), data, mode={"e_tag": tag}, use_multipart=False
-            )
+            self._call(key, obstore.put, self.store, check_key(key), data, mode={"e_tag": tag}, use_multipart=False)
         except FileExistsError:
             return False
         return True

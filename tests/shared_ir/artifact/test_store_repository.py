@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from shared_ir.artifact.audit import Change
 from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
@@ -58,11 +59,44 @@ def test_publishing_again_for_the_same_job_finds_the_version(repository: Artifac
 
 
 def test_versions_published_at_once_get_numbers_of_their_own(repository: ArtifactRepository) -> None:
+    keys = [f"{number:02x}" * 32 for number in range(6)]
+    for key in keys:
+        repository.put_artifact(toy_artifact("toy", key=key))
     with ThreadPoolExecutor(6) as pool:
-        versions = list(pool.map(lambda n: repository.publish("m", [A], f"job{n}"), range(6)))
+        versions = list(pool.map(lambda key: writer(repository).publish("m", [key], f"job {key}"), keys))
     assert sorted(v.number for v in versions) == [1, 2, 3, 4, 5, 6]
-    for version in versions:
-        assert repository.open("m", version.number).manifest.key == A
+    for key, version in zip(keys, versions, strict=True):
+        assert repository.open("m", version.number).manifest.key == key
+
+
+def test_what_is_the_same_is_published_once_by_all_who_do_so_at_once(repository: ArtifactRepository) -> None:
+    for round in range(5):
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda n: writer(repository).publish(f"m{round}", [B, A], f"job{n}"), range(6)))  # noqa: B023
+        assert {version.number for version in found} == {1}
+        assert repository.version_numbers(f"m{round}") == (1,)
+    assert repository.publish("m0", [A, B]).number == 1  # in any order
+    assert repository.publish("m0", [A]).number == 2
+    assert [c.version for c in repository.audit.newest(action="publish") if isinstance(c, Change)] == [2, 1, 1, 1, 1, 1]
+
+
+def test_who_finds_a_claim_of_somebody_who_died_fulfils_it(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = repository.publish("m", [A], "job1")
+    path = "models/m/versions/00000001.json"
+    repository.store.delete(path)  # as if the publisher had died before he wrote it
+    second = writer(repository).publish("m", [A], "job2")
+    assert second == first
+    assert second.publication == "job1"
+    repository.store.delete(path)
+    writer(repository).publish("m", [B], "job3")  # which takes the number
+    assert writer(repository).publish("m", [A], "job2").number == 2
+
+
+def writer(repository: ArtifactRepository) -> ArtifactRepository:
+    """Another process, with a memory of its own."""
+    return ArtifactRepository(repository.store, repository.trust, repository.signer)
 
 
 def test_everything_is_found_again_by_another_process(repository: ArtifactRepository) -> None:
@@ -108,13 +142,10 @@ def test_the_store_itself_is_an_oci_layout(repository: ArtifactRepository) -> No
     repository.publish("other_model-v2.0", [B], "job2")
     assert shutil.which("skopeo"), "these tests need skopeo (Debian package `skopeo`)"
     assert isinstance(repository.store, FileStore)
+    repository.rebuild_index()
     for tag in ("m/1", "other_model-v2.0/1"):
         command = ["skopeo", "inspect", "--raw", f"oci:{repository.store.root}:{tag}"]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
-    before = repository.store.get("index.json")
-    repository.store.delete("index.json")
-    repository.rebuild_index()
-    assert repository.store.get("index.json") == before
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", ".a", "-a", "a" * 129, "é"])
