@@ -45,6 +45,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
+_NO_NUMBER = 10**18
 
 
 @dataclass(frozen=True)
@@ -128,6 +129,10 @@ class StoreReader:
             raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
         return found
 
+    def numbers_between(self, name: str, after: int, before: int) -> tuple[int, ...]:
+        """Of the records that there are above ``after`` and below ``before``, ascending."""
+        return self._numbers(f"models/{name}/versions", after, before)
+
     def newest_number(self, name: str) -> int:
         """0 when there is no version. Reads the names of the newest alone, as far as versions have been published in bundles."""
         start = self.newest_bundle(name)
@@ -202,12 +207,17 @@ class StoreReader:
     def _document(self, path: str, what: str) -> dict[str, Any]:
         return parse_document(self.store.get(path, MAX_DOCUMENT_BYTES), what)
 
-    def _numbers(self, folder: str, after: int) -> tuple[int, ...]:
+    def _numbers(self, folder: str, after: int, before: int = _NO_NUMBER) -> tuple[int, ...]:
         """The numbers that objects in a folder are named by, ascending."""
         first = f"{folder}/{after:08d}.json" if after > 0 else ""
-        stems = (key.removeprefix(f"{folder}/").removesuffix(".json") for key in self.store.keys(folder, first))
-        numbers = {int(stem) for stem in stems if len(stem) <= 18 and stem.isascii() and stem.isdecimal()}
-        return tuple(sorted(number for number in numbers if number > max(after, 0)))
+        found = set()
+        for key in self.store.keys(folder, first):
+            stem = key.removeprefix(f"{folder}/").removesuffix(".json")
+            if len(stem) <= 18 and stem.isascii() and stem.isdecimal():
+                if int(stem) >= before:
+                    break
+                found.add(int(stem))
+        return tuple(sorted(number for number in found if number > max(after, 0)))
 
     def _versions(self, name: str) -> str:
         return f"{self.store.url}/models/{name}/versions"

@@ -19,7 +19,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -164,7 +165,8 @@ class ArtifactRepository:
         if len(found) != len(keys) or not found:
             message = "a version needs an artifact for each of its targets"
             raise IngotError(ErrorCode.NOT_FOUND, message, expected=f"{len(keys)} artifacts", received=str(len(found)))
-        version, is_new = self._publisher.publish(name, found, publication, self.signer)
+        with self.proven.memory.together():
+            version, is_new = self._publisher.publish(name, found, publication, self.signer)
         if is_new:
             after = version.index.digest
             self.audit.write(Change("publish", by, name, version.number, after=after), self.signer)
@@ -183,7 +185,7 @@ class ArtifactRepository:
 
     def models(self) -> tuple[str, ...]:
         """Names of all models with a version."""
-        return tuple(name for name in self.names() if next(iter(self.store.keys(f"models/{name}/versions")), None))
+        return tuple(self._models())
 
     def version_numbers(self, name: str) -> tuple[int, ...]:
         """Ascending. Raises IngotError ARTIFACT_UNTRUSTED when the newest that was seen before is gone."""
@@ -210,7 +212,7 @@ class ArtifactRepository:
         """Ascending; without those that nothing proves. Raises IngotError NOT_FOUND for an unknown model."""
         numbers = self.version_numbers(name)
         if not numbers:
-            raise self._no_model(name)
+            raise self.no_model(name)
         return tuple(version for number in numbers if (version := self.find_proven(name, number)))
 
     def newest(self, name: str) -> Version:
@@ -225,7 +227,7 @@ class ArtifactRepository:
             older = (self.find_proven(name, number) for number in reversed(self.version_numbers(name)))
             found = next((version for version in older if version), None)
         if found is None:
-            raise self._no_model(name)
+            raise self.no_model(name)
         return found
 
     def resolve(self, name: str, which: int | str | None = None) -> Version:
@@ -243,7 +245,7 @@ class ArtifactRepository:
             return self.version(name, self._labels.find(name, which).number)
         newest = self.proven.newest_number(check_model_name(name))
         if not newest:
-            raise self._no_model(name)
+            raise self.no_model(name)
         return self.version(name, newest)
 
     # ---- labels
@@ -375,6 +377,9 @@ class ArtifactRepository:
             after = str(move.after.number or "")
             self.audit.write(Change(action, order.by, name, move.after.number, label, before, after), self.signer)
 
+    def _models(self) -> Iterator[str]:
+        return (name for name in self.names() if any(self.store.keys(f"models/{name}/versions")))
+
     def _documents(self, version: Version, key: str) -> tuple[Descriptor, list[Descriptor]]:
         """The descriptor to tag, and everything below it."""
         entries = read_index(self.proven.blob(version.index), self.trust)[1]
@@ -388,6 +393,6 @@ class ArtifactRepository:
             documents += [entry.descriptor, config, *layers]
         return (chosen[0].descriptor if key else version.index), documents
 
-    def _no_model(self, name: str) -> IngotError:
-        known = ", ".join(self.models()[:20]) or "none"
+    def no_model(self, name: str) -> IngotError:
+        known = ", ".join(islice(self._models(), 20)) or "none"
         return IngotError(ErrorCode.NOT_FOUND, f"no model {name!r}", field="name", expected=f"one of {known}")

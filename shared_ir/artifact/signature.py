@@ -178,10 +178,18 @@ class TrustFolder:
     that is taken away no longer."""
 
     directory: Path
+    _read: dict[str, tuple[tuple[object, ...], Mapping[str, Ed25519PublicKey]]] = field(
+        default_factory=dict, repr=False
+    )
 
     @property
     def keys(self) -> Mapping[str, Ed25519PublicKey]:
-        return TrustStore.load(self.directory).keys
+        """NOTE: the files are looked at each time, and read where one has changed."""
+        state = tuple(_state(path) for path in sorted(self.directory.glob("*.pub")))
+        kept = self._read.get("keys")
+        if kept is None or kept[0] != state:
+            kept = self._read["keys"] = state, TrustStore.load(self.directory).keys
+        return kept[1]
 
     def verify(self, payload: bytes, signature: Signature) -> None:
         TrustStore(self.keys).verify(payload, signature)
@@ -243,6 +251,11 @@ def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
     if not (directory / f"{key.key_id}.pub").exists():
         add_trusted(directory, key.public)
     return key, TrustStore.load(directory)
+
+
+def _state(path: Path) -> tuple[object, ...]:
+    status = path.stat()
+    return path.name, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
 
 
 def _not_a_key(where: str, kind: str) -> IngotError:

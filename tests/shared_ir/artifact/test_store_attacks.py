@@ -122,7 +122,11 @@ class Bucket(Scene):
         return open_store("s3://attacked/store", self.root / "cache")
 
     def objects(self) -> list[str]:
-        return [info.key for folder in ("artifacts", "audit", "blobs", "models", "staged") for info in self.store.list(folder)]
+        return [
+            info.key
+            for folder in ("artifacts", "audit", "blobs", "models", "staged")
+            for info in self.store.list(folder)
+        ]
 
 
 @pytest.mark.services
