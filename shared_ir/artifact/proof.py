@@ -8,10 +8,13 @@ nothing is none.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from shared_ir.artifact.memory import Memory
 from shared_ir.artifact.oci import (
@@ -45,6 +48,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
+_MOST_KNOWN = 4096
+T = TypeVar("T")
 _NO_NUMBER = 10**18
 
 
@@ -56,6 +61,28 @@ class Target:
     blobs: tuple[Descriptor, ...]
 
 
+@dataclass
+class Known:
+    """What was proven of some bytes, for as long as the same keys are trusted: a list shows the same versions again and again."""
+
+    _found: OrderedDict[tuple[object, ...], Any] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def find(self, trust: Trust, place: tuple[object, ...], prove: Callable[[], T]) -> T:
+        key = (*place, *sorted(trust.keys))
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                found: T = self._found[key]
+                return found
+        found = prove()
+        with self._lock:
+            self._found[key] = found
+            if len(self._found) > _MOST_KNOWN:
+                self._found.popitem(last=False)
+        return found
+
+
 @dataclass(frozen=True)
 class StoreReader:
     """What is proven of a store, by the keys of ``trust`` and by what ``memory`` has seen of it before."""
@@ -63,6 +90,7 @@ class StoreReader:
     store: ObjectStore
     trust: Trust
     memory: Memory
+    known: Known = field(default_factory=Known)
 
     def target(self, key: str, staged: bool = False) -> Target | None:
         """What was compiled for an artifact key; None when nothing was, or when what lies there is not proven to be that."""
@@ -105,6 +133,10 @@ class StoreReader:
 
     def version_meant(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
         """The version that ``data`` is, or will be, the index of. Raises IngotError as :meth:`version_of`."""
+        place = (name, number, index.digest, digest_of(data), str(recorded))
+        return self.known.find(self.trust, place, lambda: self._version_meant(name, number, index, data, recorded))
+
+    def _version_meant(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any) -> Version:
         facts, entries = read_index(data, self.trust)
         for annotation, wanted in ((TITLE, name), (VERSION, str(number))):
             if facts.get(annotation) != wanted:
@@ -179,8 +211,9 @@ class StoreReader:
 
     def label_of(self, name: str, label: str, data: bytes) -> Label:
         """The label that ``data`` is the document of. Raises IngotError as :meth:`label`."""
-        found = read_label(data, self.trust, name, label)
-        self.memory.refuse_older(f"{self.store.url}/{label_path(name, label)}", found.generation, digest_of(data))
+        digest = digest_of(data)
+        found = self.known.find(self.trust, (name, label, digest), lambda: read_label(data, self.trust, name, label))
+        self.memory.refuse_older(f"{self.store.url}/{label_path(name, label)}", found.generation, digest)
         if found.number:
             self.memory.refuse_older(f"{self.store.url}/{version_path(name, found.number)}", found.number, found.index)
         return found

@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from shared_ir.artifact.blobs import StoreBlobs
 from shared_ir.artifact.bundles import Bundles, first_of
-from shared_ir.artifact.layout import pack_index
-from shared_ir.artifact.oci import CREATED, PUBLICATION, Descriptor
+from shared_ir.artifact.oci import CREATED, MEDIA_INDEX, PUBLICATION, Descriptor, index_document
 from shared_ir.artifact.proof import StoreReader, Target, created_text
 from shared_ir.artifact.published import SCHEMA, Version, claim_path, version_path, version_to_dict
 from shared_ir.artifact.signature import SigningKey
@@ -40,6 +39,10 @@ class Claim:
     tag: str
 
 
+Meant = tuple[Version, bytes]
+"""A version that is there or may come to be, and its signed index."""
+
+
 @dataclass(frozen=True)
 class Publisher:
     proven: StoreReader
@@ -48,60 +51,69 @@ class Publisher:
 
     def find(self, name: str, keys: Sequence[str]) -> Version | None:
         """The version of a model that consists of these artifacts; None when there is none yet."""
-        claim = self._claim(name, _content(keys))
-        if claim is None:
-            return self._older(name, keys)
-        version = self._proven(name, claim)
-        return version if version and _keys(version) == sorted(keys) and self._is_there(version) else None
+        return self._find(name, keys, self._claim(name, keys))
 
     def publish(
         self, name: str, targets: Sequence[Target], publication: str, signer: SigningKey
     ) -> tuple[Version, bool]:
         """The version of these targets, and whether it is there since this call."""
         keys = [target.entry.manifest.key for target in targets]
-        found = self.find(name, keys)
+        claim = self._claim(name, keys)
+        found = self._find(name, keys, claim)
         if found is not None:
             return found, False
         for _ in range(_MOST_ATTEMPTS):
-            claim = self._claim(name, _content(keys))
-            fulfilled = None if claim is None else self._fulfil(name, claim, keys)
+            meant = None if claim is None else self._meant(name, keys, claim)
+            fulfilled = None if meant is None else self._fulfil(meant)
+            if fulfilled is None:  # what there is cannot be, so it is replaced
+                meant = self._put_claim(name, targets, publication, signer, claim)
+                fulfilled = None if meant is None else self._fulfil(meant)
             if fulfilled is not None:
-                version, is_new = fulfilled
-                self.bundles.change(name, {version.number: self.proven.blob(version.index)})
-                return version, is_new
-            self._put_claim(name, targets, publication, signer, claim)
+                return fulfilled
+            claim = self._claim(name, keys)
         message = f"others publish versions of model {name!r} all the time"
         raise IngotError(ErrorCode.UNAVAILABLE, message, remedy="Try again in a moment.")
 
+    def _find(self, name: str, keys: Sequence[str], claim: Claim | None) -> Version | None:
+        if claim is None:
+            return self._older(name, keys)
+        meant = self._proven(name, keys, claim)
+        return meant[0] if meant and self._is_there(meant[0]) else None
+
     def _put_claim(
         self, name: str, targets: Sequence[Target], publication: str, signer: SigningKey, before: Claim | None
-    ) -> None:
-        """Where somebody else is faster, his claim is what there is."""
+    ) -> Meant | None:
+        """What is claimed in place of ``before``; None where somebody else was faster, whose claim is what there is."""
         number = self.proven.next_number(name)
         facts = {CREATED: created_text(time.time())} | ({PUBLICATION: publication} if publication else {})
         entries = [target.entry for target in targets]
-        index = pack_index(name, str(number), entries, signer, self.blobs, facts)
-        data = canonical_json({"schema": SCHEMA, "number": number, "index": index.to_dict()})
+        data = index_document(name, str(number), entries, signer, facts)
+        index = Descriptor.of(MEDIA_INDEX, data)
+        self.blobs.put(index.digest, data)
+        claim = canonical_json({"schema": SCHEMA, "number": number, "index": index.to_dict()})
         path = claim_path(name, _content([entry.manifest.key for entry in entries]))
-        if before is None:
-            self.proven.store.put_if_absent(path, data)
-        else:
-            self.proven.store.replace(path, data, before.tag)
+        store = self.proven.store
+        if not (store.put_if_absent(path, claim) if before is None else store.replace(path, claim, before.tag)):
+            return None
+        return self.proven.version_meant(name, number, index, data), data
 
-    def _fulfil(self, name: str, claim: Claim, keys: Sequence[str]) -> tuple[Version, bool] | None:
-        """Write the record that the claim promises, and whether it was not there; None when it cannot be: its number is taken, or it
-        was deleted, or it proves nothing."""
-        version = self._proven(name, claim)
-        if version is None or _keys(version) != sorted(keys) or self.proven.deletion(name, claim.number):
+    def _meant(self, name: str, keys: Sequence[str], claim: Claim) -> Meant | None:
+        """What a claim promises and can still be: its number was not deleted."""
+        meant = self._proven(name, keys, claim)
+        return meant if meant and self.proven.deletion(name, claim.number) is None else None
+
+    def _fulfil(self, meant: Meant) -> tuple[Version, bool] | None:
+        """Write the record of a version, and whether it was not there; None when it cannot be: its number is taken, or was deleted."""
+        version, data = meant
+        store, path = self.proven.store, version_path(version.name, version.number)
+        is_new = store.put_if_absent(path, canonical_json(version_to_dict(version)))
+        if not is_new and not self._is_there(version):
             return None
-        record = canonical_json(version_to_dict(version))
-        is_new = self.proven.store.put_if_absent(version_path(name, version.number), record)
-        if not self._is_there(version):
+        if self.proven.deletion(version.name, version.number):  # in between
+            store.delete(path)
             return None
-        if self.proven.deletion(name, claim.number):  # in between
-            self.proven.store.delete(version_path(name, version.number))
-            return None
-        return version, is_new
+        self.bundles.change(version.name, {version.number: data})
+        return self.proven.version_of(version.name, version.number, version.index, data), is_new
 
     def _is_there(self, version: Version) -> bool:
         """Whether the record of the version's number is of this very version."""
@@ -112,17 +124,19 @@ class Publisher:
                 raise
             return False
 
-    def _proven(self, name: str, claim: Claim) -> Version | None:
+    def _proven(self, name: str, keys: Sequence[str], claim: Claim) -> Meant | None:
         try:
-            return self.proven.version_meant(name, claim.number, claim.index, self.proven.blob(claim.index))
+            data = self.proven.blob(claim.index)
+            version = self.proven.version_meant(name, claim.number, claim.index, data)
         except IngotError as error:
             if error.code is ErrorCode.UNAVAILABLE:
                 raise
             _LOG.warning("the claim of version %d of model %r is not taken: %s", claim.number, name, error)
             return None
+        return (version, data) if _keys(version) == sorted(keys) else None
 
-    def _claim(self, name: str, content: str) -> Claim | None:
-        path = claim_path(name, content)
+    def _claim(self, name: str, keys: Sequence[str]) -> Claim | None:
+        path = claim_path(name, _content(keys))
         try:
             data, tag = self.proven.store.get_tagged(path, MAX_DOCUMENT_BYTES)
         except IngotError as error:
@@ -140,7 +154,9 @@ class Publisher:
         copies: dict[int, Mapping[str, str]] = {}
         for number in reversed(self.proven.version_numbers(name, self.proven.newest_bundle(name) - 1)[-_MOST_SCANNED:]):
             first = first_of(number)
-            if str(number) in copies.setdefault(first, self.bundles.copies(name, first)):
+            if first not in copies:
+                copies[first] = self.bundles.copies(name, first)
+            if str(number) in copies[first]:
                 continue
             try:
                 version = self.proven.version(name, number)

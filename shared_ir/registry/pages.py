@@ -14,7 +14,7 @@ from typing import Any, Generic, TypeVar
 
 from shared_ir.artifact.audit import Change
 from shared_ir.artifact.bundles import SIZE, first_of
-from shared_ir.artifact.published import Label, Version, check_model_name
+from shared_ir.artifact.published import Label, Version, check_model_name, is_model_name
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -100,7 +100,8 @@ def models_page(
         IngotError: INVALID_ARGUMENT, the token is none of this list.
     """
     after = _read_token(token, chosen, str, "")
-    names = [name for name in repository.names() if name > after and name.startswith(chosen.prefix)]
+    folders = repository.store.folders("models")
+    names = [name for name in folders if name > after and name.startswith(chosen.prefix)]
     found: list[ModelSummary] = []
     looked_at = 0
     with repository.proven.memory.together():
@@ -225,6 +226,8 @@ def _summaries(repository: ArtifactRepository, names: Sequence[str]) -> Iterator
 
 def _summary(repository: ArtifactRepository, name: str) -> ModelSummary | None:
     """None for one that was deleted, or of which nothing is proven: it harms itself alone."""
+    if not is_model_name(name):
+        return None
     try:
         return model_summary(repository, name)
     except IngotError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,3 +66,9 @@ class Registry:
 @pytest.fixture(name="registry")
 def fixture_registry(tmp_path: Path) -> Registry:
     return Registry(CountingStore(FileStore(tmp_path / "store")))
+
+
+@pytest.fixture(autouse=True)
+def fixture_no_disk(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hundreds of versions need not outlive the machine."""
+    monkeypatch.setattr(os, "fsync", lambda descriptor: None)
