@@ -61,7 +61,7 @@ def make_parts(settings: Settings, compiler: Compiler, queue: Queue, command: Se
     require_place(settings.liveness, variable("liveness_file"))
     redis = Redis.from_url(settings.redis_url, decode_responses=True, health_check_interval=30)
     store = open_store(settings.store, settings.cache / "objects")
-    signer, trust = _keys(settings)
+    signer, trust = installation_keys(settings)
     repository = ArtifactRepository(store, trust, signer, Memory(settings.home / MEMORY_FILE))
     sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
@@ -80,7 +80,7 @@ def _programs() -> tuple[Path, ...]:
         return ()
 
 
-def _keys(settings: Settings) -> tuple[SigningKey, Trust]:
+def installation_keys(settings: Settings) -> tuple[SigningKey, Trust]:
     """The installation's signing key, made at first use and trusted here."""
     signer = SigningKey.load_or_create(settings.signing_key_file)
     if not (settings.trust_directory / f"{signer.key_id}.pub").exists():

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import grpc
-from redis.exceptions import RedisError
 
 from compiler_service.api import converters
-from compiler_service.api.reports import Reports
+from compiler_service.api.answers import answered, streamed
+from compiler_service.api.registry import RegistryServicer
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event
 from compiler_service.settings import Settings
@@ -24,12 +23,7 @@ from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
-from shared_ir.service_kit.status import abort, internal
-from shared_ir.storage.files import open_regular
 
-CHUNK_BYTES = 1024 * 1024
-"""Bytes of one chunk of a download."""
 MOST_CHECKS_AT_ONCE = 2
 """CheckModel calls that run at once."""
 POLL_SECONDS = 1.0
@@ -38,46 +32,7 @@ POLL_SECONDS = 1.0
 logger = logging.getLogger(__name__)
 
 
-def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns what a unary method raises into a status."""
-
-    @functools.wraps(method)
-    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            return method(self, request, context)
-        except Exception as error:
-            _abort(context, error)
-
-    return call
-
-
-def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Turns what a streaming method raises into a status."""
-
-    @functools.wraps(method)
-    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        try:
-            yield from method(self, request, context)
-        except Exception as error:
-            _abort(context, error)
-
-    return call
-
-
-def _abort(context: grpc.ServicerContext, error: Exception) -> None:
-    if isinstance(error, IngotError):
-        abort(context, error)
-    if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
-        raise error
-    if isinstance(error, RedisError):
-        logger.warning("Redis: %s", error)
-        remedy = "Try again in a moment; published models are not affected."
-        abort(context, IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy))
-    logger.exception("a call failed", exc_info=error)
-    abort(context, internal(error))
-
-
-class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]
+class CompilerServicer(RegistryServicer):
     """``ingot.compiler.v1.CompilerService``.
 
     Args:
@@ -97,12 +52,12 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     # ---- models in
 
-    @_answered
+    @answered
     def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
         received, complete = self._parts.sources.received(request.sha256)
         return pb.QueryUploadResponse(received=received, complete=complete)
 
-    @_answered
+    @answered
     def UploadModel(
         self, request: Iterator[pb.UploadModelRequest], context: grpc.ServicerContext
     ) -> pb.UploadModelResponse:
@@ -113,7 +68,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         size = self._parts.sources.receive(upload, _chunks(request))
         return pb.UploadModelResponse(sha256=upload.sha256, size=size)
 
-    @_answered
+    @answered
     def CheckModel(self, request: pb.CheckModelRequest, context: grpc.ServicerContext) -> pb.CheckModelResponse:
         source = converters.source_from_pb(request.source)
         options = self._catalogue.normalise_options(converters.options_from_pb(request.options))
@@ -133,22 +88,22 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     # ---- jobs
 
-    @_answered
+    @answered
     def Compile(self, request: pb.CompileRequest, context: grpc.ServicerContext) -> pb.CompileResponse:
         record = self._jobs.submit(converters.submission_from_pb(request))
         return pb.CompileResponse(job=converters.job_to_pb(record))
 
-    @_answered
+    @answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
         return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
 
-    @_answered
+    @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         limit = min(max(request.limit, 0) or 50, 1000)
         records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name)
         return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
 
-    @_streamed
+    @streamed
     def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Iterator[pb.JobEvent]:
         store, after = self._jobs.store, request.after
         record = self._jobs.get(request.id)
@@ -172,83 +127,21 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         finally:
             self._watchers.release()
 
-    @_answered
+    @answered
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
         return converters.job_to_pb(self._jobs.cancel(request.id))
 
-    @_answered
-    def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
-        return converters.job_to_pb(self._jobs.retry(request.id))
-
-    @_answered
-    def GetReproducer(
-        self, request: pb.GetReproducerRequest, context: grpc.ServicerContext
-    ) -> pb.GetReproducerResponse:
-        job = self._jobs.get(request.id).id
-        return pb.GetReproducerResponse(text=self._parts.reproducers.load(job, request.target))
-
-    # ---- models out
-
-    @_answered
-    def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
-        return pb.ListModelsResponse(models=list(self._models()))
-
-    @_answered
-    def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
-        return self._model(request.name)
-
-    @_answered
-    def ListVersions(self, request: pb.ListVersionsRequest, context: grpc.ServicerContext) -> pb.ListVersionsResponse:
-        versions = self._repository.versions(request.name)
-        return pb.ListVersionsResponse(versions=[converters.version_to_pb(version) for version in versions])
-
-    @_answered
-    def SetLabel(self, request: pb.SetLabelRequest, context: grpc.ServicerContext) -> pb.Model:
-        self._repository.set_label(request.name, request.label, request.version)
-        return self._model(request.name)
-
-    @_answered
-    def DeleteLabel(self, request: pb.DeleteLabelRequest, context: grpc.ServicerContext) -> pb.Model:
-        self._repository.delete_label(request.name, request.label)
-        return self._model(request.name)
-
-    @_streamed
-    def DownloadArtifact(
-        self, request: pb.DownloadArtifactRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.DownloadArtifactResponse]:
-        which = request.label if request.WhichOneof("which") == "label" else request.version or None
-        version = self._repository.resolve(request.name, which)
-        for path, content in self._repository.files(version, request.artifact_key):
-            size = content.stat().st_size if isinstance(content, Path) else len(content)
-            yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
-            for chunk in _pieces(content):
-                yield pb.DownloadArtifactResponse(chunk=chunk)
-
     # ---- the service itself
 
-    @_answered
+    @answered
     def GetCapabilities(self, request: pb.GetCapabilitiesRequest, context: grpc.ServicerContext) -> pb.Capabilities:
         signer = self._parts.signer
         pem = public_pem(signer.public)
         return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, signer.key_id)
 
-    @_answered
+    @answered
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
-
-    def _models(self) -> Iterator[pb.Model]:
-        """Every model; without those of which nothing is proven."""
-        for name in self._repository.models():
-            try:
-                yield self._model(name)
-            except IngotError as error:
-                if error.code is ErrorCode.UNAVAILABLE:
-                    raise
-                logger.warning("model %r is not listed: %s", name, error)
-
-    def _model(self, name: str) -> pb.Model:
-        latest = self._repository.newest(name)
-        return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
 
 
 def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
@@ -256,16 +149,6 @@ def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
         if request.WhichOneof("part") != "chunk":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "a header came in the middle of an upload", field="header")
         yield request.chunk
-
-
-def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
-    if isinstance(content, Path):
-        with open_regular(content) as file:
-            while piece := file.read(CHUNK_BYTES):
-                yield piece
-    else:
-        for start in range(0, len(content), CHUNK_BYTES):
-            yield bytes(content[start : start + CHUNK_BYTES])
 
 
 def _busy(what: str, limit: int) -> IngotError:

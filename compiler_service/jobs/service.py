@@ -23,7 +23,7 @@ from compiler_service.jobs.records import (
     TargetRecord,
 )
 from compiler_service.jobs.store import JobStore
-from shared_ir.artifact.repository import ArtifactRepository, Order, check_label, check_model_name
+from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
 from shared_ir.artifact.value import Manifest
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
@@ -292,11 +292,10 @@ class JobService:
         """Every artifact exists. When a version of the model has them too, the job is done."""
         for _ in record.targets:
             self._counters.cache("hit")
-        keys = [target.artifact_key for target in record.targets]
-        number = self._repository.find_version(record.name, keys)
-        if number:
+        version = self._repository.find_version(record.name, [target.artifact_key for target in record.targets])
+        if version is not None:
             for label in record.labels:
-                self._repository.set_label(record.name, label, number, Order(f"job {record.id}", record.created))
+                self._repository.set_label(record.name, label, version.number, record.created, f"job {record.id}")
             now = time.time()
             record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=version.number)
             self.store.create(record)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import argparse
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ingot.artifact import compiler, has_children, model_source
+from ingot.cli import registry
 from ingot.cli.arguments import (
     SERVICE,
     add_common,
@@ -46,7 +45,8 @@ def add_parser(commands: Any) -> None:
     models.add_argument("--delete-label", action="append", default=[], metavar="LABEL")
     models.add_argument("--out", type=Path, metavar="DIR", help="put a version into this folder (OCI layout)")
     models.add_argument("--version", default="", help="version or label for --out (default: the newest)")
-    models.set_defaults(run=run_models, way=_way)
+    registry.add_options(models)
+    models.set_defaults(run=run_models)
 
     targets = commands.add_parser("targets", help="machines that have a name")
     targets.add_argument(
@@ -71,29 +71,30 @@ def _way(arguments: argparse.Namespace) -> Way:
 
 
 def run_models(arguments: argparse.Namespace, output: Output) -> int:
-    changes = {label: _number(version) for label, version in pairs("--set-label", arguments.set_label).items()}
-    if arguments.out:
-        require_writable(arguments.out, "the folder for the version")
+    limit = registry.at_most(arguments.limit)
     with make_client(arguments) as client:
         if arguments.name is None:
-            found = client.models()
+            found = client.models(arguments.prefix, limit=limit)
             output.document(found)
             rows = [(m.name, m.latest_version, _labels(m.labels)) for m in found]
             output.table(("model", ">newest", "labels"), rows)
+            _say_more(output, len(found), limit)
             return SUCCESS
-        for label, version in changes.items():
-            client.set_label(arguments.name, label, version)
+        for label, version in pairs("--set-label", arguments.set_label).items():
+            client.set_label(arguments.name, label, _number(version), arguments.etag)
         for label in arguments.delete_label:
-            client.delete_label(arguments.name, label)
+            client.delete_label(arguments.name, label, arguments.etag)
+        if registry.delete(client, arguments, output):
+            return SUCCESS
         if arguments.out:
             number = whole_number(arguments.version)
             which = number if number is not None else arguments.version or None
             output.note(f"version {client.download(arguments.name, arguments.out, which)} is in {arguments.out}")
-        return _show_model(client, arguments.name, output)
+        return _show_model(client, arguments.name, limit, output)
 
 
-def _show_model(client: Client, name: str, output: Output) -> int:
-    model, versions = client.model(name), client.versions(name)
+def _show_model(client: Client, name: str, limit: int | None, output: Output) -> int:
+    model, versions = client.model(name), client.versions(name, limit)
     output.document({"model": model, "versions": versions})
     by_version: dict[int, list[str]] = {}
     for label, number in model.labels.items():
@@ -102,14 +103,20 @@ def _show_model(client: Client, name: str, output: Output) -> int:
         (
             version.version,
             ", ".join(sorted(by_version.get(version.version, []))),
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(version.created)),
+            registry.shown(version.created),
             ", ".join(f"{t.triple}/{t.cpu}" for t in version.targets),
             version.digest,
         )
         for version in versions
     ]
     output.table((">version", "labels", "created", "targets", "digest"), rows)
+    _say_more(output, len(versions), limit)
     return SUCCESS
+
+
+def _say_more(output: Output, count: int, limit: int | None) -> None:
+    if limit is not None and count == limit:
+        output.note(f"these are {count}, perhaps not all: --limit 0 shows the others too")
 
 
 def run_targets(arguments: argparse.Namespace, output: Output) -> int:

@@ -90,4 +90,4 @@ class Bundles:
 
 def _copies(document: Mapping[str, Any]) -> Mapping[str, str]:
     found = document.get("versions")
-    return found if is_string_map(found) else {}
+    return dict(found) if isinstance(found, dict) and is_string_map(found) else {}

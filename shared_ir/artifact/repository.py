@@ -72,7 +72,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
 from shared_ir.storage.protocol import Data, ObjectStore
 
-__all__ = ["ArtifactRepository", "Order", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
+__all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
 
 _LOG = logging.getLogger(__name__)
 USED_SECONDS = 24 * 3600.0
@@ -152,7 +152,8 @@ class ArtifactRepository:
         """Make the artifacts of ``keys``, one per target, a version of model ``name``, then move ``labels``.
 
         Artifacts that are a version of the model already stay that version, also where several publish them at once. Readers see a
-        version once its record exists. ``publication`` is the id of the job, ``asked`` and ``by`` as in :class:`Order`.
+        version once its record exists. ``publication`` is the id of the job; ``asked`` and ``by`` are as in
+        :meth:`set_label`.
 
         Raises:
             IngotError: NOT_FOUND when a key was not compiled; INVALID_ARGUMENT.
@@ -171,13 +172,12 @@ class ArtifactRepository:
             after = version.index.digest
             self.audit.write(Change("publish", by, name, version.number, after=after), self.signer)
         for label in labels:
-            self.set_label(name, label, version.number, Order(by, asked))
+            self.set_label(name, label, version.number, asked, by)
         return version
 
-    def find_version(self, name: str, keys: Sequence[str]) -> int:
-        """The version of a model that consists of the artifacts of ``keys``; 0 when none does."""
-        found = self._publisher.find(check_model_name(name), keys)
-        return found.number if found else 0
+    def find_version(self, name: str, keys: Sequence[str]) -> Version | None:
+        """The version of a model that consists of the artifacts of ``keys``; None when none does."""
+        return self._publisher.find(check_model_name(name), keys)
 
     def names(self) -> tuple[str, ...]:
         """Of all models, those among them that were deleted; read from the names of folders alone."""
@@ -258,28 +258,33 @@ class ArtifactRepository:
         """The same, with what keeps the others from counting."""
         return self._labels.all(name)
 
-    def set_label(self, name: str, label: str, number: int, order: Order | None = None) -> None:
+    def set_label(
+        self, name: str, label: str, number: int, asked: float | None = None, by: str = "", etag: str = ""
+    ) -> None:
         """Point ``label`` at a version that exists, comparing it with what was read before it is written.
 
-        Raises:
-            IngotError: NOT_FOUND; CONFLICT, the label's etag is not the one of ``order``.
-        """
-        version, order = self.version(name, number), order or Order()
-        move = self._labels.put(name, check_label(label), version, self.signer, order)
-        if move is not None and self.proven.deletion(
-            name, number
-        ):  # meanwhile: who deletes looks for labels afterwards too
-            before = self.find_proven(name, move.before.number) if move.before and move.before.number else None
-            self._labels.put(name, label, before, self.signer, Order(order.by, etag=move.after.etag))
-            raise IngotError(ErrorCode.NOT_FOUND, f"version {number} of {name!r} is being deleted", field="version")
-        self._log_move("set-label", name, label, move, order)
+        Args:
+            asked, by: when somebody asked for it, in seconds since the epoch, and who; by default now. Nothing changes where he did so
+                before what is there was asked for.
+            etag: that the label must have; ``0`` for none, empty for any.
 
-    def delete_label(self, name: str, label: str, order: Order | None = None) -> None:
-        """Raises IngotError NOT_FOUND; CONFLICT."""
+        Raises:
+            IngotError: NOT_FOUND; CONFLICT, the label has another etag.
+        """
+        version, order = self.version(name, number), Order(by, asked, etag)
+        move = self._labels.put(name, check_label(label), version, self.signer, order)
+        if move is not None and self.proven.deletion(name, number):  # meanwhile: who deletes looks for labels afterwards too
+            before = self.find_proven(name, move.before.number) if move.before and move.before.number else None
+            self._labels.put(name, label, before, self.signer, Order(by, etag=move.after.etag))
+            raise IngotError(ErrorCode.NOT_FOUND, f"version {number} of {name!r} is being deleted", field="version")
+        self._log_move("set-label", name, label, move, by)
+
+    def delete_label(self, name: str, label: str, by: str = "", etag: str = "") -> None:
+        """Raises IngotError NOT_FOUND; CONFLICT, as :meth:`set_label`."""
         if not self._labels.is_there(check_model_name(name), check_label(label)):
             raise IngotError(ErrorCode.NOT_FOUND, f"model {name!r} has no label {label!r}", field="label")
-        move = self._labels.put(name, label, None, self.signer, order or Order())
-        self._log_move("delete-label", name, label, move, order or Order())
+        move = self._labels.put(name, label, None, self.signer, Order(by, etag=etag))
+        self._log_move("delete-label", name, label, move, by)
 
     # ---- out
 
@@ -371,11 +376,11 @@ class ArtifactRepository:
         if not staged:
             self.store.delete(artifact_path(entry.manifest.key, staged=True))
 
-    def _log_move(self, action: str, name: str, label: str, move: Move | None, order: Order) -> None:
+    def _log_move(self, action: str, name: str, label: str, move: Move | None, by: str) -> None:
         if move is not None and move.is_elsewhere:
             before = str(move.before.number) if move.before and move.before.number else ""
             after = str(move.after.number or "")
-            self.audit.write(Change(action, order.by, name, move.after.number, label, before, after), self.signer)
+            self.audit.write(Change(action, by, name, move.after.number, label, before, after), self.signer)
 
     def _models(self) -> Iterator[str]:
         return (name for name in self.names() if any(self.store.keys(f"models/{name}/versions")))

@@ -17,7 +17,7 @@ from shared_ir.artifact.published import (
     deletion_path,
     version_path,
 )
-from shared_ir.artifact.repository import ArtifactRepository, Order
+from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.records import index_digest
 
@@ -59,7 +59,7 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
     everything = range(1, numbers[-1] + 1)
     if force:
         for label in repository.labels(name):
-            repository.delete_label(name, label, Order(by))
+            repository.delete_label(name, label, by)
     _refuse_labelled(repository, name, everything)
     digests = [digest for number in numbers if (digest := index_digest(repository.store, name, number))]
     _write(repository, Deletion(name, 1, numbers[-1], tuple(digests), time.time(), by))

@@ -82,7 +82,9 @@ def test_versions_that_an_older_service_published_are_listed(registry: Registry)
         for key in list(registry.store.keys(f"models/m/{kind}")):
             registry.store.delete(key)
     assert numbers(registry, "m", 2) == [5, 4, 3, 2, 1]
-    assert registry.again().find_version("m", [keys[2]]) == 3
+    found = registry.again().find_version("m", [keys[2]])
+    assert found is not None
+    assert found.number == 3
     assert registry.again().publish("m", [keys[3]], "job9").number == 4
     registry.publish("m")
     assert numbers(registry, "m", 2) == [6, 5, 4, 3, 2, 1]
