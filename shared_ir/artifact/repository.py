@@ -10,9 +10,8 @@
     audit/<day>/...                        who changed what, signed (audit.py)
     oci-layout, index.json                 the same as an OCI image layout with tags `<name>/<number>`
 
-What the records say is taken from the signed documents that they point at (:mod:`shared_ir.artifact.proof`). ``index.json`` is derived
-when somebody asks for it (:meth:`ArtifactRepository.rebuild_index`), which makes a store on local disk an OCI image layout; nothing
-here reads it.
+What the records say is taken from the signed documents that they point at (:mod:`shared_ir.artifact.proof`). ``index.json``, by which a
+store on local disk is an OCI image layout, is derived when somebody asks for it; nothing here reads it.
 """
 
 from __future__ import annotations
@@ -108,7 +107,14 @@ class ArtifactRepository:
         """Store what was compiled, so that the same key is never compiled again. Doing it twice is harmless.
 
         A ``staged`` artifact was built but not verified: it is kept apart and cannot be published.
+
+        Raises:
+            IngotError: COMPILER_FAULT, its manifest has fields that nobody here knows, whose meaning would be signed unseen.
         """
+        if artifact.manifest.others:
+            received = ", ".join(sorted(artifact.manifest.others))[:200]
+            message = "the manifest of what was compiled has fields that this version does not know"
+            raise IngotError(ErrorCode.COMPILER_FAULT, message, received=received)
         entry = pack(artifact, self.signer, self._blobs, staged)
         self._put_entry(entry, staged)
 
@@ -118,8 +124,7 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND.
         """
-        entry = self._require_target(key, staged=True).entry
-        data = self.proven.blob(entry.descriptor)
+        data = self.proven.blob(self._require_target(key, staged=True).entry.descriptor)
         self._put_entry(with_report(data, report, self.trust, self.signer, self._blobs))
 
     def find_artifact(self, key: str, staged: bool = False) -> Manifest | None:
@@ -273,7 +278,9 @@ class ArtifactRepository:
         """
         version, order = self.version(name, number), Order(by, asked, etag)
         move = self._labels.put(name, check_label(label), version, self.signer, order)
-        if move is not None and self.proven.deletion(name, number):  # meanwhile: who deletes looks for labels afterwards too
+        if move is not None and self.proven.deletion(
+            name, number
+        ):  # meanwhile: who deletes looks for labels afterwards too
             before = self.find_proven(name, move.before.number) if move.before and move.before.number else None
             self._labels.put(name, label, before, self.signer, Order(by, etag=move.after.etag))
             raise IngotError(ErrorCode.NOT_FOUND, f"version {number} of {name!r} is being deleted", field="version")
@@ -331,9 +338,8 @@ class ArtifactRepository:
     def signer(self) -> SigningKey:
         """Raises IngotError INTERNAL for a reader."""
         if self._signer is None:
-            raise IngotError(
-                ErrorCode.INTERNAL, "this repository was opened without a signing key: it can only be read"
-            )
+            message = "this repository was opened without a signing key: it can only be read"
+            raise IngotError(ErrorCode.INTERNAL, message)
         return self._signer
 
     def find_proven(self, name: str, number: int) -> Version | None:

@@ -158,7 +158,9 @@ class RemoteStore:
         return Identity(int(head["size"]), f"{head['e_tag']}-{head['size']}-{modified}", modified)
 
     def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
-        pages = self._call(prefix, lambda: iter(obstore.list(self.store, check_key(prefix) + "/", offset=after or None)))
+        pages = self._call(
+            prefix, lambda: iter(obstore.list(self.store, check_key(prefix) + "/", offset=after or None))
+        )
         while page := self._call(prefix, next, pages, None):
             for item in sorted(page, key=lambda item: item["path"]):
                 yield ObjectInfo(item["path"], int(item["size"]), item["last_modified"].timestamp())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -11,25 +12,43 @@ import pytest
 
 import ingot
 from ingot.cli.main import main
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.signature import SigningKey, TrustStore
+from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from tests.services.installation import Client, Installation
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.storage.local import FileStore
+from tests.services.artifacts import toy_artifact
+from tests.services.installation import Installation, installation
 
 pytestmark = pytest.mark.services
 
 
+@pytest.fixture(name="service", scope="module")
+def fixture_service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    """Without a worker: what it publishes, :func:`publish` does."""
+    with installation(tmp_path_factory.mktemp("home")) as service:
+        service.start_server()
+        yield service
+
+
 @pytest.fixture(name="people")
-def fixture_people(running: Installation) -> Any:
-    with ingot.Client(running.address) as client:
+def fixture_people(service: Installation) -> Iterator[ingot.Client]:
+    with ingot.Client(service.address) as client:
         yield client
 
 
-def publish(client: Client, name: str, count: int, **request: Any) -> None:
+def publish(service: Installation, name: str, count: int, labels: Sequence[str] = ()) -> None:
+    signer = SigningKey.load(service.home / "signing.pem")
+    repository = ArtifactRepository(FileStore(service.home / "store"), TrustStore.of([signer.public]), signer)
     for number in range(count):
-        assert client.run({"name": name, "n": number}, name=name, **request).version == number + 1
+        key = sha256_hex(f"{name} {number}".encode())
+        repository.put_artifact(toy_artifact("toy", key=key))
+        assert repository.publish(name, [key], f"job{number}", labels).number == number + 1
 
 
-def test_a_label_is_moved_only_from_where_it_was_seen(client: Client, people: ingot.Client) -> None:
-    publish(client, "cas", 3)
+def test_a_label_is_moved_only_from_where_it_was_seen(service: Installation, people: ingot.Client) -> None:
+    publish(service, "cas", 3)
     model = people.set_label("cas", "stable", 1, etag="0")
     (label,) = model.label_details
     assert (label.label, label.version, label.moved > 0, bool(label.by)) == ("stable", 1, True, True)
@@ -53,9 +72,9 @@ def test_a_label_is_moved_only_from_where_it_was_seen(client: Client, people: in
     assert people.set_label("cas", "stable", 3, "0").labels == {"stable": 3}
 
 
-def test_of_many_who_move_a_label_from_where_they_saw_it_one_does(client: Client, running: Installation) -> None:
-    publish(client, "race", 4)
-    with ingot.Client(running.address) as people:
+def test_of_many_who_move_a_label_from_where_they_saw_it_one_does(service: Installation) -> None:
+    publish(service, "race", 4)
+    with ingot.Client(service.address) as people:
         etag = people.set_label("race", "stable", 1).etag("stable")
 
         def move(version: int) -> bool:
@@ -71,9 +90,9 @@ def test_of_many_who_move_a_label_from_where_they_saw_it_one_does(client: Client
         assert people.labels("race")["stable"] == 2 + won.index(True)
 
 
-def test_lists_in_pages(client: Client, people: ingot.Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    publish(client, "paged", 5)
-    client.run({"name": "other"}, name="paged-other", labels=["canary"])
+def test_lists_in_pages(service: Installation, people: ingot.Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    publish(service, "paged", 5)
+    publish(service, "paged-other", 1, ["canary"])
     everything = [(version.version, version.created) for version in people.versions("paged")]
     assert [number for number, _ in everything] == [1, 2, 3, 4, 5]
     monkeypatch.setattr("ingot.paging.PAGE_SIZE", 2)
@@ -87,18 +106,12 @@ def test_lists_in_pages(client: Client, people: ingot.Client, monkeypatch: pytes
     assert len(people.models(limit=1)) == 1
     for page in ({"page_token": "x"}, {"page_size": -1}):
         with pytest.raises(IngotError) as caught:
-            people._call("ListModels", _list_models(**page))
+            people._call("ListModels", pb.ListModelsRequest(**page))
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
-def _list_models(**fields: Any) -> Any:
-    from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-
-    return pb.ListModelsRequest(**fields)
-
-
-def test_deletions_and_who_did_them(client: Client, people: ingot.Client) -> None:
-    publish(client, "gone", 2, labels=["stable"])
+def test_deletions_and_who_did_them(service: Installation, people: ingot.Client) -> None:
+    publish(service, "gone", 2, labels=["stable"])
     people.delete_version("gone", 1)
     for call in (lambda: people.delete_version("gone", 2), lambda: people.delete_model("gone")):
         with pytest.raises(IngotError, match="labels that point") as caught:
@@ -126,14 +139,11 @@ def test_deletions_and_who_did_them(client: Client, people: ingot.Client) -> Non
     assert told[1] == ("delete-label", 0, "stable", "2")
     assert all(event.by for event in people.events("gone"))
     assert [e.action for e in people.events("gone", action="publish", limit=1)] == ["publish"]
-    assert client.run({"name": "gone", "n": 0}, name="gone").version == 3  # a hit, and a version of its own
 
 
-def test_the_command_line(
-    client: Client, running: Installation, capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    publish(client, "typed", 3)
-    own = ["--address", running.address, "--home", str(tmp_path)]
+def test_the_command_line(service: Installation, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    publish(service, "typed", 3)
+    own = ["--address", service.address, "--home", str(tmp_path)]
 
     def told(*arguments: str) -> Any:
         assert main([*arguments, *own, "--json"]) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -11,6 +13,7 @@ import pytest
 
 from shared_ir.artifact.audit import Change
 from shared_ir.artifact.layout import open_version
+from shared_ir.artifact.published import blob_key
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.errors import ErrorCode, IngotError
@@ -179,3 +182,85 @@ def test_a_version_in_digits_of_any_form_is_not_found(version: str, repository: 
     with pytest.raises(IngotError) as caught:
         repository.resolve("model", version)
     assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("folder", ["artifacts", "staged"])
+def test_a_hit_is_whole(repository: ArtifactRepository, folder: str) -> None:
+    """Otherwise it is none, and what is compiled anew takes the place of what was spoiled."""
+    staged, artifact = folder == "staged", toy_artifact("whole", b"x" * 5000, key="ee" * 32)
+    repository.put_artifact(artifact, staged)
+    assert isinstance(repository.store, FileStore)
+    target = repository.proven.target("ee" * 32, staged)
+    assert target is not None
+    assert len(target.blobs) == 5
+    for blob in target.blobs:
+        path = repository.store.root / blob_key(blob.digest)
+        data = path.read_bytes()
+        for spoiled in (None, data[:-1], bytes([data[0] ^ 1]) + data[1:]):
+            assert repository.find_artifact("ee" * 32, staged) == artifact.manifest
+            path.unlink() if spoiled is None else path.write_bytes(spoiled)
+            assert repository.find_artifact("ee" * 32, staged) is None
+            if not staged:
+                with pytest.raises(IngotError, match="needs an artifact"):
+                    repository.publish("m", ["ee" * 32])
+            repository.put_artifact(artifact, staged)
+    assert repository.open_artifact("ee" * 32, staged).to_artifact() == artifact
+
+
+def test_blobs_are_read_once_for_each_state_they_are_in(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    pieces = FileStore.pieces
+    monkeypatch.setattr(FileStore, "pieces", lambda store, key: read.append(key) or pieces(store, key))  # type: ignore[func-returns-value]
+    reader = writer(repository)
+    for _ in range(3):
+        assert reader.find_artifact(A) is not None
+    assert len(read) == len(set(read)) == 5
+    assert isinstance(repository.store, FileStore)
+    os.utime(repository.store.root / read[0])
+    reader.find_artifact(A)
+    assert read[5:] == read[:1]
+
+
+def test_a_hit_by_a_key_that_is_trusted_no_longer_is_none(repository: ArtifactRepository) -> None:
+    other = SigningKey.generate()
+    reader = ArtifactRepository(repository.store, TrustStore.of([other.public]), other)
+    assert reader.find_artifact(A) is None
+    reader.put_artifact(toy_artifact("one", key=A))
+    assert reader.find_artifact(A) is not None
+
+
+def test_labels_moved_at_once_lose_no_move(repository: ArtifactRepository) -> None:
+    """Each comes after another: as many generations, and as many events, as there were moves."""
+    for key in ("a1" * 32, "b1" * 32, "c1" * 32):
+        repository.put_artifact(toy_artifact("toy", key=key))
+        repository.publish("m", [key])
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: writer(repository).set_label("m", "stable", n % 3 + 1), range(12)))
+    moves = [c for c in repository.audit.newest(action="set-label") if isinstance(c, Change)]
+    for later, earlier in itertools.pairwise(moves):
+        assert later.before != later.after
+        assert earlier.time <= later.time
+    assert {move.before for move in moves} <= {"", "1", "2", "3"}
+    assert repository.labels("m")["stable"] in (1, 2, 3)
+
+
+def test_who_asks_later_is_not_set_back_and_asking_again_is_remembered(repository: ArtifactRepository) -> None:
+    repository.publish("m", [A])
+    repository.publish("m", [B])
+    repository.set_label("m", "stable", 2, asked=100.0)
+    etag = repository.all_labels("m").found["stable"].etag
+    repository.set_label("m", "stable", 1, asked=99.0)
+    assert repository.labels("m")["stable"] == 2
+    repository.set_label(
+        "m", "stable", 2, asked=110.0
+    )  # again: it moves nothing, but nobody who asked before comes after it
+    repository.set_label("m", "stable", 1, asked=105.0)
+    found = repository.all_labels("m").found["stable"]
+    assert (found.number, found.etag) == (2, etag)
+    repository.set_label("m", "stable", 1, asked=120.0)
+    found = repository.all_labels("m").found["stable"]
+    assert (found.number, found.etag == etag) == (1, False)
+    repository.set_label("m", "stable", 2)  # a person, whatever the clocks of others say
+    assert repository.labels("m")["stable"] == 2
