@@ -14,19 +14,15 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from redis import Redis
-from redis.exceptions import RedisError
-
-from compiler_service.jobs.records import JobRecord
+from compiler_service.jobs.needs import needs_of_jobs
 from compiler_service.jobs.seal import Seal
-from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
 from compiler_service.wiring import installation_keys
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
-from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.errors import IngotError
 from shared_ir.printable import printable, start_log
-from shared_ir.registry.collection import Collected, Pins, Rule, collect
+from shared_ir.registry.collection import Collected, Rule, collect
 from shared_ir.registry.retention import Outcome, Retention, retain
 from shared_ir.storage.store import open_store
 
@@ -37,30 +33,6 @@ def open_repository(settings: Settings) -> ArtifactRepository:
     signer, trust = installation_keys(settings)
     store = open_store(settings.store, settings.cache / "objects")
     return ArtifactRepository(store, trust, signer, Memory(settings.home / MEMORY_FILE))
-
-
-def pins(settings: Settings, repository: ArtifactRepository) -> Pins:
-    """What unfinished jobs need.
-
-    Raises:
-        IngotError: UNAVAILABLE, Redis cannot be reached: nobody knows then what is in use.
-    """
-    redis = Redis.from_url(settings.redis_url, decode_responses=True)
-    jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(repository.signer, repository.trust))
-    try:
-        return pins_of(list(jobs.active()))
-    except RedisError as error:
-        message, remedy = "the jobs cannot be asked for, so nothing is collected", "Check INGOT_REDIS_URL; try again."
-        raise IngotError(ErrorCode.UNAVAILABLE, message, received=str(error)[:200], remedy=remedy) from error
-    finally:
-        redis.close()
-
-
-def pins_of(jobs: Sequence[JobRecord]) -> Pins:
-    targets = [target for job in jobs for target in job.targets]
-    keys = {key for target in targets for key in (target.request_key, target.artifact_key) if key}
-    sources = {sha256 for job in jobs for sha256 in (job.source.model_sha256, *job.source.external_data.values())}
-    return Pins(frozenset(keys), frozenset(sources))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -85,7 +57,8 @@ def _retain(given: argparse.Namespace, settings: Settings, repository: ArtifactR
 def _collect(given: argparse.Namespace, settings: Settings, repository: ArtifactRepository) -> dict[str, Any]:
     rule = Rule(given.grace_hours * _HOUR, given.keep_cache_days * _DAY, given.keep_sources_days * _DAY)
     by = f"collection by {getpass.getuser()}"
-    return asdict(collect(repository, lambda: pins(settings, repository), rule, given.dry_run, by))
+    seal = Seal(repository.signer, repository.trust)
+    return asdict(collect(repository, lambda: needs_of_jobs(settings.redis_url, seal), rule, given.dry_run, by))
 
 
 def _index(given: argparse.Namespace, settings: Settings, repository: ArtifactRepository) -> dict[str, Any]:
