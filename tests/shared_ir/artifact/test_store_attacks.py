@@ -18,6 +18,7 @@ from shared_ir.artifact.memory import Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.registry.pages import changes_page, versions_page
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.protocol import ObjectStore
 from shared_ir.storage.store import open_store
@@ -84,6 +85,8 @@ class Scene:
             (v.number, v.publication, [t.key for t in v.targets]) for v in reader.versions("m")
         ]
         asked["labels"] = lambda: dict(reader.labels("m"))
+        asked["page"] = lambda: [(v.number, v.index.digest) for v in versions_page(reader, "m").items]
+        asked["changes"] = lambda: [change.id for change in changes_page(reader).items]
         return {name: _answer(ask) for name, ask in asked.items()}
 
     def put_back(self, before: Path) -> None:
@@ -165,7 +168,8 @@ def changed_bytes(scene: Scene, seed: int) -> Iterator[str]:
         data = scene.store.get(path)
         place = generator.randrange(len(data))
         flipped = bytes([data[place] ^ (1 << generator.randrange(8))])
-        for new in (data[:place] + flipped + data[place + 1 :], data[:place], data[:place] + data[place:] * 2, b""):
+        changed = (data[:place] + flipped + data[place + 1 :], data[:place], data[:place] + data[place:] * 2, b"")
+        for new in changed[: 1 if path.startswith("audit/") or "/contents/" in path else 4]:
             (scene.root / path).write_bytes(new)
             yield f"{path} at {place}"
         (scene.root / path).unlink()

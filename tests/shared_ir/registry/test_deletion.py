@@ -8,7 +8,7 @@ import pytest
 
 from shared_ir.artifact.audit import Change
 from shared_ir.artifact.memory import Memory
-from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.repository import ArtifactRepository, Version
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.deletion import delete_model, delete_version
 from shared_ir.registry.retention import Retention, expired, retain
@@ -99,9 +99,15 @@ def test_a_label_that_is_set_while_its_version_is_deleted_holds_it_or_is_not_set
 
     setter.set_label("m", "stable", 2)
     version = setter.version
-    monkeypatch.setattr(
-        setter, "version", lambda *a: (version(*a), delete_version(deleter, "m", 1) if a[1] == 1 else None)[0]
-    )
+
+    def slow(name: str, number: int) -> Version:
+        """The version was there when it was looked for, and is deleted before the label is written."""
+        found = version(name, number)
+        if number == 1:
+            delete_version(deleter, "m", 1)
+        return found
+
+    monkeypatch.setattr(setter, "version", slow)
     with pytest.raises(IngotError, match="is being deleted"):
         setter.set_label("m", "stable", 1)
     assert deleter.labels("m") == {"stable": 2}

@@ -29,7 +29,8 @@ from tests.shared_ir.registry.conftest import Registry
 
 def every(ask: Callable[[str], Page[Any]]) -> list[Any]:
     """The items of all pages."""
-    found, token = [], ""
+    found: list[Any] = []
+    token = ""
     while True:
         page = ask(token)
         found += page.items
