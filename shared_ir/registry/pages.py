@@ -229,7 +229,8 @@ def _summary(repository: ArtifactRepository, name: str) -> ModelSummary | None:
     if not is_model_name(name):
         return None
     try:
-        return model_summary(repository, name)
+        with repository.proven.memory.together():  # of this thread
+            return model_summary(repository, name)
     except IngotError as error:
         if error.code is ErrorCode.UNAVAILABLE:
             raise
