@@ -174,7 +174,8 @@ class StoreReader:
     def next_number(self, name: str) -> int:
         """That no version has, or had before it was deleted."""
         newest = self.newest_number(name)
-        return max((newest, *self._numbers(f"models/{name}/deleted", newest)[-1:])) + 1
+        deleted = (self._numbers(f"models/{name}/{folder}", newest) for folder in ("deleted", "deleted-through"))
+        return max((newest, *(number for numbers in deleted for number in numbers[-1:]))) + 1
 
     def newest_bundle(self, name: str) -> int:
         """The first version of the newest bundle, 1 when there is none."""
@@ -182,18 +183,22 @@ class StoreReader:
 
     def deletion(self, name: str, number: int) -> Deletion | None:
         """The signed word that a version was deleted; None when it was not."""
-        for last in self._numbers(f"models/{name}/deleted", number - 1):
-            try:
-                data = self.store.get(deletion_path(name, last), MAX_DOCUMENT_BYTES)
-                found = read_deletion(data, self.trust, name, last)
-            except IngotError as error:
-                if error.code is ErrorCode.UNAVAILABLE:
-                    raise
-                _LOG.warning("%s in %s is not taken: %s", deletion_path(name, last), self.store.url, error)
-                continue
-            if found.first <= number:
-                return found
-        return None
+        own = self._deletion(name, number, number)
+        if own is not None:
+            return own
+        ranges = (self._deletion(name, last, 0) for last in self._numbers(f"models/{name}/deleted-through", number - 1))
+        return next((found for found in ranges if found is not None and found.first <= number), None)
+
+    def _deletion(self, name: str, last: int, first: int) -> Deletion | None:
+        path = deletion_path(name, last, first)
+        try:
+            return read_deletion(self.store.get(path, MAX_DOCUMENT_BYTES), self.trust, name, last)
+        except IngotError as error:
+            if error.code is ErrorCode.UNAVAILABLE:
+                raise
+            if error.code is not ErrorCode.NOT_FOUND:
+                _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
+            return None
 
     def label(self, name: str, label: str) -> Label | None:
         """A label, None when there is none; one that was taken away is of version 0.

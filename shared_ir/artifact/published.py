@@ -114,8 +114,9 @@ def label_path(name: str, label: str) -> str:
     return f"models/{name}/labels/{label}.json"
 
 
-def deletion_path(name: str, number: int) -> str:
-    return f"models/{name}/deleted/{number:08d}.json"
+def deletion_path(name: str, number: int, first: int) -> str:
+    """NOTE: deletions of many versions have a folder of their own, so that one of a single version is found without a list."""
+    return f"models/{name}/{'deleted' if first == number else 'deleted-through'}/{number:08d}.json"
 
 
 def bundle_path(name: str, first: int) -> str:

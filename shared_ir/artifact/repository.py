@@ -4,7 +4,7 @@
     artifacts/<key>.json                   what was compiled for an artifact key; `staged/`: not verified yet
     models/<name>/versions/<number>.json   a version: its signed image index
     models/<name>/labels/<label>.json      stable -> 3, signed, with a generation
-    models/<name>/deleted/<number>.json    that versions up to this one were deleted, signed
+    models/<name>/deleted/<number>.json    that a version was deleted, signed; `deleted-through/`: all up to it
     models/<name>/contents/<digest>.json   which version a set of artifacts is (publishing.py)
     models/<name>/bundles/<number>.json    copies of signed indexes, for lists (bundles.py)
     audit/<day>/...                        who changed what, signed (audit.py)

@@ -155,12 +155,10 @@ class _Run:
         found: list[tuple[str, str]] = []
         for key in self.store.keys(f"models/{name}/labels"):
             found += [(key, str(self._document(key).get("index", "")))]
-        for key in self.store.keys(f"models/{name}/deleted"):
-            document = self._document(key)
-            moment = document.get("deleted", 0.0)
-            if isinstance(moment, int | float) and moment > self.now - self.rule.grace:
-                indexes = document.get("indexes")
-                found += [(key, str(digest)) for digest in (indexes if isinstance(indexes, list) else ())]
+        for info in (i for f in ("deleted", "deleted-through") for i in self.store.list(f"models/{name}/{f}")):
+            if info.modified > self.now - self.rule.grace:
+                indexes = self._document(info.key).get("indexes")
+                found += [(info.key, str(digest)) for digest in (indexes if isinstance(indexes, list) else ())]
         for key, digest in found:
             if (
                 digest.startswith("sha256:")

@@ -40,7 +40,7 @@ def delete_version(repository: ArtifactRepository, name: str, number: int, by: s
         try:
             _refuse_labelled(repository, name, range(number, number + 1))
         except IngotError:
-            repository.store.delete(deletion_path(name, number))
+            repository.store.delete(deletion_path(name, number, number))
             raise
     repository.store.delete(version_path(name, number))
     repository.bundles.change(name, {number: None})
@@ -66,7 +66,7 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
     try:
         _refuse_labelled(repository, name, everything)
     except IngotError:
-        repository.store.delete(deletion_path(name, numbers[-1]))
+        repository.store.delete(deletion_path(name, numbers[-1], 1))
         raise
     for number in numbers:
         repository.store.delete(version_path(name, number))
@@ -78,7 +78,7 @@ def delete_model(repository: ArtifactRepository, name: str, by: str = "", force:
 
 
 def _write(repository: ArtifactRepository, deletion: Deletion) -> None:
-    path = deletion_path(deletion.name, deletion.number)
+    path = deletion_path(deletion.name, deletion.number, deletion.first)
     repository.store.put(path, deletion_document(deletion, repository.signer))
 
 

@@ -12,6 +12,7 @@ from shared_ir.artifact.repository import ArtifactRepository, Version
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.deletion import delete_model, delete_version
 from shared_ir.registry.retention import Retention, expired, retain
+from tests.services.artifacts import toy_artifact
 from tests.shared_ir.registry.conftest import Registry
 
 
@@ -44,6 +45,20 @@ def test_who_saw_a_version_believes_that_it_was_deleted_only_where_that_is_signe
     registry.store.put("models/m/deleted/00000002.json", b'{"first":1,"last":2}')
     with pytest.raises(IngotError, match="gone back"):
         registry.again(memory).version_numbers("m")
+
+
+def test_who_moves_a_label_reads_no_deletions_of_others(registry: Registry) -> None:
+    registry.publish("m", 30, ("stable",))
+    for number in range(2, 28):
+        delete_version(registry.again(), "m", number)
+    repository = registry.again()
+    registry.store.requests.clear()
+    repository.set_label("m", "stable", 1)
+    assert sum(registry.store.requests.values()) <= 10
+    repository.put_artifact(toy_artifact("toy", key="ff" * 32))
+    registry.store.requests.clear()
+    assert repository.publish("m", ["ff" * 32], "job").number == 31
+    assert sum(registry.store.requests.values()) <= 32
 
 
 def test_a_deletion_of_one_model_is_none_of_another(registry: Registry) -> None:
