@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from shared_ir.artifact.audit import Change
+from shared_ir.artifact.labels import LabelRecords
 from shared_ir.artifact.layout import open_version
 from shared_ir.artifact.published import blob_key
 from shared_ir.artifact.repository import ArtifactRepository
@@ -244,6 +245,35 @@ def test_labels_moved_at_once_lose_no_move(repository: ArtifactRepository) -> No
         assert earlier.time <= later.time
     assert {move.before for move in moves} <= {"", "1", "2", "3"}
     assert repository.labels("m")["stable"] in (1, 2, 3)
+
+
+@pytest.mark.parametrize("etag", [True, False])
+def test_a_label_that_somebody_moves_between_reading_and_writing(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch, etag: bool
+) -> None:
+    """Who saw it before has not what he saw; who does not mind comes after it, and tells so."""
+    for key in ("a1" * 32, "b1" * 32, "c1" * 32):
+        repository.put_artifact(toy_artifact("toy", key=key))
+        repository.publish("m", [key])
+    repository.set_label("m", "stable", 1)
+    seen = repository.all_labels("m").found["stable"].etag
+    write, others = LabelRecords._write, [2]
+
+    def late(records: LabelRecords, path: str, data: bytes, tag: str) -> bool:
+        if others:
+            writer(repository).set_label("m", "stable", others.pop(), by="ann")
+        return write(records, path, data, tag)
+
+    monkeypatch.setattr(LabelRecords, "_write", late)
+    if etag:
+        with pytest.raises(IngotError, match="moved by somebody else"):
+            repository.set_label("m", "stable", 3, etag=seen)
+    else:
+        repository.set_label("m", "stable", 3, by="bob")
+    moves = [c for c in repository.audit.newest(action="set-label") if isinstance(c, Change)]
+    told = [("bob", "2", "3"), ("ann", "1", "2"), ("", "", "1")]
+    assert [(move.by, move.before, move.after) for move in moves] == told[1 if etag else 0 :]
+    assert repository.labels("m") == {"stable": 2 if etag else 3}
 
 
 def test_who_asks_later_is_not_set_back_and_asking_again_is_remembered(repository: ArtifactRepository) -> None:
