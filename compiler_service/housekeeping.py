@@ -22,7 +22,7 @@ from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import IngotError
 from shared_ir.printable import printable, start_log
-from shared_ir.registry.collection import Collected, Rule, collect
+from shared_ir.registry.collection import Collected, Pins, Rule, collect
 from shared_ir.registry.retention import Outcome, Retention, retain
 from shared_ir.storage.store import open_store
 
@@ -58,7 +58,11 @@ def _collect(given: argparse.Namespace, settings: Settings, repository: Artifact
     rule = Rule(given.grace_hours * _HOUR, given.keep_cache_days * _DAY, given.keep_sources_days * _DAY)
     by = f"collection by {getpass.getuser()}"
     seal = Seal(repository.signer, repository.trust)
-    return asdict(collect(repository, lambda: needs_of_jobs(settings.redis_url, seal), rule, given.dry_run, by))
+
+    def pins() -> Pins:
+        return needs_of_jobs(settings.redis_url, repository.store, seal)
+
+    return asdict(collect(repository, pins, rule, given.dry_run, by))
 
 
 def _index(given: argparse.Namespace, settings: Settings, repository: ArtifactRepository) -> dict[str, Any]:

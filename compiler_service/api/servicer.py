@@ -131,6 +131,17 @@ class CompilerServicer(RegistryServicer):
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
         return converters.job_to_pb(self._jobs.cancel(request.id))
 
+    @answered
+    def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
+        return converters.job_to_pb(self._jobs.retry(request.id))
+
+    @answered
+    def GetReproducer(
+        self, request: pb.GetReproducerRequest, context: grpc.ServicerContext
+    ) -> pb.GetReproducerResponse:
+        job = self._jobs.get(request.id).id
+        return pb.GetReproducerResponse(text=self._parts.reproducers.load(job, request.target))
+
     # ---- the service itself
 
     @answered

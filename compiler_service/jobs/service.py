@@ -24,12 +24,11 @@ from compiler_service.jobs.records import (
 )
 from compiler_service.jobs.store import JobStore
 from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
-from shared_ir.artifact.value import Manifest
-from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import Target, target_to_dict
 
 MAX_TARGETS = 64
+logger = logging.getLogger(__name__)
 
 
 class Queue(Protocol):
@@ -303,6 +302,26 @@ class JobService:
         if self._create(record):
             self.queue.send((JobStage.PUBLISH,), record.id, WHOLE_JOB)
         return record
+
+    def _create(self, record: JobRecord) -> bool:
+        """Of a job that has not finished, the order comes first: whatever dies from here on, it is not lost.
+
+        False when another call has ordered the same meanwhile.
+        """
+        sealed = self.store.seal(record)
+        is_first = self.orders.open(record.id, sealed)
+        if is_first:
+            self.store.create(record, sealed)
+        return is_first
+
+    def _targets_of(self, job: str) -> Sequence[TargetRecord]:
+        """None where the job is gone."""
+        try:
+            return self.get(job).targets
+        except IngotError as error:
+            if error.code is not ErrorCode.NOT_FOUND:
+                raise
+            return ()
 
     def _join(self, record: JobRecord, number: int) -> bool:
         """True when this job itself compiles the target."""

@@ -207,12 +207,6 @@ class ArtifactRepository:
             message = f"model {name!r} has no version {number}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="version", expected=f"one of {known}") from error
 
-    def find_version(self, name: str, keys: Sequence[str]) -> Version | None:
-        """The newest version with just the artifacts of ``keys``, among the newest ones."""
-        newest = self.version_numbers(check_model_name(name))[-_MOST_SCANNED:]
-        versions = (self._proven_version(name, number) for number in reversed(newest))
-        return next((v for v in versions if v and sorted(m.key for m in v.targets) == sorted(keys)), None)
-
     def versions(self, name: str) -> tuple[Version, ...]:
         """Ascending; without those that nothing proves. Raises IngotError NOT_FOUND for an unknown model."""
         numbers = self.version_numbers(name)

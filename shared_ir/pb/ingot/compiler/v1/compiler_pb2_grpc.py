@@ -174,7 +174,8 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A job as it is now.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -194,7 +195,8 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Stops a job; one that has finished stays as it is.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -221,7 +223,8 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """One model by name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -241,7 +244,8 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def DeleteLabel(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Takes a label away; what it pointed at stays.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -276,13 +280,15 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetCapabilities(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What this service can compile, its limits, and the key that it signs with.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTargets(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Machines that have a name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
