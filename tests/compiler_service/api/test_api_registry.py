@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -58,10 +58,11 @@ def test_a_label_is_moved_only_from_where_it_was_seen(service: Installation, peo
     assert "version 1" in caught.value.received
     seen = model.etag("stable")
     assert people.set_label("cas", "stable", 2, seen).labels == {"stable": 2}
-    for call in (
+    calls: list[Callable[[], object]] = [
         lambda: people.set_label("cas", "stable", 3, seen),
         lambda: people.delete_label("cas", "stable", seen),
-    ):
+    ]
+    for call in calls:
         with pytest.raises(IngotError) as caught:
             call()
         assert caught.value.code is ErrorCode.CONFLICT
