@@ -14,6 +14,7 @@ import grpc
 from compiler_service.api import converters
 from compiler_service.api.answers import answered, streamed
 from compiler_service.api.registry import RegistryServicer
+from compiler_service.api.reports import Reports
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event
 from compiler_service.settings import Settings

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -30,9 +31,10 @@ from shared_ir.storage.faults import require_writable
 
 Answer = TypeVar("Answer")
 
-_MODELS = Way.of("without the name of a model", SERVICE)
-_MODEL = Way.of("for one model without --out", f"set_label delete_label {SERVICE}")
-_DOWNLOAD = Way.of("for one model", f"set_label delete_label out version {SERVICE}")
+_MODELS = Way.of("without the name of a model", f"prefix limit {SERVICE}")
+_CHANGES = "set_label delete_label etag delete_version limit"
+_MODEL = Way.of("for one model without --out", f"{_CHANGES} delete force {SERVICE}")
+_DOWNLOAD = Way.of("for one model", f"{_CHANGES} out version {SERVICE}")
 _TARGETS_HERE, _TARGETS = Way.of("beside --local", "local"), Way.of("at a service", SERVICE)
 _CHECK_HERE = Way.of("beside --local", "local in_process shape opt_level")
 _CHECK = Way.of("without --local", f"shape opt_level {SERVICE}")
@@ -46,7 +48,7 @@ def add_parser(commands: Any) -> None:
     models.add_argument("--out", type=Path, metavar="DIR", help="put a version into this folder (OCI layout)")
     models.add_argument("--version", default="", help="version or label for --out (default: the newest)")
     registry.add_options(models)
-    models.set_defaults(run=run_models)
+    models.set_defaults(run=run_models, way=_way)
 
     targets = commands.add_parser("targets", help="machines that have a name")
     targets.add_argument(
@@ -72,6 +74,9 @@ def _way(arguments: argparse.Namespace) -> Way:
 
 def run_models(arguments: argparse.Namespace, output: Output) -> int:
     limit = registry.at_most(arguments.limit)
+    changes = {label: _number(version) for label, version in pairs("--set-label", arguments.set_label).items()}
+    if arguments.out:
+        require_writable(arguments.out, "the folder for the version")
     with make_client(arguments) as client:
         if arguments.name is None:
             found = client.models(arguments.prefix, limit=limit)
@@ -80,8 +85,8 @@ def run_models(arguments: argparse.Namespace, output: Output) -> int:
             output.table(("model", ">newest", "labels"), rows)
             _say_more(output, len(found), limit)
             return SUCCESS
-        for label, version in pairs("--set-label", arguments.set_label).items():
-            client.set_label(arguments.name, label, _number(version), arguments.etag)
+        for label, version in changes.items():
+            client.set_label(arguments.name, label, version, arguments.etag)
         for label in arguments.delete_label:
             client.delete_label(arguments.name, label, arguments.etag)
         if registry.delete(client, arguments, output):

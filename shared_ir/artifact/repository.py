@@ -11,7 +11,7 @@
     oci-layout, index.json                 the same as an OCI image layout with tags `<name>/<number>`
 
 What the records say is taken from the signed documents that they point at (:mod:`shared_ir.artifact.proof`). ``index.json``, by which a
-store on local disk is an OCI image layout, is derived when somebody asks for it; nothing here reads it.
+store on local disk is an OCI image layout, is derived on demand; nothing here reads it.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ __all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_lab
 
 _LOG = logging.getLogger(__name__)
 USED_SECONDS = 24 * 3600.0
-"""A record of an artifact that is older is written again when somebody relies on it: what collects garbage sees that it is in use."""
+"""An older record of an artifact is written again when somebody relies on it, for what collects garbage to see."""
 
 
 class ArtifactRepository:
@@ -101,19 +101,17 @@ class ArtifactRepository:
         self._labels = LabelRecords(self.proven)
         self._publisher = Publisher(self.proven, self._blobs, self.bundles)
 
-    # ---- artifacts by key
-
     def put_artifact(self, artifact: Artifact, staged: bool = False) -> None:
         """Store what was compiled, so that the same key is never compiled again. Doing it twice is harmless.
 
         A ``staged`` artifact was built but not verified: it is kept apart and cannot be published.
 
         Raises:
-            IngotError: COMPILER_FAULT, its manifest has fields that nobody here knows, whose meaning would be signed unseen.
+            IngotError: COMPILER_FAULT, its manifest has fields whose meaning would be signed unseen.
         """
         if artifact.manifest.others:
             received = ", ".join(sorted(artifact.manifest.others))[:200]
-            message = "the manifest of what was compiled has fields that this version does not know"
+            message = "what was compiled has a manifest with unknown fields"
             raise IngotError(ErrorCode.COMPILER_FAULT, message, received=received)
         entry = pack(artifact, self.signer, self._blobs, staged)
         self._put_entry(entry, staged)
@@ -124,7 +122,7 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND.
         """
-        data = self.proven.blob(self._require_target(key, staged=True).entry.descriptor)
+        data = self.proven.blob(self._require_entry(key, staged=True).descriptor)
         self._put_entry(with_report(data, report, self.trust, self.signer, self._blobs))
 
     def find_artifact(self, key: str, staged: bool = False) -> Manifest | None:
@@ -137,13 +135,11 @@ class ArtifactRepository:
 
     def open_artifact(self, key: str, staged: bool = False) -> OpenedArtifact:
         """Raises IngotError NOT_FOUND and those of :func:`shared_ir.artifact.layout.open_version`."""
-        return open_target(self._blobs, self._require_target(key, staged).entry.descriptor, self.trust, staged)
+        return open_target(self._blobs, self._require_entry(key, staged).descriptor, self.trust, staged)
 
     def report(self, key: str) -> Mapping[str, Any]:
         """The compiler's report of an artifact, without anything else of it. Raises as :meth:`open_artifact`."""
-        return read_report(self._blobs, self._require_entry(key, staged=False).descriptor, self.trust)
-
-    # ---- versions
+        return read_report(self._blobs, self._require_entry(key).descriptor, self.trust)
 
     def publish(
         self,
@@ -169,8 +165,8 @@ class ArtifactRepository:
         by = by or (f"job {publication}" if publication else "")
         found = [target for key in keys if (target := self._find_target(key)) is not None]
         if len(found) != len(keys) or not found:
-            message = "a version needs an artifact for each of its targets"
-            raise IngotError(ErrorCode.NOT_FOUND, message, expected=f"{len(keys)} artifacts", received=str(len(found)))
+            message, expected = "a version needs an artifact for each of its targets", f"{len(keys)} artifacts"
+            raise IngotError(ErrorCode.NOT_FOUND, message, expected=expected, received=str(len(found)))
         with self.proven.memory.together():
             version, is_new = self._publisher.publish(name, found, publication, self.signer)
         if is_new:
@@ -223,8 +219,7 @@ class ArtifactRepository:
         newest = self.proven.newest_number(check_model_name(name))
         found = self.find_proven(name, newest) if newest else None
         if found is None and newest:
-            older = (self.find_proven(name, number) for number in reversed(self.version_numbers(name)))
-            found = next((version for version in older if version), None)
+            found = next((v for n in reversed(self.version_numbers(name)) if (v := self.find_proven(name, n))), None)
         if found is None:
             raise self.no_model(name)
         return found
@@ -360,16 +355,17 @@ class ArtifactRepository:
                 raise
             _LOG.warning("artifact %s in %s is not taken: %s", key, self.store.url, error)
             return None
-        record = self.store.identity(artifact_path(key, staged))
+        path = artifact_path(key, staged)
+        record = self.store.identity(path)
         if self._signer is not None and record is not None and record.modified < time.time() - USED_SECONDS:
-            self.store.put(artifact_path(key, staged), self.store.get(artifact_path(key, staged)))
+            self.store.put(path, self.store.get(path))
         return found
 
-    def _require_target(self, key: str, staged: bool) -> Target:
+    def _require_entry(self, key: str, staged: bool = False) -> Entry:
         found = self.proven.target(key, staged)
         if found is None:
             raise IngotError(ErrorCode.NOT_FOUND, f"no artifact was compiled for key {key}", field="key")
-        return found
+        return found.entry
 
     def _put_entry(self, entry: Entry, staged: bool = False) -> None:
         self.store.put(artifact_path(entry.manifest.key, staged), canonical_json(entry_to_dict(entry)))
@@ -378,8 +374,7 @@ class ArtifactRepository:
 
     def _log_move(self, action: str, name: str, label: str, move: Move | None, by: str) -> None:
         if move is not None and move.is_elsewhere:
-            before = str(move.before.number) if move.before and move.before.number else ""
-            after = str(move.after.number or "")
+            before, after = (str(own.number) if own and own.number else "" for own in (move.before, move.after))
             self.audit.write(Change(action, by, name, move.after.number, label, before, after), self.signer)
 
     def _models(self) -> Iterator[str]:
