@@ -33,7 +33,8 @@ Answer = TypeVar("Answer")
 
 _MODELS = Way.of("without the name of a model", f"prefix limit {SERVICE}")
 _CHANGES = "set_label delete_label etag delete_version limit"
-_MODEL = Way.of("for one model without --out", f"{_CHANGES} delete force {SERVICE}")
+_MODEL = Way.of("for one model without --out", f"{_CHANGES} {SERVICE}")
+_DELETION = Way.of("beside --delete", f"delete force delete_version {SERVICE}")
 _DOWNLOAD = Way.of("for one model", f"{_CHANGES} out version {SERVICE}")
 _TARGETS_HERE, _TARGETS = Way.of("beside --local", "local"), Way.of("at a service", SERVICE)
 _CHECK_HERE = Way.of("beside --local", "local in_process shape opt_level")
@@ -69,7 +70,14 @@ def add_parser(commands: Any) -> None:
 
 
 def _way(arguments: argparse.Namespace) -> Way:
-    return _MODELS if arguments.name is None else _DOWNLOAD if arguments.out else _MODEL
+    if arguments.name is None:
+        return _MODELS
+    if arguments.delete:
+        return _DELETION
+    way = _DOWNLOAD if arguments.out else _MODEL
+    return (
+        way if arguments.set_label or arguments.delete_label else Way(f"{way.when} and no label", way.uses - {"etag"})
+    )
 
 
 def run_models(arguments: argparse.Namespace, output: Output) -> int:
