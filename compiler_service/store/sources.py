@@ -252,6 +252,12 @@ def _wrong_length(message: str, upload: Upload, received: int) -> IngotError:
     )
 
 
+def source_keys(source: Source) -> frozenset[str]:
+    """Under which the files of a source lie in the store."""
+    digests = (source.model_sha256, *source.external_data.values())
+    return frozenset(_key(sha256, source.namespace) for sha256 in digests)
+
+
 def _key(sha256: str, namespace: str) -> str:
     """Each namespace has files of its own: what others have uploaded is not there for it."""
     folder = f"{_FOLDER}/{namespace}" if namespace else _FOLDER

@@ -16,14 +16,25 @@ import numpy as np
 import pytest
 
 from ingot.artifact import Artifact
-from ingot.cli import arguments, compile, infer, inspect, models, up
+from ingot.cli import arguments, compile, infer, inspect, models, tokens, up
 from ingot.cli.main import main
 from ingot.home import Addresses
-from ingot.records import CheckReport, Job, JobEvent, ModelVersion, PublishedModel, TargetInfo, TargetJob, TensorInfo
+from ingot.records import (
+    AuditEvent,
+    CheckReport,
+    Job,
+    JobEvent,
+    ModelVersion,
+    PublishedModel,
+    TargetInfo,
+    TargetJob,
+    TensorInfo,
+)
 from runtime_service.executors.executor import LaunchProfile
 from shared_ir.artifact.signature import local_keys, public_pem
 from shared_ir.dtype import DType
 from shared_ir.plan.program import TensorSpec
+from shared_ir.service_kit.access import token_file
 from tests.services.artifacts import toy_artifact
 
 INPUT = TensorSpec("x", DType.FLOAT32, (2, 4))
@@ -95,6 +106,8 @@ class FakeClient:
             "jobs": (DONE,),
             "models": (PublishedModel("net", 1, {"stable": 1}),),
             "model": PublishedModel("net", 1, {"stable": 1}),
+            "events": (AuditEvent("1", 1.0, "publish", "ann", "net", 1, "", "", "sha256:ab"),),
+            "delete_model": 1,
             "versions": (ModelVersion("net", 1, 1.0, "cd", "1", "sha256:ab", ()),),
             "download": "a",
             "targets": (TargetInfo("there", "", "x86_64", "x", (), 256),),
@@ -172,6 +185,12 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         recorder.note("running", given[:-1])
         yield SimpleNamespace(addresses=Addresses(), check=_interrupt)
 
+    @contextmanager
+    def editing(path: Path) -> Iterator[list[token_file.TokenFile]]:
+        with token_file.editing(path) as held:
+            yield held
+            recorder.note("tokens", path, held[0].grants, held[0].document.get("namespaces"))
+
     artifact = replace(Artifact.of(toy_artifact("net")), report={"stages": {"link": 1.0}})
     for module, name, fake in (
         (arguments, "Client", lambda address, **credentials: FakeClient(recorder, address, credentials)),
@@ -183,6 +202,9 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (models, "check_here", called("check_here", REPORT)),
         (models, "targets_here", called("targets_here", (TargetInfo("here", "", "x86_64", "x", (), 256),))),
         (up, "running", running),
+        (tokens, "editing", editing),
+        (tokens, "time", SimpleNamespace(time=lambda: 4e9)),
+        (token_file, "secrets", SimpleNamespace(token_urlsafe=lambda size: "t" * size)),
     ):
         monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr("compiler_service.stages.compiler.graph_text", called("graph_text", "here"))

@@ -14,6 +14,8 @@ from ingot.cli.main import make_parser
 from ingot.cli.usage import commands
 from ingot.home import Addresses
 from shared_ir.artifact.signature import fingerprint, local_keys
+from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.token_file import editing
 from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
 from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
@@ -22,10 +24,15 @@ KEY = "FINGERPRINT"
 WAYS: dict[str, tuple[str, ...]] = {
     "up": ("", "--free-ports"),
     "compile": ("net.onnx", "net.onnx --out out", "net.onnx --local", "net.onnx --no-wait"),
-    "models": ("", "net", "net --out out"),
+    "models": ("", "net", "net --set-label canary=1", "net --delete", "net --out out"),
     "targets": ("", "--local"),
     "check": ("net.onnx", "net.onnx --local"),
     "trust": (f"--fingerprint {KEY}", "--list", "--remove KEY_ID"),
+    "events": ("", "net"),
+    "tokens new": ("me --scope read",),
+    "tokens remove": ("me",),
+    "tokens list": ("",),
+    "tokens quota": ("team",),
     "jobs": ("", "1", "1 --watch", "1 --cancel"),
     "infer": ("net", "net --http"),
     "run": ("folder --tag a",),
@@ -64,6 +71,23 @@ VALUES: dict[str, str] = {
     "grpc_port": "8",
     "http_port": "9",
     "models": "net@latest",
+    "etag": "7",
+    "prefix": "ne",
+    "delete_version": "1",
+    "action": "publish",
+    "by": "ann",
+    "since": "2026-05-31",
+    "until": "2026-05-31",
+    "scope": "label",
+    "namespace": "team",
+    "days": "3",
+    "file": "tokens2.json",
+    "max_bytes": "7",
+    "max_jobs": "7",
+    "max_running_stages": "7",
+    "ca_certificate": "ca.pem",
+    "client_certificate": "client.pem",
+    "client_key": "client.key",
 }
 """A value for every option that takes one. A new option has its value here."""
 
@@ -106,6 +130,11 @@ def seen(recorder: Recorder, command: str, words: Sequence[str]) -> Outcome:
     local_keys(Path("home"))
     for home in ("home", "other"):
         Path(home, "trust", f"{local_keys(Path('service'))[0].key_id}.pub").unlink(missing_ok=True)
+    for number, file in enumerate(("home/tokens.json", "other/tokens.json", "tokens2.json")):
+        Path(file).unlink(missing_ok=True)
+        if command != "tokens new":
+            with editing(Path(file)) as held:
+                held[0], _ = held[0].with_token(Principal("me", f"ns{number}", frozenset({Scope.READ})))
     outcome = run(recorder, *command.split(), *words)
     assert "Traceback" not in outcome.errors
     return outcome
@@ -188,7 +217,7 @@ def test_wrong_usage_is_a_sentence_and_json_where_json_is_asked_for(recorder: Re
 
 @pytest.mark.parametrize("command", sorted(WAYS))
 def test_every_command_says_in_json_what_it_does_not_know(recorder: Recorder, command: str) -> None:
-    asked = run(recorder, command, *spelled(WAYS[command][0]), "--nonsense", "--json")
+    asked = run(recorder, *command.split(), *spelled(WAYS[command][0]), "--nonsense", "--json")
     assert asked.status == 2
     assert "--nonsense" in error_of(asked)["message"]
     assert asked.calls == ()
