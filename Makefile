@@ -21,7 +21,7 @@ demo: $(VENV)/.demo ## compile, serve, infer, compare and measure two models; un
 
 test: $(VENV)/.test system ## every test; one machine is emulated
 	@$(BIN)/python -m tests.e2e.published_models >/dev/null || true
-	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not machines"
+	@$(BIN)/python -m pytest -q -n $(JOBS) --dist worksteal -m "not machines and not long"
 
 test-all: $(VENV)/.test system ## every test, on every machine that can be emulated
 	@$(BIN)/python -m tests.e2e.published_models >/dev/null || true

@@ -147,6 +147,15 @@ def reshapes(count: int) -> onnx.ModelProto:
     return build.model({"x": ["n", _WIDTH]}, [x])
 
 
+def positions(count: int) -> onnx.ModelProto:
+    """Elements picked out of what was picked out before, at positions from data."""
+    build, x = Builder(), "x"
+    at = build.add("Cast", "x", to=TensorProto.INT64)
+    for i in range(count - 1):
+        x = build.add("GatherElements" if i % 2 else "Gather", x, at)
+    return build.model({"x": ["n"]}, [x])
+
+
 def weights(count: int) -> onnx.ModelProto:
     """A weight for every node."""
     build, x = Builder(), "x"
@@ -212,6 +221,7 @@ FAMILIES: Mapping[str, Family] = {
         attention,
         shapes,
         reshapes,
+        positions,
         weights,
         signature,
         conditions,

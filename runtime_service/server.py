@@ -9,13 +9,12 @@ import os
 import ssl
 import sys
 import threading
-from dataclasses import replace
 from pathlib import Path
 
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api.grpc_server import GrpcServer
-from runtime_service.api.rest import Access, ObserverApplication, RestApplication
+from runtime_service.api.rest import Access, RestApplication, controlled, observed
 from runtime_service.batching.watch import WATCH
 from runtime_service.dataplane import DataPlane
 from runtime_service.lifecycle import Lifecycle, Phase
@@ -105,11 +104,12 @@ class RuntimeServer:
             found["http"] = HttpServer(application, settings.http_address, limits, context, room)
         few = HttpLimits(max_connections=_MOST_OBSERVERS)
         if settings.metrics_address:
-            metrics = ObserverApplication(self.dataplane, registry, access.hosts)
+            metrics = observed(self.dataplane, registry, access.hosts)
             found["metrics"] = HttpServer(metrics, settings.metrics_address, few)
         if settings.control_address:
-            control = RestApplication(self.dataplane, registry, replace(access, control=True))
-            found["control"] = HttpServer(control, settings.control_address, few, room=room)
+            control = controlled(self.dataplane, registry, access)
+            own = None if settings.control_address.startswith(UNIX) else context
+            found["control"] = HttpServer(control, settings.control_address, few, own, room)
         return found
 
     @property

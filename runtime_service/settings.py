@@ -10,11 +10,14 @@ from typing import Any, Self
 
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import whole_number
 from shared_ir.service_kit.access.secret_files import file_variables, with_secret_files
+from shared_ir.service_kit.http_server import UNIX
 from shared_ir.service_kit.settings import (
     MOST_BYTES,
     MOST_SECONDS,
     MOST_THINGS,
+    is_loopback,
     out_of_range,
     read_fields,
     refuse_blank,
@@ -48,6 +51,9 @@ class ModelSettings:
     instances: int | None = None
     run_memory_bytes: int | None = None
     kept_memory_bytes: int | None = None
+    independent_rows: bool = False
+    """The operator's word that no row of the model sees another, where the compiler has not proven it: requests of different
+    clients are merged."""
     warmup: Mapping[str, int] = field(default_factory=dict)
     """Sizes of symbolic dims for the first run, such as ``{"height": 48, "width": 192}``."""
 
@@ -72,7 +78,8 @@ class Settings:
     ``control_address``; ``configured`` refuses that."""
     control_address: str = ""
     """Where models are loaded and unloaded with ``explicit`` control, and nowhere else: ``unix:/path`` of a socket for
-    this user alone, or ``host:port``. Empty: on the ports of gRPC and REST, for those who have the token."""
+    this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and is of the loopback
+    interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0
     """Seconds between two looks at the versions and labels of the store."""
     grpc_address: str = "127.0.0.1:8001"
@@ -140,6 +147,12 @@ class Settings:
                 f"{variable('token')} or {variable('control_address')} beside 'explicit'",
                 "neither: anyone who reaches the server could unload its models",
             )
+        if self._is_open_control():
+            raise _invalid(
+                "control_address",
+                f"a Unix socket, an address of the loopback interface, or {variable('token')} or {variable('tls_client_ca')} beside it",
+                f"{self.control_address}: anyone who reaches it could unload models",
+            )
         require_whole_tls(self, variable)
         require_at_least(self, 1, ("max_in_flight", "max_queue_size", "max_request_bytes", "instances"), variable)
         counts = (
@@ -168,6 +181,11 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+    def _is_open_control(self) -> bool:
+        """Whether models may be unloaded from other machines by whoever asks."""
+        own = not self.control_address or self.control_address.startswith(UNIX) or is_loopback(self.control_address)
+        return not own and not (self.token or self.tls_client_ca)
 
     @property
     def bytes_in_flight(self) -> int:
@@ -203,10 +221,21 @@ def variables() -> tuple[str, ...]:
     return named + file_variables(variable(name) for name in _SECRETS)
 
 
+_LIMITS = {
+    "max_batch_size": (0, MOST_THINGS),
+    "max_queue_delay_microseconds": (0, 10**6 * MOST_SECONDS),
+    "max_queue_size": (1, MOST_THINGS),
+    "instances": (0, MOST_THINGS),
+    "run_memory_bytes": (0, MOST_BYTES),
+    "kept_memory_bytes": (0, MOST_BYTES),
+}
+"""What the numbers of :class:`ModelSettings` are at least and at most. Of instances, 0 are as many as the server's."""
+
+
 def _models_file(path: Path) -> dict[str, ModelSettings]:
     try:
         data = json.loads(path.read_text())
-        return {name: _model(name, dict(fields)) for name, fields in data.items()}
+        return {name: _model(name, dict(fields), path) for name, fields in data.items()}
     except (OSError, ValueError, TypeError, AttributeError) as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -216,10 +245,31 @@ def _models_file(path: Path) -> dict[str, ModelSettings]:
         ) from error
 
 
-def _model(name: str, fields: dict[str, Any]) -> ModelSettings:
-    policy = VersionPolicy.parse(str(fields.pop("policy", "stable")))
-    warmup = {str(symbol): int(extent) for symbol, extent in dict(fields.pop("warmup", {})).items()}
-    return ModelSettings(name, policy, warmup=warmup, **{key: int(value) for key, value in fields.items()})
+def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
+    policy = VersionPolicy.parse(str(given.pop("policy", "stable")))
+    where = f"{path}: {name}"
+    sizes = dict(given.pop("warmup", {}))
+    warmup = {
+        str(symbol): _number(extent, (0, MOST_THINGS), f"{where}: warmup: {symbol}") for symbol, extent in sizes.items()
+    }
+    independent = given.pop("independent_rows", False)
+    if not isinstance(independent, bool):
+        raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
+    odd = next((key for key in given if key not in _LIMITS), None)
+    if odd is not None:
+        known = ", ".join(("policy", "warmup", "independent_rows", *_LIMITS))
+        raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
+    numbers = {key: _number(value, _LIMITS[key], f"{where}: {key}") for key, value in given.items()}
+    return ModelSettings(name, policy, warmup=warmup, independent_rows=independent, **numbers)
+
+
+def _number(value: object, limits: tuple[int, int], where: str) -> int:
+    """``value``, which may be written as text."""
+    number = whole_number(value) if isinstance(value, str) else value
+    least, most = limits
+    if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= most:
+        raise out_of_range(where, f"a whole number from {least} to {most}", str(value)[:40])
+    return number
 
 
 def _invalid(field_name: str, expected: str, received: str) -> IngotError:

@@ -29,6 +29,8 @@ _OF_SOCKETS = (0x8900, 0x8BFF)  # the machine's interfaces and routes, and signa
 _LOCKS_AND_OWNERS = (5, 38)  # F_GETLK to F_OFD_SETLKW: locks on files of others, signals to the owner of a file
 _LEASES_AND_WATCHES = (1024, 1026)  # F_SETLEASE to F_NOTIFY: others wait to open a file, changes in a folder are told
 _NEWER_COMMANDS = (1040, 0xFFFFFFFF)  # F_GETDELEG and later
+_OWN_TURN = ("sched_setaffinity", "sched_setscheduler", "sched_setparam", "sched_setattr")
+"""How a process or thread gets the processor, by its number: 0, the caller's own, is all that is let through."""
 _UNIX = 1
 _DATAGRAMS = 0b1010  # bits of SOCK_DGRAM (2) and SOCK_RAW (3), not of SOCK_STREAM (1) and SOCK_SEQPACKET (5)
 
@@ -73,6 +75,7 @@ def program(machine: str, *, locks: bool = False) -> Sequence[Instruction]:
         *_refused_if(looked_into["clone"], 0, (_ANY_BIT, _NEW_NAMESPACE_FLAGS)),
         *_refused_if(looked_into["kill"], 0, (_EQUAL, 0xFFFFFFFF)),  # everyone
         *_refused_if(looked_into["prlimit64"], 0, (_GREATER, 0)),  # of another process
+        *(i for name in _OWN_TURN for i in _refused_if(looked_into[name], 0, (_GREATER, 0))),
         *(i for number in _TERMINAL_INPUTS for i in _refused_if(looked_into["ioctl"], 1, (_EQUAL, number))),
         *_refused_within(looked_into["ioctl"], 1, _OF_SOCKETS),
         *_refused_within(looked_into["fcntl"], 1, _LOCKS_AND_OWNERS),

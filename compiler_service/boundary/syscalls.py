@@ -25,6 +25,10 @@ LOOKED_INTO: Mapping[str, Numbers] = {
     "fcntl": (72, 25),
     "socketpair": (53, 199),
     "sendto": (44, 206),
+    "sched_setaffinity": (203, 122),
+    "sched_setscheduler": (144, 119),
+    "sched_setparam": (142, 118),
+    "sched_setattr": (314, 274),
 }
 """Refused or not by their arguments."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +41,7 @@ from compiler_service.compiler.program.kernels import (
     warn_of_schedule,
 )
 from compiler_service.compiler.program.plan import build_program
+from compiler_service.compiler.program.rows import prove_rows
 from compiler_service.compiler.program.variants import Variant, import_variants, side_by_side
 from compiler_service.compiler.progress import Log, Progress, silent
 from compiler_service.compiler.reference.interpret import run_graph
@@ -123,6 +124,7 @@ def compile_as_asked(
     with log.stage("import"):
         variants = import_variants(source, options.import_options, inference(), fast=options.fast_ways)
         name = options.name or variants[-1].module.metadata.get("graph") or "model"
+        rows = prove_rows(variants)
 
     with log.stage("passes"):
         variants = side_by_side([optimize(v, target, options, log) for v in variants])
@@ -144,7 +146,7 @@ def compile_as_asked(
             built.append(item)
             report(len(built), kernel.definition.label)
         scratch = [scratch_size(b.function) for b in built]
-        program = build_program(variants, numbers, built, scratch, name, proves=log.verifies)
+        program = build_program(variants, numbers, built, scratch, name, batch=rows.symbol, proves=log.verifies)
         symbols = [k.name for k in kernels]
         entry = emit_entry(program.plan, target, symbols, compiler_version(), denormals=options.denormals)
         pending["entry"] = compiler.submit("entry", entry)
@@ -158,6 +160,7 @@ def compile_as_asked(
     manifest = describe(name, source, target, options, records)
     sizes = {"launches": len(numbers), "library_bytes": len(library), "weights_bytes": program.weights.size}
     facts = {"stages": dict(log.seconds), "codegen": dict(log.parts), **sizes, **describe_code(variants, built)}
+    facts["batch"] = asdict(rows)
     return Artifact(manifest, program.plan, library, weights, facts, attachments)
 
 

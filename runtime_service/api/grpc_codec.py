@@ -7,11 +7,13 @@ from typing import Any
 
 import numpy as np
 
+from runtime_service.api.answers import Take, pieces
 from runtime_service.api.deadline import deadline
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, TensorData
 from runtime_service.batching.validation import check_parameters
+from runtime_service.executors.objects import characters
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
@@ -31,6 +33,8 @@ CONTENTS = {
     DType.STRING: ("bytes_contents", np.object_),
 }
 """Field of ``InferTensorContents`` for each element type that has one, and how its elements are held."""
+_VALUE_BYTES = 80
+"""Of one typed value at most: in its array, the one before it, and once it is written."""
 
 
 def decode(
@@ -61,8 +65,12 @@ def decode(
     )
 
 
-def encode(response: InferResponse, raw: bool = True) -> pb.ModelInferResponse:
-    """``raw`` puts the tensors into ``raw_output_contents``; types without a typed field are raw always."""
+def encode(response: InferResponse, raw: bool, take: Take) -> pb.ModelInferResponse:
+    """``raw`` puts the tensors into ``raw_output_contents``; types without a typed field are raw always.
+
+    Raises:
+        IngotError: as ``take``, which is asked before each piece is made, for the message's bytes and once more for those that are sent.
+    """
     message = pb.ModelInferResponse(
         model_name=response.model_name, model_version=response.model_version, id=response.id
     )
@@ -70,13 +78,23 @@ def encode(response: InferResponse, raw: bool = True) -> pb.ModelInferResponse:
     for output in response.outputs:
         tensor = message.outputs.add(name=output.name, datatype=wire_name(output.dtype), shape=output.array.shape)
         if raw:
-            message.raw_output_contents.append(to_bytes(output.array))
+            data = to_bytes(output.array, take)
+            take(len(data))
+            message.raw_output_contents.append(data)
         else:
-            values = output.array.ravel().tolist()
-            if output.dtype is DType.STRING:
-                values = [text.encode("utf-8", "surrogateescape") for text in values]
-            getattr(tensor.contents, CONTENTS[output.dtype][0]).extend(values)
+            _fill(getattr(tensor.contents, CONTENTS[output.dtype][0]), output, take)
     return message
+
+
+def _fill(contents: Any, output: TensorData, take: Take) -> None:
+    """Typed contents: an array of protobuf's grows by doubling, and the last one is there beside the new one."""
+    for some in pieces(output.array, take):
+        values = some
+        if output.dtype is DType.STRING:
+            take(2 * sum(map(characters, some)))
+            values = [text.encode("utf-8", "surrogateescape") for text in some]
+        take(_VALUE_BYTES * len(some))
+        contents.extend(values)
 
 
 def _inputs(request: pb.ModelInferRequest) -> tuple[TensorData, ...]:

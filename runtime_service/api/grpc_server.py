@@ -15,7 +15,6 @@ from google.protobuf.descriptor_pool import DescriptorPool
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection, reflection_pb2
 
-from runtime_service.api.grpc_cost import message_bytes
 from runtime_service.api.grpc_servicer import InferenceServicer
 from runtime_service.dataplane import DataPlane
 from shared_ir.errors import ErrorCode, IngotError
@@ -63,7 +62,7 @@ class GrpcServer:
         """
         self._dataplane = dataplane
         self._health = health.Health()
-        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes, message_bytes)
+        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
             interceptors=[*([AccessInterceptor(SingleToken(token))] if token else []), guard],

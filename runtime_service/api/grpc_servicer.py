@@ -10,12 +10,14 @@ import grpc
 from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
+from runtime_service.api.answers import taking
 from runtime_service.api.grpc_codec import decode, encode
 from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceServicer
+from shared_ir.service_kit.calls import grow
 from shared_ir.service_kit.lanes import peer_name
 from shared_ir.service_kit.status import abort, internal
 
@@ -38,7 +40,8 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
 
         def infer() -> pb.ModelInferResponse:
             decoded = decode(request, context.time_remaining(), cancellation, peer_name(context))
-            return encode(self._dataplane.infer(decoded), raw=bool(request.raw_input_contents))
+            answer = self._dataplane.infer(decoded)
+            return encode(answer, bool(request.raw_input_contents), taking(decoded, grow))
 
         return _answer(context, infer)
 

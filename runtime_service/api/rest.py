@@ -14,6 +14,7 @@ from urllib.parse import unquote
 from prometheus_client import CollectorRegistry
 
 from runtime_service.api import documents, rest_codec
+from runtime_service.api.answers import taking
 from runtime_service.batching.messages import Cancellation
 from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
@@ -33,6 +34,7 @@ _LARGE_DOCUMENT = threading.BoundedSemaphore(1)
 """Held while a document of more than so many bytes is parsed: one after the other takes the interpreter no longer than all at once, and
 the memory of one."""
 _HEALTH = "/v2/health/"
+_REPOSITORY = "/v2/repository/"
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +131,7 @@ class RestApplication:
             with request.holding(json_bytes(document)), large:
                 decoded, binary = rest_codec.decode(model, version, request.body, len(document))
         decoded = replace(decoded, cancellation=Cancellation(request.has_gone), peer=request.peer)
-        return rest_codec.encode(self._dataplane.infer(decoded), binary)
+        return rest_codec.encode(self._dataplane.infer(decoded), binary, taking(decoded, request.grow))
 
     def _live(self, request: HttpRequest, model: str, version: str) -> HttpResponse:
         return _truth(self._dataplane.live())
@@ -187,20 +189,36 @@ class RestApplication:
         return metrics_response(self._registry, request)
 
 
-class ObserverApplication:
-    """What the port of metrics serves: them, and health checks, which have room of their own there."""
+class PartApplication:
+    """Those paths of another application that begin with one of ``prefixes``."""
 
-    def __init__(self, dataplane: DataPlane, registry: CollectorRegistry, hosts: Hosts) -> None:
-        self._whole = RestApplication(dataplane, registry, Access(hosts=hosts, most_body=MOST_BODY, control=False))
+    def __init__(self, whole: RestApplication, prefixes: tuple[str, ...]) -> None:
+        self._whole = whole
+        self._prefixes = prefixes
 
     def admit(self, request: HttpRequest) -> HttpResponse | int:
-        if request.path != METRICS and not request.path.startswith(_HEALTH):
-            error = IngotError(ErrorCode.NOT_FOUND, "only GET /metrics and health checks are served here")
-            return HttpResponse.failure(error)
-        return self._whole.admit(request)
+        return self._elsewhere(request) or self._whole.admit(request)
 
     def __call__(self, request: HttpRequest) -> HttpResponse:
-        return self._whole(request)
+        return self._elsewhere(request) or self._whole(request)
+
+    def _elsewhere(self, request: HttpRequest) -> HttpResponse | None:
+        if request.path.startswith(self._prefixes):
+            return None
+        served = " and ".join(self._prefixes)
+        return HttpResponse.failure(IngotError(ErrorCode.NOT_FOUND, f"only {served} are served here"))
+
+
+def observed(dataplane: DataPlane, registry: CollectorRegistry, hosts: Hosts) -> PartApplication:
+    """What the port of metrics serves: them, and health checks, which have room of their own there."""
+    access = Access(hosts=hosts, most_body=MOST_BODY, control=False)
+    return PartApplication(RestApplication(dataplane, registry, access), (METRICS, _HEALTH))
+
+
+def controlled(dataplane: DataPlane, registry: CollectorRegistry, access: Access) -> PartApplication:
+    """What the address for control serves: models are loaded and unloaded, and nothing is inferred."""
+    whole = RestApplication(dataplane, registry, replace(access, most_body=MOST_BODY, control=True))
+    return PartApplication(whole, (_REPOSITORY, _HEALTH))
 
 
 def _not_allowed(request: HttpRequest, allowed: str) -> HttpResponse:

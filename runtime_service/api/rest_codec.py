@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from runtime_service.api.answers import Take, json_values
 from runtime_service.api.deadline import deadline
 from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import InferRequest, InferResponse, Parameter, TensorData
@@ -24,6 +25,8 @@ JSON_LENGTH = "inference-header-content-length"
 """Header with the length of the JSON part in bytes; binary tensors follow it."""
 
 
+_SHORT_BYTES = 1 << 16
+"""JSON up to this size is one piece."""
 _JSON_KINDS: dict[type[Any], str] = {dict: "an object", list: "an array", str: "a string"}
 
 
@@ -96,31 +99,41 @@ def decode_raw(model: str, version: str, body: Body, expected: Interface) -> tup
     return InferRequest(model, (tensor,), version), BinaryOutputs(default=True)
 
 
-def encode(response: InferResponse, binary: BinaryOutputs) -> HttpResponse:
-    """JSON, followed by the binary outputs in the order of the JSON."""
-    outputs: list[dict[str, Any]] = []
+def encode(response: InferResponse, binary: BinaryOutputs, take: Take) -> HttpResponse:
+    """JSON, followed by the binary outputs in the order of the JSON.
+
+    Raises:
+        IngotError: as ``take``, which is asked before each piece is made.
+    """
+    head = {"model_name": response.model_name, "model_version": response.model_version}
+    if response.id:
+        head["id"] = response.id
+    text = [_json(head)[:-1] + b',"outputs":[']
     tail: list[bytes] = []
-    for tensor in response.outputs:
-        document: dict[str, Any] = {
+    for i, tensor in enumerate(response.outputs):
+        document = {
             "name": tensor.name,
             "datatype": wire_name(tensor.dtype),
             "shape": list(tensor.array.shape),
         }
+        comma = b"," * bool(i)
         if binary.wants(tensor.name):
-            tail.append(to_bytes(tensor.array))
-            document["parameters"] = {"binary_data_size": len(tail[-1])}
+            tail.append(to_bytes(tensor.array, take))
+            text.append(comma + _json({**document, "parameters": {"binary_data_size": len(tail[-1])}}))
         else:
-            array = tensor.array.astype("float32") if tensor.array.dtype.kind == "V" else tensor.array
-            document["data"] = array.ravel().tolist()
-        outputs.append(document)
-    head = {"model_name": response.model_name, "model_version": response.model_version, "outputs": outputs}
-    if response.id:
-        head["id"] = response.id
-    if not tail:
-        return HttpResponse.json(head)
-    text = json.dumps(head, separators=(",", ":")).encode()
-    headers = {"Content-Type": "application/octet-stream", "Inference-Header-Content-Length": str(len(text))}
-    return HttpResponse(parts=(text, *tail), headers=headers)
+            text += (comma + _json(document)[:-1] + b',"data":[', *json_values(tensor.array, take), b"]}")
+    text.append(b"]}")
+    length = sum(map(len, text))
+    if length <= _SHORT_BYTES:
+        text = [b"".join(text)]
+    kind, headers = "application/json", {}
+    if tail:
+        kind, headers = "application/octet-stream", {"Inference-Header-Content-Length": str(length)}
+    return HttpResponse(parts=(*text, *tail), headers={"Content-Type": kind, **headers})
+
+
+def _json(document: dict[str, Any]) -> bytes:
+    return json.dumps(document, separators=(",", ":")).encode()
 
 
 def _input(item: dict[str, Any], rest: memoryview) -> tuple[TensorData, memoryview]:

@@ -106,7 +106,7 @@ class _Work:
 
     def unwanted(self, now: float) -> IngotError | None:
         """Why nobody waits for the result any more."""
-        return _why_unwanted(self.deadline, self.cancellation, now)
+        return why_unwanted(self.deadline, self.cancellation, now)
 
 
 class Batcher:
@@ -150,7 +150,7 @@ class Batcher:
         """
         batched = self._options.max_batch_size > 0
         now = self._clock()
-        if (unwanted := _why_unwanted(deadline, cancellation, now)) is not None:
+        if (unwanted := why_unwanted(deadline, cancellation, now)) is not None:
             raise unwanted
         rows, key = (row_count(inputs), group_key(inputs)) if batched else (0, ())
         work = _Work(inputs, rows, key, deadline, now, cancellation)
@@ -349,7 +349,8 @@ class Batcher:
             self._watch.end(stop)
 
 
-def _why_unwanted(deadline: float | None, cancellation: Cancellation | None, now: float) -> IngotError | None:
+def why_unwanted(deadline: float | None, cancellation: Cancellation | None, now: float) -> IngotError | None:
+    """Why nobody waits for what a request asks for any more."""
     if cancellation is not None and cancellation.cancelled:
         return _cancelled()
     return _deadline_exceeded() if deadline is not None and deadline <= now else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from itertools import chain
 
@@ -108,9 +108,12 @@ def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tens
     return np.frombuffer(raw, element).reshape(shape)
 
 
-def to_bytes(array: Array) -> bytes:
-    """Little-endian, row-major bytes of ``array``; of strings, each with its length before it."""
-    return bytes_of(array) if array.dtype == object else array.tobytes()
+def to_bytes(array: Array, take: Callable[[int], None]) -> bytes:
+    """Little-endian, row-major bytes of ``array``; of strings, each with its length before it. ``take`` is asked for memory before."""
+    if array.dtype == object:
+        return bytes_of(array, take)
+    take(array.nbytes)
+    return array.tobytes()
 
 
 def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) -> Array:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import functools
 import inspect
 import math
 from collections.abc import Mapping
@@ -21,10 +20,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import Call
 
 FUNCTIONS: Mapping[str, Any] = MappingProxyType({**sequence_calls.FUNCTIONS, **string_calls.FUNCTIONS})
+"""Each takes its ``room``, and asks there before it makes something."""
 OBJECT = "object"
-_ITEM_BYTES = 8
-"""Of a list, beside what it holds."""
-
 _FAULTS = (TypeError, ValueError, LookupError, ArithmeticError, AttributeError)
 """What functions raise that get what the compiler never gives them."""
 
@@ -37,19 +34,9 @@ def check_call(step: Call) -> None:
     """
     function = _function(step)
     try:
-        inspect.signature(function).bind(*step.inputs, **_room(function, lambda _: None), **step.attributes)
+        inspect.signature(function).bind(*step.inputs, room=None, **step.attributes)
     except TypeError as error:
         raise _corrupt(step, str(error)) from error
-
-
-def _room(function: Any, require: Room) -> Mapping[str, Room]:
-    """For functions that may make more of their inputs than those take: they ask before."""
-    return {"room": require} if _asks(function) else {}
-
-
-@functools.cache
-def _asks(function: Any) -> bool:
-    return "room" in inspect.signature(function).parameters
 
 
 def _function(step: Call) -> Any:
@@ -80,17 +67,18 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
             RESOURCE_EXHAUSTED where more memory would be needed than a run may take;
             ARTIFACT_CORRUPT for a function that this runtime does not have.
     """
-    function = _function(step)
+    function, room = _function(step), Room(objects.require)
     try:
-        given = [None if x is None else _value(x, kind, objects) for x, kind in zip(inputs, step.takes, strict=True)]
+        given = [
+            None if x is None else _value(x, kind, objects, room) for x, kind in zip(inputs, step.takes, strict=True)
+        ]
         attributes = dict(step.attributes)
         if "dtype" in attributes:
             attributes["dtype"] = array_dtype(DType(attributes["dtype"]))
-        copied = sum(x.nbytes for x in inputs if x is not None) if OBJECT in step.gives else 0
-        objects.require(copied)
-        found = function(*given, **_room(function, objects.require), **attributes)
+        found = function(*given, room=room, **attributes)
         results = found if isinstance(found, tuple) else (found,)
-        objects.hold(copied + _ITEM_BYTES * sum(len(r) for r in results if isinstance(r, list)))
+        if OBJECT in step.gives:
+            objects.hold(room.taken)
         for result, kind, target in zip(results, step.gives, outputs, strict=True):
             if target is not None:
                 _store(result, kind, target, objects, step)
@@ -100,10 +88,10 @@ def run_call(step: Call, inputs: list[Array | None], outputs: list[Array | None]
         raise _corrupt(step, f"{type(error).__name__}: {error}") from error
 
 
-def _value(x: Array, kind: str, objects: Objects) -> Any:
+def _value(x: Array, kind: str, objects: Objects, room: Room) -> Any:
     if kind == OBJECT:
         return objects.get(int(x.reshape(())))
-    return objects.texts(x) if kind == DType.STRING else x
+    return objects.texts(x, room) if kind == DType.STRING else x
 
 
 def _store(result: Any, kind: str, target: Array, objects: Objects, step: Call) -> None:

@@ -149,8 +149,7 @@ class GraphExecutor:
             Storage.ARENA: [_block(self._arena)],
         }
         prepared = {key: resolved for key, (_, resolved) in call.prepared.items()}
-        behind = objects or Objects(plan.strings)
-        behind.resources, behind.stop = self._resources, stop
+        behind = objects or Objects(plan.strings, self._resources, stop)
         run = StepInterpreter(plan, self._slots, bases, dict(call.symbols), prepared, run_launch, behind, stop)
         for key, (step, resolved) in call.prepared.items():
             try:

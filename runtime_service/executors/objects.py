@@ -2,31 +2,68 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from runtime_service.arrays import Array
-from runtime_service.executors.resources import Resources
+from runtime_service.executors.resources import UNBOUNDED, Resources
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 
-Room = Callable[[int], None]
-"""Raises IngotError RESOURCE_EXHAUSTED where a run may not take so many bytes more, CANCELLED where it is to end."""
 _TOGETHER = 1024
 """Elements between two questions whether the run is to end."""
 _STRING_BYTES = 128
 """What a string takes beside its characters, and its place in the table."""
+_PLACE_BYTES = 24
+"""Of an element in an array of objects, and in lists on the way."""
 EMPTY = 0
 """The number of an empty optional."""
 
 
-def in_parts(items: list[Any], room: Room) -> Iterator[list[Any]]:
-    """``items``, some at a time: the run may end between them."""
-    for start in range(0, len(items), _TOGETHER):
-        room(0)
-        yield items[start : start + _TOGETHER]
+def characters(text: str) -> int:
+    """Bytes that the characters of ``text`` take at most."""
+    return len(text) if text.isascii() else 4 * len(text)
+
+
+class Room:
+    """What one function of the executor may make. It takes the bytes before it makes something, and looks in between whether the run
+    is to end: whoever goes through elements does so by :meth:`each`."""
+
+    def __init__(self, require: Callable[[int], None]) -> None:
+        """``require`` raises IngotError RESOURCE_EXHAUSTED where a run may not take so many bytes more, CANCELLED where it is to end."""
+        self._require = require
+        self.taken = 0
+
+    def take(self, size: int) -> None:
+        """``size`` bytes more, for the time of the call; raises as ``require``."""
+        self._require(self.taken + size)
+        self.taken += size
+
+    def each(self, items: Array | Iterable[Any]) -> Iterator[list[Any]]:
+        """The elements of ``items``, some at a time; raises CANCELLED between them."""
+        if isinstance(items, np.ndarray):
+            flat = items.reshape(-1)
+            for start in range(0, flat.size, _TOGETHER):
+                self.take(0)
+                yield flat[start : start + _TOGETHER].tolist()
+            return
+        left = iter(items)
+        while some := list(itertools.islice(left, _TOGETHER)):
+            self.take(0)
+            yield some
+
+    def made(self, items: Array, make: Callable[[list[Any]], Iterable[str]], size: Callable[[Any], int]) -> Array:
+        """An array of as many strings as there are ``items``: ``make`` makes them, some at a time, of at most ``size`` bytes each."""
+        self.take(_PLACE_BYTES * items.size)
+        found, at = np.empty(items.size, object), 0
+        for some in self.each(items):
+            self.take(sum(map(size, some)))
+            found[at : at + len(some)] = list(make(some))
+            at += len(some)
+        return found.reshape(items.shape)
 
 
 class Objects:
@@ -34,16 +71,14 @@ class Objects:
 
     Args:
         strings: those of the model, in the order of their numbers.
-
-    Attributes:
-        resources: what the run may use. Strings that it makes, sequences and what they are made of may take as much as its
+        resources: what the run may use. Strings that it takes and makes, sequences and what they are made of may take as much as its
             intermediate values.
         stop: what ends it, also in the middle of making them.
     """
 
-    def __init__(self, strings: Iterable[str]) -> None:
-        self.resources = Resources()
-        self.stop: Stop | None = None
+    def __init__(self, strings: Iterable[str], resources: Resources = UNBOUNDED, stop: Stop | None = None) -> None:
+        self.resources = resources
+        self.stop = stop
         self._held = 0
         self._texts = list(strings)
         self._numbers = {text: number for number, text in enumerate(self._texts)}
@@ -66,17 +101,18 @@ class Objects:
         Raises:
             IngotError: INVALID_ARGUMENT, an element is no string.
         """
-        found = [self._number(text) for some in in_parts(texts.reshape(-1).tolist(), self.require) for text in some]
-        return np.array(found, np.int64).reshape(texts.shape)
+        found, at = np.empty(texts.size, np.int64), 0
+        for some in Room(self.require).each(texts):
+            found[at : at + len(some)] = [self._number(text) for text in some]
+            at += len(some)
+        return found.reshape(texts.shape)
 
-    def texts(self, numbers: Array) -> Array:
+    def texts(self, numbers: Array, room: Room) -> Array:
         """An object array of strings, of the shape of ``numbers``."""
-        found = np.empty(numbers.size, object)
         try:
-            found[:] = [self._texts[number] for number in numbers.reshape(-1).tolist()]
+            return room.made(numbers, lambda some: [self._texts[number] for number in some], lambda _: 0)
         except IndexError as error:
             raise _no_such("string") from error
-        return found.reshape(numbers.shape)
 
     def keep(self, thing: Any) -> int:
         """The number of a list of arrays, or of an array; of None it is :data:`EMPTY`."""

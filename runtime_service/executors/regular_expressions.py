@@ -39,10 +39,11 @@ class Pattern:
         with _only_text(text):
             return self._compiled.fullmatch(text) is not None
 
-    def found_in(self, text: str) -> list[tuple[int, int]]:
+    def found_in(self, text: str) -> Iterator[tuple[int, int]]:
         """Where the matches in ``text`` begin and end, from left to right. Raises IngotError INVALID_ARGUMENT for what is no text."""
         with _only_text(text):
-            return [match.span() for match in self._compiled.finditer(text)]
+            for match in self._compiled.finditer(text):
+                yield match.span()
 
 
 @contextmanager

@@ -35,3 +35,6 @@ class Resources:
     def is_more_than_kept(self, size: int) -> bool:
         """Whether ``size`` bytes are given back after a run."""
         return 0 < self.kept_bytes < size
+
+
+UNBOUNDED = Resources()

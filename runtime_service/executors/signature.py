@@ -43,7 +43,8 @@ def array_dtype(dtype: DType) -> np.dtype[Any]:
 
 @dataclass(frozen=True)
 class CallSignature:
-    """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType; ``strings`` are those that the model holds."""
+    """Inputs and outputs of a model. ``*_codes`` are onnx.TensorProto.DataType; ``strings`` are those that the model
+    holds, ``batch`` is the symbol along which requests may be merged, or empty."""
 
     inputs: tuple[TensorSpec, ...]
     outputs: tuple[TensorSpec, ...]
@@ -52,6 +53,7 @@ class CallSignature:
     input_codes: tuple[int, ...]
     output_codes: tuple[int, ...]
     strings: tuple[str, ...] = ()
+    batch: str = ""
 
     @classmethod
     def of(cls, plan: Plan, input_codes: tuple[int, ...], output_codes: tuple[int, ...]) -> CallSignature:
@@ -63,6 +65,7 @@ class CallSignature:
             input_codes,
             output_codes,
             plan.strings,
+            plan.batch,
         )
 
     def check_extents(self, shapes: Shapes) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from runtime_service.arrays import Array
-from runtime_service.executors.objects import Objects
+from runtime_service.executors.objects import Objects, Room
 from runtime_service.executors.signature import array_dtype
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
@@ -39,12 +39,15 @@ def to_memory(spec: TensorSpec, given: Any, objects: Objects) -> Array:
     return np.array(objects.keep([_tensor(spec, x) for x in given]), np.int64)
 
 
-def from_memory(spec: TensorSpec, found: Array, objects: Objects) -> Any:
-    """What the user gets for an output."""
+def from_memory(spec: TensorSpec, found: Array, objects: Objects, room: Room) -> Any:
+    """What the user gets for an output; of strings, ``room`` is asked for the characters of each, shared or not."""
     if is_plain(spec):
         return found
     if spec.kind is Kind.TENSOR:
-        return objects.texts(found)
+        texts = objects.texts(found, room)
+        for some in room.each(texts):
+            room.take(sum(map(len, some)))
+        return texts
     return objects.get(int(found.reshape(())))
 
 

@@ -105,9 +105,8 @@ def _load(
             for _ in range(count):
                 library.retain()
                 profiler = partial(_make_graph, plan, signature, library, weights, resources)
-                models.append(
-                    Model(plan.name, signature, partial(make, executor), profiler, library.release, instances, defaults)
-                )
+                maker, release = partial(make, executor), library.release
+                models.append(Model(plan.name, signature, maker, profiler, release, instances, defaults, resources))
         except BaseException:
             library.release()
             for model in models:

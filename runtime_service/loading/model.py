@@ -13,7 +13,8 @@ import numpy as np
 from runtime_service.arrays import Array
 from runtime_service.executors.executor import Executor, LaunchProfile
 from runtime_service.executors.graph import GraphExecutor
-from runtime_service.executors.objects import Objects
+from runtime_service.executors.objects import Objects, Room
+from runtime_service.executors.resources import UNBOUNDED, Resources
 from runtime_service.executors.signature import CallSignature
 from runtime_service.executors.stop import Stop
 from runtime_service.loading.interface import from_memory, is_plain, to_memory
@@ -39,8 +40,10 @@ class Model:
         on_close: Callable[[], None],
         instances: int = 1,
         defaults: Mapping[str, Array] = MappingProxyType({}),
+        resources: Resources = UNBOUNDED,
     ) -> None:
         self.name = name
+        self._resources = resources
         self._defaults = defaults
         self._signature = signature
         self._make_executor = make_executor
@@ -68,6 +71,11 @@ class Model:
     def outputs(self) -> tuple[TensorSpec, ...]:
         return self._signature.outputs
 
+    @property
+    def batch(self) -> str:
+        """The symbol that counts rows which are proven not to see each other; empty without a proof."""
+        return self._signature.batch
+
     def run(self, feeds: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]:
         """Outputs by name for ``feeds``, one array per input that has no default. May be called from any thread; releases the GIL.
 
@@ -78,7 +86,7 @@ class Model:
                 RESOURCE_EXHAUSTED (no memory for inputs of this size), UNAVAILABLE (the model is closed),
                 CANCELLED (another thread has set ``stop``).
         """
-        objects = None if self._plain else Objects(self._signature.strings)
+        objects = None if self._plain else Objects(self._signature.strings, self._resources, stop)
         arrays = self._arrays(feeds, objects)
         executor = self._take()
         try:
@@ -87,15 +95,15 @@ class Model:
             self._idle.put(executor)
         if objects is None:
             return dict(zip(self._given, results))  # noqa: B905 - as many as there are; checking takes as long again
-        outputs = zip(self._signature.outputs, results, strict=True)
-        return {spec.name: from_memory(spec, array, objects) for spec, array in outputs}
+        outputs, room = zip(self._signature.outputs, results, strict=True), Room(objects.require)
+        return {spec.name: from_memory(spec, array, objects, room) for spec, array in outputs}
 
     def profile(self, feeds: Mapping[str, Array], repeat: int = 10, warm: int = 0) -> tuple[LaunchProfile, ...]:
         """Median time of every launch of the plan, in order, over ``repeat`` runs after one to warm up.
 
         With ``warm``, of launches repeated so many times where they stand, so that their data is in the caches.
         """
-        objects = Objects(self._signature.strings)
+        objects = Objects(self._signature.strings, self._resources)
         arrays = self._arrays(feeds, objects)
         executor = self._take()  # a profile counts as a run: no more threads than allowed
         try:

@@ -25,6 +25,10 @@ class LoadedModel(Protocol):
     @property
     def outputs(self) -> Sequence[TensorSpec]: ...
 
+    @property
+    def batch(self) -> str:
+        """The symbol that counts rows which the compiler has proven not to see each other; empty without a proof."""
+
     def run(self, inputs: Mapping[str, Array], /, stop: Stop | None = None) -> dict[str, Array]: ...
 
     def close(self) -> None: ...

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from runtime_service.batching.batcher import BatchOptions
@@ -13,7 +13,7 @@ from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
 from runtime_service.models.served import Interface, LoadedModel, ServedModel
 from runtime_service.models.source import VersionSource
-from runtime_service.models.warmup import Independence, rows_independent, warm_up
+from runtime_service.models.warmup import rows_mix, warm_up
 from runtime_service.settings import ModelSettings, Settings
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.cores import usable_cores
@@ -21,8 +21,6 @@ from shared_ir.plan.program import TensorSpec
 from shared_ir.types import Kind
 
 _LOG = logging.getLogger(__name__)
-BATCH_NAMES = frozenset({"batch", "batch_size", "batchsize", "n", "bs", "b"})
-"""Symbol names taken at their word when the rows of a model cannot be tried out."""
 
 
 @dataclass(frozen=True)
@@ -68,7 +66,9 @@ class ModelLoader:
                     version,
                 )
         if batch is not None and options.max_batch_size and not _mergeable(model, instances[0], batch):
-            _LOG.info("%s version %d: rows depend on each other, batching is off", model.name, version)
+            _LOG.info(
+                "%s version %d: its rows are not proven to be independent, requests are not merged", model.name, version
+            )
             batch = None
         if batch is None or options.max_batch_size == 0:
             return Interface(inputs, outputs), BatchOptions(0, 0.0, options.max_queue_size)
@@ -102,11 +102,9 @@ def _check_interface(name: str, specs: Sequence[TensorSpec]) -> None:
 
 
 def _mergeable(model: ModelSettings, instance: LoadedModel, batch: str) -> bool:
-    sizes: Mapping[str, int] = model.warmup
-    found = rows_independent(instance, tuple(instance.inputs), sizes, batch)
-    if found is Independence.UNKNOWN:
-        return model.max_batch_size is not None or batch.lower() in BATCH_NAMES
-    return found is Independence.PROVEN
+    """Whether rows are proven to be independent, or the operator says so, and two of them do not show otherwise."""
+    said = instance.batch == batch or model.independent_rows
+    return said and not rows_mix(instance, tuple(instance.inputs), model.warmup, batch)
 
 
 def _first(value: int | None, default: int) -> int:

@@ -1,12 +1,11 @@
-"""First runs of a freshly loaded model: pages touched, threads started, and rows proven independent.
+"""First runs of a freshly loaded model: pages touched, threads started, and rows tried out.
 
-Shapes alone do not tell a batch dim from a sequence length. Requests are merged only when two rows computed together
-equal the same rows computed apart; a model that mixes rows is served one request at a time.
+That rows are independent is the compiler's to prove (``Plan.batch``), or the operator's to say. Two rows computed together that are
+not those computed apart show that it was wrong; that they are equal shows nothing.
 """
 
 from __future__ import annotations
 
-import enum
 import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Protocol
@@ -34,34 +33,23 @@ class Runnable(Protocol):
     def run(self, inputs: Mapping[str, Array], /) -> dict[str, Array]: ...
 
 
-class Independence(enum.StrEnum):
-    """Whether the rows of a model can be computed together."""
-
-    PROVEN = "proven"
-    REFUTED = "refuted"
-    UNKNOWN = "unknown"  # the model refuses every synthetic input
-
-
 def warm_up(model: Runnable, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int], batch: str | None) -> bool:
     """Run the model once at batch 1; whether a size was found that it accepts."""
     return _accepted(model, inputs, sizes, batch) is not None
 
 
-def rows_independent(
-    model: Runnable, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int], batch: str
-) -> Independence:
-    """Compare two random rows computed together with the same rows computed apart."""
+def rows_mix(model: Runnable, inputs: tuple[TensorSpec, ...], sizes: Mapping[str, int], batch: str) -> bool:
+    """Whether two random rows are seen to change each other; not where the model refuses every synthetic input."""
     extents = _accepted(model, inputs, sizes, batch)
     if extents is None:
-        return Independence.UNKNOWN
+        return False
     rows = [_synthetic(inputs, extents | {batch: 1}, seed) for seed in (1, 2)]
     try:
         apart = [model.run(row) for row in rows]
         together = split(model.run(concatenate(rows)), [1, 1])
     except IngotError:
-        return Independence.REFUTED
-    equal = all(_close(a[name], t[name]) for a, t in zip(apart, together, strict=True) for name in a)
-    return Independence.PROVEN if equal else Independence.REFUTED
+        return True
+    return not all(_close(a[name], t[name]) for a, t in zip(apart, together, strict=True) for name in a)
 
 
 def _accepted(

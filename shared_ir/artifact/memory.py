@@ -37,7 +37,8 @@ class Seen:
 class Memory:
     """Of one process, or of all that share ``file``.
 
-    A file that cannot be read or written is told of once; from then on what this process saw itself is what it knows.
+    What the file should know and cannot say (damaged, not to be read) is refused. One that is not there knows nothing; one that cannot be
+    written is told of once, and from then on what this process saw itself is what it knows beyond it.
     """
 
     file: Path | None = None
@@ -126,22 +127,28 @@ class Memory:
             self._tell(error)
 
     def _kept(self, name: str) -> Seen | None:
-        if self.file is None or not self.file.exists():
-            return None
-        held = getattr(self._open, "connection", None)
+        """Raises IngotError ARTIFACT_UNTRUSTED: there is a file, and it does not say."""
         try:
+            if self.file is None or not self.file.exists() or not self.file.stat().st_size:
+                return None
+            held = getattr(self._open, "connection", None)
             if held is not None:
                 return self._row(held, name)
             with closing(sqlite3.connect(self.file, timeout=10)) as connection:
                 return self._row(connection, name)
-        except sqlite3.Error as error:
-            if "no such table" not in str(error):
-                self._tell(error)
-            return None
+        except (sqlite3.Error, OSError, ValueError) as error:
+            raise IngotError(
+                ErrorCode.ARTIFACT_UNTRUSTED,
+                "what the store held before cannot be read, so nothing tells whether it has gone back",
+                field=name,
+                expected=f"a readable {self.file}",
+                received=str(error)[:200],
+                remedy=f"Restore {self.file}; or remove it, and what the store holds now is taken as it is.",
+            ) from error
 
     def _row(self, connection: sqlite3.Connection, name: str) -> Seen | None:
         row = connection.execute("SELECT generation, digest FROM seen WHERE name = ?", (name,)).fetchone()
-        return Seen(*row) if row else None
+        return Seen(int(row[0]), str(row[1])) if row else None
 
     def _tell(self, error: Exception) -> None:
         if not self._told:

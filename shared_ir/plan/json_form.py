@@ -43,8 +43,8 @@ from shared_ir.versions import PLAN_VERSION, SUPPORTED_PLAN_VERSIONS
 
 _CONTROL = (Copy, Reserve, Swap, Define, Read, Check, Branch, Repeat, Call)
 _RECORDS = (Plan, TensorSpec, BufferSpec, KernelSpec, Launch, SymbolSource, Constraint, *_CONTROL)
-_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots", "strings"})
-"""Fields of Plan that the JSON of a plan without control flow, run-defined sizes and strings does not have."""
+_WHERE_USED = frozenset({"run_symbols", "output_slots", "slots", "strings", "batch"})
+"""Fields of Plan that the JSON of a plan without control flow, run-defined sizes, strings and independent rows does not have."""
 
 
 def write_plan(plan: Plan) -> str:
@@ -137,6 +137,7 @@ class _Reader:
             output_slots=tuple(data.get("output_slots", ())),
             slots=data.get("slots", 0),
             strings=tuple(data.get("strings", ())),
+            batch=data.get("batch", ""),
         )
 
     def dims(self, data: list[Any]) -> tuple[Dim, ...]:

@@ -258,7 +258,8 @@ class Plan:
 
     ``output_slots[i]`` is the slot of output i where only the run knows its extents, else -1; the tuple is empty when all
     extents follow from the inputs. ``run_symbols`` are the symbols that the run defines, ``slots`` the number of slots,
-    ``strings`` the strings that the model holds.
+    ``strings`` the strings that the model holds. ``batch`` is the symbol of the first axis of every input and output along which
+    the compiler has proven that rows do not see each other, empty without a proof.
     """
 
     name: str
@@ -276,6 +277,7 @@ class Plan:
     output_slots: tuple[int, ...] = ()
     slots: int = 0
     strings: tuple[str, ...] = ()
+    batch: str = ""
 
     def output_slot(self, output: int) -> int:
         """The slot of an output whose extents only the run knows, else -1."""

@@ -13,6 +13,7 @@ from typing import Any, NoReturn
 
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, dim_symbols
 from shared_ir.plan.program import (
     Branch,
@@ -67,6 +68,7 @@ class _Validator:
         _require(known, "the metadata", "a text that is none")
         self._tensors()
         self._sources()
+        self._batch()
         self._slots()
         for number, buffer in enumerate(plan.buffers):
             self._buffer(buffer, f"buffer {number}")
@@ -106,6 +108,17 @@ class _Validator:
         for name in names:
             _require(isinstance(name, str) and name.isidentifier(), "the symbols", f"{name!r}, which is no name")
         _require(len(set(names)) == len(names), "the symbols", "a name that is there twice")
+
+    def _batch(self) -> None:
+        plan = self._plan
+        _require(isinstance(plan.batch, str), "the batch", "a symbol that is no text")
+        if plan.batch:
+            firsts = [spec.shape[0] if spec.shape else 0 for spec in (*plan.inputs, *plan.outputs)]
+            _require(
+                all(d == Var(plan.batch) for d in firsts),
+                "the batch",
+                f"{plan.batch[:40]!r}, which is not every first axis",
+            )
 
     def _slots(self) -> None:
         plan, used = self._plan, {b.index for b in self._plan.buffers if b.storage is Storage.SLOT}

@@ -22,6 +22,7 @@ import grpc
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.arrivals import Arrivals
 from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.message_cost import cost_of
 from shared_ir.service_kit.outlet import end_call, is_detached, non_blocking
 from shared_ir.service_kit.room import Room
 from shared_ir.service_kit.status import abort
@@ -32,8 +33,6 @@ _LOG = logging.getLogger(__name__)
 _LOOK_SECONDS = 0.25
 _SHORT_LOOK_SECONDS = 0.02
 """Between two looks at the calls, and where threads are short."""
-_PARSED = 2
-"""Bytes that a message takes for each of its own once it is parsed too."""
 OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
@@ -55,6 +54,26 @@ _GONE = grpc.StatusCode.CANCELLED
 """What it means that a detached call ends without a status: its client has gone."""
 
 
+_ANSWERED = threading.local()
+"""``call`` is the one that this thread answers."""
+
+
+def grow(count: int) -> None:
+    """Bytes of the answer to the call of this thread, before they are made; raises IngotError RESOURCE_EXHAUSTED."""
+    call: Call | None = getattr(_ANSWERED, "call", None)
+    if call is not None:
+        call.guest.grow(count)
+
+
+@contextmanager
+def _answering(call: Call) -> Iterator[None]:
+    _ANSWERED.call = call
+    try:
+        yield
+    finally:
+        _ANSWERED.call = None
+
+
 class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscriptable at run time
     """Watches over the calls of a server.
 
@@ -62,21 +81,14 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         lane_of: the lane of a method, by its full name.
         room: of the bytes that calls hold.
         most_message: largest message, in bytes.
-        cost: bytes that a message takes once it is parsed; raises IngotError where those are too many.
         log: where calls that are over are told of.
     """
 
     def __init__(
-        self,
-        lane_of: Callable[[str], Lane],
-        room: Room,
-        most_message: int,
-        cost: Callable[[bytes], int] | None = None,
-        log: CallLog | None = None,
+        self, lane_of: Callable[[str], Lane], room: Room, most_message: int, log: CallLog | None = None
     ) -> None:
         self.room = room
         self.log = log or CallLog()
-        self.cost = cost or (lambda data: _PARSED * len(data))
         self.arrivals = Arrivals()
         self._most_message = most_message
         self._lane_of = lane_of
@@ -175,6 +187,7 @@ class _Guarded:
         self.handler = handler
         self._guard = guard
         self._method = method
+        self._cost = cost_of(handler.request_deserializer)
         self._parse, self._serialise = handler.request_deserializer, handler.response_serializer
         self._inner = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
         if is_detached(self._inner):
@@ -190,9 +203,9 @@ class _Guarded:
         self.replacement = make(non_blocking(marked) if is_detached(self._inner) else marked)
 
     def _unary(self, requests: Iterator[bytes], context: grpc.ServicerContext) -> bytes:
-        with self._call(context) as call:
+        with self._call(context) as call, _answering(call):
             data: bytes = self._serialise(self._inner(self._messages(call, requests), context))
-            call.hold(len(data))
+            call.guest.settle(len(data))
             call.enter(Stage.ANSWERING, len(data))
             return data
 
@@ -250,7 +263,7 @@ class _Guarded:
     def _parsed(self, call: Call, data: bytes) -> Any:
         call.has_arrived()
         self._guard.arrivals.add(call.connection, len(data))
-        call.hold(self._guard.cost(data))
+        call.hold(self._cost(data))
         try:
             message = self._parse(data)
         except Exception as error:  # whatever the parser makes of it: these bytes are no message

@@ -215,13 +215,16 @@ class Connection:
             self._socket.sendall(b"HTTP/1.1 100 Continue\r\n\r\n")
         body = read_body(self._input, head, admitted, self._guest)
         self._enter(Phase.OURS)
-        request = HttpRequest(head.method, path, head.fields, body, self._has_gone, self._guest.holding, self.peer)
+        guest = self._guest
+        request = HttpRequest(
+            head.method, path, head.fields, body, self._has_gone, guest.holding, self.peer, guest.grow
+        )
         try:
             response = self._server.application(request)
         except Exception as error:
             _LOG.exception("an application failed")
             response = HttpResponse.failure(internal(error))
-        self._guest.take(sum(map(len, response.parts)))
+        guest.settle(sum(map(len, response.parts)))
         return response, head.keeps
 
     def _refused(self, error: IngotError, status: HTTPStatus) -> tuple[HttpResponse, bool]:

@@ -31,7 +31,7 @@ class Stage(enum.Enum):
 class Call:
     """One call; ``since`` is when ``stage`` began, on ``time.monotonic``."""
 
-    __slots__ = ("_context", "_guest", "arriving", "cancelled", "connection", "lane", "limit", "peer", "since", "stage")
+    __slots__ = ("_context", "arriving", "cancelled", "connection", "guest", "lane", "limit", "peer", "since", "stage")
 
     def __init__(self, lane: Lane, context: Any, room: Room) -> None:
         self.lane = lane
@@ -41,14 +41,14 @@ class Call:
         self.arriving = 0
         self.cancelled = False
         self._context = context
-        self._guest: Guest = room.enter(self.peer, self.cancel)
+        self.guest: Guest = room.enter(self.peer, self.cancel)
         self.enter(Stage.ARRIVING)
 
     def enter(self, stage: Stage, size: int = 0) -> None:
         """``size`` is that of an answer."""
         now = time.monotonic()
         self.stage, self.since, self.limit = stage, now, CLIENT_SECONDS + size / _SLOWEST_READER
-        self._guest.waits_since = None if stage is Stage.OURS else now
+        self.guest.waits_since = None if stage is Stage.OURS else now
 
     def arrives(self, count: int) -> None:
         """So many bytes of its message are here already; the call ends where there is no room for them."""
@@ -62,23 +62,23 @@ class Call:
     def has_arrived(self) -> None:
         """What was counted on the way is counted as a message from here on."""
         if self.arriving:
-            self._guest.give(self.arriving)
+            self.guest.give(self.arriving)
             self.arriving = 0
 
     def hold(self, count: int) -> None:
-        """Bytes of a message that came, or of an answer; raises IngotError RESOURCE_EXHAUSTED."""
-        self._guest.take(count)
+        """Bytes of a message that came; raises IngotError RESOURCE_EXHAUSTED."""
+        self.guest.take(count)
 
     def drop(self) -> None:
         """What it holds is of no use any more."""
-        self._guest.give(self._guest.held)
+        self.guest.give(self.guest.held)
 
     def cancel(self) -> None:
         self.cancelled = True
         self._context.cancel()
 
     def end(self) -> None:
-        self._guest.leave()
+        self.guest.leave()
 
 
 class Lane:

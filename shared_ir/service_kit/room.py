@@ -111,11 +111,12 @@ class Room:
 class Guest:
     """What one request holds. ``waits_since`` is set while the server waits for its client, on the clock of the room."""
 
-    __slots__ = ("_evict", "_room", "evicted", "held", "peer", "waits_since")
+    __slots__ = ("_charged", "_evict", "_grown", "_room", "evicted", "held", "peer", "waits_since")
 
     def __init__(self, room: Room, peer: str, evict: Callable[[], object]) -> None:
         self._room = room
         self._evict = evict
+        self._grown = self._charged = 0
         self.peer = peer
         self.held = 0
         self.waits_since: float | None = None
@@ -130,6 +131,29 @@ class Guest:
         """Up to so many bytes of those that were taken."""
         if self.held and count >= SMALL_BYTES:
             self._room._give(self, min(count, self.held))
+
+    def grow(self, count: int) -> None:
+        """So many bytes more of an answer, before they are made; raises as :meth:`take`, and where one answer would need the whole room."""
+        self._grown += count
+        if self._grown > self._room.total:
+            raise IngotError(
+                ErrorCode.RESOURCE_EXHAUSTED,
+                "the answer is too large for this server",
+                expected=f"at most {self._room.total} bytes while it is made",
+                remedy="Send a smaller batch, or ask for outputs as binary data.",
+            )
+        if self._grown - self._charged >= SMALL_BYTES:
+            self._room._take(self, self._grown - self._charged)
+            self._charged = self._grown
+
+    def settle(self, size: int) -> None:
+        """The answer is made, and takes ``size`` bytes; raises as :meth:`take`."""
+        charged, self._grown, self._charged = self._charged, 0, 0
+        more = (size if size >= SMALL_BYTES else 0) - charged
+        if more > 0:
+            self._room._take(self, more)
+        elif more:
+            self._room._give(self, min(-more, self.held))
 
     @contextmanager
     def holding(self, count: int) -> Iterator[None]:

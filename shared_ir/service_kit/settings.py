@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import ipaddress
 import math
 import re
 from collections.abc import Callable, Collection, Mapping
@@ -161,6 +162,15 @@ def require_redis(name: str, url: str) -> None:
         is_one, database = False, ""
     if not is_one or (database and whole_number(database) is None):
         raise out_of_range(name, expected, "another text")
+
+
+def is_loopback(address: str) -> bool:
+    """Whether ``host:port`` can be reached from this machine alone. Names but ``localhost`` may be of any."""
+    host = address.rpartition(":")[0].strip("[]")
+    try:
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
 
 
 def out_of_range(name: str, expected: str, received: str) -> IngotError:

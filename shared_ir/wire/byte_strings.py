@@ -5,20 +5,52 @@ Source: open-inference-protocol, ``specification/protocol/extension_binary_data.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from shared_ir.errors import ErrorCode, IngotError
 
 _LENGTH = 4
+_TOGETHER = 1024
+_LARGE = 1 << 12
+"""Bytes of a text that is not copied twice."""
 
 
-def bytes_of(array: np.ndarray) -> bytes:
-    """The elements of an array of str or bytes, in row-major order."""
-    parts: list[bytes] = []
-    for text in array.reshape(-1).tolist():
-        data = text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
-        parts += (len(data).to_bytes(_LENGTH, "little"), data)
-    return b"".join(parts)
+def bytes_of(array: np.ndarray, take: Callable[[int], None] = lambda size: None) -> bytes:
+    """The elements of an array of str or bytes, in row-major order. ``take`` is asked for memory before it is used, and in between; it may
+    raise."""
+    flat = array.reshape(-1)
+    for start in range(0, flat.size, _TOGETHER):
+        take(sum(2 * (_LENGTH + _width(text)) for text in flat[start : start + _TOGETHER].tolist()))
+    found: list[bytes] = []
+    for start in range(0, flat.size, _TOGETHER):
+        take(0)
+        found += _joined(map(_bytes, flat[start : start + _TOGETHER].tolist()))
+    return b"".join(found)
+
+
+def _joined(texts: Iterable[bytes]) -> list[bytes]:
+    """Each with its length before it; those that are short are put together."""
+    found: list[bytes] = []
+    short: list[bytes] = []
+    for text in texts:
+        short.append(len(text).to_bytes(_LENGTH, "little"))
+        if len(text) <= _LARGE:
+            short.append(text)
+            continue
+        found += (b"".join(short), text)
+        short = []
+    return [*found, b"".join(short)]
+
+
+def _width(text: object) -> int:
+    """Bytes of ``text`` in UTF-8."""
+    return len(text) if isinstance(text, str) and text.isascii() else len(_bytes(text))
+
+
+def _bytes(text: object) -> bytes:
+    return text if isinstance(text, bytes) else str(text).encode("utf-8", "surrogateescape")
 
 
 def strings_of(data: bytes | memoryview, count: int, tensor: str) -> np.ndarray:

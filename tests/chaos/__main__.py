@@ -31,7 +31,6 @@ def run(
     made: Rig, wanted: Sequence[Order], seed: int, clients: int, pause: tuple[float, float]
 ) -> tuple[Ordered, Counter[str]]:
     """Submit all that is ``wanted``, with a fault at random every ``pause`` seconds (from, to); then let it come to its end."""
-    _warm_up(made)
     ordered, seen, over = Ordered(), Counter[str](), threading.Event()
     rest, lock = list(reversed(wanted)), threading.Lock()
 
@@ -57,7 +56,8 @@ def run(
     for thread in (*threads, looker):
         thread.start()
     draw = random.Random(seed)
-    while any(thread.is_alive() for thread in threads):
+    least = len(wanted) // 2
+    while any(thread.is_alive() for thread in threads) or sum(seen.values()) < least:
         time.sleep(draw.uniform(*pause))
         if sum(seen.values()) < len(wanted):
             one_fault(made, draw, seen)
@@ -111,6 +111,7 @@ def main() -> int:
         home = given.keep or Path(folder)
         start = time.monotonic()
         with rig(home) as made:
+            _warm_up(made)
             ordered, seen = run(made, wanted, seed, clients=3, pause=(2.0, 6.0))
             with Client(f"127.0.0.1:{made.ports[0]}", timeout=30) as client:
                 models = ordered.check_models(client, Path(folder) / "models", home / "keys")

@@ -133,10 +133,11 @@ class Ordered:
             versions = client.versions(name)
             if len(versions) != 1:
                 self.faults.append(f"{name} has {len(versions)} versions")
+            if order.answer is None:
+                continue
             client.download(name, folder / name)
             with ingot.load(folder / name, threads=1, home=keys) as model:
                 (found,) = model.run({"x": x}).values()
-            assert order.answer is not None
             if not np.allclose(found, order.answer(x), rtol=1e-4, atol=1e-5):
                 self.faults.append(f"{name} computes something else")
         return len(made)

@@ -64,7 +64,7 @@ class Rig:
                     stdin=subprocess.DEVNULL,
                     stdout=log,
                     stderr=subprocess.STDOUT,
-                    env={**self.environment, "INGOT_LIVENESS_FILE": str(self.home / f"{name}.alive")},
+                    env={**self.environment, **self._own(name)},
                     cwd=ROOT,
                     start_new_session=True,
                 )
@@ -115,6 +115,12 @@ class Rig:
                     process.kill()
                     process.wait()
 
+    def _own(self, name: str) -> dict[str, str]:
+        if name.startswith("server"):
+            port = self.ports[int(name.removeprefix("server"))]
+            return {"INGOT_COMPILER_PORT": str(port), "INGOT_COMPILER_METRICS_PORT": "-1"}
+        return {"INGOT_LIVENESS_FILE": str(self.home / f"{name}.alive")}
+
     def _command(self, name: str) -> Sequence[str]:
         if name == "redis":
             folder = self.home / "redis"
@@ -122,8 +128,7 @@ class Rig:
             options = ("--appendonly", "yes", "--appendfsync", "always", "--save", "", "--bind", "127.0.0.1")
             return (redis_binary(), "--port", str(self.redis_port), "--dir", str(folder), *options)
         if name.startswith("server"):
-            port = str(self.ports[int(name.removeprefix("server"))])
-            return (*self.server, "--port", port, "--metrics-port", "-1")
+            return self.server
         return self.worker
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import socket
+import ssl
 import stat
+from contextlib import suppress
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -13,6 +16,7 @@ import pytest
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
 from tests.peers import fuzzer
+from tests.shared_ir.service_kit.test_tls import pair
 
 pytestmark = pytest.mark.services
 UNLOAD = b"POST /v2/repository/models/scale/unload HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
@@ -49,3 +53,49 @@ def test_a_socket_that_was_left_behind_is_replaced(tmp_path: Path) -> None:
             socket.socket(socket.AF_UNIX) as connection,
         ):
             connection.connect(str(path))
+
+
+def test_the_control_address_infers_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "control.sock"
+    with fuzzer.server(model_control="explicit", control_address=f"unix:{path}"):
+        for method, target, status in (
+            ("POST", "/v2/models/scale/infer", 404),
+            ("GET", "/v2/models/scale/stats", 404),
+            ("GET", "/metrics", 404),
+            ("POST", "/v2/repository/index", 200),
+            ("GET", "/v2/health/live", 200),
+        ):
+            with socket.socket(socket.AF_UNIX) as connection:
+                connection.connect(str(path))
+                connection.sendall(
+                    f"{method} {target} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode()
+                )
+                assert connection.recv(1000).startswith(f"HTTP/1.1 {status}".encode()), target
+
+
+def test_client_certificates_are_asked_for_at_the_control_address_too(tmp_path: Path) -> None:
+    certificate, key = pair(tmp_path, "server")
+    files = {"tls_certificate": str(certificate), "tls_key": str(key), "tls_client_ca": str(certificate)}
+    with fuzzer.server(model_control="explicit", control_address="127.0.0.1:0", **files) as running:
+        port = fuzzer.port_of(running, "control")
+        for unload in (_plainly, partial(_encrypted, certificate, None)):
+            with suppress(OSError):
+                assert not unload(port).startswith(b"HTTP/1.1 200")
+            assert running.dataplane.model_ready("scale")
+        assert _encrypted(certificate, key, port).startswith(b"HTTP/1.1 200")
+
+
+def _plainly(port: int) -> bytes:
+    with socket.create_connection(("127.0.0.1", port), 5) as connection:
+        connection.sendall(UNLOAD)
+        return connection.recv(1000)
+
+
+def _encrypted(authority: Path, key: Path | None, port: int) -> bytes:
+    context = ssl.create_default_context(cafile=authority)
+    context.check_hostname = False
+    if key is not None:
+        context.load_cert_chain(authority, key)
+    with socket.create_connection(("127.0.0.1", port), 5) as plain, context.wrap_socket(plain) as connection:
+        connection.sendall(UNLOAD)
+        return connection.recv(1000)

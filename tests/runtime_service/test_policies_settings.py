@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
 
 import pytest
 
 from runtime_service.models.versions import threads_per_instance
 from runtime_service.policies import PolicyCatalogue, Selection, VersionPolicy
-from runtime_service.settings import Settings, variable
+from runtime_service.settings import _LIMITS, ModelSettings, Settings, variable
 from shared_ir.errors import ErrorCode, IngotError
 
 CATALOGUE = PolicyCatalogue((1, 2, 3, 7), {"stable": 2, "canary": 7})
@@ -105,13 +106,56 @@ def test_models_file(tmp_path: Path) -> None:
         Settings(models_file=str(file), models="ocr@stable").model_settings()
 
 
-@pytest.mark.parametrize("text", ["", "[]", '{"m": 3}', '{"m": {"max_batch": 3}}', '{"m": {"instances": "x"}}'])
-def test_a_bad_models_file_is_named(tmp_path: Path, text: str) -> None:
+@pytest.mark.parametrize(
+    ("text", "where"),
+    [
+        ("", ""),
+        ("[]", ""),
+        ('{"m": 3}', ""),
+        ('{"m": {"warmup": 3}}', ""),
+        ('{"m": {"max_batch": 3}}', ": m: max_batch"),
+        ('{"m": {"instances": "x"}}', ": m: instances"),
+        ('{"m": {"instances": -2}}', ": m: instances"),
+        ('{"m": {"instances": 1000000000}}', ": m: instances"),
+        ('{"m": {"instances": 1.5}}', ": m: instances"),
+        ('{"m": {"instances": true}}', ": m: instances"),
+        ('{"m": {"instances": null}}', ": m: instances"),
+        ('{"m": {"run_memory_bytes": -5}}', ": m: run_memory_bytes"),
+        ('{"m": {"kept_memory_bytes": -5}}', ": m: kept_memory_bytes"),
+        ('{"m": {"max_batch_size": -1}}', ": m: max_batch_size"),
+        ('{"m": {"max_queue_size": 0}}', ": m: max_queue_size"),
+        ('{"m": {"max_queue_delay_microseconds": -1}}', ": m: max_queue_delay_microseconds"),
+        ('{"m": {"warmup": {"h": -1}}}', ": m: warmup: h"),
+        ('{"m": {"independent_rows": "false"}}', ": m: independent_rows"),
+    ],
+)
+def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> None:
     file = tmp_path / "models.json"
     file.write_text(text)
     with pytest.raises(IngotError) as caught:
         Settings(models_file=str(file)).model_settings()
-    assert caught.value.field == str(file)
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.field == f"{file}{where}"
+
+
+def test_every_number_of_a_model_has_limits() -> None:
+    assert set(_LIMITS) == {f.name for f in fields(ModelSettings) if f.type == "int | None"}
+
+
+@pytest.mark.parametrize("address", ["0.0.0.0:0", ":9000", "[::]:9000", "10.0.0.7:9000", "models.example.com:9000"])
+def test_a_control_address_of_other_machines_needs_a_token_or_certificates(address: str) -> None:
+    given = {"INGOT_RUNTIME_MODEL_CONTROL": "explicit", "INGOT_RUNTIME_CONTROL_ADDRESS": address}
+    with pytest.raises(IngotError) as caught:
+        Settings.from_environment(given)
+    assert caught.value.field == "INGOT_RUNTIME_CONTROL_ADDRESS"
+    certificates = {f"INGOT_RUNTIME_TLS_{name}": "/x.pem" for name in ("CERTIFICATE", "KEY", "CLIENT_CA")}
+    for more in ({"INGOT_RUNTIME_TOKEN": "secret"}, certificates):
+        assert Settings.from_environment(given | more).control_address == address
+
+
+@pytest.mark.parametrize("address", ["", "unix:/run/ingot.sock", "127.0.0.1:0", "[::1]:0", "localhost:9000"])
+def test_a_control_address_of_this_machine_needs_none(address: str) -> None:
+    assert Settings.from_environment({"INGOT_RUNTIME_CONTROL_ADDRESS": address}).control_address == address
 
 
 def test_instances_times_threads_stay_within_the_cores() -> None:

@@ -38,6 +38,7 @@ class ToyModel:
     gate: threading.Event = field(default_factory=threading.Event)
     runs: list[int] = field(default_factory=list)
     closed: bool = False
+    batch: str = "batch"
 
     def __post_init__(self) -> None:
         self.gate.set()
@@ -77,7 +78,10 @@ def mixing_model() -> ToyModel:
     """Has the shape of a batched model, but every row depends on all the others (a softmax over the first axis)."""
     spec = TensorSpec("x", DType.FLOAT32, (BATCH, 4))
     return ToyModel(
-        (spec,), (replace(spec, name="y"),), lambda i: {"y": np.exp(i["x"]) / np.exp(i["x"]).sum(0, keepdims=True)}
+        (spec,),
+        (replace(spec, name="y"),),
+        lambda i: {"y": np.exp(i["x"]) / np.exp(i["x"]).sum(0, keepdims=True)},
+        batch="",
     )
 
 

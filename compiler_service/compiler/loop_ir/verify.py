@@ -68,7 +68,7 @@ _NOTHING: frozenset[Buffer] = frozenset()
 class _Verifier:
     function: Function
     flat: bool
-    where: str = "the signature"
+    where: Statement | None = None
     scope: set[Var] = field(default_factory=set)
     buffers: set[Buffer] = field(default_factory=set)
     memo: dict[Expr, _Facts] = field(default_factory=dict)
@@ -101,7 +101,7 @@ class _Verifier:
             ErrorCode.COMPILER_FAULT,
             f"malformed loop function: {message}",
             node=self.function.name,
-            field=self.where,
+            field="the signature" if self.where is None else statement_head(self.where),
             expected=str(expected),
             received=str(received),
         )
@@ -114,7 +114,7 @@ class _Verifier:
                 for inner in statements:
                     self.statement(inner)
                 return
-        self.where = statement_head(statement)
+        self.where = statement  # written out for a fault alone: what is shared prints at every place
         match statement:
             case For():
                 self.loop(statement)

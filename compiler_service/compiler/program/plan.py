@@ -50,12 +50,13 @@ def build_program(
     scratch: Sequence[int],
     name: str,
     *,
+    batch: str = "",
     proves: bool = False,
 ) -> BuiltProgram:
     """The plan that runs the first of ``variants`` that is open to a run; the last one is to all.
 
-    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel. ``proves``: each way is
-    proved to read what it means to read.
+    ``numbers[i]`` is the kernel of definition i, counted over all variants; ``scratch`` is bytes by kernel. ``batch``: see
+    :class:`Plan`. ``proves``: each way is proved to read what it means to read.
     """
     weights, specs = Weights(by_content=len(variants) > 1), list[BufferSpec]()
     left = iter(numbers)
@@ -94,6 +95,7 @@ def build_program(
         output_slots=general.output_slots,
         slots=max(way.slots for way in ways),
         strings=module.strings,
+        batch=batch,
     )
     return BuiltProgram(plan, weights)
 

@@ -56,6 +56,8 @@ def attempts(aims: dict[str, Any], work: Path) -> dict[str, Callable[[], object]
         "trace the worker": lambda: _libc(_LIBC.ptrace, PTRACE_SEIZE, worker, 0, 0),
         "trace its parent": lambda: _libc(_LIBC.ptrace, PTRACE_SEIZE, os.getppid(), 0, 0),
         "change the worker's limits": lambda: _prlimit(worker),
+        "move the worker to another core": lambda: _done(os.sched_setaffinity, worker, os.sched_getaffinity(worker)),
+        "set the worker's turn aside": lambda: _done(os.sched_setscheduler, worker, os.SCHED_OTHER, os.sched_param(0)),
         "signal the worker": lambda: _done(os.kill, worker, 0),
         "signal everyone": lambda: _done(os.kill, -1, 0),
         "leave the group that is killed": lambda: os.setsid(),

@@ -25,6 +25,8 @@ PROCESSES = 60
 NEEDS: Mapping[str, Part] = {
     "signal the worker": Part.SIGNALS,
     "change the worker's limits": Part.SYSTEM_CALLS,
+    "move the worker to another core": Part.SYSTEM_CALLS,
+    "set the worker's turn aside": Part.SYSTEM_CALLS,
     "connect to an abstract socket": Part.SYSTEM_CALLS,
     "send to an abstract socket from a pair": Part.SYSTEM_CALLS,
     "see a network": Part.NETWORK,
@@ -118,6 +120,8 @@ def test_the_probe_would_get_it_without_the_boundary(tmp_path: Path, aims: dict[
         "write into the store",
         "write into the cache",
         "signal the worker",
+        "move the worker to another core",
+        "set the worker's turn aside",
         "connect to a Unix socket",
         "connect to an abstract socket",
         "connect to a port of this machine",

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from compiler_service.boundary.seccomp import Instruction, program
+from compiler_service.boundary.seccomp import _OWN_TURN, Instruction, program
 from compiler_service.boundary.syscalls import ARCHITECTURES, LOOKED_INTO, NEWEST, REFUSED
 
 HEADERS = {"x86_64": "x86-linux-any/asm/unistd_64.h", "aarch64": "aarch64-linux-any/asm/unistd_64.h"}
@@ -78,6 +78,9 @@ def test_what_the_filter_answers(machine: str) -> None:
         ("kill", (2**64 - 1, 9), EPERM),
         ("prlimit64", (0, 7), ALLOW),
         ("prlimit64", (1234, 7), EPERM),
+        *((name, (0, 8), ALLOW) for name in _OWN_TURN),
+        *((name, (1234, 8), EPERM) for name in _OWN_TURN),
+        *((name, (2**32 - 1, 8), EPERM) for name in _OWN_TURN),
         ("ioctl", (0, 0x5401), ALLOW),
         ("ioctl", (0, 0x5412), EPERM),
         ("ioctl", (0, 0x541C), EPERM),

@@ -8,6 +8,8 @@ quadratic.
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from functools import partial
 from types import FrameType
 
 import numpy as np
@@ -19,7 +21,8 @@ import ingot
 from bench.families import FAMILIES
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.options import CompileOptions
-from compiler_service.compiler.pipeline import define_kernels, inference, optimize
+from compiler_service.compiler.pipeline import build_kernel, define_kernels, inference, optimize
+from compiler_service.compiler.program.kernels import distinct_kernels, schedules_for
 from compiler_service.compiler.program.variants import import_variants
 from compiler_service.compiler.progress import Log, silent
 from shared_ir.machine.target import Target, parse_target
@@ -41,7 +44,18 @@ def front(model: onnx.ModelProto, level: int) -> None:
         define_kernels(optimize(variant, TARGET, options, Log.from_environment(silent)))
 
 
-def calls(family: str, size: int, level: int) -> int:
+def back(model: onnx.ModelProto) -> None:
+    """From the model to the loop programs of its kernels: what is done for every operation of a kernel."""
+    options, log = CompileOptions(), Log.from_environment(silent)
+    (variant,) = import_variants(
+        ModelSource(model.SerializeToString()), options.import_options, inference(), fast=False
+    )
+    defined = define_kernels(optimize(variant, TARGET, options, log))
+    for kernel in distinct_kernels([(defined.definitions, defined.constants)])[0]:
+        build_kernel(kernel, TARGET, schedules_for(kernel, TARGET, lambda *_: None), log)
+
+
+def calls(work: Callable[[onnx.ModelProto], None], family: str, size: int) -> int:
     """Calls of functions, of Python's and of those in C, and resumptions of generators."""
     count = 0
 
@@ -52,7 +66,7 @@ def calls(family: str, size: int, level: int) -> int:
     model = FAMILIES[family](size)
     sys.setprofile(profile)
     try:
-        front(model, level)
+        work(model)
     finally:
         sys.setprofile(None)
     return count
@@ -63,7 +77,15 @@ def calls(family: str, size: int, level: int) -> int:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_steps_grow_no_faster_than_the_model(family: str, level: int) -> None:
     front(FAMILIES[family](100), level)  # what is remembered between compiles is not counted
-    small, middle, large = (calls(family, size, level) for size in SIZES.get(family, (120, 240, 480)))
+    work = partial(front, level=level)
+    small, middle, large = (calls(work, family, size) for size in SIZES.get(family, (120, 240, 480)))
+    assert large - middle < MOST * (middle - small)
+
+
+@pytest.mark.parametrize("family", ["elementwise", "positions"])
+def test_so_do_those_for_the_operations_of_a_kernel(family: str) -> None:
+    back(FAMILIES[family](3))
+    small, middle, large = (calls(back, family, size) for size in (4, 8, 16))
     assert large - middle < MOST * (middle - small)
 
 

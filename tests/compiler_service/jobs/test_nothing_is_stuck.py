@@ -102,7 +102,7 @@ def test_a_process_ends_anywhere(installation: Installation, seed: int) -> None:
     one_death(installation, last, draw.random() < 0.5, draw.random() < 0.3)
 
 
-@pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.timeout(1200)
 def test_a_process_ends_at_every_call(tmp_path: Path, redis_url: str) -> None:
     first = Installation(tmp_path / "first", redis_url)

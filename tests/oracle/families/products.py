@@ -79,7 +79,7 @@ def einsum(b: Builder, op: str) -> None:
 
 @family("Det")
 def determinant(b: Builder, op: str) -> None:
-    size = b.draw.integer(1, 5)
+    size = b.draw.integer(1, 9)
     shape = (*b.shape(0, 2, least=1), *fixed(size, size))
     b.out(b.node(op, b.input(shape, drawn_type(b, op, among=("float32",)), "tame", low=-2, high=2)))
 

@@ -126,3 +126,30 @@ def test_making_it_is_stopped(name: str, rows: int) -> None:
             model.run(feeds, stop)
         assert caught.value.code is ErrorCode.CANCELLED
         assert time.monotonic() - began < 1.0
+
+
+def test_strings_that_are_answered_count_as_long_as_they_are() -> None:
+    """One string in memory, which an answer holds many times over."""
+    nodes = [helper.make_node("Expand", ["x", "shape"], ["y"])]
+    proto = _graph(nodes, {"x": (_KINDS.STRING, [1]), "shape": (_KINDS.INT64, [1])}, ("y",))
+    text = np.array(["a" * 10_000], object)
+    with load_model(ingot.compile(proto), threads=1, memory_bytes=ROOM) as model:
+        assert model.run({"x": text, "shape": np.array([50])})["y"].shape == (50,)
+        with pytest.raises(IngotError) as caught:
+            model.run({"x": text, "shape": np.array([200])})
+        assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+
+
+@pytest.mark.parametrize("kind", ["of", "to"])
+def test_casts_of_strings_are_stopped(kind: str) -> None:
+    to, given = (_KINDS.STRING, _KINDS.FLOAT) if kind == "of" else (_KINDS.FLOAT, _KINDS.STRING)
+    proto = _graph([helper.make_node("Cast", ["x"], ["y"], to=to)], {"x": (given, ["n"])}, ("y",))
+    x = np.full(2_000_000, 1.25, np.float32) if kind == "of" else np.full(2_000_000, "1.25", object)
+    stop = Stop()
+    with load_model(ingot.compile(proto), threads=1) as model:
+        threading.Timer(0.1, stop.set).start()
+        began = time.monotonic()
+        with pytest.raises(IngotError) as caught:
+            model.run({"x": x}, stop)
+    assert caught.value.code is ErrorCode.CANCELLED
+    assert time.monotonic() - began < 2.0

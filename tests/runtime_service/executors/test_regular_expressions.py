@@ -9,9 +9,12 @@ import time
 import numpy as np
 import pytest
 
+from runtime_service.executors.objects import Room
 from runtime_service.executors.regular_expressions import Pattern
 from runtime_service.executors.string_calls import number_of, regex_full_match, tokenizer
 from shared_ir.errors import ErrorCode, IngotError
+
+ROOM = Room(lambda _: None)
 
 
 def strings(*texts: str) -> np.ndarray:
@@ -22,16 +25,26 @@ def strings(*texts: str) -> np.ndarray:
 
 def test_whole_strings_match_or_do_not() -> None:
     x = strings("www.google.com", "www.google.com ", "grün", "", "5")
-    assert regex_full_match(x, pattern=r"www\.[\w.-]+\.\bcom\b").tolist() == [True, False, False, False, False]
-    assert regex_full_match(x, pattern=r"\w*").tolist() == [False, False, False, True, True]  # ASCII, as RE2 has it
-    assert regex_full_match(x, pattern="gr.n").tolist() == [False, False, True, False, False]
+    assert regex_full_match(x, pattern=r"www\.[\w.-]+\.\bcom\b", room=ROOM).tolist() == [
+        True,
+        False,
+        False,
+        False,
+        False,
+    ]
+    assert regex_full_match(x, pattern=r"\w*", room=ROOM).tolist() == [
+        False,
+        False,
+        False,
+        True,
+        True,
+    ]  # ASCII, as RE2 has it
+    assert regex_full_match(x, pattern="gr.n", room=ROOM).tolist() == [False, False, True, False, False]
 
 
 def test_places_are_those_of_characters() -> None:
-    assert Pattern("b+", "pattern").found_in("aébbüb") == [(2, 4), (5, 6)]
-    (row,) = tokenizer(
-        strings("aé bb,üb"), mark=0, mincharnum=1, pad_value="#", separators=(" ", ","), room=lambda _: None
-    )
+    assert list(Pattern("b+", "pattern").found_in("aébbüb")) == [(2, 4), (5, 6)]
+    (row,) = tokenizer(strings("aé bb,üb"), mark=0, mincharnum=1, pad_value="#", separators=(" ", ","), room=ROOM)
     assert row.tolist() == ["aé", "bb", "üb"]
 
 
@@ -45,13 +58,13 @@ def test_what_re2_lacks_is_refused_by_name(pattern: str) -> None:
 
 def test_half_of_a_pair_is_no_text() -> None:
     with pytest.raises(IngotError) as caught:
-        regex_full_match(strings("a\ud800"), pattern=".*")
+        regex_full_match(strings("a\ud800"), pattern=".*", room=ROOM)
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
 def test_an_expression_that_backtracks_for_ever_ends() -> None:
     """Python's own would take 2**40 steps for this."""
-    assert regex_full_match(strings("a" * 40 + "b"), pattern="(a|aa)+").tolist() == [False]
+    assert regex_full_match(strings("a" * 40 + "b"), pattern="(a|aa)+", room=ROOM).tolist() == [False]
 
 
 def test_other_threads_run_meanwhile() -> None:
@@ -79,5 +92,5 @@ def test_other_threads_run_meanwhile() -> None:
 
 def test_the_error_of_a_string_that_is_no_number_is_short() -> None:
     with pytest.raises(IngotError, match="no number") as caught:
-        number_of(strings("x" * 100_000), dtype=np.dtype(np.float32))
+        number_of(strings("x" * 100_000), dtype=np.dtype(np.float32), room=ROOM)
     assert len(str(caught.value)) < 500

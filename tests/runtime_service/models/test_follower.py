@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -304,6 +307,21 @@ def test_models_whose_rows_depend_on_each_other_are_not_batched(source: ToySourc
     service.follower.reconcile()
     assert service.dataplane.model_config("m").max_batch_size == 64
     assert service.dataplane.model_config("mixing").max_batch_size == 0
+
+
+def test_requests_are_merged_where_it_is_proven_or_the_operator_says_so(source: ToySource, tmp_path: Path) -> None:
+    file = tmp_path / "models.json"
+    word = {"independent_rows": True}
+    file.write_text(json.dumps({"unproven": {"max_batch_size": 8}, "said": word, "refuted": word, "other": {}}))
+    source.publish("unproven", 1, lambda: replace(scale_model(), batch=""), "stable")
+    source.publish("other", 1, lambda: replace(scale_model(), batch="width"), "stable")
+    source.publish("said", 1, lambda: replace(scale_model(), batch=""), "stable")
+    source.publish("refuted", 1, mixing_model, "stable")
+    service = Service(source, models="m", models_file=str(file))
+    service.follower.reconcile()
+    sizes = {name: service.dataplane.model_config(name).max_batch_size for name in ("m", "unproven", "other", "said")}
+    assert sizes == {"m": 64, "unproven": 0, "other": 0, "said": 64}
+    assert service.dataplane.model_config("refuted").max_batch_size == 0  # two rows show that it is not so
 
 
 def test_a_draining_server_is_not_ready_and_refuses(source: ToySource) -> None:

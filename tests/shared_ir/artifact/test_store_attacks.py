@@ -7,7 +7,9 @@ import json
 import os
 import random
 import shutil
+import sqlite3
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -318,6 +320,30 @@ def test_memory_that_cannot_be_kept_is_still_that_of_the_process(tmp_path: Path)
         memory.refuse_older("label", 1, "y")
     with pytest.raises(IngotError, match="something else"):
         memory.refuse_older("label", 2, "y")
+
+
+@pytest.mark.parametrize("damage", ["no database", "half", "another table", "no number"])
+def test_damaged_memory_is_refused_and_not_forgotten(tmp_path: Path, damage: str) -> None:
+    file = tmp_path / "seen.db"
+    Memory(file).refuse_older("label7", 2, "x")
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.executemany("INSERT INTO seen VALUES (?, 2, 'x')", [(f"other{i}" * 20,) for i in range(200)])
+    if damage == "no database":
+        file.write_bytes(b"garbage " * 1000)
+    elif damage == "half":
+        data = file.read_bytes()
+        file.write_bytes(data[:4096] + bytes(len(data) - 4096))
+    else:
+        change = (
+            "ALTER TABLE seen RENAME TO gone" if damage == "another table" else "UPDATE seen SET generation = 'two'"
+        )
+        with closing(sqlite3.connect(file)) as connection, connection:
+            connection.execute(change)
+    with pytest.raises(IngotError, match="cannot be read") as caught:
+        Memory(file).refuse_older("label7", 1, "y")
+    assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
+    file.unlink()
+    Memory(file).refuse_older("label7", 1, "y")
 
 
 @pytest.mark.parametrize("how", ["written", "cut short"])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -140,6 +141,33 @@ def test_older_plans_are_read(name: str, version: int) -> None:
     text = (OLDER / f"{name}.v{version}.json").read_text()
     assert json.loads(text)["version"] == version
     assert read_plan(text) == PLANS[name]
+
+
+def batched_plan() -> Plan:
+    """Every first axis is of one symbol, along which rows are proven to be apart."""
+    plan = PLANS["toy"]
+    first = plan.inputs[0].shape[0]
+    outputs = tuple(replace(spec, shape=(first, *spec.shape[1:])) for spec in plan.outputs)
+    inputs = tuple(replace(spec, shape=(first, *spec.shape[1:])) for spec in plan.inputs)
+    assert isinstance(first, Var)
+    return replace(plan, inputs=inputs, outputs=outputs, batch=first.name)
+
+
+def test_what_is_proven_of_rows_is_kept_and_ignored_by_those_who_do_not_know_it() -> None:
+    plan = batched_plan()
+    assert read_plan(write_plan(plan)) == plan
+    data = json.loads(write_plan(plan))
+    assert data.pop("batch") == plan.batch
+    assert read_plan(json.dumps(data)) == replace(plan, batch="")
+    assert "batch" not in json.loads(write_plan(PLANS["toy"]))
+
+
+@pytest.mark.parametrize("batch", ["other", 3, None, ["n"], "n + 1"])
+def test_a_batch_that_is_not_every_first_axis_is_refused(batch: Any) -> None:
+    data = json.loads(write_plan(batched_plan())) | {"batch": batch}
+    with pytest.raises(IngotError) as caught:
+        read_plan(json.dumps(data))
+    assert caught.value.code is ErrorCode.ARTIFACT_CORRUPT
 
 
 @pytest.mark.parametrize("version", [0, PLAN_VERSION + 1, "2", None])

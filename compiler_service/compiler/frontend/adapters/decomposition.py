@@ -98,7 +98,10 @@ def _sorted(node: SourceNode, operands: Operands, axis: int, indices: str) -> li
 
 
 MOST_ELIMINATED = 256
-"""Rows of a matrix whose determinant is taken: each is a step with a kernel of its own."""
+"""Rows of a matrix whose determinant is taken: it is brought to memory of the thread that takes it."""
+
+_FEW_ROWS = 6
+"""So many are eliminated by kernels of their own, which vectors of matrices go through; more by a loop function."""
 
 
 def determinant(node: SourceNode, operands: Operands) -> Nodes:
@@ -113,6 +116,8 @@ def determinant(node: SourceNode, operands: Operands) -> Nodes:
         raise operands.unsupported("size", "matrices of a static size", str(size))
     if size > MOST_ELIMINATED:
         raise too_large("a determinant has too many steps", f"at most {MOST_ELIMINATED} rows", str(size))
+    if size > _FEW_ROWS:
+        return (internal(node, "Determinant", (matrix,), output),)
     found: list[SourceNode] = []
     product = ""
     for step in range(size):

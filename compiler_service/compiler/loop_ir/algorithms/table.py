@@ -7,8 +7,8 @@ from types import MappingProxyType
 from typing import TypeAlias
 
 from compiler_service.compiler.loop_ir.algorithms.chains import LoopChain, cumulate
-from compiler_service.compiler.loop_ir.algorithms.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.algorithms.compact import CompactCell, let, load, loop, with_cell
+from compiler_service.compiler.loop_ir.algorithms.elimination import determinant
 from compiler_service.compiler.loop_ir.algorithms.scattering import scatter_elements, scatter_slices
 from compiler_service.compiler.loop_ir.algorithms.selection import best_of_rows
 from compiler_service.compiler.loop_ir.algorithms.sorting import sort_rows
@@ -37,7 +37,7 @@ def algorithm_function(
     task = Var("task")
     tasks, body = builder(inputs, result, task, attributes)
     symbols = tuple(Var(f"d{i}") for i in range(parameters))
-    return Function(name, (*inputs, result), symbols, task, tasks, with_checkpoints(body))
+    return Function(name, (*inputs, result), symbols, task, tasks, body)
 
 
 def is_proven(
@@ -165,6 +165,10 @@ def _best(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attribut
     return best_of_rows(inputs[0], out, task, bool(attributes.get("largest", 1)))
 
 
+def _determinant(inputs: Sequence[Buffer], out: Buffer, task: Var, attributes: Attributes) -> tuple[Dim, Statement]:
+    return determinant(inputs[0], out, task)
+
+
 _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], tuple[Dim, Statement]]] = (
     MappingProxyType(
         {
@@ -175,6 +179,7 @@ _ALGORITHMS: Mapping[str, Callable[[Sequence[Buffer], Buffer, Var, Attributes], 
             "ingot.TreeLeaves": _leaves,
             "ingot.Sorted": _sorted,
             "ingot.Best": _best,
+            "ingot.Determinant": _determinant,
         }
     )
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from compiler_service.compiler.loop_ir.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.ir import Function
 from compiler_service.compiler.loop_ir.passes.flatten import flatten
 from compiler_service.compiler.loop_ir.passes.partition import partition
@@ -31,6 +32,7 @@ LOOP_PASSES: tuple[tuple[str, LoopPass], ...] = (
     ("unroll", unroll),
     ("shuffle", shuffle),
     ("start", start),
+    ("checkpoints", with_checkpoints),
 )
 
 

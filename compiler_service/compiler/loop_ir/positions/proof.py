@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from compiler_service.compiler.loop_ir.ir import (
+    Block,
     Buffer,
     BufferLoad,
     Function,
@@ -58,6 +59,9 @@ from shared_ir.expr.simplify import Simplifier
 Numbers = Callable[[Buffer], "tuple[int, int] | None"]
 """The least and the largest element of an argument that is known when the function is compiled."""
 
+_MOST_CHOICES = 4
+"""So many choices within each other are told apart; of those inside, only what holds whichever is taken."""
+
 
 def required_extents(function: Function, numbers: Numbers = lambda _: None) -> frozenset[tuple[Dim, Dim]]:
     """Extents, each with what it must be at least where ``function`` has tasks, for its accesses at positions from data to be inside.
@@ -86,12 +90,14 @@ class _Proof:
     function: Function
     data: PositionsFromData
     numbers: Numbers
-    where: str = ""
+    where: Statement = field(default_factory=lambda: Block(()))
     required: set[tuple[Dim, Dim]] = field(default_factory=set)
     kept: dict[Buffer, Bounds] = field(default_factory=dict)
     simplifier: Simplifier = field(default_factory=lambda: Simplifier({}))
     _bounds: dict[tuple[Expr, Scope | None], Bounds] = field(default_factory=dict)
     _seen: set[tuple[Expr, Scope | None]] = field(default_factory=set)
+    _within: dict[tuple[Scope | None, Expr, bool], Scope | None] = field(default_factory=dict)
+    _choices: dict[Scope | None, int] = field(default_factory=dict)
 
     @cached_property
     def places(self) -> tuple[tuple[Statement, Scope | None], ...]:
@@ -102,7 +108,7 @@ class _Proof:
     # -- what is accessed, under which conditions
 
     def statement(self, statement: Statement, scope: Scope | None) -> None:
-        self.where = statement_head(statement)
+        self.where = statement
         for expr in expressions_of(statement):
             self.expression(expr, scope)
         if isinstance(statement, Store):
@@ -110,18 +116,35 @@ class _Proof:
             self.access(statement.buffer, statement.indices, held)
 
     def expression(self, expr: Expr, scope: Scope | None) -> None:
-        if not self.data.reads(expr) or (expr, scope) in self._seen:
+        if not self.data.reads(expr) or self.is_seen(expr, scope):
             return
         self._seen.add((expr, scope))
         if isinstance(expr, Select):
             self.expression(expr.cond, scope)
-            self.expression(expr.then, known_within(scope, expr.cond))
-            self.expression(expr.otherwise, known_within(scope, expr.cond, holds=False))
+            self.expression(expr.then, self.within(scope, expr.cond))
+            self.expression(expr.otherwise, self.within(scope, expr.cond, holds=False))
             return
         if isinstance(expr, BufferLoad):
-            self.access(expr.buffer, expr.indices, scope if expr.mask is None else known_within(scope, expr.mask))
+            self.access(expr.buffer, expr.indices, scope if expr.mask is None else self.within(scope, expr.mask))
         for child in expr.children():
             self.expression(child, scope)
+
+    def is_seen(self, expr: Expr, scope: Scope | None) -> bool:
+        """Whether the accesses of ``expr`` were looked at here, or where less is known: a position may be made of choices between
+        what others are made of, which are as many as there are ways through all of them."""
+        outer = () if scope is None else (outer for _, outer in scope.facts())
+        return (expr, scope) in self._seen or any((expr, less) in self._seen for less in outer)
+
+    def within(self, scope: Scope | None, cond: Expr, *, holds: bool = True) -> Scope | None:
+        """``scope`` and what a choice by ``cond`` says, unless it lies within many others."""
+        key = (scope, cond, holds)
+        if key not in self._within:
+            choices = self._choices.get(scope, 0)
+            found = known_within(scope, cond, holds=holds) if choices < _MOST_CHOICES else scope
+            if found is not scope:
+                self._choices[found] = choices + 1
+            self._within[key] = found
+        return self._within[key]
 
     def access(self, buffer: Buffer, indices: tuple[Expr, ...], scope: Scope | None) -> None:
         for axis, (index, extent) in enumerate(zip(indices, buffer.shape, strict=True)):
@@ -130,14 +153,14 @@ class _Proof:
                     ErrorCode.COMPILER_FAULT,
                     f"axis {axis} of {buffer.name} is accessed at a position from data that is not proven to be inside",
                     node=self.function.name,
-                    field=self.where,
+                    field=statement_head(self.where),
                     expected=f"0 <= {expression_text(index)} < {extent}",
                     received="no such proof",
                 )
 
     def is_inside(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
         if isinstance(index, Select):  # each by its own bounds: those of both are many, and not all are looked at
-            chosen, left = known_within(scope, index.cond), known_within(scope, index.cond, holds=False)
+            chosen, left = self.within(scope, index.cond), self.within(scope, index.cond, holds=False)
             return self.is_inside(index.then, extent, chosen) and self.is_inside(index.otherwise, extent, left)
         bounds = self.bounds(index, scope)
         if self.is_between(bounds, extent - 1):
@@ -272,8 +295,8 @@ class _Proof:
                 return known if _keeps(x.dtype, expr.dtype) or _fits(known, expr.dtype) else _of_type(expr.dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
                 return hull(
-                    self.bounds(then, known_within(scope, cond)),
-                    self.bounds(otherwise, known_within(scope, cond, holds=False)),
+                    self.bounds(then, self.within(scope, cond)),
+                    self.bounds(otherwise, self.within(scope, cond, holds=False)),
                 )
             case Binary(op=op, lhs=lhs, rhs=rhs) if expr.dtype is DType.INT64:
                 a, b = self.bounds(lhs, scope), self.bounds(rhs, scope)

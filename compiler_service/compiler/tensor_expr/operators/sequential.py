@@ -10,7 +10,7 @@ from compiler_service.compiler.tensor_expr.operator import Operator
 from compiler_service.compiler.tensor_expr.refusal import mismatch
 from compiler_service.compiler.tensor_expr.tensor import Tensor, placeholder
 from shared_ir.dtype import DType
-from shared_ir.expr.dim import Dim
+from shared_ir.expr.dim import Dim, dims_text
 
 
 def positions(mask: Tensor, *, count: Dim) -> Tensor:
@@ -72,6 +72,13 @@ def scattered(data: Tensor, indices: Tensor, updates: Tensor, *, reduction: str,
     return placeholder("scattered", data.shape, data.dtype)
 
 
+def determinant(x: Tensor) -> Tensor:
+    """The determinants of the matrices [..., n, n], n static."""
+    if x.rank < 2 or x.shape[-1] != x.shape[-2] or not isinstance(x.shape[-1], int) or not x.dtype.is_float:
+        raise mismatch("square matrices of a static size are needed", "[..., n, n]", f"[{dims_text(x.shape)}]")
+    return placeholder("determinant", x.shape[:-2], x.dtype)
+
+
 RECORD = 4
 """Words of a node in the ``records`` of ``ingot.TreeLeaves``."""
 
@@ -103,6 +110,7 @@ OPERATORS = (
     Operator("ingot.TreeLeaves", tree_leaves),
     Operator("ingot.Sorted", sorted_positions),
     Operator("ingot.Best", best_positions),
+    Operator("ingot.Determinant", determinant),
 )
 
 SEQUENTIAL = frozenset(operator.name for operator in OPERATORS)

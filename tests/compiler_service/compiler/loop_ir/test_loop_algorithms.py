@@ -244,3 +244,24 @@ def test_unknown_algorithms_are_a_fault() -> None:
     with pytest.raises(IngotError, match=r"ingot\.Nothing") as caught:
         algorithm_function("ingot.Nothing", "f", [], placeholder("y", (1,), DType.INT64), 0, {})
     assert caught.value.code is ErrorCode.COMPILER_FAULT
+
+
+def determinants(x: Array) -> Array:
+    given_x, out = placeholder("x0", x.shape, DType.FLOAT32), placeholder("y", x.shape[:-2], DType.FLOAT32)
+    function = algorithm_function("ingot.Determinant", "det", [given_x], out, 0, {})
+    return in_both_forms(function, [x], np.full(x.shape[:-2], 77, np.float32))
+
+
+def test_determinants() -> None:
+    x = np.random.default_rng(0).standard_normal((2, 3, 7, 7)).astype(np.float32)
+    x[0, 0, 0, 0] = 0  # rows must be exchanged
+    x[0, 1, 5] = x[0, 1, 2]
+    x[1, 0] = 0
+    np.testing.assert_allclose(determinants(x), np.linalg.det(x.astype(np.float64)), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("place", [(0, 0), (4, 0), (6, 6), (0, 6)])
+def test_the_determinant_of_what_holds_no_number_is_none(place: tuple[int, int]) -> None:
+    x = np.zeros((7, 7), np.float32)
+    x[place] = np.nan
+    assert np.isnan(determinants(x + np.eye(7, dtype=np.float32)))

@@ -251,6 +251,7 @@ ALGORITHMS: dict[str, tuple[list[Typed], Typed, dict[str, Attribute]]] = {
     "ingot.Positions": ([((N,), DType.BOOL)], ((M,), DType.INT64), {}),
     "ingot.Sorted": ([((3, N), DType.FLOAT32)], ((3, 2, N), DType.INT64), {}),
     "ingot.Best": ([((3, 100), DType.FLOAT32)], ((3, 5), DType.INT64), {}),
+    "ingot.Determinant": ([((N, 9, 9), DType.FLOAT32)], ((N,), DType.FLOAT32), {}),
     "ingot.Suppressed": (
         [
             ((2, N, 4), DType.FLOAT32),

@@ -26,6 +26,8 @@ _MOST_SUMS_ALONG_ONE_SIDE = 8
 """Largest number of rows, and of vectors, of a register tile: enough sums that none waits for its last addition."""
 _WORKING_REGISTERS = 3
 """Registers for a code and for the masks that turn it into a number."""
+_MOST_CODES = 16
+"""Largest number of codes that one word holds: they are unrolled."""
 _VECTORS_OF_UNKNOWN_ROWS = 3
 """Largest number of vectors of a register tile when the number of rows is only known at run time: it may be one."""
 
@@ -83,7 +85,9 @@ def _match(state: State, kernel: KernelView) -> _Blocks | None:
     )
     if any(columns_index(ld, stage.compute.axes[-1].name) is None for _, ld, stage in weights):
         return None
-    code = _summed(part)[-1].name
+    code, codes = _summed(part)[-1].name, _summed(part)[-1].extent
+    if not isinstance(codes, int) or codes > _MOST_CODES:
+        return None
     own = [ld for _, ld, stage in weights if stage is part]
     if not own or any(depends(index, code) for ld in own for index in ld.indices):
         return None
