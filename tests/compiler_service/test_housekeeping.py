@@ -17,6 +17,7 @@ from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.records import JobRecord, Source, TargetRecord
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
+from compiler_service.keys import api_keys
 from compiler_service.settings import Settings
 from shared_ir.artifact.repository import ArtifactRepository
 from tests.services.artifacts import toy_artifact
@@ -97,6 +98,30 @@ def test_what_a_job_needs_stays(
     assert (found["taken"], found["generation"]) == (rehearsed["taken"], 3)
     assert main(["collect"]) == 0
     assert "blobs not needed that stay" in capsys.readouterr().out
+
+
+def test_what_a_job_of_an_api_without_a_signing_key_needs_stays(
+    repository: ArtifactRepository, tmp_path: Path, redis_url: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The order key has sealed it, and its files are those of a namespace."""
+    keys, digest = api_keys(Settings(home=tmp_path)), "ab" * 32
+    assert keys.signer is None
+    record = JobRecord(
+        "job2", "vision.n", Source(digest, {}, "vision"), {}, (TargetRecord("host", {}, KEYS[3]),), time.time()
+    )
+    redis = Redis.from_url(redis_url, decode_responses=True)
+    redis.flushall()
+    jobs = JobStore(redis, 100, Seal(keys.sealer, keys.order_trust))
+    jobs.create(record)
+    files = [f"sources/{digest}", f"sources/speech/{digest}", f"sources/vision/{digest}"]
+    for file in files:
+        repository.store.put(file, b"model")
+    age(tmp_path, 60)
+    assert told(capsys, "collect", "--keep-sources-days", "30")["taken"] == files[:2]
+    redis.flushall()
+    age(tmp_path, 60)
+    taken = told(capsys, "collect", "--keep-sources-days", "30")["taken"]
+    assert taken == [f"artifacts/{KEYS[3]}.json", files[2]]
 
 
 def test_nothing_is_taken_while_redis_is_away(

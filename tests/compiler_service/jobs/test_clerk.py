@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +20,11 @@ from compiler_service.jobs.records import Submission
 from compiler_service.keys import api_keys, worker_keys
 from compiler_service.settings import Settings
 from compiler_service.wiring import Parts, make_parts
-from shared_ir.artifact.published import Label, label_document, label_path
+from shared_ir.artifact.published import Label, artifact_path, label_document, label_path
+from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.registry.pages import changes_page
 from tests.services.artifacts import toy_artifact
 from tests.services.by_hand import Platform
 from tests.services.redis_server import redis_server
@@ -115,6 +118,64 @@ def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
     raw.rpush("ingot:writes", b"\xff\xfe")
     running.api.repository.set_label("m", "stable", 1)
     assert running.api.repository.labels("m") == {"stable": 1}
+
+
+def test_what_the_api_finds_is_marked_as_used(running: Split) -> None:
+    """It has no key, and needs none for that: what it answers from is not collected as if nobody had used it."""
+    repository = running.worker.parts.repository
+    path = artifact_path(running.worker.key({"name": "m"}))
+    old = time.time() - 40 * 24 * 3600
+    os.utime(running.worker.store / path, (old, old))
+    before = repository.store.get(path)
+    reader = ArtifactRepository(repository.store, repository.trust)
+    assert reader.find_artifact(running.worker.key({"name": "m"})) is not None
+    assert repository.store.identity(path).modified < old + 1  # type: ignore[union-attr]  # a runtime writes nothing
+    order = Submission("m", running.worker.upload({"name": "m"}), ("x86-64-v3",), {})
+    assert running.api.service.submit(order).version == 1
+    assert repository.store.identity(path).modified > old + 1  # type: ignore[union-attr]
+    assert repository.store.get(path) == before
+
+
+def test_an_order_that_the_worker_does_not_know_is_answered(running: Split) -> None:
+    writes = OrderedWrites.over(running.redis, running.api.keys.sealer)
+    with pytest.raises(IngotError, match="knows no 'delete_everything'") as caught:
+        writes.order("delete_everything", name="m")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_what_takes_long_is_waited_for_once_a_worker_has_taken_it(split: Split) -> None:
+    def slow(name: str) -> int:
+        time.sleep(1.2)
+        return len(name)
+
+    clerk = Clerk(split.redis, split.worker.parts.keys.order_trust, {"slow": slow}, "key")
+    writes, stopping = OrderedWrites.over(split.redis, split.api.keys.sealer, seconds=0.3), threading.Event()
+    thread = clerk.start(stopping)
+    try:
+        assert writes.order("slow", 20.0, name="abc") == 3
+        with pytest.raises(IngotError, match="has not answered yet"):
+            writes.order("slow", name="abc")
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_deletions_are_done_by_a_worker_and_signed_by_it(running: Split) -> None:
+    registry, worker = running.api.repository, running.worker.parts.repository
+    registry.set_label("m", "stable", 1, by="ann")
+    with pytest.raises(IngotError) as caught:
+        registry.delete_version("m", 1, "ann")
+    assert caught.value.code is ErrorCode.CONFLICT
+    registry.delete_label("m", "stable", "ann", registry.all_labels("m").found["stable"].etag)
+    registry.delete_version("m", 1, "ann")
+    deleted = worker.proven.deletion("m", 1)
+    assert deleted is not None
+    assert deleted.by == "ann"
+    assert [(own.action, own.by) for own in changes_page(registry).items][:3] == [
+        ("delete-version", "ann"),
+        ("delete-label", "ann"),
+        ("set-label", "ann"),
+    ]
 
 
 def test_a_cached_job_may_name_labels(running: Split) -> None:

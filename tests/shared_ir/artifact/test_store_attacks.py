@@ -9,7 +9,7 @@ import random
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -339,9 +339,12 @@ def test_damaged_memory_is_refused_and_not_forgotten(tmp_path: Path, damage: str
         )
         with closing(sqlite3.connect(file)) as connection, connection:
             connection.execute(change)
-    with pytest.raises(IngotError, match="cannot be read") as caught:
-        Memory(file).refuse_older("label7", 1, "y")
-    assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
+    for together in (False, True):
+        memory = Memory(file)
+        with memory.together() if together else nullcontext():
+            with pytest.raises(IngotError, match="cannot be read") as caught:
+                memory.refuse_older("label7", 1, "y")
+            assert caught.value.code is ErrorCode.ARTIFACT_UNTRUSTED
     file.unlink()
     Memory(file).refuse_older("label7", 1, "y")
 
