@@ -210,7 +210,7 @@ def test_nothing_of_others_is_seen_or_changed_by_any_method(scene: Divided, vict
         try:
             found = answers(attacker, method, request)
         except grpc.RpcError as caught:
-            metadata: Any = caught.trailing_metadata()  # type: ignore[attr-defined]
+            metadata: Any = caught.trailing_metadata()
             error = attached_error(metadata)
             assert error is not None
             assert error.code is not ErrorCode.INTERNAL, (request, error)

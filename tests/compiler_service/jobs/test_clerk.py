@@ -180,9 +180,17 @@ def test_deletions_are_done_by_a_worker_and_signed_by_it(running: Split) -> None
 
 def test_a_cached_job_may_name_labels(running: Split) -> None:
     source = running.worker.upload({"name": "m"})
-    order = Submission("m", source, ("x86-64-v3",), {}, ("stable",))
+    order = Submission("m", source, ("x86-64-v3",), {}, ("stable",), user="ann")
     assert running.api.service.submit(order).version == 1
     assert running.api.repository.labels("m") == {"stable": 1}
+    assert changes_page(running.api.repository).items[0].by == "ann"
+
+
+def test_what_a_job_publishes_is_of_who_submitted_it(split: Split) -> None:
+    assert split.worker.compile("n", {"name": "n"}, labels=("stable",), user="ann").version == 1
+    assert split.worker.compile("o", {"name": "o"}).version == 1
+    told = [(own.action, own.model, own.by.partition(" ")[0]) for own in changes_page(split.api.repository).items]
+    assert told[:3] == [("publish", "o", "job"), ("set-label", "n", "ann"), ("publish", "n", "ann")]
 
 
 def test_workers_take_jobs_that_the_api_has_sealed(split: Split) -> None:
