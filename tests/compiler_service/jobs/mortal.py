@@ -227,10 +227,13 @@ class Process:
             "a worker",
         )
 
-    def submit(self, model: Mapping[str, Any], name: str, targets: Sequence[str] = TARGETS, key: str = "") -> JobRecord:
+    def submit(
+        self, model: Mapping[str, Any], name: str, targets: Sequence[str] = TARGETS, key: str = "", **order: Any
+    ) -> JobRecord:
         data = json.dumps(model).encode()
         self.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
-        return self.service.submit(Submission(name, Source(sha256_hex(data)), tuple(targets), {}, idempotency_key=key))
+        source = Source(sha256_hex(data))
+        return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
 
     def work(self) -> None:
         """Work the queue off, as Celery's chain does."""

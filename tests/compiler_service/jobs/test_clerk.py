@@ -25,6 +25,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.pages import changes_page
+from tests.compiler_service.jobs.mortal import Installation
 from tests.services.artifacts import toy_artifact
 from tests.services.by_hand import Platform
 from tests.services.redis_server import redis_server
@@ -186,11 +187,15 @@ def test_a_cached_job_may_name_labels(running: Split) -> None:
     assert changes_page(running.api.repository).items[0].by == "ann"
 
 
-def test_what_a_job_publishes_is_of_who_submitted_it(split: Split) -> None:
-    assert split.worker.compile("n", {"name": "n"}, labels=("stable",), user="ann").version == 1
-    assert split.worker.compile("o", {"name": "o"}).version == 1
-    told = [(own.action, own.model, own.by.partition(" ")[0]) for own in changes_page(split.api.repository).items]
-    assert told[:3] == [("publish", "o", "job"), ("set-label", "n", "ann"), ("publish", "n", "ann")]
+def test_what_a_job_publishes_is_of_who_submitted_it(tmp_path: Path) -> None:
+    with redis_server() as url:
+        process = Installation(tmp_path, url).process()
+        process.submit({"name": "n"}, "n", ("x86-64-v3",), user="ann", labels=("stable",))
+        process.work()
+        process.submit({"name": "o"}, "o", ("x86-64-v3",))
+        process.work()
+        told = [(own.action, own.model, own.by.partition(" ")[0]) for own in changes_page(process.repository).items]
+    assert told == [("publish", "o", "job"), ("set-label", "n", "ann"), ("publish", "n", "ann")]
 
 
 def test_workers_take_jobs_that_the_api_has_sealed(split: Split) -> None:
