@@ -12,7 +12,6 @@ from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.records import JobRecord
 from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
-from compiler_service.store.sources import source_keys
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.collection import Pins
 from shared_ir.storage.protocol import ObjectStore
@@ -56,5 +55,5 @@ def needs(jobs: Iterable[JobRecord]) -> Pins:
     sources: set[str] = set()
     for job in jobs:
         keys.update(key for target in job.targets for key in (target.request_key, target.artifact_key) if key)
-        sources.update(source_keys(job.source))
+        sources.update(job.source.keys)
     return Pins(frozenset(keys), frozenset(sources))
