@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
@@ -124,7 +125,9 @@ class Client:
         moved = messages.names("labels", (labels,) if isinstance(labels, str) else labels)
         request = pb.CompileRequest(name=name, targets=wanted, options=messages.options_to_pb(options), labels=moved)
         request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
-        return messages.job_from_pb(self._call("Compile", request).job)
+        request.idempotency_key = uuid.uuid4().hex  # an answer that is lost with its server costs no second job
+        patience = self._patience(None)
+        return messages.job_from_pb(patience.call(lambda: self._call("Compile", request)).job)
 
     def job(self, id: str) -> Job:
         return messages.job_from_pb(self._call("GetJob", pb.GetJobRequest(id=id)))
@@ -190,6 +193,21 @@ class Client:
     def cancel(self, id: str) -> Job:
         """Stop a job; one that has finished stays as it is."""
         return messages.job_from_pb(self._call("CancelJob", pb.CancelJobRequest(id=id)))
+
+    def retry(self, id: str) -> Job:
+        """Order once more what a job had ordered that failed or was cancelled; the new job."""
+        return messages.job_from_pb(self._call("RetryJob", pb.RetryJobRequest(id=id)))
+
+    def reproducer(self, id: str, target: int = 0) -> str:
+        """What shows a fault of the compiler again: a text that ``python -m compiler_service.compiler.opt`` runs.
+
+        Args:
+            target: number of the job's target, from 0; -1 for what concerned the whole job.
+
+        Raises:
+            IngotError: NOT_FOUND, the job had no such fault.
+        """
+        return str(self._call("GetReproducer", pb.GetReproducerRequest(id=id, target=target)).text)
 
     # ---- models out
 

@@ -15,18 +15,24 @@ from ingot.client import Client
 from ingot.records import Job
 from shared_ir.errors import ErrorCode, IngotError
 
-_LIST = Way.of("where jobs are listed", f"limit state name watch cancel {SERVICE}")
+_LIST = Way.of("where jobs are listed", f"limit state name watch cancel retry reproducer {SERVICE}")
 _ONE = Way.of("for one job", SERVICE)
 _WATCH = Way.of("where a job is followed", f"watch {SERVICE}")
 _CANCEL = Way.of("where a job is cancelled", f"cancel {SERVICE}")
+_RETRY = Way.of("where a job is ordered once more", f"retry {SERVICE}")
+_REPRODUCER = Way.of("where a reproducer is printed", f"reproducer {SERVICE}")
 
 
 def add_parser(commands: Any) -> None:
-    parser = commands.add_parser("jobs", help="list, follow or cancel compilations", description=__doc__)
+    parser = commands.add_parser("jobs", help="list, follow, cancel or retry compilations", description=__doc__)
     parser.add_argument("id", nargs="?", help="one job; without it, the newest ones are listed")
     what = parser.add_mutually_exclusive_group()
     what.add_argument("--watch", action="store_true", help="follow the job until it has finished")
     what.add_argument("--cancel", action="store_true", help="stop the job")
+    what.add_argument(
+        "--retry", action="store_true", help="order the same once more, of a job that failed or was cancelled"
+    )
+    what.add_argument("--reproducer", action="store_true", help="print what shows a fault of the compiler again")
     parser.add_argument("--limit", type=whole(1, 1000), default=20, help="how many to list (default 20)")
     parser.add_argument("--state", default="", help="only jobs in this state")
     parser.add_argument("--name", default="", help="only jobs of this model")
@@ -36,13 +42,17 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    if (arguments.watch or arguments.cancel) and not arguments.id:
+    if any((arguments.watch, arguments.cancel, arguments.retry, arguments.reproducer)) and not arguments.id:
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "which job?", field="ID", remedy="`ingot jobs` lists them.")
     with make_client(arguments) as client:
         if arguments.id is None:
             return _list(client.jobs(arguments.limit, arguments.state, arguments.name), output)
+        if arguments.reproducer:
+            return _reproducer(client, arguments.id, output)
         if arguments.cancel:
             job = client.cancel(arguments.id)
+        elif arguments.retry:
+            job = client.retry(arguments.id)
         elif arguments.watch:
             return _watch(client, arguments.id, output)
         else:
@@ -55,7 +65,18 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
 def _way(arguments: argparse.Namespace) -> Way:
     if arguments.id is None:
         return _LIST
-    return _CANCEL if arguments.cancel else _WATCH if arguments.watch else _ONE
+    ways = {"cancel": _CANCEL, "watch": _WATCH, "retry": _RETRY, "reproducer": _REPRODUCER}
+    return next((way for name, way in ways.items() if getattr(arguments, name)), _ONE)
+
+
+def _reproducer(client: Client, id: str, output: Output) -> int:
+    """Of the target whose compilation was at fault; of the whole job where none was."""
+    targets = client.job(id).targets
+    at_fault = (n for n, t in enumerate(targets) if t.error is not None and t.error.code is ErrorCode.COMPILER_FAULT)
+    text = str(client.reproducer(id, next(at_fault, -1)))
+    output.document({"reproducer": text})
+    output.say(text)
+    return SUCCESS
 
 
 def _list(jobs: tuple[Job, ...], output: Output) -> int:

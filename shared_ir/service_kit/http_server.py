@@ -42,7 +42,7 @@ _POLL_SECONDS = 0.05
 """Seconds until a stopping server notices that it should."""
 UNIX = "unix:"
 """Addresses that start so are paths of sockets."""
-_FULL = HttpResponse.failure(IngotError(ErrorCode.UNAVAILABLE, "every connection of this server is computing"))
+_FULL = IngotError(ErrorCode.UNAVAILABLE, "every connection of this server is computing")
 
 
 class HttpServer(socketserver.TCPServer):
@@ -200,7 +200,7 @@ class HttpServer(socketserver.TCPServer):
     def _turn_away(self, request: socket.socket) -> None:
         """Say so where that does not take time, and close."""
         if self.context is None:
-            body = b"".join(_FULL.parts)
+            body = b"".join(HttpResponse.failure(_FULL).parts)
             status = HTTPStatus.SERVICE_UNAVAILABLE
             head = f"HTTP/1.1 {status.value} {status.phrase}\r\nContent-Type: application/json\r\nRetry-After: 1\r\n"
             with suppress(OSError):

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from ingot.artifact import Artifact
-from ingot.cli import arguments, compile, infer, inspect, models, tokens, up
+from ingot.cli import arguments, compile, infer, inspect, models, up
 from ingot.cli.main import main
 from ingot.home import Addresses
 from ingot.records import (
@@ -34,7 +34,6 @@ from runtime_service.executors.executor import LaunchProfile
 from shared_ir.artifact.signature import local_keys, public_pem
 from shared_ir.dtype import DType
 from shared_ir.plan.program import TensorSpec
-from shared_ir.service_kit.access import token_file
 from tests.services.artifacts import toy_artifact
 
 INPUT = TensorSpec("x", DType.FLOAT32, (2, 4))
@@ -185,12 +184,6 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         recorder.note("running", given[:-1])
         yield SimpleNamespace(addresses=Addresses(), check=_interrupt)
 
-    @contextmanager
-    def editing(path: Path) -> Iterator[list[token_file.TokenFile]]:
-        with token_file.editing(path) as held:
-            yield held
-            recorder.note("tokens", path, held[0].grants, held[0].document.get("namespaces"))
-
     artifact = replace(Artifact.of(toy_artifact("net")), report={"stages": {"link": 1.0}})
     for module, name, fake in (
         (arguments, "Client", lambda address, **credentials: FakeClient(recorder, address, credentials)),
@@ -202,9 +195,6 @@ def record(home: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
         (models, "check_here", called("check_here", REPORT)),
         (models, "targets_here", called("targets_here", (TargetInfo("here", "", "x86_64", "x", (), 256),))),
         (up, "running", running),
-        (tokens, "editing", editing),
-        (tokens, "time", SimpleNamespace(time=lambda: 4e9)),
-        (token_file, "secrets", SimpleNamespace(token_urlsafe=lambda size: "t" * size)),
     ):
         monkeypatch.setattr(module, name, fake)
     monkeypatch.setattr("compiler_service.stages.compiler.graph_text", called("graph_text", "here"))

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import argparse
+import re
 import shutil
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from ingot.artifact import save_artifacts
 from ingot.cli.main import make_parser
+from ingot.cli.tokens import TOKENS_FILE
 from ingot.cli.usage import commands
 from ingot.home import Addresses
 from shared_ir.artifact.signature import fingerprint, local_keys
 from shared_ir.service_kit.access.principal import Principal, Scope
-from shared_ir.service_kit.access.token_file import editing
+from shared_ir.service_kit.access.token_file import editing, scopes_of
 from tests.ingot.cli.recorder import Outcome, Recorder, error_of, record, run
 from tests.ingot.small_models import classifier
 from tests.services.artifacts import toy_artifact
@@ -29,15 +32,15 @@ WAYS: dict[str, tuple[str, ...]] = {
     "check": ("net.onnx", "net.onnx --local"),
     "trust": (f"--fingerprint {KEY}", "--list", "--remove KEY_ID"),
     "events": ("", "net"),
-    "tokens new": ("me --scope read",),
-    "tokens remove": ("me",),
-    "tokens list": ("",),
-    "tokens quota": ("team",),
-    "jobs": ("", "1", "1 --watch", "1 --cancel"),
+    "jobs": ("", "1", "1 --watch", "1 --cancel", "1 --retry", "1 --reproducer"),
     "infer": ("net", "net --http"),
     "run": ("folder --tag a",),
     "profile": ("folder --tag a",),
     "inspect": ("net.onnx", "net.onnx --graph", "folder"),
+    "tokens new": ("me --scope read",),
+    "tokens remove": ("me",),
+    "tokens list": ("",),
+    "tokens quota": ("team --max-jobs 1",),
 }
 """Every way of using every command. A new command has its ways here."""
 
@@ -71,6 +74,16 @@ VALUES: dict[str, str] = {
     "grpc_port": "8",
     "http_port": "9",
     "models": "net@latest",
+    "scope": "delete",
+    "namespace": "team",
+    "days": "3",
+    "file": "other.json",
+    "max_bytes": "5",
+    "max_jobs": "5",
+    "max_running_stages": "5",
+    "ca_certificate": "ca.pem",
+    "client_certificate": "me.pem",
+    "client_key": "me.key",
     "etag": "7",
     "prefix": "ne",
     "delete_version": "1",
@@ -78,16 +91,6 @@ VALUES: dict[str, str] = {
     "by": "ann",
     "since": "2026-05-31",
     "until": "2026-05-31",
-    "scope": "label",
-    "namespace": "team",
-    "days": "3",
-    "file": "tokens2.json",
-    "max_bytes": "7",
-    "max_jobs": "7",
-    "max_running_stages": "7",
-    "ca_certificate": "ca.pem",
-    "client_certificate": "client.pem",
-    "client_key": "client.key",
 }
 """A value for every option that takes one. A new option has its value here."""
 
@@ -115,6 +118,7 @@ def prepared(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recorder(prepared: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Recorder:
     shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shared_ir.service_kit.access.token_file.secrets.token_urlsafe", counted)
     return record(tmp_path / "home", monkeypatch)
 
 
@@ -130,14 +134,37 @@ def seen(recorder: Recorder, command: str, words: Sequence[str]) -> Outcome:
     local_keys(Path("home"))
     for home in ("home", "other"):
         Path(home, "trust", f"{local_keys(Path('service'))[0].key_id}.pub").unlink(missing_ok=True)
-    for number, file in enumerate(("home/tokens.json", "other/tokens.json", "tokens2.json")):
-        Path(file).unlink(missing_ok=True)
-        if command != "tokens new":
-            with editing(Path(file)) as held:
-                held[0], _ = held[0].with_token(Principal("me", f"ns{number}", frozenset({Scope.READ})))
+    drawn.clear()
+    write_tokens("" if command == "tokens new" else "me")
     outcome = run(recorder, *command.split(), *words)
+    if command.startswith("tokens "):
+        outcome = replace(outcome, printed=outcome.printed + tokens_text())
     assert "Traceback" not in outcome.errors
     return outcome
+
+
+drawn: list[int] = []
+
+
+def counted(count: int) -> str:
+    """In place of what is random: the same each time that a command is looked at."""
+    drawn.append(count)
+    return "a" * count + str(len(drawn))
+
+
+def tokens_text() -> str:
+    """What the files of tokens say, but for times, which differ by a second now and then."""
+    texts = (path.read_text() for path in (Path("home", TOKENS_FILE), Path("other.json")) if path.exists())
+    return re.sub(r'"(created|expires)": "20[^"]*"', r'"\1": "then"', "".join(texts))
+
+
+def write_tokens(user: str) -> None:
+    """Files of tokens, that of the home with one for ``user``, the other with one more."""
+    for path, users in ((Path("home", TOKENS_FILE), [user]), (Path("other.json"), [user, "else"])):
+        path.unlink(missing_ok=True)
+        with editing(path) as held:
+            for each in filter(None, users):
+                held[0], _ = held[0].with_token(Principal(each, "", scopes_of([Scope.READ])))
 
 
 def test_every_command_and_option_is_walked() -> None:
