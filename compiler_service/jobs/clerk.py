@@ -3,7 +3,8 @@
     writes       list    orders, each signed by the API (ingot:writes)
     write:<id>   list    the answer to one, for a minute
 
-An order that nobody takes in time is taken back. One that is taken twice, or late, is refused: Redis may be written by others.
+An order that nobody takes in time is taken back. One that is taken twice, by whichever worker, or late, is refused: Redis may be written by
+others. So that one is taken is noted in the object store (``writes/<id>.json``), and forgotten when the order would be late anyway.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from shared_ir.artifact.memory import Memory
+from shared_ir.artifact.published import check_label, check_model_name
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
@@ -37,6 +39,8 @@ _MOST_AT_ONCE = 8
 """Calls that wait for an answer; others have threads to themselves."""
 _FRESH_SECONDS = 120.0
 """For so long an order is one, clocks that differ included."""
+_NOTED_SECONDS = 4 * _FRESH_SECONDS
+_TAKEN = "writes"
 _LOOK_SECONDS = 1
 _ANSWER_SECONDS = 60
 
@@ -99,17 +103,19 @@ class Clerk:
     """Does what trusted orders ask for, one after another, in a thread of its own.
 
     Args:
+        store: where it is noted which orders were taken.
         trust: whose orders are taken.
         writes: what can be ordered.
         signs: id of the key that this process signs with, for those who ask the API.
     """
 
-    def __init__(self, redis: Redis, trust: Trust, writes: Mapping[str, Write], signs: str) -> None:
+    def __init__(self, redis: Redis, store: ObjectStore, trust: Trust, writes: Mapping[str, Write], signs: str) -> None:
         self._redis: Any = redis
+        self._store = store
         self._trust = trust
         self._writes = writes
         self._signs = signs
-        self._seen: dict[str, float] = {}
+        self._forgotten = 0.0
 
     def start(self, stopping: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._serve, args=(stopping,), name="clerk", daemon=True)
@@ -136,6 +142,7 @@ class Clerk:
             return
         answer: dict[str, Any] = {}
         try:
+            self._take(order["id"])
             answer["result"] = self._write(order["write"])(**order["arguments"])
         except IngotError as error:
             answer["error"] = error.to_dict()
@@ -160,13 +167,22 @@ class Clerk:
         text = outer["order"].encode()
         self._trust.verify(_DOMAIN + text, Signature(outer["key"], outer["seal"]))
         order: Mapping[str, Any] = json.loads(text)
-        now = time.time()
-        self._seen = {id: since for id, since in self._seen.items() if now - since < 2 * _FRESH_SECONDS}
-        if order["id"] in self._seen or abs(now - order["time"]) > _FRESH_SECONDS:
-            message = "an order to write came twice, or late"
-            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, received=f"{now - order['time']:.0f} seconds old")
-        self._seen[order["id"]] = now
+        old = time.time() - order["time"]
+        if abs(old) > _FRESH_SECONDS:
+            message = "an order to write came late"
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, received=f"{old:.0f} seconds old")
         return order
+
+    def _take(self, id: str) -> None:
+        """Raises IngotError ARTIFACT_UNTRUSTED, it was taken before; UNAVAILABLE, the store is away."""
+        now = time.time()
+        if now - self._forgotten > _NOTED_SECONDS:
+            self._forgotten = now
+            for key in list(self._store.keys(_TAKEN)):
+                self._store.delete_unused(key, now - _NOTED_SECONDS)
+        if not self._store.put_if_absent(f"{_TAKEN}/{id}.json", canonical_json({"taken": now})):
+            _LOG.warning("an order to write came twice: %s", id)
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, "an order to write came twice", received=id)
 
 
 def signing_key_id(redis: Any) -> str:
@@ -190,16 +206,23 @@ class OrderingRegistry(ModelRegistry):
     def set_label(
         self, name: str, label: str, number: int, asked: float | None = None, by: str = "", etag: str = ""
     ) -> None:
-        self._writes.order("set_label", name=name, label=label, number=number, asked=asked, by=by, etag=etag)
+        of = {"name": check_model_name(name), "label": check_label(label)}
+        self._writes.order("set_label", **of, number=number, asked=asked, by=by, etag=_short(etag))
 
     def delete_label(self, name: str, label: str, by: str = "", etag: str = "") -> None:
-        self._writes.order("delete_label", name=name, label=label, by=by, etag=etag)
+        of = {"name": check_model_name(name), "label": check_label(label)}
+        self._writes.order("delete_label", **of, by=by, etag=_short(etag))
 
     def delete_version(self, name: str, number: int, by: str = "") -> None:
-        self._writes.order("delete_version", name=name, number=number, by=by)
+        self._writes.order("delete_version", name=check_model_name(name), number=number, by=by)
 
     def delete_model(self, name: str, by: str = "", force: bool = False) -> int:
-        return int(self._writes.order("delete_model", _LONG_SECONDS, name=name, by=by, force=force))
+        return int(self._writes.order("delete_model", _LONG_SECONDS, name=check_model_name(name), by=by, force=force))
+
+
+def _short(etag: str) -> str:
+    """What is longer than any etag is none, however much of it is sent on."""
+    return etag[:100]
 
 
 def writes_of(registry: ModelRegistry) -> Mapping[str, Write]:

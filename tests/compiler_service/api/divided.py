@@ -62,6 +62,11 @@ class Divided:
             self.registry.publish(name, [key], f"job{number}", by=by)
 
 
+def clerk_of(worker: Parts) -> Clerk:
+    redis, registry = worker.service.store.redis, worker.repository
+    return Clerk(redis, registry.store, worker.keys.order_trust, writes_of(registry), worker.signer.key_id)
+
+
 @contextmanager
 def divided(home: Path) -> Iterator[Divided]:
     with redis_server() as url:
@@ -80,11 +85,7 @@ def divided(home: Path) -> Iterator[Divided]:
             pass
         api = make_parts(settings, ToyCompiler(), Nowhere(), STAGE_COMMAND, api_keys(settings))
         stopping = threading.Event()
-        clerks = [
-            Clerk(own.service.store.redis, own.keys.order_trust, writes_of(own.repository), own.signer.key_id)
-            for own in workers
-        ]
-        threads = [clerk.start(stopping) for clerk in clerks]
+        threads = [clerk_of(own).start(stopping) for own in workers]
         running = start_server(settings, ToyCompiler(), api)
         yield Divided(home / "tokens.json", api, running, workers[0].repository)
         running.stop(0)

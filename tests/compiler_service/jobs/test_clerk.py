@@ -54,9 +54,13 @@ class Split:
             trust=str(home / "worker" / "trust"),
         )
         self.api: Parts = make_parts(self.settings, ToyCompiler(), Nowhere(), STAGE_COMMAND, api_keys(self.settings))
+        self.redis = self.worker.parts.service.store.redis
+        self.clerk = self.make_clerk()
+
+    def make_clerk(self) -> Clerk:
         parts = self.worker.parts
-        self.redis = parts.service.store.redis
-        self.clerk = Clerk(self.redis, parts.keys.order_trust, writes_of(parts.repository), parts.signer.key_id)
+        registry, trust = parts.repository, parts.keys.order_trust
+        return Clerk(self.redis, registry.store, trust, writes_of(registry), parts.signer.key_id)
 
     def packet(self) -> str:
         """An order that nobody has taken, of one that waits in vain."""
@@ -149,7 +153,8 @@ def test_what_takes_long_is_waited_for_once_a_worker_has_taken_it(split: Split) 
         time.sleep(1.2)
         return len(name)
 
-    clerk = Clerk(split.redis, split.worker.parts.keys.order_trust, {"slow": slow}, "key")
+    parts = split.worker.parts
+    clerk = Clerk(split.redis, parts.repository.store, parts.keys.order_trust, {"slow": slow}, "key")
     writes, stopping = OrderedWrites.over(split.redis, split.api.keys.sealer, seconds=0.3), threading.Event()
     thread = clerk.start(stopping)
     try:
@@ -230,8 +235,20 @@ def test_orders_of_strangers_late_ones_and_copies_are_not_taken(split: Split) ->
     split.clerk.do(packet)
     assert labels("m") == {"canary": 1}
     split.worker.parts.repository.delete_label("m", "canary")
-    split.clerk.do(packet)
-    assert labels("m") == {}
+    for clerk in (split.clerk, split.make_clerk()):  # another worker, or the same one after it was started again
+        clerk.do(packet)
+        assert labels("m") == {}
+
+
+def test_which_orders_were_taken_is_not_noted_for_ever(split: Split) -> None:
+    store = split.worker.parts.repository.store
+    split.clerk.do(split.packet())
+    (first,) = store.keys("writes")
+    old = time.time() - 1000
+    os.utime(split.worker.store / first, (old, old))
+    split.make_clerk().do(split.packet())
+    (second,) = store.keys("writes")
+    assert second != first
 
 
 def test_an_order_is_one_for_two_minutes(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:
