@@ -206,11 +206,11 @@ class OrderingRegistry(ModelRegistry):
     def set_label(
         self, name: str, label: str, number: int, asked: float | None = None, by: str = "", etag: str = ""
     ) -> None:
-        of = {"name": check_model_name(name), "label": check_label(label)}
+        of: dict[str, Any] = {"name": check_model_name(name), "label": check_label(label)}
         self._writes.order("set_label", **of, number=number, asked=asked, by=by, etag=_short(etag))
 
     def delete_label(self, name: str, label: str, by: str = "", etag: str = "") -> None:
-        of = {"name": check_model_name(name), "label": check_label(label)}
+        of: dict[str, Any] = {"name": check_model_name(name), "label": check_label(label)}
         self._writes.order("delete_label", **of, by=by, etag=_short(etag))
 
     def delete_version(self, name: str, number: int, by: str = "") -> None:
