@@ -20,7 +20,7 @@ from tests.deployed.roots import pip_cache, pip_settings
 from tests.packaging.extras import normal
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.long,
     pytest.mark.services,
     pytest.mark.timeout(900),
     pytest.mark.skipif(not may_be_made(), reason="only root may make a network of its own, where every port is free"),

@@ -50,8 +50,8 @@ def test_what_once_reached_further(path: Path) -> None:
 
 @pytest.mark.parametrize("level", range(4))
 @pytest.mark.parametrize("reduction", ["none", "add"])
-@pytest.mark.parametrize("shape", [(2, 0), (0, 2), (2, 1)])
-def test_indices_without_elements_are_not_read(level: int, reduction: str, shape: tuple[int, int]) -> None:
+def test_indices_without_elements_are_not_read(level: int, reduction: str) -> None:
+    shape = (2, 0)
     sizes = {"x": ("A", "B"), "i": ("K1", "L1"), "u": ("K2", "L2")}
     dtypes = {"x": TensorProto.FLOAT, "i": TensorProto.INT64, "u": TensorProto.FLOAT}
     inputs = [helper.make_tensor_value_info(name, dtypes[name], sizes[name]) for name in sizes]
