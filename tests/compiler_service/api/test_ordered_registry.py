@@ -19,6 +19,7 @@ from compiler_service.jobs.clerk import OrderingRegistry
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry import pages
+from shared_ir.registry.pages import ChangeFilter, ModelFilter
 from shared_ir.service_kit.access.principal import Scope
 from shared_ir.service_kit.status import attached_error
 from tests.compiler_service.api.divided import Divided, divided
@@ -50,6 +51,15 @@ BESIDE: dict[str, dict[str, Any]] = {
     "Compile": {"targets": ["x86-64-v3"], "labels": ["stable"]},
 }
 """What a request says beside a name."""
+LISTS = {"ListModels": {}, "ListEvents": {}, "ListVersions": {"name": "vision.net"}}
+"""Methods with pages, and whose pages somebody who sees everything is given tokens of."""
+FORGED = (
+    pages._write_token("a", ModelFilter("speech.")),
+    pages._write_token("vision.a", ModelFilter("speech.")),
+    pages._write_token("../models/vision.net", ChangeFilter(prefix="speech.")),
+    pages._write_token("000000/0", ChangeFilter(prefix="speech.")),
+)
+"""Tokens that go on somewhere else: what they are made of is no secret."""
 
 
 @pytest.fixture(name="scene", scope="module")
@@ -198,17 +208,16 @@ def answers(client: Client, method: str, request: Any) -> list[Any]:
 def test_nothing_of_others_is_seen_or_changed_by_any_method(scene: Divided, victim: Victim, method: str) -> None:
     before, digest = everything(victim.client), victim.client.versions("net")[0].digest
     attacker, root = scene.plain(f"eve-{method}", "speech"), scene.plain(f"root-{method}")
-    lists = ("ListModels", "ListVersions", "ListEvents")
-    tokens = []
-    if method in lists:
-        for name in ("", "vision.net"):
-            request = REQUESTS[method](page_size=1, **({"name": name or "cas.net"} if method == "ListVersions" else {}))
-            tokens += [answers(root, method, request)[0].next_page_token]
-    tokens = [token for token in tokens if token]
-    assert tokens or method not in lists
+    tokens = list(FORGED)
+    if method in LISTS:
+        (page,) = answers(root, method, REQUESTS[method](page_size=1, **LISTS[method]))
+        assert page.next_page_token
+        tokens.append(page.next_page_token)
+    is_forged = set()
     for request in requests_of(method, victim.ids, tokens):
         try:
             found = answers(attacker, method, request)
+            is_forged.add(getattr(request, "page_token", "") in FORGED)
         except grpc.RpcError as caught:
             metadata: Any = caught.trailing_metadata()
             error = attached_error(metadata)
@@ -222,6 +231,9 @@ def test_nothing_of_others_is_seen_or_changed_by_any_method(scene: Divided, vict
                 assert secret not in strings_of(answer), (request, answer)
             assert method not in OF_JOB or isinstance(answer, str), "a job of others was there"
             assert method != "QueryUpload" or (answer if isinstance(answer, str) else not answer.received)
+    assert (True in is_forged) == (method in ("ListModels", "ListEvents")), (
+        "no forged token was taken: nothing was tried"
+    )
     assert everything(victim.client) == before
 
 
