@@ -11,7 +11,7 @@ from redis import Redis
 
 from compiler_service.boundary.state import require, required_parts
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
-from compiler_service.jobs.clerk import OrderedWrites, OrderingRepository
+from compiler_service.jobs.clerk import OrderedWrites, OrderingRegistry
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.seal import Seal
@@ -24,9 +24,9 @@ from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore
 from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
-from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.registry.registry import ModelRegistry
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.storage.faults import require_writable
 from shared_ir.storage.protocol import ObjectStore
@@ -45,7 +45,7 @@ class Parts:
 
     service: JobService
     counters: Counters
-    repository: ArtifactRepository
+    repository: ModelRegistry
     sources: SourceStore
     tuning: TuningStore
     runner: StageRunner
@@ -103,7 +103,7 @@ def _programs() -> tuple[Path, ...]:
         return ()
 
 
-def _repository(store: ObjectStore, keys: Keys, memory: Memory, redis: Redis) -> ArtifactRepository:
+def _repository(store: ObjectStore, keys: Keys, memory: Memory, redis: Redis) -> ModelRegistry:
     if keys.signer is not None:
-        return ArtifactRepository(store, keys.trust, keys.signer, memory)
-    return OrderingRepository(store, keys.trust, memory, OrderedWrites.over(redis, keys.sealer))
+        return ModelRegistry(store, keys.trust, keys.signer, memory)
+    return OrderingRegistry(store, keys.trust, memory, OrderedWrites.over(redis, keys.sealer))

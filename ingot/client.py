@@ -12,7 +12,9 @@ from ingot import messages
 from ingot.channel import authorization, call, open_channel, stream
 from ingot.download import receive_layout
 from ingot.home import Addresses, home_directory
+from ingot.paging import paged
 from ingot.records import (
+    AuditEvent,
     Capabilities,
     CheckReport,
     Job,
@@ -209,28 +211,70 @@ class Client:
 
     # ---- models out
 
-    def models(self) -> tuple[PublishedModel, ...]:
-        return tuple(messages.model_from_pb(m) for m in self._call("ListModels", pb.ListModelsRequest()).models)
+    def models(self, prefix: str = "", label: str = "", limit: int | None = None) -> tuple[PublishedModel, ...]:
+        """In order of name; only those whose name starts with ``prefix``, that have ``label``, and at most ``limit``."""
+        request = pb.ListModelsRequest(prefix=prefix, label=label)
+        found = paged(lambda token, size: self._page("ListModels", request, token, size), "models", limit)
+        return tuple(messages.model_from_pb(model) for model in found)
 
     def model(self, name: str) -> PublishedModel:
         return messages.model_from_pb(self._call("GetModel", pb.GetModelRequest(name=name)))
 
-    def versions(self, name: str) -> tuple[ModelVersion, ...]:
-        """Oldest first."""
-        response = self._call("ListVersions", pb.ListVersionsRequest(name=name))
-        return tuple(messages.version_from_pb(version) for version in response.versions)
+    def versions(
+        self, name: str, limit: int | None = None, target: str = "", since: float = 0.0, until: float = 0.0
+    ) -> tuple[ModelVersion, ...]:
+        """Oldest first, but of more than ``limit`` the newest.
+
+        Args:
+            target: only those with a target of this triple or cpu.
+            since, until: only those published from and until then, in seconds since the epoch.
+        """
+        request = messages.with_times(pb.ListVersionsRequest(name=name, target=target), since=since, until=until)
+        found = paged(lambda token, size: self._page("ListVersions", request, token, size), "versions", limit, True)
+        return tuple(messages.version_from_pb(version) for version in reversed(tuple(found)))
+
+    def events(
+        self,
+        model: str = "",
+        action: str = "",
+        by: str = "",
+        since: float = 0.0,
+        until: float = 0.0,
+        limit: int | None = None,
+    ) -> tuple[AuditEvent, ...]:
+        """Who changed what when, the newest first; only those of a model, of an action, by somebody, from and until a time (seconds
+        since the epoch)."""
+        request = messages.with_times(pb.ListEventsRequest(model=model, action=action, by=by), since=since, until=until)
+        found = paged(lambda token, size: self._page("ListEvents", request, token, size), "events", limit)
+        return tuple(messages.audit_event_from_pb(event) for event in found)
 
     def labels(self, name: str) -> Mapping[str, int]:
         """Version by label."""
         return self.model(name).labels
 
-    def set_label(self, name: str, label: str, version: int) -> PublishedModel:
-        """Point a label at a version that exists; runtimes that follow it load that version."""
-        request = pb.SetLabelRequest(name=name, label=label, version=version)
+    def set_label(self, name: str, label: str, version: int, etag: str = "") -> PublishedModel:
+        """Point a label at a version that exists; runtimes that follow it load that version.
+
+        Args:
+            etag: of the label as it was seen (:meth:`PublishedModel.etag`, ``0`` for none): where somebody has moved it since,
+                IngotError CONFLICT is raised. Empty: whatever is there.
+        """
+        request = pb.SetLabelRequest(name=name, label=label, version=version, etag=etag)
         return messages.model_from_pb(self._call("SetLabel", request))
 
-    def delete_label(self, name: str, label: str) -> PublishedModel:
-        return messages.model_from_pb(self._call("DeleteLabel", pb.DeleteLabelRequest(name=name, label=label)))
+    def delete_label(self, name: str, label: str, etag: str = "") -> PublishedModel:
+        """``etag`` is as in :meth:`set_label`."""
+        request = pb.DeleteLabelRequest(name=name, label=label, etag=etag)
+        return messages.model_from_pb(self._call("DeleteLabel", request))
+
+    def delete_version(self, name: str, version: int) -> None:
+        """Its number is never used again. Raises IngotError CONFLICT where a label points at it."""
+        self._call("DeleteVersion", pb.DeleteVersionRequest(name=name, version=version))
+
+    def delete_model(self, name: str, force: bool = False) -> int:
+        """All of its versions, how many. Raises IngotError CONFLICT where it has labels, unless ``force`` takes them away first."""
+        request = pb.DeleteModelRequest(name=name, force=force)
+        return int(self._call("DeleteModel", request, timeout=600.0).versions)
 
     def download(self, name: str, directory: str | Path, which: int | str | None = None, artifact_key: str = "") -> str:
         """Add a version to the OCI image layout at ``directory``; its tag there.
@@ -253,6 +297,10 @@ class Client:
 
     def capabilities(self) -> Capabilities:
         return messages.capabilities_from_pb(self._call("GetCapabilities", pb.GetCapabilitiesRequest()))
+
+    def _page(self, method: str, request: Any, token: str, size: int) -> Any:
+        request.page_token, request.page_size = token, size
+        return self._call(method, request)
 
     def _call(self, method: str, request: Any, timeout: float | None = None) -> Any:
         function = getattr(self._stub, method)

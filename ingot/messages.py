@@ -7,10 +7,12 @@ from functools import partial
 from typing import Any
 
 from ingot.records import (
+    AuditEvent,
     Capabilities,
     CheckReport,
     Job,
     JobEvent,
+    Label,
     LogLine,
     ModelVersion,
     OptionInfo,
@@ -76,7 +78,32 @@ def check_from_pb(report: pb.CheckModelResponse) -> CheckReport:
 
 
 def model_from_pb(model: pb.Model) -> PublishedModel:
-    return PublishedModel(model.name, model.latest_version, dict(model.labels))
+    details = tuple(
+        Label(own.label, own.version, own.etag, _seconds(own, "moved"), own.by) for own in model.label_details
+    )
+    return PublishedModel(model.name, model.latest_version, dict(model.labels), details)
+
+
+def audit_event_from_pb(event: pb.AuditEvent) -> AuditEvent:
+    return AuditEvent(
+        id=event.id,
+        time=_seconds(event, "time"),
+        action=event.action,
+        by=event.by,
+        model=event.model,
+        version=event.version,
+        label=event.label,
+        before=event.before,
+        after=event.after,
+    )
+
+
+def with_times(request: Any, **times: float) -> Any:
+    """``request`` with these times in seconds since the epoch; 0 is none."""
+    for name, seconds in times.items():
+        if seconds:
+            getattr(request, name).FromMicroseconds(round(seconds * 1e6))
+    return request
 
 
 def version_from_pb(version: pb.ModelVersion) -> ModelVersion:

@@ -182,12 +182,46 @@ class CheckReport:
 
 
 @dataclass(frozen=True)
+class Label:
+    """Points at a version since ``moved`` (seconds since the epoch), when ``by`` asked for it; ``etag`` names just that."""
+
+    label: str
+    version: int
+    etag: str
+    moved: float
+    by: str
+
+
+@dataclass(frozen=True)
 class PublishedModel:
     """A model with its newest version, and the versions that labels point at."""
 
     name: str
     latest_version: int
     labels: Mapping[str, int]
+    label_details: tuple[Label, ...] = ()
+
+    def etag(self, label: str) -> str:
+        """Of a label; ``0`` where there is none."""
+        return next((own.etag for own in self.label_details if own.label == label), "0")
+
+
+@dataclass(frozen=True)
+class AuditEvent:
+    """Who changed what when: ``action`` is publish, set-label, delete-label, delete-version, delete-model or collect.
+
+    ``before`` and ``after`` are a version's number or digest, or a count; empty for nothing.
+    """
+
+    id: str
+    time: float
+    action: str
+    by: str
+    model: str
+    version: int
+    label: str
+    before: str
+    after: str
 
 
 @dataclass(frozen=True)

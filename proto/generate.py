@@ -25,6 +25,15 @@ SOURCES = (
 )
 
 
+RELEASED = ROOT / "released.binpb"
+"""What the last release promised, as a FileDescriptorSet; ``python proto/generate.py --release`` writes it when there is one."""
+
+
+def release() -> int:
+    well_known = str(files("grpc_tools") / "_proto")
+    return int(protoc.main(["protoc", f"-I{ROOT}", f"-I{well_known}", f"--descriptor_set_out={RELEASED}", *SOURCES]))
+
+
 def main() -> int:
     with tempfile.TemporaryDirectory() as temporary:
         well_known = str(files("grpc_tools") / "_proto")
@@ -52,6 +61,8 @@ def rewrite(text: str) -> str:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:] == ["--release"]:
+        sys.exit(release())
     shutil.rmtree(OUTPUT / "ingot", ignore_errors=True)
     shutil.rmtree(OUTPUT / "inference", ignore_errors=True)
     sys.exit(main())

@@ -38,6 +38,7 @@ class ErrorCode(enum.StrEnum):
     PERMISSION_DENIED = "PERMISSION_DENIED"  # a known token that may not do this
     NOT_FOUND = "NOT_FOUND"
     ALREADY_EXISTS = "ALREADY_EXISTS"
+    CONFLICT = "CONFLICT"  # it is no longer what the caller saw, or something in use stands in the way
     CHECKSUM_MISMATCH = "CHECKSUM_MISMATCH"
     CANCELLED = "CANCELLED"
     DEADLINE_EXCEEDED = "DEADLINE_EXCEEDED"

@@ -9,8 +9,7 @@ from typing import Any
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Submission, TargetRecord
 from compiler_service.store.sources import Upload
-from shared_ir.artifact.repository import Version
-from shared_ir.artifact.value import ABI_VERSION, Manifest
+from shared_ir.artifact.value import ABI_VERSION
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.status import cleaned, error_to_pb
@@ -134,31 +133,6 @@ def event_to_pb(event: Event, record: JobRecord | None) -> pb.JobEvent:
     elif record is not None:
         message.job.CopyFrom(job_to_pb(record))
     return message
-
-
-def version_to_pb(version: Version) -> pb.ModelVersion:
-    message = pb.ModelVersion(
-        name=version.name,
-        version=version.number,
-        model_sha256=version.model_sha256,
-        job_id=version.publication,
-        digest=version.index.digest,
-        targets=[_artifact_to_pb(manifest) for manifest in version.targets],
-    )
-    message.created.FromNanoseconds(int(version.created * 1e9))
-    return message
-
-
-def _artifact_to_pb(manifest: Manifest) -> pb.TargetArtifact:
-    return pb.TargetArtifact(
-        key=manifest.key,
-        triple=manifest.triple,
-        cpu=manifest.cpu,
-        features=manifest.features,
-        abi_version=manifest.abi_version,
-        min_glibc=manifest.min_glibc,
-        compiler_version=manifest.compiler_version,
-    )
 
 
 def check_to_pb(report: Mapping[str, Any]) -> pb.CheckModelResponse:

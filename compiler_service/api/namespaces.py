@@ -23,13 +23,15 @@ NAMED = frozenset(
     | {"DeleteModel"}
 )
 """Methods whose request has the ``name`` of a model."""
-NARROWED = frozenset({"ListJobs"})
-"""Methods whose request may have one."""
+NARROWED = {"ListJobs": "name", "ListEvents": "model"}
+"""Methods whose request may have one, with its field. NOTE: without one, the servicer narrows their answer before it is cut in pages."""
+PREFIXED = frozenset({"ListModels"})
+"""Methods whose request has a ``prefix`` of names."""
 OF_JOB = frozenset({"GetJob", "CancelJob", "WatchJob", "RetryJob", "GetReproducer"})
 """Methods whose request has the ``id`` of a job."""
-ANYWHERE = frozenset({"QueryUpload", "UploadModel", "CheckModel", "ListModels", "GetCapabilities", "ListTargets"})
-_WITH_NAME = frozenset({"Job", "Model", "ModelVersion"})
-"""Messages whose ``name`` is that of a model."""
+ANYWHERE = frozenset({"QueryUpload", "UploadModel", "CheckModel", "GetCapabilities", "ListTargets"})
+_NAMES = {"Job": "name", "Model": "name", "ModelVersion": "name", "AuditEvent": "model"}
+"""Messages that are about a model, with the field of its name."""
 
 NameOfJob = Callable[[str], str]
 """From the id of a job to the name of its model; raises IngotError NOT_FOUND."""
@@ -81,12 +83,17 @@ class NamespaceInterceptor(grpc.ServerInterceptor):  # type: ignore[type-arg]
         return namespace
 
     def _narrow(self, method: str, request: Any, namespace: Namespace) -> None:
-        if method in NAMED or (method in NARROWED and request.name):
+        if method in NAMED:
             request.name = namespace.stored(request.name)
+        elif method in PREFIXED:
+            request.prefix = namespace.stored(request.prefix)
+        elif method in NARROWED:
+            name = getattr(request, NARROWED[method])
+            setattr(request, NARROWED[method], namespace.stored(name) if name else "")
         elif method in OF_JOB:
             if not namespace.holds(self._name_of_job(request.id)):
                 raise IngotError(ErrorCode.NOT_FOUND, f"no job {request.id!r}", field="id")
-        elif method not in ANYWHERE | NARROWED:
+        elif method not in ANYWHERE:
             raise IngotError(
                 ErrorCode.PERMISSION_DENIED,
                 f"{method} is not for tokens of a namespace",
@@ -123,10 +130,11 @@ def _shown(namespace: Namespace, message: Any) -> Any:
 
 def _show(namespace: Namespace, message: Any) -> bool:
     """Whether it is of the namespace, or of none."""
-    if message.DESCRIPTOR.name in _WITH_NAME:
-        is_held = namespace.holds(message.name)
-        message.name = namespace.shown(message.name)
-        return is_held
+    field = _NAMES.get(message.DESCRIPTOR.name)
+    if field is not None:
+        name = getattr(message, field)
+        setattr(message, field, namespace.shown(name))
+        return namespace.holds(name)
     for field, value in message.ListFields():
         if field.type != field.TYPE_MESSAGE:
             continue

@@ -27,6 +27,9 @@ SCOPES: Mapping[str, Collection[Scope]] = {
     "DownloadArtifact": (Scope.READ,),
     "SetLabel": (Scope.LABEL,),
     "DeleteLabel": (Scope.LABEL,),
+    "DeleteVersion": (Scope.DELETE,),
+    "DeleteModel": (Scope.DELETE,),  # with its labels, where it is forced
+    "ListEvents": (Scope.READ,),
     "GetCapabilities": (),
     "ListTargets": (),
 }

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import logging
 import tempfile
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,8 @@ import grpc
 from redis.exceptions import RedisError
 
 from compiler_service.api import converters
+from compiler_service.api.answers import answered, typed
+from compiler_service.api.registry import RegistryServicer
 from compiler_service.api.reports import Reports
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
@@ -29,62 +30,20 @@ from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
-from shared_ir.service_kit.access.gate import HEADER, Gate
+from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
-from shared_ir.service_kit.status import abort, internal
 from shared_ir.service_kit.telemetry.fields import say
 from shared_ir.service_kit.telemetry.tracing import TRACING
-from shared_ir.storage.files import open_regular
 
-CHUNK_BYTES = 1024 * 1024
-"""Bytes of one chunk of a download."""
 MOST_CHECKS_AT_ONCE = 2
 """CheckModel calls that run at once."""
 
 logger = logging.getLogger(__name__)
 
 
-def _answered(method: Callable[..., Any]) -> Callable[..., Any]:
-    """Turns what a unary method raises into a status."""
-
-    @functools.wraps(method)
-    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Any:
-        try:
-            return method(self, request, context)
-        except Exception as error:
-            self._abort(context, error)
-
-    return call
-
-
-def _streamed(method: Callable[..., Iterator[Any]]) -> Callable[..., Iterator[Any]]:
-    """Turns what a streaming method raises into a status."""
-
-    @functools.wraps(method)
-    def call(self: Any, request: Any, context: grpc.ServicerContext) -> Iterator[Any]:
-        try:
-            yield from method(self, request, context)
-        except Exception as error:
-            self._abort(context, error)
-
-    return call
-
-
-def _typed(error: Exception) -> IngotError:
-    if isinstance(error, IngotError):
-        return error
-    if isinstance(error, RedisError):
-        logger.warning("Redis: %s", error)
-        remedy = "Try again in a moment; published models are not affected."
-        return IngotError(ErrorCode.UNAVAILABLE, "the job queue cannot be reached", remedy=remedy)
-    logger.exception("a call failed", exc_info=error)
-    return internal(error)
-
-
-class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: ignore[misc]
+class CompilerServicer(RegistryServicer):
     """``ingot.compiler.v1.CompilerService``.
 
     Args:
@@ -123,12 +82,12 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     # ---- models in
 
-    @_answered
+    @answered
     def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
         received, complete = self._parts.sources.received(request.sha256, self._caller(context).namespace)
         return pb.QueryUploadResponse(received=received, complete=complete)
 
-    @_answered
+    @answered
     def UploadModel(
         self, request: Iterator[pb.UploadModelRequest], context: grpc.ServicerContext
     ) -> pb.UploadModelResponse:
@@ -141,7 +100,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         size = self._parts.sources.receive(upload, self._traffic.upload(_chunks(request)))
         return pb.UploadModelResponse(sha256=upload.sha256, size=size)
 
-    @_answered
+    @answered
     def CheckModel(self, request: pb.CheckModelRequest, context: grpc.ServicerContext) -> pb.CheckModelResponse:
         source = converters.source_from_pb(request.source, self._caller(context).namespace)
         options = self._catalogue.normalise_options(converters.options_from_pb(request.options))
@@ -161,7 +120,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
 
     # ---- jobs
 
-    @_answered
+    @answered
     def Compile(self, request: pb.CompileRequest, context: grpc.ServicerContext) -> pb.CompileResponse:
         caller = self._caller(context)
         if request.labels:
@@ -174,12 +133,12 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         say(job=record.id)
         return pb.CompileResponse(job=converters.job_to_pb(record))
 
-    @_answered
+    @answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
         return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
 
-    @_answered
+    @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         limit = min(max(request.limit, 0) or 50, 1000)
         prefix = Namespace(self._caller(context).namespace).stored("")
@@ -187,7 +146,7 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
         return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
 
     @detached
-    @_answered
+    @answered
     def WatchJob(self, request: pb.WatchJobRequest, context: grpc.ServicerContext) -> Attach:
         say(job=request.id)
 
@@ -195,18 +154,18 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
             try:
                 watcher = self._watching.add(request.id, request.after, _JobListener(outlet))
             except Exception as error:
-                raise _typed(error) from error
+                raise typed(error) from error
             if not context.add_callback(lambda: self._watching.remove(watcher)):
                 self._watching.remove(watcher)
 
         return attach
 
-    @_answered
+    @answered
     def CancelJob(self, request: pb.CancelJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
         return converters.job_to_pb(self._jobs.cancel(request.id))
 
-    @_answered
+    @answered
     def RetryJob(self, request: pb.RetryJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
         caller = self._caller(context)
@@ -217,73 +176,23 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
             entered.append(record.id)
         return converters.job_to_pb(record)
 
-    @_answered
+    @answered
     def GetReproducer(
         self, request: pb.GetReproducerRequest, context: grpc.ServicerContext
     ) -> pb.GetReproducerResponse:
         job = self._jobs.get(request.id).id
         return pb.GetReproducerResponse(text=self._parts.reproducers.load(job, request.target))
 
-    # ---- models out
-
-    @_answered
-    def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
-        return pb.ListModelsResponse(models=list(self._models()))
-
-    @_answered
-    def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
-        return self._model(request.name)
-
-    @_answered
-    def ListVersions(self, request: pb.ListVersionsRequest, context: grpc.ServicerContext) -> pb.ListVersionsResponse:
-        versions = self._repository.versions(request.name)
-        return pb.ListVersionsResponse(versions=[converters.version_to_pb(version) for version in versions])
-
-    @_answered
-    def SetLabel(self, request: pb.SetLabelRequest, context: grpc.ServicerContext) -> pb.Model:
-        self._repository.set_label(request.name, request.label, request.version)
-        return self._model(request.name)
-
-    @_answered
-    def DeleteLabel(self, request: pb.DeleteLabelRequest, context: grpc.ServicerContext) -> pb.Model:
-        self._repository.delete_label(request.name, request.label)
-        return self._model(request.name)
-
-    @_streamed
-    def DownloadArtifact(
-        self, request: pb.DownloadArtifactRequest, context: grpc.ServicerContext
-    ) -> Iterator[pb.DownloadArtifactResponse]:
-        which = request.label if request.WhichOneof("which") == "label" else request.version or None
-        version = self._repository.resolve(request.name, which)
-        for path, content in self._repository.files(version, request.artifact_key):
-            size = content.stat().st_size if isinstance(content, Path) else len(content)
-            yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
-            for chunk in self._traffic.download(_pieces(content)):
-                yield pb.DownloadArtifactResponse(chunk=chunk)
-
     # ---- the service itself
 
-    @_answered
+    @answered
     def GetCapabilities(self, request: pb.GetCapabilitiesRequest, context: grpc.ServicerContext) -> pb.Capabilities:
         pem, key_id = self._signing_key()
         return converters.capabilities_to_pb(self._catalogue, self._settings.max_model_bytes, pem, key_id)
 
-    @_answered
+    @answered
     def ListTargets(self, request: pb.ListTargetsRequest, context: grpc.ServicerContext) -> pb.ListTargetsResponse:
         return converters.targets_to_pb(self._catalogue)
-
-    def _caller(self, context: grpc.ServicerContext) -> Principal:
-        """Raises IngotError UNAUTHENTICATED, the token was taken away since the call came."""
-        metadata: Any = context.invocation_metadata() or ()
-        return self._gate.caller(dict(metadata).get(HEADER))
-
-    def _abort(self, context: grpc.ServicerContext, error: Exception) -> None:
-        if isinstance(error, grpc.RpcError):  # the client has gone in the middle of what it sent
-            raise error
-        typed = _typed(error)
-        if typed.code is ErrorCode.NOT_FOUND and self._caller(context).namespace:
-            typed = replace(typed, expected="")  # it lists what there is, of others too
-        abort(context, typed)
 
     def _signing_key(self) -> tuple[bytes, str]:
         """What clients may trust: of the trusted keys that which workers say that they sign with; nothing where none is known."""
@@ -314,20 +223,6 @@ class CompilerServicer(compiler_pb2_grpc.CompilerServiceServicer):  # type: igno
                 remedy="Ask the operator of the service to take away what is not needed, or for a larger quota.",
             )
 
-    def _models(self) -> Iterator[pb.Model]:
-        """Every model; without those of which nothing is proven."""
-        for name in self._repository.models():
-            try:
-                yield self._model(name)
-            except IngotError as error:
-                if error.code is ErrorCode.UNAVAILABLE:
-                    raise
-                logger.warning("model %r is not listed: %s", name, error)
-
-    def _model(self, name: str) -> pb.Model:
-        latest = self._repository.newest(name)
-        return pb.Model(name=name, latest_version=latest.number, labels=self._repository.labels(name))
-
 
 class _JobListener:
     """Sends events to the client of a call."""
@@ -350,16 +245,6 @@ def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:
         if request.WhichOneof("part") != "chunk":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "a header came in the middle of an upload", field="header")
         yield request.chunk
-
-
-def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
-    if isinstance(content, Path):
-        with open_regular(content) as file:
-            while piece := file.read(CHUNK_BYTES):
-                yield piece
-    else:
-        for start in range(0, len(content), CHUNK_BYTES):
-            yield bytes(content[start : start + CHUNK_BYTES])
 
 
 def _busy(what: str, limit: int) -> IngotError:

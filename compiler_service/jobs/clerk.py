@@ -3,7 +3,8 @@
     writes       list    orders, each signed by the API (ingot:writes)
     write:<id>   list    the answer to one, for a minute
 
-An order that nobody takes in time is taken back. One that is taken twice, or late, is refused: Redis may be written by others.
+An order that nobody takes in time is taken back. One that is taken twice, by whichever worker, or late, is refused: Redis may be written by
+others. So that one is taken is noted in the object store (``writes/<id>.json``), and forgotten when the order would be late anyway.
 """
 
 from __future__ import annotations
@@ -21,25 +22,30 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from shared_ir.artifact.memory import Memory
-from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.artifact.published import check_label, check_model_name
 from shared_ir.artifact.signature import Signature, SigningKey, Trust
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.registry.registry import ModelRegistry
 from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
 _WRITES, _SIGNER = "ingot:writes", "ingot:signer"
 _DOMAIN = b"ingot order to write, version 1\n"
 _WAIT_SECONDS = 15.0
-_MOST_AT_ONCE = 4
+_LONG_SECONDS = 600.0
+"""For a model with all of its versions: as long as clients wait."""
+_MOST_AT_ONCE = 8
 """Calls that wait for an answer; others have threads to themselves."""
 _FRESH_SECONDS = 120.0
 """For so long an order is one, clocks that differ included."""
+_NOTED_SECONDS = 4 * _FRESH_SECONDS
+_TAKEN = "writes"
 _LOOK_SECONDS = 1
 _ANSWER_SECONDS = 60
 
-Write = Callable[..., None]
-"""Does what an order asks for, by arguments that are JSON values; raises IngotError."""
+Write = Callable[..., Any]
+"""Does what an order asks for, by arguments that are JSON values, and returns one; raises IngotError."""
 
 
 @dataclass(frozen=True)
@@ -55,8 +61,8 @@ class OrderedWrites:
     def over(cls, redis: Redis, signer: SigningKey, seconds: float = _WAIT_SECONDS) -> OrderedWrites:
         return cls(redis, signer, threading.BoundedSemaphore(_MOST_AT_ONCE), seconds)
 
-    def order(self, write: str, **arguments: Any) -> None:
-        """Return when it has been done.
+    def order(self, write: str, seconds: float | None = None, **arguments: Any) -> Any:
+        """What the write returns, when it has been done; one that is long gets more ``seconds`` once a worker has taken it.
 
         Raises:
             IngotError: what the write raised; UNAVAILABLE, no worker took the order in time; RESOURCE_EXHAUSTED.
@@ -67,43 +73,49 @@ class OrderedWrites:
                 ErrorCode.RESOURCE_EXHAUSTED, message, expected=f"at most {_MOST_AT_ONCE} at once", remedy=remedy
             )
         try:
-            self._order({"id": secrets.token_hex(16), "time": time.time(), "write": write, "arguments": arguments})
+            order = {"id": secrets.token_hex(16), "time": time.time(), "write": write, "arguments": arguments}
+            return self._order(order, max(seconds or 0.0, self.seconds))
         finally:
             self.waiting.release()
 
-    def _order(self, order: Mapping[str, Any]) -> None:
+    def _order(self, order: Mapping[str, Any], seconds: float) -> Any:
         text = canonical_json(dict(order)).decode()
         signature = self.signer.sign(_DOMAIN + text.encode())
         packet = json.dumps({"order": text, "key": signature.key_id, "seal": signature.value})
         self.redis.rpush(_WRITES, packet)
-        answer = self.redis.blpop([_answer_key(order["id"])], timeout=self.seconds)
-        if answer is None:
+        until = time.monotonic() + seconds
+        while (found := self.redis.blpop([_answer_key(order["id"])], timeout=self.seconds)) is None:
             taken = not self.redis.lrem(_WRITES, 1, packet)
+            if taken and time.monotonic() < until:
+                continue
             raise IngotError(
                 ErrorCode.UNAVAILABLE,
                 "a worker has not answered yet" if taken else "no worker is there to write what was asked for",
                 remedy="Look whether it was done, and try again." if taken else "Try again when a worker runs.",
             )
-        error = json.loads(answer[1]).get("error")
-        if error:
-            raise IngotError.from_dict(error)
+        answer = json.loads(found[1])
+        if answer.get("error"):
+            raise IngotError.from_dict(answer["error"])
+        return answer.get("result")
 
 
 class Clerk:
     """Does what trusted orders ask for, one after another, in a thread of its own.
 
     Args:
+        store: where it is noted which orders were taken.
         trust: whose orders are taken.
         writes: what can be ordered.
         signs: id of the key that this process signs with, for those who ask the API.
     """
 
-    def __init__(self, redis: Redis, trust: Trust, writes: Mapping[str, Write], signs: str) -> None:
+    def __init__(self, redis: Redis, store: ObjectStore, trust: Trust, writes: Mapping[str, Write], signs: str) -> None:
         self._redis: Any = redis
+        self._store = store
         self._trust = trust
         self._writes = writes
         self._signs = signs
-        self._seen: dict[str, float] = {}
+        self._forgotten = 0.0
 
     def start(self, stopping: threading.Event) -> threading.Thread:
         thread = threading.Thread(target=self._serve, args=(stopping,), name="clerk", daemon=True)
@@ -130,7 +142,8 @@ class Clerk:
             return
         answer: dict[str, Any] = {}
         try:
-            self._writes[order["write"]](**order["arguments"])
+            self._take(order["id"])
+            answer["result"] = self._write(order["write"])(**order["arguments"])
         except IngotError as error:
             answer["error"] = error.to_dict()
         except Exception as error:
@@ -141,19 +154,35 @@ class Clerk:
         self._redis.rpush(key, json.dumps(answer))
         self._redis.expire(key, _ANSWER_SECONDS)
 
+    def _write(self, name: str) -> Write:
+        found = self._writes.get(name)
+        if found is None:
+            remedy = "Update the workers, which do what the API of a service asks for, before it."
+            raise IngotError(ErrorCode.UNAVAILABLE, f"the worker knows no {name[:40]!r}", remedy=remedy)
+        return found
+
     def _proven(self, packet: str) -> Mapping[str, Any]:
         """Raises IngotError ARTIFACT_UNTRUSTED, or what comes of reading what is none."""
         outer = json.loads(packet)
         text = outer["order"].encode()
         self._trust.verify(_DOMAIN + text, Signature(outer["key"], outer["seal"]))
         order: Mapping[str, Any] = json.loads(text)
-        now = time.time()
-        self._seen = {id: since for id, since in self._seen.items() if now - since < 2 * _FRESH_SECONDS}
-        if order["id"] in self._seen or abs(now - order["time"]) > _FRESH_SECONDS:
-            message = "an order to write came twice, or late"
-            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, received=f"{now - order['time']:.0f} seconds old")
-        self._seen[order["id"]] = now
+        old = time.time() - order["time"]
+        if abs(old) > _FRESH_SECONDS:
+            message = "an order to write came late"
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, message, received=f"{old:.0f} seconds old")
         return order
+
+    def _take(self, id: str) -> None:
+        """Raises IngotError ARTIFACT_UNTRUSTED, it was taken before; UNAVAILABLE, the store is away."""
+        now = time.time()
+        if now - self._forgotten > _NOTED_SECONDS:
+            self._forgotten = now
+            for key in list(self._store.keys(_TAKEN)):
+                self._store.delete_unused(key, now - _NOTED_SECONDS)
+        if not self._store.put_if_absent(f"{_TAKEN}/{id}.json", canonical_json({"taken": now})):
+            _LOG.warning("an order to write came twice: %s", id)
+            raise IngotError(ErrorCode.ARTIFACT_UNTRUSTED, "an order to write came twice", received=id)
 
 
 def signing_key_id(redis: Any) -> str:
@@ -166,21 +195,41 @@ def _answer_key(id: str) -> str:
     return f"ingot:write:{id}"
 
 
-class OrderingRepository(ArtifactRepository):
-    """Reads by itself; what would have to be signed is ordered from a worker."""
+class OrderingRegistry(ModelRegistry):
+    """Reads by itself; what would have to be signed is ordered from a worker. That something is used needs no signature."""
 
     def __init__(self, store: ObjectStore, trust: Trust, memory: Memory, writes: OrderedWrites) -> None:
         super().__init__(store, trust, None, memory)
+        self._marks_use = True
         self._writes = writes
 
-    def set_label(self, name: str, label: str, number: int, asked: float | None = None) -> None:
-        when = time.time() if asked is None else asked
-        self._writes.order("set_label", name=name, label=label, number=number, asked=when)
+    def set_label(
+        self, name: str, label: str, number: int, asked: float | None = None, by: str = "", etag: str = ""
+    ) -> None:
+        of: dict[str, Any] = {"name": check_model_name(name), "label": check_label(label)}
+        self._writes.order("set_label", **of, number=number, asked=asked, by=by, etag=_short(etag))
 
-    def delete_label(self, name: str, label: str) -> None:
-        self._writes.order("delete_label", name=name, label=label)
+    def delete_label(self, name: str, label: str, by: str = "", etag: str = "") -> None:
+        of: dict[str, Any] = {"name": check_model_name(name), "label": check_label(label)}
+        self._writes.order("delete_label", **of, by=by, etag=_short(etag))
+
+    def delete_version(self, name: str, number: int, by: str = "") -> None:
+        self._writes.order("delete_version", name=check_model_name(name), number=number, by=by)
+
+    def delete_model(self, name: str, by: str = "", force: bool = False) -> int:
+        return int(self._writes.order("delete_model", _LONG_SECONDS, name=check_model_name(name), by=by, force=force))
 
 
-def writes_of(repository: ArtifactRepository) -> Mapping[str, Write]:
-    """What :class:`OrderingRepository` orders, done by a repository that can sign."""
-    return {"set_label": repository.set_label, "delete_label": repository.delete_label}
+def _short(etag: str) -> str:
+    """What is longer than any etag is none, however much of it is sent on."""
+    return etag[:100]
+
+
+def writes_of(registry: ModelRegistry) -> Mapping[str, Write]:
+    """What :class:`OrderingRegistry` orders, done by a registry that can sign."""
+    return {
+        "set_label": registry.set_label,
+        "delete_label": registry.delete_label,
+        "delete_version": registry.delete_version,
+        "delete_model": registry.delete_model,
+    }

@@ -57,6 +57,17 @@ class Source:
         """Names the model as a whole."""
         return source_digest(self.model_sha256, self.external_data)
 
+    @property
+    def keys(self) -> frozenset[str]:
+        """Of its files in the object store."""
+        digests = (self.model_sha256, *self.external_data.values())
+        return frozenset(f"{source_folder(self.namespace)}/{sha256}" for sha256 in digests)
+
+
+def source_folder(namespace: str) -> str:
+    """Each namespace has files of its own: what others have uploaded is not there for it."""
+    return f"sources/{namespace}" if namespace else "sources"
+
 
 @dataclass(frozen=True)
 class Submission:

@@ -298,7 +298,8 @@ class JobService:
         version = self._repository.find_version(record.name, [target.artifact_key for target in record.targets])
         if version is not None:
             for label in record.labels:
-                self._repository.set_label(record.name, label, version.number, record.created)
+                by = record.user or f"job {record.id}"
+                self._repository.set_label(record.name, label, version.number, record.created, by)
             now = time.time()
             record = replace(record, state=JobState.SUCCEEDED, started=now, finished=now, version=version.number)
             self.store.create(record)

@@ -15,13 +15,12 @@ from dataclasses import dataclass
 from io import FileIO
 from pathlib import Path, PurePosixPath
 
-from compiler_service.jobs.records import Source
+from compiler_service.jobs.records import Source, source_folder
 from compiler_service.stages.process import SourceFiles
 from shared_ir.digest import digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
-_FOLDER = "sources"
 FORGET_SECONDS = 24 * 3600.0
 """An upload that nobody continued for this long is removed."""
 
@@ -126,7 +125,7 @@ class SourceStore:
 
     def held(self, namespace: str) -> int:
         """Bytes of the files of a namespace."""
-        return sum(info.size for info in self._store.list(f"{_FOLDER}/{namespace}"))
+        return sum(info.size for info in self._store.list(source_folder(namespace)))
 
     def _file(self, sha256: str, namespace: str) -> Path:
         path = self._store.local_path(_key(sha256, namespace), self._max_bytes)
@@ -253,6 +252,4 @@ def _wrong_length(message: str, upload: Upload, received: int) -> IngotError:
 
 
 def _key(sha256: str, namespace: str) -> str:
-    """Each namespace has files of its own: what others have uploaded is not there for it."""
-    folder = f"{_FOLDER}/{namespace}" if namespace else _FOLDER
-    return f"{folder}/{check_sha256(sha256, 'sha256')}"
+    return f"{source_folder(namespace)}/{check_sha256(sha256, 'sha256')}"

@@ -67,8 +67,9 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     _start("alive", say_alive, parts, settings, worker.name, stopping)
     watch = (consuming.watch, stopping, lambda: start_process_anew(stopping))
     when_started(app, lambda: _start("consuming", *watch))
-    store, signer = parts.service.store, parts.signer
-    Clerk(store.redis, parts.keys.order_trust, writes_of(parts.repository), signer.key_id).start(stopping)
+    registry, signer = parts.repository, parts.signer
+    writes = writes_of(registry)
+    Clerk(parts.service.store.redis, registry.store, parts.keys.order_trust, writes, signer.key_id).start(stopping)
     logger.info("signing key %s, %s", signer.key_id, fingerprint(signer.public))
     quiet = ["--without-gossip", "--without-mingle", "--without-heartbeat"]
     queues = ",".join(_QUEUES[name] for name in settings.queues.split(","))

@@ -280,7 +280,7 @@ class StageWorker:
             manifest = self._repository.find_artifact(key)
             if manifest is not None:
                 require_made_for(record, target_number, manifest)
-        version = self._repository.publish(record.name, keys, record.id, record.labels, record.created, once=True)
+        version = self._repository.publish(record.name, keys, record.id, record.labels, record.created, record.user)
         return lambda: self._service.finish_job(record.id, JobState.SUCCEEDED, version=version.number)
 
     # ---- parts

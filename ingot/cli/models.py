@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
 from ingot.artifact import compiler, has_children, model_source
+from ingot.cli import registry
 from ingot.cli.arguments import (
     SERVICE,
     add_common,
@@ -31,9 +31,11 @@ from shared_ir.storage.faults import require_writable
 
 Answer = TypeVar("Answer")
 
-_MODELS = Way.of("without the name of a model", SERVICE)
-_MODEL = Way.of("for one model without --out", f"set_label delete_label {SERVICE}")
-_DOWNLOAD = Way.of("for one model", f"set_label delete_label out version {SERVICE}")
+_MODELS = Way.of("without the name of a model", f"prefix limit {SERVICE}")
+_CHANGES = "set_label delete_label etag delete_version limit"
+_MODEL = Way.of("for one model without --out", f"{_CHANGES} {SERVICE}")
+_DELETION = Way.of("beside --delete", f"delete force delete_version {SERVICE}")
+_DOWNLOAD = Way.of("for one model", f"{_CHANGES} out version {SERVICE}")
 _TARGETS_HERE, _TARGETS = Way.of("beside --local", "local"), Way.of("at a service", SERVICE)
 _CHECK_HERE = Way.of("beside --local", "local in_process shape opt_level")
 _CHECK = Way.of("without --local", f"shape opt_level {SERVICE}")
@@ -46,6 +48,7 @@ def add_parser(commands: Any) -> None:
     models.add_argument("--delete-label", action="append", default=[], metavar="LABEL")
     models.add_argument("--out", type=Path, metavar="DIR", help="put a version into this folder (OCI layout)")
     models.add_argument("--version", default="", help="version or label for --out (default: the newest)")
+    registry.add_options(models)
     models.set_defaults(run=run_models, way=_way)
 
     targets = commands.add_parser("targets", help="machines that have a name")
@@ -67,33 +70,44 @@ def add_parser(commands: Any) -> None:
 
 
 def _way(arguments: argparse.Namespace) -> Way:
-    return _MODELS if arguments.name is None else _DOWNLOAD if arguments.out else _MODEL
+    if arguments.name is None:
+        return _MODELS
+    if arguments.delete:
+        return _DELETION
+    way = _DOWNLOAD if arguments.out else _MODEL
+    return (
+        way if arguments.set_label or arguments.delete_label else Way(f"{way.when} and no label", way.uses - {"etag"})
+    )
 
 
 def run_models(arguments: argparse.Namespace, output: Output) -> int:
+    limit = registry.at_most(arguments.limit)
     changes = {label: _number(version) for label, version in pairs("--set-label", arguments.set_label).items()}
     if arguments.out:
         require_writable(arguments.out, "the folder for the version")
     with make_client(arguments) as client:
         if arguments.name is None:
-            found = client.models()
+            found = client.models(arguments.prefix, limit=limit)
             output.document(found)
             rows = [(m.name, m.latest_version, _labels(m.labels)) for m in found]
             output.table(("model", ">newest", "labels"), rows)
+            _say_more(output, len(found), limit)
             return SUCCESS
         for label, version in changes.items():
-            client.set_label(arguments.name, label, version)
+            client.set_label(arguments.name, label, version, arguments.etag)
         for label in arguments.delete_label:
-            client.delete_label(arguments.name, label)
+            client.delete_label(arguments.name, label, arguments.etag)
+        if registry.delete(client, arguments, output):
+            return SUCCESS
         if arguments.out:
             number = whole_number(arguments.version)
             which = number if number is not None else arguments.version or None
             output.note(f"version {client.download(arguments.name, arguments.out, which)} is in {arguments.out}")
-        return _show_model(client, arguments.name, output)
+        return _show_model(client, arguments.name, limit, output)
 
 
-def _show_model(client: Client, name: str, output: Output) -> int:
-    model, versions = client.model(name), client.versions(name)
+def _show_model(client: Client, name: str, limit: int | None, output: Output) -> int:
+    model, versions = client.model(name), client.versions(name, limit)
     output.document({"model": model, "versions": versions})
     by_version: dict[int, list[str]] = {}
     for label, number in model.labels.items():
@@ -102,14 +116,20 @@ def _show_model(client: Client, name: str, output: Output) -> int:
         (
             version.version,
             ", ".join(sorted(by_version.get(version.version, []))),
-            time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(version.created)),
+            registry.shown(version.created),
             ", ".join(f"{t.triple}/{t.cpu}" for t in version.targets),
             version.digest,
         )
         for version in versions
     ]
     output.table((">version", "labels", "created", "targets", "digest"), rows)
+    _say_more(output, len(versions), limit)
     return SUCCESS
+
+
+def _say_more(output: Output, count: int, limit: int | None) -> None:
+    if limit is not None and count == limit:
+        output.note(f"these are {count}, perhaps not all: --limit 0 shows the others too")
 
 
 def run_targets(arguments: argparse.Namespace, output: Output) -> int:

@@ -29,7 +29,7 @@ class StoreSource:
     _signers: dict[tuple[str, int], frozenset[str]] = field(default_factory=dict)
 
     def models(self) -> tuple[str, ...]:
-        return self.repository.models()
+        return self.repository.names()
 
     def catalogue(self, name: str) -> PolicyCatalogue:
         versions = self.repository.version_numbers(name)

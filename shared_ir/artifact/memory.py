@@ -9,7 +9,8 @@ from __future__ import annotations
 import logging
 import sqlite3
 import threading
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -44,6 +45,28 @@ class Memory:
     _own: dict[str, Seen] = field(default_factory=dict)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _told: bool = False
+    _open: threading.local = field(default_factory=threading.local)
+
+    @contextmanager
+    def together(self) -> Iterator[None]:
+        """What this thread remembers until the end is written to the file at once: a list names hundreds of things."""
+        if self.file is None or getattr(self._open, "connection", None) is not None:
+            yield
+            return
+        try:
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            connection = sqlite3.connect(self.file, timeout=10)
+        except (sqlite3.Error, OSError) as error:
+            self._tell(error)
+            yield
+            return
+        with closing(connection):
+            self._open.connection, self._open.rows = connection, []
+            try:
+                yield
+            finally:
+                rows, self._open.connection = self._open.rows, None
+                self._write(connection, rows)
 
     def seen(self, name: str) -> Seen | None:
         """NOTE: the file is asked once for each name, since a server looks at all of them every few seconds."""
@@ -82,12 +105,25 @@ class Memory:
             self._own[name] = seen
         if self.file is None:
             return
+        row = (name, seen.generation, seen.digest)
+        if getattr(self._open, "connection", None) is not None:
+            self._open.rows.append(row)
+            return
         try:
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            with closing(sqlite3.connect(self.file, timeout=10)) as connection, connection:
-                connection.execute(_TABLE)
-                connection.execute(_ADVANCE, (name, seen.generation, seen.digest))
+            with closing(sqlite3.connect(self.file, timeout=10)) as connection:
+                self._write(connection, [row])
         except (sqlite3.Error, OSError) as error:
+            self._tell(error)
+
+    def _write(self, connection: sqlite3.Connection, rows: list[tuple[str, int, str]]) -> None:
+        if not rows:
+            return
+        try:
+            with connection:
+                connection.execute(_TABLE)
+                connection.executemany(_ADVANCE, rows)
+        except sqlite3.Error as error:
             self._tell(error)
 
     def _kept(self, name: str) -> Seen | None:
@@ -95,9 +131,11 @@ class Memory:
         try:
             if self.file is None or not self.file.exists() or not self.file.stat().st_size:
                 return None
+            held = getattr(self._open, "connection", None)
+            if held is not None:
+                return self._row(held, name)
             with closing(sqlite3.connect(self.file, timeout=10)) as connection:
-                row = connection.execute("SELECT generation, digest FROM seen WHERE name = ?", (name,)).fetchone()
-            return Seen(int(row[0]), str(row[1])) if row else None
+                return self._row(connection, name)
         except (sqlite3.Error, OSError, ValueError) as error:
             raise IngotError(
                 ErrorCode.ARTIFACT_UNTRUSTED,
@@ -107,6 +145,10 @@ class Memory:
                 received=str(error)[:200],
                 remedy=f"Restore {self.file}; or remove it, and what the store holds now is taken as it is.",
             ) from error
+
+    def _row(self, connection: sqlite3.Connection, name: str) -> Seen | None:
+        row = connection.execute("SELECT generation, digest FROM seen WHERE name = ?", (name,)).fetchone()
+        return Seen(int(row[0]), str(row[1])) if row else None
 
     def _tell(self, error: Exception) -> None:
         if not self._told:

@@ -39,7 +39,7 @@ REFERENCE = "org.opencontainers.image.ref.name"
 TREE_DIGEST = "io.ingot.tree-digest"
 PUBLICATION = "io.ingot.publication"
 CREATED = "org.opencontainers.image.created"
-_MANIFEST = "io.ingot.manifest"
+MANIFEST = "io.ingot.manifest"
 _STAGED = "io.ingot.staged"
 
 _REFERENCE = re.compile(r"[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*(?:/[A-Za-z0-9]+(?:(?:[-._@+]|--)[A-Za-z0-9]+)*)*")
@@ -138,7 +138,7 @@ def manifest_document(
             "artifactType": ARTIFACT_TYPE,
             "config": config.to_dict(),
             "layers": [layer.to_dict() for layer in layers],
-            "annotations": {_MANIFEST: canonical_json(manifest.to_dict()).decode()}
+            "annotations": {MANIFEST: canonical_json(manifest.to_dict()).decode()}
             | ({_STAGED: "true"} if staged else {}),
         },
         signer,
@@ -221,12 +221,12 @@ def check_abi(manifest: Manifest) -> None:
 
 
 def _entry_to_dict(entry: Entry) -> dict[str, Any]:
-    annotations = {_MANIFEST: canonical_json(entry.manifest.to_dict()).decode()}
+    annotations = {MANIFEST: canonical_json(entry.manifest.to_dict()).decode()}
     return entry.descriptor.to_dict() | {"platform": platform(entry.manifest), "annotations": annotations}
 
 
 def _embedded_manifest(annotations: Mapping[str, str]) -> Manifest:
-    text = annotations.get(_MANIFEST, "")
+    text = annotations.get(MANIFEST, "")
     return Manifest.from_dict(parse_document(text.encode(), "the artifact's manifest annotation"))
 
 

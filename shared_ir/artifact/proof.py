@@ -8,10 +8,13 @@ nothing is none.
 from __future__ import annotations
 
 import logging
+import threading
 import time
-from dataclasses import dataclass
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from shared_ir.artifact.memory import Memory
 from shared_ir.artifact.oci import (
@@ -27,11 +30,14 @@ from shared_ir.artifact.oci import (
     read_manifest,
 )
 from shared_ir.artifact.published import (
+    Deletion,
     Label,
     Version,
     artifact_path,
     blob_key,
+    deletion_path,
     label_path,
+    read_deletion,
     read_label,
     version_path,
 )
@@ -42,6 +48,39 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.protocol import ObjectStore
 
 _LOG = logging.getLogger(__name__)
+_MOST_KNOWN = 4096
+T = TypeVar("T")
+_NO_NUMBER = 10**18
+
+
+@dataclass(frozen=True)
+class Target:
+    """What was compiled for a key: its entry in an index, and the blobs below its manifest."""
+
+    entry: Entry
+    blobs: tuple[Descriptor, ...]
+
+
+@dataclass
+class Known:
+    """What was proven of some bytes, for as long as the same keys are trusted: a list shows the same versions again and again."""
+
+    _found: OrderedDict[tuple[object, ...], Any] = field(default_factory=OrderedDict)
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    def find(self, trust: Trust, place: tuple[object, ...], prove: Callable[[], T]) -> T:
+        key = (*place, *sorted(trust.keys))
+        with self._lock:
+            if key in self._found:
+                self._found.move_to_end(key)
+                found: T = self._found[key]
+                return found
+        found = prove()
+        with self._lock:
+            self._found[key] = found
+            if len(self._found) > _MOST_KNOWN:
+                self._found.popitem(last=False)
+        return found
 
 
 @dataclass(frozen=True)
@@ -51,13 +90,14 @@ class StoreReader:
     store: ObjectStore
     trust: Trust
     memory: Memory
+    known: Known = field(default_factory=Known)
 
-    def entry(self, key: str, staged: bool = False) -> Entry | None:
+    def target(self, key: str, staged: bool = False) -> Target | None:
         """What was compiled for an artifact key; None when nothing was, or when what lies there is not proven to be that."""
         path = artifact_path(key, staged)
         try:
             descriptor = _pointer(self._document(path, "the artifact's record").get("descriptor"), MEDIA_MANIFEST)
-            manifest = read_manifest(self.blob(descriptor), self.trust, staged)[0]
+            manifest, config, layers = read_manifest(self.blob(descriptor), self.trust, staged)
             if manifest.key != key:
                 raise corrupt("an artifact lies under the key of another", expected=key, received=manifest.key)
         except IngotError as error:
@@ -66,7 +106,7 @@ class StoreReader:
                     raise
                 _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
             return None
-        return Entry(descriptor, manifest)
+        return Target(Entry(descriptor, manifest), (config, *layers))
 
     def version(self, name: str, number: int) -> Version:
         """A version of a model.
@@ -76,34 +116,89 @@ class StoreReader:
         """
         record = self._document(version_path(name, number), "the version's record")
         index = _pointer(record.get("index"), MEDIA_INDEX)
-        facts, entries = read_index(self.blob(index), self.trust)
-        for annotation, wanted in ((TITLE, name), (VERSION, str(number))):
-            if facts.get(annotation) != wanted:
-                received = facts.get(annotation, "")
-                raise corrupt("the index belongs to another version", expected=wanted, received=received)
+        return self.version_of(name, number, index, self.blob(index), record.get("created"))
+
+    def version_of(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
+        """The version that ``data`` is the index of, which is there, and remembered from now on.
+
+        Raises:
+            IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED.
+        """
+        version = self.version_meant(name, number, index, data, recorded)
         self.memory.refuse_older(f"{self.store.url}/{version_path(name, number)}", number, index.digest)
         newest = self.memory.seen(self._versions(name))
         if newest is None or number > newest.generation:
             self.memory.refuse_older(self._versions(name), number, index.digest)
+        return version
+
+    def version_meant(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any = None) -> Version:
+        """The version that ``data`` is, or will be, the index of. Raises IngotError as :meth:`version_of`."""
+        place = (name, number, index.digest, digest_of(data), str(recorded))
+        return self.known.find(self.trust, place, lambda: self._version_meant(name, number, index, data, recorded))
+
+    def _version_meant(self, name: str, number: int, index: Descriptor, data: bytes, recorded: Any) -> Version:
+        facts, entries = read_index(data, self.trust)
+        for annotation, wanted in ((TITLE, name), (VERSION, str(number))):
+            if facts.get(annotation) != wanted:
+                received = facts.get(annotation, "")
+                raise corrupt("the index belongs to another version", expected=wanted, received=received)
         manifests = tuple(entry.manifest for entry in entries)
-        created = _seconds(facts.get(CREATED), record.get("created"))
+        created = _seconds(facts.get(CREATED), recorded)
         publication = facts.get(PUBLICATION, "")
         return Version(name, number, created, manifests[0].model_sha256, publication, index, manifests)
 
-    def version_numbers(self, name: str) -> tuple[int, ...]:
-        """Of the records that there are, ascending.
+    def version_numbers(self, name: str, after: int = 0) -> tuple[int, ...]:
+        """Of the records that there are, ascending; only those above ``after``.
 
         Raises:
-            IngotError: ARTIFACT_UNTRUSTED, the newest that was ever seen is not among them.
+            IngotError: ARTIFACT_UNTRUSTED, the newest that was ever seen is neither among them nor was it deleted.
         """
-        stems = (info.key.rpartition("/")[2] for info in self.store.list(f"models/{name}/versions"))
-        numbers = (int(s.removesuffix(".json")) for s in stems if s.removesuffix(".json").isdecimal() and s.isascii())
-        found = tuple(sorted({number for number in numbers if number > 0}))
+        found = self._numbers(f"models/{name}/versions", after)
         newest = self.memory.seen(self._versions(name))
-        if newest is not None and (not found or found[-1] < newest.generation):
+        gone = newest is not None and newest.generation > max((after, *found[-1:]))
+        if newest is not None and gone and self.deletion(name, newest.generation) is None:
             received = f"version {found[-1]}" if found else "none"
             raise self.memory.went_back(self._versions(name), f"version {newest.generation}", received)
         return found
+
+    def numbers_between(self, name: str, after: int, before: int) -> tuple[int, ...]:
+        """Of the records that there are above ``after`` and below ``before``, ascending."""
+        return self._numbers(f"models/{name}/versions", after, before)
+
+    def newest_number(self, name: str) -> int:
+        """0 when there is no version. Reads the names of the newest alone, as far as versions have been published in bundles."""
+        start = self.newest_bundle(name)
+        found = self.version_numbers(name, start - 1) or (self.version_numbers(name) if start > 1 else ())
+        return found[-1] if found else 0
+
+    def next_number(self, name: str) -> int:
+        """That no version has, or had before it was deleted."""
+        newest = self.newest_number(name)
+        deleted = (self._numbers(f"models/{name}/{folder}", newest) for folder in ("deleted", "deleted-through"))
+        return max((newest, *(number for numbers in deleted for number in numbers[-1:]))) + 1
+
+    def newest_bundle(self, name: str) -> int:
+        """The first version of the newest bundle, 1 when there is none."""
+        return max(self._numbers(f"models/{name}/bundles", 0), default=1)
+
+    def deletion(self, name: str, number: int) -> Deletion | None:
+        """The signed word that a version was deleted; None when it was not."""
+        own = self._deletion(name, number, number)
+        if own is not None:
+            return own
+        ranges = (self._deletion(name, last, 0) for last in self._numbers(f"models/{name}/deleted-through", number - 1))
+        return next((found for found in ranges if found is not None and found.first <= number), None)
+
+    def _deletion(self, name: str, last: int, first: int) -> Deletion | None:
+        path = deletion_path(name, last, first)
+        try:
+            return read_deletion(self.store.get(path, MAX_DOCUMENT_BYTES), self.trust, name, last)
+        except IngotError as error:
+            if error.code is ErrorCode.UNAVAILABLE:
+                raise
+            if error.code is not ErrorCode.NOT_FOUND:
+                _LOG.warning("%s in %s is not taken: %s", path, self.store.url, error)
+            return None
 
     def label(self, name: str, label: str) -> Label | None:
         """A label, None when there is none; one that was taken away is of version 0.
@@ -111,16 +206,19 @@ class StoreReader:
         Raises:
             IngotError: ARTIFACT_CORRUPT, ARTIFACT_UNTRUSTED: it is not signed, is another one's, or is older than one seen before.
         """
-        path = label_path(name, label)
-        remembered = f"{self.store.url}/{path}"
         try:
-            data = self.store.get(path, MAX_DOCUMENT_BYTES)
+            data = self.store.get(label_path(name, label), MAX_DOCUMENT_BYTES)
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
             return None
-        found = read_label(data, self.trust, name, label)
-        self.memory.refuse_older(remembered, found.generation, digest_of(data))
+        return self.label_of(name, label, data)
+
+    def label_of(self, name: str, label: str, data: bytes) -> Label:
+        """The label that ``data`` is the document of. Raises IngotError as :meth:`label`."""
+        digest = digest_of(data)
+        found = self.known.find(self.trust, (name, label, digest), lambda: read_label(data, self.trust, name, label))
+        self.memory.refuse_older(f"{self.store.url}/{label_path(name, label)}", found.generation, digest)
         if found.number:
             self.memory.refuse_older(f"{self.store.url}/{version_path(name, found.number)}", found.number, found.index)
         return found
@@ -146,6 +244,18 @@ class StoreReader:
 
     def _document(self, path: str, what: str) -> dict[str, Any]:
         return parse_document(self.store.get(path, MAX_DOCUMENT_BYTES), what)
+
+    def _numbers(self, folder: str, after: int, before: int = _NO_NUMBER) -> tuple[int, ...]:
+        """The numbers that objects in a folder are named by, ascending."""
+        first = f"{folder}/{after:08d}.json" if after > 0 else ""
+        found = set()
+        for key in self.store.keys(folder, first):
+            stem = key.removeprefix(f"{folder}/").removesuffix(".json")
+            if len(stem) <= 18 and stem.isascii() and stem.isdecimal():
+                if int(stem) >= before:
+                    break
+                found.add(int(stem))
+        return tuple(sorted(number for number in found if number > max(after, 0)))
 
     def _versions(self, name: str) -> str:
         return f"{self.store.url}/models/{name}/versions"

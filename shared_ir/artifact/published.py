@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared_ir.artifact.oci import Descriptor, Entry, check_reference
@@ -14,6 +15,11 @@ from shared_ir.digest import digest_hex
 from shared_ir.errors import ErrorCode, IngotError
 
 MEDIALABEL = "application/vnd.ingot.label.v1+json"
+MEDIA_DELETION = "application/vnd.ingot.deletion.v1+json"
+SCHEMA = 1
+"""Of the records and documents of this module. Readers take no notice of fields that they do not know, and who replaces one keeps them."""
+ABSENT = "0"
+"""The etag of a label that is not there."""
 LABEL = re.compile(r"[a-z][a-z0-9-]{0,62}")
 
 
@@ -34,7 +40,9 @@ class Version:
 class Label:
     """A name that points at version ``number`` of a model, whose index has the digest ``index``.
 
-    ``generation`` grows each time that the label is moved; ``asked`` is when somebody asked for that, in microseconds since the epoch.
+    ``generation`` grows each time that the label is written; ``asked`` is when somebody asked for that, in microseconds since the epoch.
+    ``moved`` is the generation in which it came to point where it points, ``by`` who asked for that; ``others`` are fields that this
+    version does not know.
     """
 
     name: str
@@ -43,6 +51,29 @@ class Label:
     index: str
     generation: int
     asked: int
+    moved: int = 0
+    by: str = ""
+    others: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def etag(self) -> str:
+        """Names what the label points at, and since when."""
+        return str(self.moved) if self.number else ABSENT
+
+
+@dataclass(frozen=True)
+class Deletion:
+    """That versions ``first`` to ``number`` of a model were deleted, ``deleted`` seconds after the epoch, ``by`` somebody.
+
+    ``indexes`` are the digests of the image indexes of those that were there.
+    """
+
+    name: str
+    first: int
+    number: int
+    indexes: tuple[str, ...]
+    deleted: float
+    by: str = ""
 
 
 def check_model_name(name: str) -> str:
@@ -83,16 +114,30 @@ def label_path(name: str, label: str) -> str:
     return f"models/{name}/labels/{label}.json"
 
 
+def deletion_path(name: str, number: int, first: int) -> str:
+    """NOTE: deletions of many versions have a folder of their own, so that one of a single version is found without a list."""
+    return f"models/{name}/{'deleted' if first == number else 'deleted-through'}/{number:08d}.json"
+
+
+def bundle_path(name: str, first: int) -> str:
+    return f"models/{name}/bundles/{first:08d}.json"
+
+
+def claim_path(name: str, content: str) -> str:
+    return f"models/{name}/contents/{content}.json"
+
+
 def blob_key(digest: str) -> str:
     return f"blobs/sha256/{digest_hex(digest)}"
 
 
 def entry_to_dict(entry: Entry) -> dict[str, Any]:
-    return {"descriptor": entry.descriptor.to_dict(), "manifest": entry.manifest.to_dict()}
+    return {"schema": SCHEMA, "descriptor": entry.descriptor.to_dict(), "manifest": entry.manifest.to_dict()}
 
 
 def version_to_dict(version: Version) -> dict[str, Any]:
     return {
+        "schema": SCHEMA,
         "name": version.name,
         "number": version.number,
         "created": version.created,
@@ -107,14 +152,32 @@ def label_document(label: Label, signer: SigningKey) -> bytes:
     """What lies under :func:`label_path`. A label that was taken away is one of version 0: its file stays, so that an older
     one cannot be put back."""
     fields = {
+        "schema": SCHEMA,
         "model": label.name,
         "label": label.label,
         "version": label.number,
         "index": label.index,
         "generation": label.generation,
         "asked": label.asked,
+        "moved": label.moved,
+        "by": label.by,
     }
-    return sign_document({"mediaType": MEDIALABEL, "annotations": {}} | fields, signer)
+    return sign_document(dict(label.others) | {"mediaType": MEDIALABEL, "annotations": {}} | fields, signer)
+
+
+_LABEL_FIELDS = {
+    "mediaType",
+    "annotations",
+    "schema",
+    "model",
+    "label",
+    "version",
+    "index",
+    "generation",
+    "asked",
+    "moved",
+    "by",
+}
 
 
 def read_label(data: bytes, trust: Trust, name: str, label: str) -> Label:
@@ -130,14 +193,51 @@ def read_label(data: bytes, trust: Trust, name: str, label: str) -> Label:
         if error.code is not ErrorCode.ARTIFACT_UNTRUSTED:
             raise
         raise replace(error, remedy=f"Set it again: ingot models {name} --set-label {label}=VERSION.") from error
-    numbers = [document.get(field) for field in ("version", "generation", "asked")]
     if (document.get("model"), document.get("label")) != (name, label):
         received = f"{document.get('label')!r} of {document.get('model')!r}"
         raise corrupt("a label lies under the name of another", expected=what, received=received)
-    if any(type(number) is not int or not 0 <= number < 1 << 63 for number in numbers):
-        raise corrupt(f"{what} is malformed", received=str(numbers))
-    number, generation, asked = (int(number) for number in numbers)  # type: ignore[arg-type]  # none is missing
-    return Label(name, label, number, str(document.get("index", "")), generation, asked)
+    number, generation, asked = (_count(document.get(key), what) for key in ("version", "generation", "asked"))
+    moved = _count(document.get("moved", generation), what)  # older services do not write it
+    others = {key: value for key, value in document.items() if key not in _LABEL_FIELDS}
+    index, by = str(document.get("index", "")), str(document.get("by", ""))
+    return Label(name, label, number, index, generation, asked, moved, by, others)
+
+
+def deletion_document(deletion: Deletion, signer: SigningKey) -> bytes:
+    """What lies under :func:`deletion_path` of the last version that was deleted."""
+    fields = {
+        "schema": SCHEMA,
+        "model": deletion.name,
+        "first": deletion.first,
+        "last": deletion.number,
+        "indexes": list(deletion.indexes),
+        "deleted": deletion.deleted,
+        "by": deletion.by,
+    }
+    return sign_document({"mediaType": MEDIA_DELETION, "annotations": {}} | fields, signer)
+
+
+def read_deletion(data: bytes, trust: Trust, name: str, number: int) -> Deletion:
+    """The inverse of :func:`deletion_document`, for the deletion whose last version is ``number``.
+
+    Raises:
+        IngotError: ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT.
+    """
+    what = f"the deletion of version {number} of model {name!r}"
+    document = verify_document(data, trust, what, MEDIA_DELETION)
+    first, last = (_count(document.get(key), what) for key in ("first", "last"))
+    indexes, deleted = document.get("indexes"), document.get("deleted")
+    if (document.get("model"), last) != (name, number) or not 0 < first <= last:
+        raise corrupt("a deletion lies under the name of another", expected=what, received=str(document.get("model")))
+    if not isinstance(indexes, list) or not isinstance(deleted, int | float):
+        raise corrupt(f"{what} is malformed")
+    return Deletion(name, first, last, tuple(map(str, indexes)), float(deleted), str(document.get("by", "")))
+
+
+def _count(number: Any, what: str) -> int:
+    if type(number) is not int or not 0 <= number < 1 << 63:
+        raise corrupt(f"{what} is malformed", received=repr(number))
+    return number
 
 
 def _bad_name(what: str, name: str) -> IngotError:

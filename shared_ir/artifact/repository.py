@@ -1,26 +1,33 @@
 """Published models in an object store: artifacts by key, versions by number, labels that point at versions.
 
-    blobs/sha256/<digest>                 content, shared by all models
-    artifacts/<key>.json                  what was compiled for an artifact key
-    models/<name>/versions/<number>.json  a version: its signed image index
-    models/<name>/labels/<label>.json     stable -> 3, signed, with a generation
-    oci-layout, index.json                the same as an OCI image layout with tags `<name>/<number>`
+    blobs/sha256/<digest>                  content, shared by all models
+    artifacts/<key>.json                   what was compiled for an artifact key; `staged/`: not verified yet
+    models/<name>/versions/<number>.json   a version: its signed image index
+    models/<name>/labels/<label>.json      stable -> 3, signed, with a generation
+    models/<name>/deleted/<number>.json    that a version was deleted, signed; `deleted-through/`: all up to it
+    models/<name>/contents/<digest>.json   which version a set of artifacts is (publishing.py)
+    models/<name>/bundles/<number>.json    copies of signed indexes, for lists (bundles.py)
+    audit/<day>/...                        who changed what, signed (audit.py)
+    oci-layout, index.json                 the same as an OCI image layout with tags `<name>/<number>`
 
-On local disk the store is thus an OCI image layout. ``index.json`` is derived and can be rebuilt; nothing here reads it. What the other
-records say is taken from the signed documents that they point at (:mod:`shared_ir.artifact.proof`).
+What the records say is taken from the signed documents that they point at (:mod:`shared_ir.artifact.proof`). ``index.json``, by which a
+store on local disk is an OCI image layout, is derived on demand; nothing here reads it.
 """
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from shared_ir.artifact.audit import AuditLog, Change
+from shared_ir.artifact.blobs import StoreBlobs
+from shared_ir.artifact.bundles import Bundles
 from shared_ir.artifact.host import best_for_host
-from shared_ir.artifact.labels import LabelRecords, Labels
+from shared_ir.artifact.labels import LabelRecords, Labels, Move, Order
 from shared_ir.artifact.layout import (
     Choose,
     DirectoryBlobs,
@@ -28,7 +35,6 @@ from shared_ir.artifact.layout import (
     open_descriptor,
     open_target,
     pack,
-    pack_index,
     read_references,
     read_report,
     references_document,
@@ -38,18 +44,16 @@ from shared_ir.artifact.layout import (
 )
 from shared_ir.artifact.memory import Memory
 from shared_ir.artifact.oci import (
-    CREATED,
     INDEX_FILE,
     LAYOUT_DOCUMENT,
     LAYOUT_FILE,
-    PUBLICATION,
     REFERENCE,
     Descriptor,
     Entry,
     read_index,
     read_manifest,
 )
-from shared_ir.artifact.proof import StoreReader, created_text
+from shared_ir.artifact.proof import StoreReader, Target
 from shared_ir.artifact.published import (
     Version,
     artifact_path,
@@ -58,11 +62,9 @@ from shared_ir.artifact.published import (
     check_model_name,
     entry_to_dict,
     is_model_name,
-    version_path,
-    version_to_dict,
 )
+from shared_ir.artifact.publishing import Publisher
 from shared_ir.artifact.signature import SigningKey, Trust, TrustEither, TrustStore
-from shared_ir.artifact.signed import corrupt, parse_document
 from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
@@ -72,32 +74,8 @@ from shared_ir.storage.protocol import Data, ObjectStore
 __all__ = ["ArtifactRepository", "StoreBlobs", "Version", "blob_key", "check_label", "check_model_name"]
 
 _LOG = logging.getLogger(__name__)
-_LARGEST_INDEX = 256 << 20
-"""Bytes of ``index.json``, which names every version of every model."""
-_MOST_SCANNED = 16
-"""How many of the newest versions are searched for an earlier publication by the same job, or of the same artifacts."""
-
-
-@dataclass(frozen=True)
-class StoreBlobs:
-    """The blobs of an object store."""
-
-    store: ObjectStore
-
-    def put(self, digest: str, data: Data) -> None:
-        self.store.put_if_absent(blob_key(digest), data)
-
-    def path(self, digest: str, limit: int | None = None) -> Path:
-        try:
-            return self.store.local_path(blob_key(digest), limit)
-        except IngotError as error:
-            where = f"{self.store.url}/{blob_key(digest)}"
-            if error.code is ErrorCode.NOT_FOUND:
-                raise corrupt("a blob of the artifact is missing", field=where) from error
-            if error.code is ErrorCode.LIMIT_EXCEEDED:
-                expected, received = error.expected, error.received
-                raise corrupt("a blob has the wrong size", field=where, expected=expected, received=received) from error
-            raise
+USED_SECONDS = 24 * 3600.0
+"""An older record of an artifact is written again when somebody relies on it, for what collects garbage to see."""
 
 
 class ArtifactRepository:
@@ -115,19 +93,27 @@ class ArtifactRepository:
     ) -> None:
         self.store = store
         self.trust = trust if signer is None else TrustEither(trust, TrustStore.of([signer.public]))
-        self._signer = signer
+        self._signer, self._marks_use = signer, signer is not None
         self._blobs = StoreBlobs(store)
-        self._proven = StoreReader(store, self.trust, memory or Memory())
-        self._labels = LabelRecords(self._proven)
-
-    # ---- artifacts by key
+        self.proven = StoreReader(store, self.trust, memory or Memory())
+        self.bundles = Bundles(self.proven)
+        self.audit = AuditLog(store, self.trust)
+        self._labels = LabelRecords(self.proven)
+        self._publisher = Publisher(self.proven, self._blobs, self.bundles)
 
     def put_artifact(self, artifact: Artifact, staged: bool = False) -> None:
         """Store what was compiled, so that the same key is never compiled again. Doing it twice is harmless.
 
         A ``staged`` artifact was built but not verified: it is kept apart and cannot be published.
+
+        Raises:
+            IngotError: COMPILER_FAULT, its manifest has fields whose meaning would be signed unseen.
         """
-        entry = pack(artifact, self._signing_key(), self._blobs, staged)
+        if artifact.manifest.others:
+            received = ", ".join(sorted(artifact.manifest.others))[:200]
+            message = "what was compiled has a manifest with unknown fields"
+            raise IngotError(ErrorCode.COMPILER_FAULT, message, received=received)
+        entry = pack(artifact, self.signer, self._blobs, staged)
         self._put_entry(entry, staged)
 
     def promote(self, key: str, report: Mapping[str, Any]) -> None:
@@ -136,13 +122,16 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND.
         """
-        data = self._proven.blob(self._require_entry(key, staged=True).descriptor)
-        self._put_entry(with_report(data, report, self.trust, self._signing_key(), self._blobs))
+        data = self.proven.blob(self._require_entry(key, staged=True).descriptor)
+        self._put_entry(with_report(data, report, self.trust, self.signer, self._blobs))
 
     def find_artifact(self, key: str, staged: bool = False) -> Manifest | None:
-        """What was compiled for an artifact key, as it was signed; None when nothing was."""
-        entry = self._proven.entry(key, staged)
-        return entry.manifest if entry else None
+        """What was compiled for an artifact key, as it was signed; None when nothing was.
+
+        What is found can be relied on: a key that is trusted signed it, and its blobs are there and whole.
+        """
+        found = self._find_target(key, staged)
+        return None if found is None else found.entry.manifest
 
     def open_artifact(self, key: str, staged: bool = False) -> OpenedArtifact:
         """Raises IngotError NOT_FOUND and those of :func:`shared_ir.artifact.layout.open_version`."""
@@ -150,9 +139,7 @@ class ArtifactRepository:
 
     def report(self, key: str) -> Mapping[str, Any]:
         """The compiler's report of an artifact, without anything else of it. Raises as :meth:`open_artifact`."""
-        return read_report(self._blobs, self._require_entry(key, staged=False).descriptor, self.trust)
-
-    # ---- versions
+        return read_report(self._blobs, self._require_entry(key).descriptor, self.trust)
 
     def publish(
         self,
@@ -161,12 +148,13 @@ class ArtifactRepository:
         publication: str = "",
         labels: Sequence[str] = (),
         asked: float | None = None,
-        once: bool = False,
+        by: str = "",
     ) -> Version:
-        """Make the artifacts of ``keys``, one per target, the next version of model ``name``, then move ``labels``.
+        """Make the artifacts of ``keys``, one per target, a version of model ``name``, then move ``labels``.
 
-        A second call with the same ``publication`` finds the version that the first one made; with ``once``, so does one with
-        the same artifacts. Readers see a version once its record exists, which is written last. ``asked`` is as in :meth:`set_label`.
+        Artifacts that are a version of the model already stay that version, also where several publish them at once. Readers see a
+        version once its record exists. ``publication`` is the id of the job; ``asked`` and ``by`` are as in
+        :meth:`set_label`.
 
         Raises:
             IngotError: NOT_FOUND when a key was not compiled; INVALID_ARGUMENT.
@@ -174,25 +162,40 @@ class ArtifactRepository:
         check_model_name(name)
         for label in labels:
             check_label(label)
-        version = self._find_publication(name, publication) or self._publish(name, keys, publication, once)
+        by = by or (f"job {publication}" if publication else "")
+        found = [target for key in keys if (target := self._find_target(key)) is not None]
+        if len(found) != len(keys) or not found:
+            message, expected = "a version needs an artifact for each of its targets", f"{len(keys)} artifacts"
+            raise IngotError(ErrorCode.NOT_FOUND, message, expected=expected, received=str(len(found)))
+        with self.proven.memory.together():
+            version, is_new = self._publisher.publish(name, found, publication, self.signer)
+        if is_new:
+            after = version.index.digest
+            self.audit.write(Change("publish", by, name, version.number, after=after), self.signer)
         for label in labels:
-            self.set_label(name, label, version.number, asked)
+            self.set_label(name, label, version.number, asked, by)
         return version
+
+    def find_version(self, name: str, keys: Sequence[str]) -> Version | None:
+        """The version of a model that consists of the artifacts of ``keys``; None when none does."""
+        return self._publisher.find(check_model_name(name), keys)
+
+    def names(self) -> tuple[str, ...]:
+        """Of all models, those among them that were deleted; read from the names of folders alone."""
+        return tuple(filter(is_model_name, self.store.folders("models")))
 
     def models(self) -> tuple[str, ...]:
         """Names of all models with a version."""
-        keys = (info.key.split("/") for info in self.store.list("models"))
-        names = {parts[1] for parts in keys if len(parts) == 4 and parts[2] == "versions"}
-        return tuple(sorted(filter(is_model_name, names)))
+        return tuple(self._models())
 
     def version_numbers(self, name: str) -> tuple[int, ...]:
         """Ascending. Raises IngotError ARTIFACT_UNTRUSTED when the newest that was seen before is gone."""
-        return self._proven.version_numbers(check_model_name(name))
+        return self.proven.version_numbers(check_model_name(name))
 
     def version(self, name: str, number: int) -> Version:
         """Raises IngotError NOT_FOUND; ARTIFACT_UNTRUSTED, ARTIFACT_CORRUPT when it is not proven to be that version."""
         try:
-            return self._proven.version(check_model_name(name), number)
+            return self.proven.version(check_model_name(name), number)
         except IngotError as error:
             if error.code is not ErrorCode.NOT_FOUND:
                 raise
@@ -200,18 +203,12 @@ class ArtifactRepository:
             message = f"model {name!r} has no version {number}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="version", expected=f"one of {known}") from error
 
-    def find_version(self, name: str, keys: Sequence[str]) -> Version | None:
-        """The newest version with just the artifacts of ``keys``, among the newest ones."""
-        newest = self.version_numbers(check_model_name(name))[-_MOST_SCANNED:]
-        versions = (self._proven_version(name, number) for number in reversed(newest))
-        return next((v for v in versions if v and sorted(m.key for m in v.targets) == sorted(keys)), None)
-
     def versions(self, name: str) -> tuple[Version, ...]:
         """Ascending; without those that nothing proves. Raises IngotError NOT_FOUND for an unknown model."""
         numbers = self.version_numbers(name)
         if not numbers:
-            raise self._no_model(name)
-        return tuple(version for number in numbers if (version := self._proven_version(name, number)))
+            raise self.no_model(name)
+        return tuple(version for number in numbers if (version := self.find_proven(name, number)))
 
     def newest(self, name: str) -> Version:
         """The newest version that is proven, for showing: what is served is :meth:`resolve`'s to say, which passes none over.
@@ -219,10 +216,12 @@ class ArtifactRepository:
         Raises:
             IngotError: NOT_FOUND, there is none.
         """
-        proven = (self._proven_version(name, number) for number in reversed(self.version_numbers(name)))
-        found = next((version for version in proven if version), None)
+        newest = self.proven.newest_number(check_model_name(name))
+        found = self.find_proven(name, newest) if newest else None
+        if found is None and newest:
+            found = next((v for n in reversed(self.version_numbers(name)) if (v := self.find_proven(name, n))), None)
         if found is None:
-            raise self._no_model(name)
+            raise self.no_model(name)
         return found
 
     def resolve(self, name: str, which: int | str | None = None) -> Version:
@@ -238,10 +237,10 @@ class ArtifactRepository:
             return self.version(name, number)
         if which:
             return self.version(name, self._labels.find(name, which).number)
-        numbers = self.version_numbers(name)
-        if not numbers:
-            raise self._no_model(name)
-        return self.version(name, numbers[-1])
+        newest = self.proven.newest_number(check_model_name(name))
+        if not newest:
+            raise self.no_model(name)
+        return self.version(name, newest)
 
     # ---- labels
 
@@ -253,22 +252,34 @@ class ArtifactRepository:
         """The same, with what keeps the others from counting."""
         return self._labels.all(name)
 
-    def set_label(self, name: str, label: str, number: int, asked: float | None = None) -> None:
-        """Point ``label`` at a version that exists; one atomic write.
+    def set_label(
+        self, name: str, label: str, number: int, asked: float | None = None, by: str = "", etag: str = ""
+    ) -> None:
+        """Point ``label`` at a version that exists, comparing it with what was read before it is written.
 
-        Nothing changes where who ``asked`` for it (seconds since the epoch; by default now) did so before what is there was asked for.
+        Args:
+            asked, by: when somebody asked for it, in seconds since the epoch, and who; by default now. Nothing changes where he did so
+                before what is there was asked for.
+            etag: that the label must have; ``0`` for none, empty for any.
 
         Raises:
-            IngotError: NOT_FOUND.
+            IngotError: NOT_FOUND; CONFLICT, the label has another etag.
         """
-        version = self.version(name, number)
-        self._labels.put(name, check_label(label), version.number, version.index.digest, self._signing_key(), asked)
+        version, order = self.version(name, number), Order(by, asked, etag)
+        move = self._labels.put(name, check_label(label), version, self.signer, order)
+        # who deletes it meanwhile looks for labels afterwards too
+        if move is not None and self.proven.deletion(name, number):
+            before = self.find_proven(name, move.before.number) if move.before and move.before.number else None
+            self._labels.put(name, label, before, self.signer, Order(by, etag=move.after.etag))
+            raise IngotError(ErrorCode.NOT_FOUND, f"version {number} of {name!r} is being deleted", field="version")
+        self._log_move("set-label", name, label, move, by)
 
-    def delete_label(self, name: str, label: str) -> None:
-        """Raises IngotError NOT_FOUND."""
+    def delete_label(self, name: str, label: str, by: str = "", etag: str = "") -> None:
+        """Raises IngotError NOT_FOUND; CONFLICT, as :meth:`set_label`."""
         if not self._labels.is_there(check_model_name(name), check_label(label)):
             raise IngotError(ErrorCode.NOT_FOUND, f"model {name!r} has no label {label!r}", field="label")
-        self._labels.put(name, label, 0, "", self._signing_key())
+        move = self._labels.put(name, label, None, self.signer, Order(by, etag=etag))
+        self._log_move("delete-label", name, label, move, by)
 
     # ---- out
 
@@ -311,61 +322,15 @@ class ArtifactRepository:
         self.store.put(LAYOUT_FILE, LAYOUT_DOCUMENT)
         self.store.put(INDEX_FILE, references_document([tagged(v.index, f"{v.name}/{v.number}") for v in versions]))
 
-    # ---- parts
+    @property
+    def signer(self) -> SigningKey:
+        """Raises IngotError INTERNAL for a reader."""
+        if self._signer is None:
+            message = "this repository was opened without a signing key: it can only be read"
+            raise IngotError(ErrorCode.INTERNAL, message)
+        return self._signer
 
-    def _publish(self, name: str, keys: Sequence[str], publication: str, once: bool) -> Version:
-        entries = [self._proven.entry(key) for key in keys]
-        found = [entry for entry in entries if entry is not None]
-        if len(found) != len(keys) or not found:
-            message = "a version needs an artifact for each of its targets"
-            raise IngotError(ErrorCode.NOT_FOUND, message, expected=f"{len(keys)} artifacts", received=str(len(found)))
-        while (
-            same := self.find_version(name, keys) if once else None
-        ) is None:  # asked again when another took the number
-            number = max(self.version_numbers(name), default=0) + 1
-            created = time.time()
-            facts = {CREATED: created_text(created)} | ({PUBLICATION: publication} if publication else {})
-            index = pack_index(name, str(number), found, self._signing_key(), self._blobs, facts)
-            manifests = tuple(entry.manifest for entry in found)
-            version = Version(name, number, created, manifests[0].model_sha256, publication, index, manifests)
-            if self.store.put_if_absent(version_path(name, number), canonical_json(version_to_dict(version))):
-                self._add_to_index(version)
-                return self.version(name, number)
-        return same
-
-    def _add_to_index(self, version: Version) -> None:
-        tag = f"{version.name}/{version.number}"
-        try:
-            document = parse_document(self.store.get(INDEX_FILE, _LARGEST_INDEX), INDEX_FILE)
-            others = [Descriptor.from_dict(item) for item in document.get("manifests") or ()]
-        except (IngotError, TypeError) as error:
-            if isinstance(error, IngotError) and error.code is ErrorCode.UNAVAILABLE:
-                raise
-            self.rebuild_index()
-            return
-        kept = [d for d in others if d.annotations.get(REFERENCE) != tag]
-        self.store.put(INDEX_FILE, references_document([*kept, tagged(version.index, tag)]))
-
-    def _find_publication(self, name: str, publication: str) -> Version | None:
-        if not publication:
-            return None
-        newest = (
-            self._proven_version(name, number) for number in reversed(self.version_numbers(name)[-_MOST_SCANNED:])
-        )
-        return next((version for version in newest if version and version.publication == publication), None)
-
-    def _require_entry(self, key: str, staged: bool) -> Entry:
-        entry = self._proven.entry(key, staged)
-        if entry is None:
-            raise IngotError(ErrorCode.NOT_FOUND, f"no artifact was compiled for key {key}", field="key")
-        return entry
-
-    def _put_entry(self, entry: Entry, staged: bool = False) -> None:
-        self.store.put(artifact_path(entry.manifest.key, staged), canonical_json(entry_to_dict(entry)))
-        if not staged:
-            self.store.delete(artifact_path(entry.manifest.key, staged=True))
-
-    def _proven_version(self, name: str, number: int) -> Version | None:
+    def find_proven(self, name: str, number: int) -> Version | None:
         """None for a record that proves nothing, which harms itself alone."""
         try:
             return self.version(name, number)
@@ -375,26 +340,61 @@ class ArtifactRepository:
             _LOG.warning("version %d of model %r is not taken: %s", number, name, error)
             return None
 
+    # ---- parts
+
+    def _find_target(self, key: str, staged: bool = False) -> Target | None:
+        """None unless it is whole."""
+        found = self.proven.target(key, staged)
+        if found is None:
+            return None
+        try:
+            self._blobs.require_whole(found.blobs)
+        except IngotError as error:
+            if error.code is not ErrorCode.ARTIFACT_CORRUPT:
+                raise
+            _LOG.warning("artifact %s in %s is not taken: %s", key, self.store.url, error)
+            return None
+        if self._marks_use:
+            self._mark_use(artifact_path(key, staged))
+        return found
+
+    def _mark_use(self, path: str) -> None:
+        record = self.store.identity(path)
+        if record is not None and record.modified < time.time() - USED_SECONDS:
+            self.store.replace(path, *self.store.get_tagged(path))  # who has written it meanwhile has marked it too
+
+    def _require_entry(self, key: str, staged: bool = False) -> Entry:
+        found = self.proven.target(key, staged)
+        if found is None:
+            raise IngotError(ErrorCode.NOT_FOUND, f"no artifact was compiled for key {key}", field="key")
+        return found.entry
+
+    def _put_entry(self, entry: Entry, staged: bool = False) -> None:
+        self.store.put(artifact_path(entry.manifest.key, staged), canonical_json(entry_to_dict(entry)))
+        if not staged:
+            self.store.delete(artifact_path(entry.manifest.key, staged=True))
+
+    def _log_move(self, action: str, name: str, label: str, move: Move | None, by: str) -> None:
+        if move is not None and move.is_elsewhere:
+            before, after = (str(own.number) if own and own.number else "" for own in (move.before, move.after))
+            self.audit.write(Change(action, by, name, move.after.number, label, before, after), self.signer)
+
+    def _models(self) -> Iterator[str]:
+        return (name for name in self.names() if any(self.store.keys(f"models/{name}/versions")))
+
     def _documents(self, version: Version, key: str) -> tuple[Descriptor, list[Descriptor]]:
         """The descriptor to tag, and everything below it."""
-        entries = read_index(self._proven.blob(version.index), self.trust)[1]
+        entries = read_index(self.proven.blob(version.index), self.trust)[1]
         chosen = [entry for entry in entries if key in ("", entry.manifest.key)]
         if not chosen:
             message = f"version {version.number} of {version.name!r} has no artifact {key}"
             raise IngotError(ErrorCode.NOT_FOUND, message, field="artifact_key")
         documents = [] if key else [version.index]
         for entry in chosen:
-            _, config, layers = read_manifest(self._proven.blob(entry.descriptor), self.trust)
+            _, config, layers = read_manifest(self.proven.blob(entry.descriptor), self.trust)
             documents += [entry.descriptor, config, *layers]
         return (chosen[0].descriptor if key else version.index), documents
 
-    def _signing_key(self) -> SigningKey:
-        if self._signer is None:
-            raise IngotError(
-                ErrorCode.INTERNAL, "this repository was opened without a signing key: it can only be read"
-            )
-        return self._signer
-
-    def _no_model(self, name: str) -> IngotError:
-        known = ", ".join(self.models()[:20]) or "none"
+    def no_model(self, name: str) -> IngotError:
+        known = ", ".join(islice(self._models(), 20)) or "none"
         return IngotError(ErrorCode.NOT_FOUND, f"no model {name!r}", field="name", expected=f"one of {known}")

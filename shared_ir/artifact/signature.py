@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 import os
+import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,10 +179,18 @@ class TrustFolder:
     that is taken away no longer."""
 
     directory: Path
+    _read: dict[str, tuple[tuple[object, ...], Mapping[str, Ed25519PublicKey]]] = field(
+        default_factory=dict, repr=False, compare=False
+    )
 
     @property
     def keys(self) -> Mapping[str, Ed25519PublicKey]:
-        return TrustStore.load(self.directory).keys
+        """NOTE: the files are looked at each time, and read where one has changed."""
+        state = _state(self.directory)
+        kept = self._read.get("keys")
+        if kept is None or kept[0] != state:
+            kept = self._read["keys"] = state, TrustStore.load(self.directory).keys
+        return kept[1]
 
     def verify(self, payload: bytes, signature: Signature) -> None:
         TrustStore(self.keys).verify(payload, signature)
@@ -243,6 +252,17 @@ def local_keys(home: Path) -> tuple[SigningKey, TrustStore]:
     if not (directory / f"{key.key_id}.pub").exists():
         add_trusted(directory, key.public)
     return key, TrustStore.load(directory)
+
+
+def _state(directory: Path) -> tuple[object, ...]:
+    """Of the public keys in a folder: changes whenever one does."""
+    try:
+        with os.scandir(directory) as entries:
+            files = sorted((entry for entry in entries if entry.name.endswith(".pub")), key=lambda entry: entry.name)
+            states = [(entry.name, entry.stat()) for entry in files]
+    except FileNotFoundError:  # there is no folder, or a file was taken away at this moment
+        return ("changing", time.monotonic_ns())
+    return tuple((name, own.st_ino, own.st_size, own.st_mtime_ns, own.st_ctime_ns) for name, own in states)
 
 
 def _not_a_key(where: str, kind: str) -> IngotError:

@@ -30,6 +30,7 @@ class Manifest:
         min_glibc: oldest glibc that can load ``model.so``, ``2.17``; empty for a static or non-glibc target.
         model_sha256: digest of the source model, hexadecimal.
         options: every option that was given or defaulted, JSON values.
+        others: fields that a later version wrote; they are kept.
     """
 
     name: str
@@ -42,23 +43,27 @@ class Manifest:
     min_glibc: str = ""
     model_sha256: str = ""
     options: Mapping[str, Any] = field(default_factory=dict)
+    others: Mapping[str, Any] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-ready; :meth:`from_dict` is its inverse."""
-        return asdict(self) | {"features": list(self.features), "options": dict(self.options)}
+        own = {name: value for name, value in asdict(self).items() if name != "others"}
+        return dict(self.others) | own | {"features": list(self.features), "options": dict(self.options)}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
-        """Raises IngotError ARTIFACT_CORRUPT for unknown, missing or mistyped fields."""
-        fields = dict(data)
-        if set(fields) != set(cls.__dataclass_fields__) or not _well_typed(fields):
+        """Raises IngotError ARTIFACT_CORRUPT for missing or mistyped fields."""
+        known = cls.__dataclass_fields__.keys() - {"others"}
+        fields = {name: value for name, value in data.items() if name in known}
+        if fields.keys() != known or not _well_typed(fields):
             raise IngotError(
                 ErrorCode.ARTIFACT_CORRUPT,
                 "the artifact's manifest does not have the fields of a manifest",
-                expected=", ".join(sorted(cls.__dataclass_fields__)),
-                received=", ".join(sorted(map(str, fields)))[:400],
+                expected=", ".join(sorted(known)),
+                received=", ".join(sorted(map(str, data)))[:400],
             )
-        return cls(**fields | {"features": tuple(fields["features"])})
+        others = {str(name): value for name, value in data.items() if name not in known}
+        return cls(**fields | {"features": tuple(fields["features"])}, others=others)
 
 
 def _well_typed(fields: Mapping[str, Any]) -> bool:

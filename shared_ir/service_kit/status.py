@@ -51,6 +51,7 @@ STATUS: Mapping[ErrorCode, tuple[grpc.StatusCode, HTTPStatus]] = {
     ErrorCode.PERMISSION_DENIED: (grpc.StatusCode.PERMISSION_DENIED, HTTPStatus.FORBIDDEN),
     ErrorCode.NOT_FOUND: (grpc.StatusCode.NOT_FOUND, HTTPStatus.NOT_FOUND),
     ErrorCode.ALREADY_EXISTS: (grpc.StatusCode.ALREADY_EXISTS, HTTPStatus.CONFLICT),
+    ErrorCode.CONFLICT: _PRECONDITION,
     ErrorCode.CHECKSUM_MISMATCH: (grpc.StatusCode.DATA_LOSS, HTTPStatus.BAD_REQUEST),
     ErrorCode.CANCELLED: (grpc.StatusCode.CANCELLED, HTTPStatus.REQUEST_TIMEOUT),
     ErrorCode.DEADLINE_EXCEEDED: (grpc.StatusCode.DEADLINE_EXCEEDED, HTTPStatus.GATEWAY_TIMEOUT),

@@ -20,6 +20,10 @@ _BLOCK_BYTES = 4 * 1024 * 1024
 system can: such pages are mapped as a whole, and code that reads gigabytes of weights has few misses of the TLB."""
 
 
+_SMALL_BYTES = 256 * 1024
+"""Is written as it is: making a block takes longer than writing a record."""
+
+
 def write_blocks(file: FileIO, pieces: Iterable[bytes | memoryview]) -> None:
     """Write ``pieces`` one after the other from the beginning of the unbuffered ``file``, in large aligned blocks.
 
@@ -113,7 +117,11 @@ def map_open_file(file: IO[bytes]) -> mmap.mmap:
 
 def write_atomically(path: Path, data: bytes | memoryview | Path) -> None:
     """Write ``data`` (bytes, or the file that holds them) to a temporary name, fsync, rename over ``path``."""
-    temporary = write_temporary(path, data)
+    replace_atomically(path, write_temporary(path, data))
+
+
+def replace_atomically(path: Path, temporary: Path) -> None:
+    """The second half of :func:`write_atomically`."""
     try:
         os.replace(temporary, path)
     except BaseException:
@@ -141,7 +149,10 @@ def write_temporary(path: Path, data: bytes | memoryview | Path) -> Path:
     temporary = path.with_name(f".{path.name[:80]}.{secrets.token_hex(8)}.tmp")
     try:
         with temporary.open("xb", buffering=0) as file:
-            write_blocks(file, _blocks_of(data) if isinstance(data, Path) else (data,))
+            if not isinstance(data, Path) and len(data) <= _SMALL_BYTES:
+                _write_whole(file, memoryview(data).cast("B"))
+            else:
+                write_blocks(file, _blocks_of(data) if isinstance(data, Path) else (data,))
             os.fsync(file.fileno())
     except BaseException:
         temporary.unlink(missing_ok=True)

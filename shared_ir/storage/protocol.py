@@ -26,6 +26,15 @@ class ObjectInfo:
     modified: float
 
 
+@dataclass(frozen=True)
+class Identity:
+    """Tells one state of an object from another without reading it: who writes an object anew gives it another ``tag``."""
+
+    size: int
+    tag: str
+    modified: float
+
+
 class ObjectStore(Protocol):
     """Objects by key (``a/b/c``). Every method raises IngotError UNAVAILABLE when the store cannot be reached."""
 
@@ -38,8 +47,18 @@ class ObjectStore(Protocol):
     def put_if_absent(self, key: str, data: Data) -> bool:
         """Write unless the key exists. Of several writers at once exactly one gets True, for ``bytes`` data."""
 
+    def replace(self, key: str, data: bytes, tag: str) -> bool:
+        """Write where the object is still the one that :meth:`get_tagged` gave this ``tag`` for; of several writers at once exactly
+        one gets True."""
+
     def get(self, key: str, limit: int | None = None) -> bytes:
         """Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, before it is read, when it has more than ``limit`` bytes."""
+
+    def get_tagged(self, key: str, limit: int | None = None) -> tuple[bytes, str]:
+        """As :meth:`get`, with a tag for :meth:`replace`."""
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        """The object from its beginning to its end, a piece at a time. Raises IngotError NOT_FOUND."""
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         """At most ``length`` bytes from ``start``. Raises IngotError NOT_FOUND."""
@@ -47,8 +66,20 @@ class ObjectStore(Protocol):
     def size(self, key: str) -> int | None:
         """In bytes; None when there is no such object."""
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        """Objects whose key starts with ``prefix + "/"``, in order of key."""
+    def identity(self, key: str) -> Identity | None:
+        """None when there is no such object."""
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        """Objects whose key starts with ``prefix + "/"`` and comes after ``after``, in order of key. Who stops early pays for no more."""
+
+    def keys(self, prefix: str, after: str = "") -> Iterator[str]:
+        """As :meth:`list`, the keys alone."""
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        """What follows ``prefix + "/"`` up to the next ``/`` in keys that have one, in order."""
+
+    def delete_unused(self, key: str, before: float) -> bool:
+        """Delete an object that was last written before this moment (seconds since the epoch); whether it was."""
 
     def delete(self, key: str) -> None:
         """Deleting what is not there is not an error."""

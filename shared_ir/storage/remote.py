@@ -16,7 +16,7 @@ from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.secret_files import SUFFIX, with_secret_files
 from shared_ir.storage.files import write_temporary
-from shared_ir.storage.protocol import Data, ObjectInfo, check_key, not_found, too_large
+from shared_ir.storage.protocol import Data, Identity, ObjectInfo, check_key, not_found, too_large
 
 CACHE_LIMIT_BYTES = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""
@@ -123,12 +123,29 @@ class RemoteStore:
             return False
         return True
 
+    def replace(self, key: str, data: bytes, tag: str) -> bool:
+        """NOTE: a request whose answer was lost is sent again by the client, and fails then because it was done; so who fails looks
+        whether what is there is what was to be written."""
+        try:
+            self._call(key, obstore.put, self.store, check_key(key), data, mode={"e_tag": tag}, use_multipart=False)
+        except FileExistsError:
+            return False
+        return True
+
     def get(self, key: str, limit: int | None = None) -> bytes:
+        return self.get_tagged(key, limit)[0]
+
+    def get_tagged(self, key: str, limit: int | None = None) -> tuple[bytes, str]:
         found = self._call(key, obstore.get, self.store, check_key(key))
         size = int(found.meta["size"])
         if limit is not None and size > limit:
             raise too_large(self.url, key, limit, size)
-        return bytes(self._call(key, lambda: found.bytes()))
+        return bytes(self._call(key, lambda: found.bytes())), str(found.meta["e_tag"] or "")
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        stream = iter(self._call(key, obstore.get, self.store, check_key(key)).stream())
+        while (piece := self._call(key, next, stream, None)) is not None:
+            yield bytes(piece)
 
     def get_range(self, key: str, start: int, length: int) -> bytes:
         size = self.size(key)
@@ -140,19 +157,41 @@ class RemoteStore:
         return bytes(self._call(key, obstore.get_range, self.store, check_key(key), start=start, length=length))
 
     def size(self, key: str) -> int | None:
+        found = self.identity(key)
+        return None if found is None else found.size
+
+    def identity(self, key: str) -> Identity | None:
         try:
-            return int(self._call(key, obstore.head, self.store, check_key(key))["size"])
+            head = self._call(key, obstore.head, self.store, check_key(key))
         except IngotError as error:
             if error.code is ErrorCode.NOT_FOUND:
                 return None
             raise
+        modified = head["last_modified"].timestamp()
+        return Identity(int(head["size"]), f"{head['e_tag']}-{head['size']}-{modified}", modified)
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        found = self._call(
-            prefix, lambda: [item for page in obstore.list(self.store, check_key(prefix) + "/") for item in page]
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        pages = self._call(
+            prefix, lambda: iter(obstore.list(self.store, check_key(prefix) + "/", offset=after or None))
         )
-        for item in sorted(found, key=lambda item: item["path"]):
-            yield ObjectInfo(item["path"], int(item["size"]), item["last_modified"].timestamp())
+        while page := self._call(prefix, next, pages, None):
+            for item in sorted(page, key=lambda item: item["path"]):
+                yield ObjectInfo(item["path"], int(item["size"]), item["last_modified"].timestamp())
+
+    def keys(self, prefix: str, after: str = "") -> Iterator[str]:
+        return (info.key for info in self.list(prefix, after))
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        found = self._call(prefix, obstore.list_with_delimiter, self.store, check_key(prefix) + "/")
+        return tuple(sorted(path.rstrip("/").rpartition("/")[2] for path in found["common_prefixes"]))
+
+    def delete_unused(self, key: str, before: float) -> bool:
+        """NOTE: stores have no conditional deletion; what is written in the milliseconds between the two requests is deleted too."""
+        found = self.identity(key)
+        if found is None or found.modified >= before:
+            return False
+        self.delete(key)
+        return True
 
     def delete(self, key: str) -> None:
         try:

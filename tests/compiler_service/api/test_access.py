@@ -185,5 +185,5 @@ def test_who_changes_something_is_told_in_a_line(guarded: Guarded, caplog: pytes
     change = {name: text for name, text in audit.items() if name.startswith("change.")}
     assert change == {"change.name": "vision.m", "change.label": "stable", "change.version": "3"}
     changes = {name for name in METHODS if is_change(f"/{SERVICE}/{name}")}
-    known = {"Compile", "CancelJob", "RetryJob", "SetLabel", "DeleteLabel"}
+    known = {"Compile", "CancelJob", "RetryJob", "SetLabel", "DeleteLabel", "DeleteVersion", "DeleteModel"}
     assert changes == known | (set(METHODS) - set(SCOPES))

@@ -93,6 +93,14 @@ def published(folder: Path) -> ArtifactRepository:
     return made
 
 
+def moved_meanwhile(folder: Path) -> None:
+    key = SigningKey.generate()
+    repository = ArtifactRepository(FileStore(folder), TrustStore.of([]), key)
+    repository.put_artifact(toy_artifact(key="ab" * 32))
+    repository.publish("resnet", ["ab" * 32], "job1", ["stable"])
+    repository.set_label("resnet", "stable", 1, etag="0")
+
+
 def without_its_blobs(folder: Path) -> object:
     made = published(folder)
     version = made.resolve("m")
@@ -141,6 +149,7 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.PERMISSION_DENIED: lambda _: Principal("ci", scopes=frozenset({Scope.READ})).require(Scope.LABEL),
     ErrorCode.NOT_FOUND: lambda folder: ArtifactRepository(FileStore(folder), TrustStore.of([])).resolve("m"),
     ErrorCode.ALREADY_EXISTS: up_twice,
+    ErrorCode.CONFLICT: moved_meanwhile,
     ErrorCode.CHECKSUM_MISMATCH: other_bytes,
     ErrorCode.CANCELLED: lambda _: raised(_cancelled()),
     ErrorCode.DEADLINE_EXCEEDED: lambda _: raised(_deadline_exceeded()),

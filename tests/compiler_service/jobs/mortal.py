@@ -33,7 +33,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
 from shared_ir.storage.local import FileStore
-from shared_ir.storage.protocol import Data, ObjectInfo
+from shared_ir.storage.protocol import Data, Identity, ObjectInfo
 from tests.services.toy_compiler import ToyCompiler, ToyStages
 
 LEASE_SECONDS = 0.4
@@ -92,8 +92,14 @@ class MortalStore:
     def put_if_absent(self, key: str, data: Data) -> bool:
         return bool(self.life.spend(lambda: self.own.put_if_absent(key, data)))
 
+    def replace(self, key: str, data: bytes, tag: str) -> bool:
+        return bool(self.life.spend(lambda: self.own.replace(key, data, tag)))
+
     def delete(self, key: str) -> None:
         self.life.spend(lambda: self.own.delete(key))
+
+    def delete_unused(self, key: str, before: float) -> bool:
+        return bool(self.life.spend(lambda: self.own.delete_unused(key, before)))
 
     def get(self, key: str, limit: int | None = None) -> bytes:
         return self.own.get(key, limit)
@@ -104,8 +110,23 @@ class MortalStore:
     def size(self, key: str) -> int | None:
         return self.own.size(key)
 
-    def list(self, prefix: str) -> Iterator[ObjectInfo]:
-        return self.own.list(prefix)
+    def get_tagged(self, key: str, limit: int | None = None) -> tuple[bytes, str]:
+        return self.own.get_tagged(key, limit)
+
+    def pieces(self, key: str) -> Iterator[bytes]:
+        return self.own.pieces(key)
+
+    def identity(self, key: str) -> Identity | None:
+        return self.own.identity(key)
+
+    def list(self, prefix: str, after: str = "") -> Iterator[ObjectInfo]:
+        return self.own.list(prefix, after)
+
+    def keys(self, prefix: str, after: str = "") -> Iterator[str]:
+        return self.own.keys(prefix, after)
+
+    def folders(self, prefix: str) -> tuple[str, ...]:
+        return self.own.folders(prefix)
 
     def local_path(self, key: str, limit: int | None = None) -> Path:
         return self.own.local_path(key, limit)
@@ -206,10 +227,13 @@ class Process:
             "a worker",
         )
 
-    def submit(self, model: Mapping[str, Any], name: str, targets: Sequence[str] = TARGETS, key: str = "") -> JobRecord:
+    def submit(
+        self, model: Mapping[str, Any], name: str, targets: Sequence[str] = TARGETS, key: str = "", **order: Any
+    ) -> JobRecord:
         data = json.dumps(model).encode()
         self.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
-        return self.service.submit(Submission(name, Source(sha256_hex(data)), tuple(targets), {}, idempotency_key=key))
+        source = Source(sha256_hex(data))
+        return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
 
     def work(self) -> None:
         """Work the queue off, as Celery's chain does."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -19,9 +20,12 @@ from compiler_service.jobs.records import Submission
 from compiler_service.keys import api_keys, worker_keys
 from compiler_service.settings import Settings
 from compiler_service.wiring import Parts, make_parts
-from shared_ir.artifact.published import Label, label_document, label_path
+from shared_ir.artifact.published import Label, artifact_path, label_document, label_path
+from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustFolder
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.registry.pages import changes_page
+from tests.compiler_service.jobs.mortal import Installation
 from tests.services.artifacts import toy_artifact
 from tests.services.by_hand import Platform
 from tests.services.redis_server import redis_server
@@ -50,9 +54,13 @@ class Split:
             trust=str(home / "worker" / "trust"),
         )
         self.api: Parts = make_parts(self.settings, ToyCompiler(), Nowhere(), STAGE_COMMAND, api_keys(self.settings))
+        self.redis = self.worker.parts.service.store.redis
+        self.clerk = self.make_clerk()
+
+    def make_clerk(self) -> Clerk:
         parts = self.worker.parts
-        self.redis = parts.service.store.redis
-        self.clerk = Clerk(self.redis, parts.keys.order_trust, writes_of(parts.repository), parts.signer.key_id)
+        registry, trust = parts.repository, parts.keys.order_trust
+        return Clerk(self.redis, registry.store, trust, writes_of(registry), parts.signer.key_id)
 
     def packet(self) -> str:
         """An order that nobody has taken, of one that waits in vain."""
@@ -117,11 +125,82 @@ def test_bytes_that_are_no_text_do_not_end_the_clerk(running: Split) -> None:
     assert running.api.repository.labels("m") == {"stable": 1}
 
 
+def test_what_the_api_finds_is_marked_as_used(running: Split) -> None:
+    """It has no key, and needs none for that: what it answers from is not collected as if nobody had used it."""
+    repository = running.worker.parts.repository
+    path = artifact_path(running.worker.key({"name": "m"}))
+    old = time.time() - 40 * 24 * 3600
+    os.utime(running.worker.store / path, (old, old))
+    before = repository.store.get(path)
+    reader = ArtifactRepository(repository.store, repository.trust)
+    assert reader.find_artifact(running.worker.key({"name": "m"})) is not None
+    assert repository.store.identity(path).modified < old + 1  # type: ignore[union-attr]  # a runtime writes nothing
+    order = Submission("m", running.worker.upload({"name": "m"}), ("x86-64-v3",), {})
+    assert running.api.service.submit(order).version == 1
+    assert repository.store.identity(path).modified > old + 1  # type: ignore[union-attr]
+    assert repository.store.get(path) == before
+
+
+def test_an_order_that_the_worker_does_not_know_is_answered(running: Split) -> None:
+    writes = OrderedWrites.over(running.redis, running.api.keys.sealer)
+    with pytest.raises(IngotError, match="knows no 'delete_everything'") as caught:
+        writes.order("delete_everything", name="m")
+    assert caught.value.code is ErrorCode.UNAVAILABLE
+
+
+def test_what_takes_long_is_waited_for_once_a_worker_has_taken_it(split: Split) -> None:
+    def slow(name: str) -> int:
+        time.sleep(1.2)
+        return len(name)
+
+    parts = split.worker.parts
+    clerk = Clerk(split.redis, parts.repository.store, parts.keys.order_trust, {"slow": slow}, "key")
+    writes, stopping = OrderedWrites.over(split.redis, split.api.keys.sealer, seconds=0.3), threading.Event()
+    thread = clerk.start(stopping)
+    try:
+        assert writes.order("slow", 20.0, name="abc") == 3
+        with pytest.raises(IngotError, match="has not answered yet"):
+            writes.order("slow", name="abc")
+    finally:
+        stopping.set()
+        thread.join()
+
+
+def test_deletions_are_done_by_a_worker_and_signed_by_it(running: Split) -> None:
+    registry, worker = running.api.repository, running.worker.parts.repository
+    registry.set_label("m", "stable", 1, by="ann")
+    with pytest.raises(IngotError) as caught:
+        registry.delete_version("m", 1, "ann")
+    assert caught.value.code is ErrorCode.CONFLICT
+    registry.delete_label("m", "stable", "ann", registry.all_labels("m").found["stable"].etag)
+    registry.delete_version("m", 1, "ann")
+    deleted = worker.proven.deletion("m", 1)
+    assert deleted is not None
+    assert deleted.by == "ann"
+    assert [(own.action, own.by) for own in changes_page(registry).items][:3] == [
+        ("delete-version", "ann"),
+        ("delete-label", "ann"),
+        ("set-label", "ann"),
+    ]
+
+
 def test_a_cached_job_may_name_labels(running: Split) -> None:
     source = running.worker.upload({"name": "m"})
-    order = Submission("m", source, ("x86-64-v3",), {}, ("stable",))
+    order = Submission("m", source, ("x86-64-v3",), {}, ("stable",), user="ann")
     assert running.api.service.submit(order).version == 1
     assert running.api.repository.labels("m") == {"stable": 1}
+    assert changes_page(running.api.repository).items[0].by == "ann"
+
+
+def test_what_a_job_publishes_is_of_who_submitted_it(tmp_path: Path) -> None:
+    with redis_server() as url:
+        process = Installation(tmp_path, url).process()
+        process.submit({"name": "n"}, "n", ("x86-64-v3",), user="ann", labels=("stable",))
+        process.work()
+        process.submit({"name": "o"}, "o", ("x86-64-v3",))
+        process.work()
+        told = [(own.action, own.model, own.by.partition(" ")[0]) for own in changes_page(process.repository).items]
+    assert told == [("publish", "o", "job"), ("set-label", "n", "ann"), ("publish", "n", "ann")]
 
 
 def test_workers_take_jobs_that_the_api_has_sealed(split: Split) -> None:
@@ -156,8 +235,20 @@ def test_orders_of_strangers_late_ones_and_copies_are_not_taken(split: Split) ->
     split.clerk.do(packet)
     assert labels("m") == {"canary": 1}
     split.worker.parts.repository.delete_label("m", "canary")
-    split.clerk.do(packet)
-    assert labels("m") == {}
+    for clerk in (split.clerk, split.make_clerk()):  # another worker, or the same one after it was started again
+        clerk.do(packet)
+        assert labels("m") == {}
+
+
+def test_which_orders_were_taken_is_not_noted_for_ever(split: Split) -> None:
+    store = split.worker.parts.repository.store
+    split.clerk.do(split.packet())
+    (first,) = store.keys("writes")
+    old = time.time() - 1000
+    os.utime(split.worker.store / first, (old, old))
+    split.make_clerk().do(split.packet())
+    (second,) = store.keys("writes")
+    assert second != first
 
 
 def test_an_order_is_one_for_two_minutes(split: Split, monkeypatch: pytest.MonkeyPatch) -> None:

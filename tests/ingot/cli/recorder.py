@@ -19,7 +19,17 @@ from ingot.artifact import Artifact
 from ingot.cli import arguments, compile, infer, inspect, models, up
 from ingot.cli.main import main
 from ingot.home import Addresses
-from ingot.records import CheckReport, Job, JobEvent, ModelVersion, PublishedModel, TargetInfo, TargetJob, TensorInfo
+from ingot.records import (
+    AuditEvent,
+    CheckReport,
+    Job,
+    JobEvent,
+    ModelVersion,
+    PublishedModel,
+    TargetInfo,
+    TargetJob,
+    TensorInfo,
+)
 from runtime_service.executors.executor import LaunchProfile
 from shared_ir.artifact.signature import local_keys, public_pem
 from shared_ir.dtype import DType
@@ -95,6 +105,8 @@ class FakeClient:
             "jobs": (DONE,),
             "models": (PublishedModel("net", 1, {"stable": 1}),),
             "model": PublishedModel("net", 1, {"stable": 1}),
+            "events": (AuditEvent("1", 1.0, "publish", "ann", "net", 1, "", "", "sha256:ab"),),
+            "delete_model": 1,
             "versions": (ModelVersion("net", 1, 1.0, "cd", "1", "sha256:ab", ()),),
             "download": "a",
             "targets": (TargetInfo("there", "", "x86_64", "x", (), 256),),

@@ -27,10 +27,11 @@ KEY = "FINGERPRINT"
 WAYS: dict[str, tuple[str, ...]] = {
     "up": ("", "--free-ports"),
     "compile": ("net.onnx", "net.onnx --out out", "net.onnx --local", "net.onnx --no-wait"),
-    "models": ("", "net", "net --out out"),
+    "models": ("", "net", "net --set-label canary=1", "net --delete", "net --out out"),
     "targets": ("", "--local"),
     "check": ("net.onnx", "net.onnx --local"),
     "trust": (f"--fingerprint {KEY}", "--list", "--remove KEY_ID"),
+    "events": ("", "net"),
     "jobs": ("", "1", "1 --watch", "1 --cancel", "1 --retry", "1 --reproducer"),
     "infer": ("net", "net --http"),
     "run": ("folder --tag a",),
@@ -83,6 +84,13 @@ VALUES: dict[str, str] = {
     "ca_certificate": "ca.pem",
     "client_certificate": "me.pem",
     "client_key": "me.key",
+    "etag": "7",
+    "prefix": "ne",
+    "delete_version": "1",
+    "action": "publish",
+    "by": "ann",
+    "since": "2026-05-31",
+    "until": "2026-05-31",
 }
 """A value for every option that takes one. A new option has its value here."""
 

@@ -215,11 +215,14 @@ def test_artifact_key_depends_on_everything() -> None:
     assert len(others | {base}) == 6
 
 
-def test_manifest_with_unknown_fields_is_refused() -> None:
+def test_fields_of_a_later_manifest_are_kept_and_those_that_are_missing_told() -> None:
     manifest = toy_artifact().manifest
     assert Manifest.from_dict(manifest.to_dict()) == manifest
-    with pytest.raises(IngotError):
-        Manifest.from_dict(manifest.to_dict() | {"extra": 1})
+    later = manifest.to_dict() | {"extra": {"a": [1]}, "others": 2}
+    assert Manifest.from_dict(later).to_dict() == later
+    for lacking in ({n: v for n, v in later.items() if n != "key"}, later | {"abi_version": "1"}):
+        with pytest.raises(IngotError, match="does not have the fields"):
+            Manifest.from_dict(lacking)
 
 
 @pytest.fixture(name="skopeo")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import os
 import shutil
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
@@ -9,7 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from shared_ir.artifact.audit import Change
+from shared_ir.artifact.labels import LabelRecords
 from shared_ir.artifact.layout import open_version
+from shared_ir.artifact.published import blob_key
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.errors import ErrorCode, IngotError
@@ -58,11 +63,44 @@ def test_publishing_again_for_the_same_job_finds_the_version(repository: Artifac
 
 
 def test_versions_published_at_once_get_numbers_of_their_own(repository: ArtifactRepository) -> None:
+    keys = [f"{number:02x}" * 32 for number in range(6)]
+    for key in keys:
+        repository.put_artifact(toy_artifact("toy", key=key))
     with ThreadPoolExecutor(6) as pool:
-        versions = list(pool.map(lambda n: repository.publish("m", [A], f"job{n}"), range(6)))
+        versions = list(pool.map(lambda key: writer(repository).publish("m", [key], f"job {key}"), keys))
     assert sorted(v.number for v in versions) == [1, 2, 3, 4, 5, 6]
-    for version in versions:
-        assert repository.open("m", version.number).manifest.key == A
+    for key, version in zip(keys, versions, strict=True):
+        assert repository.open("m", version.number).manifest.key == key
+
+
+def test_what_is_the_same_is_published_once_by_all_who_do_so_at_once(repository: ArtifactRepository) -> None:
+    for round in range(5):
+        with ThreadPoolExecutor(6) as pool:
+            found = list(pool.map(lambda n: writer(repository).publish(f"m{round}", [B, A], f"job{n}"), range(6)))  # noqa: B023
+        assert {version.number for version in found} == {1}
+        assert repository.version_numbers(f"m{round}") == (1,)
+    assert repository.publish("m0", [A, B]).number == 1  # in any order
+    assert repository.publish("m0", [A]).number == 2
+    assert [c.version for c in repository.audit.newest(action="publish") if isinstance(c, Change)] == [2, 1, 1, 1, 1, 1]
+
+
+def test_who_finds_a_claim_of_somebody_who_died_fulfils_it(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = repository.publish("m", [A], "job1")
+    path = "models/m/versions/00000001.json"
+    repository.store.delete(path)  # as if the publisher had died before he wrote it
+    second = writer(repository).publish("m", [A], "job2")
+    assert second == first
+    assert second.publication == "job1"
+    repository.store.delete(path)
+    writer(repository).publish("m", [B], "job3")  # which takes the number
+    assert writer(repository).publish("m", [A], "job2").number == 2
+
+
+def writer(repository: ArtifactRepository) -> ArtifactRepository:
+    """Another process, with a memory of its own."""
+    return ArtifactRepository(repository.store, repository.trust, repository.signer)
 
 
 def test_everything_is_found_again_by_another_process(repository: ArtifactRepository) -> None:
@@ -108,13 +146,10 @@ def test_the_store_itself_is_an_oci_layout(repository: ArtifactRepository) -> No
     repository.publish("other_model-v2.0", [B], "job2")
     assert shutil.which("skopeo"), "these tests need skopeo (Debian package `skopeo`)"
     assert isinstance(repository.store, FileStore)
+    repository.rebuild_index()
     for tag in ("m/1", "other_model-v2.0/1"):
         command = ["skopeo", "inspect", "--raw", f"oci:{repository.store.root}:{tag}"]
         subprocess.run(command, check=True, capture_output=True, timeout=60)
-    before = repository.store.get("index.json")
-    repository.store.delete("index.json")
-    repository.rebuild_index()
-    assert repository.store.get("index.json") == before
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../x", "a b", ".a", "-a", "a" * 129, "é"])
@@ -148,3 +183,114 @@ def test_a_version_in_digits_of_any_form_is_not_found(version: str, repository: 
     with pytest.raises(IngotError) as caught:
         repository.resolve("model", version)
     assert caught.value.code is ErrorCode.NOT_FOUND
+
+
+@pytest.mark.parametrize("folder", ["artifacts", "staged"])
+def test_a_hit_is_whole(repository: ArtifactRepository, folder: str) -> None:
+    """Otherwise it is none, and what is compiled anew takes the place of what was spoiled."""
+    staged, artifact = folder == "staged", toy_artifact("whole", b"x" * 5000, key="ee" * 32)
+    repository.put_artifact(artifact, staged)
+    assert isinstance(repository.store, FileStore)
+    target = repository.proven.target("ee" * 32, staged)
+    assert target is not None
+    assert len(target.blobs) == 5
+    for blob in target.blobs:
+        path = repository.store.root / blob_key(blob.digest)
+        data = path.read_bytes()
+        for spoiled in (None, data[:-1], bytes([data[0] ^ 1]) + data[1:]):
+            assert repository.find_artifact("ee" * 32, staged) == artifact.manifest
+            path.unlink() if spoiled is None else path.write_bytes(spoiled)
+            assert repository.find_artifact("ee" * 32, staged) is None
+            if not staged:
+                with pytest.raises(IngotError, match="needs an artifact"):
+                    repository.publish("m", ["ee" * 32])
+            repository.put_artifact(artifact, staged)
+    assert repository.open_artifact("ee" * 32, staged).to_artifact() == artifact
+
+
+def test_blobs_are_read_once_for_each_state_they_are_in(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read: list[str] = []
+    pieces = FileStore.pieces
+    monkeypatch.setattr(FileStore, "pieces", lambda store, key: read.append(key) or pieces(store, key))  # type: ignore[func-returns-value]
+    reader = writer(repository)
+    for _ in range(3):
+        assert reader.find_artifact(A) is not None
+    assert len(read) == len(set(read)) == 5
+    assert isinstance(repository.store, FileStore)
+    os.utime(repository.store.root / read[0])
+    reader.find_artifact(A)
+    assert read[5:] == read[:1]
+
+
+def test_a_hit_by_a_key_that_is_trusted_no_longer_is_none(repository: ArtifactRepository) -> None:
+    other = SigningKey.generate()
+    reader = ArtifactRepository(repository.store, TrustStore.of([other.public]), other)
+    assert reader.find_artifact(A) is None
+    reader.put_artifact(toy_artifact("one", key=A))
+    assert reader.find_artifact(A) is not None
+
+
+def test_labels_moved_at_once_lose_no_move(repository: ArtifactRepository) -> None:
+    """Each comes after another: as many generations, and as many events, as there were moves."""
+    for key in ("a1" * 32, "b1" * 32, "c1" * 32):
+        repository.put_artifact(toy_artifact("toy", key=key))
+        repository.publish("m", [key])
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(lambda n: writer(repository).set_label("m", "stable", n % 3 + 1), range(12)))
+    moves = [c for c in repository.audit.newest(action="set-label") if isinstance(c, Change)]
+    for later, earlier in itertools.pairwise(moves):
+        assert later.before != later.after
+        assert earlier.time <= later.time
+    assert {move.before for move in moves} <= {"", "1", "2", "3"}
+    assert repository.labels("m")["stable"] in (1, 2, 3)
+
+
+@pytest.mark.parametrize("etag", [True, False])
+def test_a_label_that_somebody_moves_between_reading_and_writing(
+    repository: ArtifactRepository, monkeypatch: pytest.MonkeyPatch, etag: bool
+) -> None:
+    """Who saw it before has not what he saw; who does not mind comes after it, and tells so."""
+    for key in ("a1" * 32, "b1" * 32, "c1" * 32):
+        repository.put_artifact(toy_artifact("toy", key=key))
+        repository.publish("m", [key])
+    repository.set_label("m", "stable", 1)
+    seen = repository.all_labels("m").found["stable"].etag
+    write, others = LabelRecords._write, [2]
+
+    def late(records: LabelRecords, path: str, data: bytes, tag: str) -> bool:
+        if others:
+            writer(repository).set_label("m", "stable", others.pop(), by="ann")
+        return write(records, path, data, tag)
+
+    monkeypatch.setattr(LabelRecords, "_write", late)
+    if etag:
+        with pytest.raises(IngotError, match="moved by somebody else"):
+            repository.set_label("m", "stable", 3, etag=seen)
+    else:
+        repository.set_label("m", "stable", 3, by="bob")
+    moves = [c for c in repository.audit.newest(action="set-label") if isinstance(c, Change)]
+    told = [("bob", "2", "3"), ("ann", "1", "2"), ("", "", "1")]
+    assert [(move.by, move.before, move.after) for move in moves] == told[1 if etag else 0 :]
+    assert repository.labels("m") == {"stable": 2 if etag else 3}
+
+
+def test_who_asks_later_is_not_set_back_and_asking_again_is_remembered(repository: ArtifactRepository) -> None:
+    repository.publish("m", [A])
+    repository.publish("m", [B])
+    repository.set_label("m", "stable", 2, asked=100.0)
+    etag = repository.all_labels("m").found["stable"].etag
+    repository.set_label("m", "stable", 1, asked=99.0)
+    assert repository.labels("m")["stable"] == 2
+    repository.set_label(
+        "m", "stable", 2, asked=110.0
+    )  # again: it moves nothing, but nobody who asked before comes after it
+    repository.set_label("m", "stable", 1, asked=105.0)
+    found = repository.all_labels("m").found["stable"]
+    assert (found.number, found.etag) == (2, etag)
+    repository.set_label("m", "stable", 1, asked=120.0)
+    found = repository.all_labels("m").found["stable"]
+    assert (found.number, found.etag == etag) == (1, False)
+    repository.set_label("m", "stable", 2)  # a person, whatever the clocks of others say
+    assert repository.labels("m")["stable"] == 2

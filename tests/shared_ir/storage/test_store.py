@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -185,3 +186,65 @@ def test_an_unreachable_store_is_unavailable(tmp_path: Path, monkeypatch: pytest
 def test_bad_urls(url: str) -> None:
     with pytest.raises(IngotError, match="not the URL of an object store"):
         open_store(url)
+
+
+def test_of_many_who_replace_what_they_read_one_wins(store: ObjectStore) -> None:
+    store.put("a/count", b"0")
+    barrier = threading.Barrier(6)
+
+    def count(_: int) -> int:
+        barrier.wait()
+        lost = 0
+        while True:
+            data, tag = store.get_tagged("a/count")
+            if store.replace("a/count", str(int(data) + 1).encode(), tag):
+                return lost
+            lost += 1
+
+    with ThreadPoolExecutor(6) as pool:
+        list(pool.map(count, range(6)))
+    assert store.get("a/count") == b"6"
+
+
+def test_what_is_not_there_or_has_changed_is_not_replaced(store: ObjectStore) -> None:
+    store.put("x", b"1")
+    _, tag = store.get_tagged("x")
+    assert not store.replace("y", b"new", tag)
+    assert store.size("y") is None
+    store.put("x", b"2")
+    assert not store.replace("x", b"new", tag)
+    assert store.get("x") == b"2"
+
+
+def test_lists_go_on_after_a_key(store: ObjectStore) -> None:
+    for key in ("a/b/1", "a/b/2", "a/b-c/1", "a/c", "a/d/e/1", "b/1"):
+        store.put(key, b"1")
+    everything = ["a/b-c/1", "a/b/1", "a/b/2", "a/c", "a/d/e/1"]
+    assert list(store.keys("a")) == everything
+    for number, key in enumerate(everything):
+        assert list(store.keys("a", key)) == [i.key for i in store.list("a", key)] == everything[number + 1 :]
+    assert list(store.keys("a", "a/b/0")) == everything[1:]
+    assert list(store.keys("a", "a/zzz")) == []
+    assert store.folders("a") == ("b", "b-c", "d")
+    assert store.folders("none") == ()
+
+
+def test_an_identity_is_that_of_one_state(store: ObjectStore) -> None:
+    assert store.identity("x") is None
+    store.put("x", b"1" * 2_000_000)
+    first = store.identity("x")
+    assert first is not None
+    assert first.size == 2_000_000
+    assert store.identity("x") == first
+    assert b"".join(store.pieces("x")) == b"1" * 2_000_000
+    store.put("x", b"2" * 2_000_000)
+    assert store.identity("x") != first
+
+
+def test_what_was_written_lately_is_not_deleted_as_unused(store: ObjectStore) -> None:
+    store.put("x", b"1")
+    assert not store.delete_unused("x", time.time() - 60)
+    assert store.size("x") == 1
+    assert store.delete_unused("x", time.time() + 60)
+    assert store.size("x") is None
+    assert not store.delete_unused("x", time.time() + 60)

@@ -109,6 +109,21 @@ class CompilerServiceStub(object):
                 request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteLabelRequest.SerializeToString,
                 response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Model.FromString,
                 _registered_method=True)
+        self.DeleteVersion = channel.unary_unary(
+                '/ingot.compiler.v1.CompilerService/DeleteVersion',
+                request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteVersionRequest.SerializeToString,
+                response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteVersionResponse.FromString,
+                _registered_method=True)
+        self.DeleteModel = channel.unary_unary(
+                '/ingot.compiler.v1.CompilerService/DeleteModel',
+                request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteModelRequest.SerializeToString,
+                response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteModelResponse.FromString,
+                _registered_method=True)
+        self.ListEvents = channel.unary_unary(
+                '/ingot.compiler.v1.CompilerService/ListEvents',
+                request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListEventsRequest.SerializeToString,
+                response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListEventsResponse.FromString,
+                _registered_method=True)
         self.DownloadArtifact = channel.unary_stream(
                 '/ingot.compiler.v1.CompilerService/DownloadArtifact',
                 request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DownloadArtifactRequest.SerializeToString,
@@ -159,7 +174,8 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A job as it is now.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -179,7 +195,8 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CancelJob(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Stops a job; one that has finished stays as it is.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -199,31 +216,58 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListModels(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """In order of name, a page at a time.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def GetModel(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """One model by name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListVersions(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """A page at a time, from the newest versions to older ones.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def SetLabel(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Points a label at a version; with an etag only where the label is still what the caller saw, else FAILED_PRECONDITION.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DeleteLabel(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Takes a label away; what it pointed at stays.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteVersion(self, request, context):
+        """Takes a version away that no label points at, else FAILED_PRECONDITION. Its number is never used again; what it alone
+        needed leaves the store with the next collection of garbage after the time of grace.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteModel(self, request, context):
+        """All versions of a model, and its labels.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListEvents(self, request, context):
+        """Who changed what when (the audit log), the newest first, a page at a time.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -236,13 +280,15 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def GetCapabilities(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """What this service can compile, its limits, and the key that it signs with.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def ListTargets(self, request, context):
-        """Missing associated documentation comment in .proto file."""
+        """Machines that have a name.
+        """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
@@ -324,6 +370,21 @@ def add_CompilerServiceServicer_to_server(servicer, server):
                     servicer.DeleteLabel,
                     request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteLabelRequest.FromString,
                     response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Model.SerializeToString,
+            ),
+            'DeleteVersion': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteVersion,
+                    request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteVersionRequest.FromString,
+                    response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteVersionResponse.SerializeToString,
+            ),
+            'DeleteModel': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteModel,
+                    request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteModelRequest.FromString,
+                    response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteModelResponse.SerializeToString,
+            ),
+            'ListEvents': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListEvents,
+                    request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListEventsRequest.FromString,
+                    response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListEventsResponse.SerializeToString,
             ),
             'DownloadArtifact': grpc.unary_stream_rpc_method_handler(
                     servicer.DownloadArtifact,
@@ -746,6 +807,87 @@ class CompilerService(object):
             '/ingot.compiler.v1.CompilerService/DeleteLabel',
             ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteLabelRequest.SerializeToString,
             ingot_dot_compiler_dot_v1_dot_compiler__pb2.Model.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteVersion(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ingot.compiler.v1.CompilerService/DeleteVersion',
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteVersionRequest.SerializeToString,
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteVersionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteModel(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ingot.compiler.v1.CompilerService/DeleteModel',
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteModelRequest.SerializeToString,
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.DeleteModelResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListEvents(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ingot.compiler.v1.CompilerService/ListEvents',
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListEventsRequest.SerializeToString,
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.ListEventsResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,104 @@
+"""The part of the servicer that is about published models: lists, labels, deletions, downloads, the audit log."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import grpc
+
+from compiler_service.api import registry_converters as converters
+from compiler_service.api.answers import Answering, answered, streamed
+from compiler_service.api.traffic import Traffic
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.registry.pages import changes_page, model_summary, models_page, page_size, versions_page
+from shared_ir.registry.registry import ModelRegistry
+from shared_ir.service_kit.access.namespace import Namespace
+from shared_ir.storage.files import open_regular
+
+CHUNK_BYTES = 1024 * 1024
+"""Bytes of one chunk of a download."""
+
+
+class RegistryServicer(Answering):
+    """Decode, call, encode."""
+
+    _repository: ModelRegistry
+    _traffic: Traffic
+
+    @answered
+    def ListModels(self, request: pb.ListModelsRequest, context: grpc.ServicerContext) -> pb.ListModelsResponse:
+        chosen = converters.model_filter_from_pb(request)
+        page = models_page(self._repository, page_size(request.page_size), request.page_token, chosen)
+        models = [converters.model_to_pb(model) for model in page.items]
+        return pb.ListModelsResponse(models=models, next_page_token=page.token)
+
+    @answered
+    def GetModel(self, request: pb.GetModelRequest, context: grpc.ServicerContext) -> pb.Model:
+        return self._model(request.name)
+
+    @answered
+    def ListVersions(self, request: pb.ListVersionsRequest, context: grpc.ServicerContext) -> pb.ListVersionsResponse:
+        size, chosen = page_size(request.page_size), converters.version_filter_from_pb(request)
+        page = versions_page(self._repository, request.name, size, request.page_token, chosen)
+        versions = [converters.version_to_pb(version) for version in reversed(page.items)]
+        return pb.ListVersionsResponse(versions=versions, next_page_token=page.token)
+
+    @answered
+    def SetLabel(self, request: pb.SetLabelRequest, context: grpc.ServicerContext) -> pb.Model:
+        by = self._by(context)
+        self._repository.set_label(request.name, request.label, request.version, by=by, etag=request.etag)
+        return self._model(request.name)
+
+    @answered
+    def DeleteLabel(self, request: pb.DeleteLabelRequest, context: grpc.ServicerContext) -> pb.Model:
+        self._repository.delete_label(request.name, request.label, self._by(context), request.etag)
+        return self._model(request.name)
+
+    @answered
+    def DeleteVersion(
+        self, request: pb.DeleteVersionRequest, context: grpc.ServicerContext
+    ) -> pb.DeleteVersionResponse:
+        self._repository.delete_version(request.name, request.version, self._by(context))
+        return pb.DeleteVersionResponse()
+
+    @answered
+    def DeleteModel(self, request: pb.DeleteModelRequest, context: grpc.ServicerContext) -> pb.DeleteModelResponse:
+        count = self._repository.delete_model(request.name, self._by(context), request.force)
+        return pb.DeleteModelResponse(versions=count)
+
+    @answered
+    def ListEvents(self, request: pb.ListEventsRequest, context: grpc.ServicerContext) -> pb.ListEventsResponse:
+        size, chosen = page_size(request.page_size), converters.change_filter_from_pb(request, self._prefix(context))
+        page = changes_page(self._repository, size, request.page_token, chosen)
+        events = [converters.change_to_pb(change) for change in page.items]
+        return pb.ListEventsResponse(events=events, next_page_token=page.token)
+
+    @streamed
+    def DownloadArtifact(
+        self, request: pb.DownloadArtifactRequest, context: grpc.ServicerContext
+    ) -> Iterator[pb.DownloadArtifactResponse]:
+        which = request.label if request.WhichOneof("which") == "label" else request.version or None
+        version = self._repository.resolve(request.name, which)
+        for path, content in self._repository.files(version, request.artifact_key):
+            size = content.stat().st_size if isinstance(content, Path) else len(content)
+            yield pb.DownloadArtifactResponse(header=pb.FileHeader(path=path, size=size))
+            for chunk in self._traffic.download(_pieces(content)):
+                yield pb.DownloadArtifactResponse(chunk=chunk)
+
+    def _prefix(self, context: grpc.ServicerContext) -> str:
+        """With which the names of all models begin that the caller may see."""
+        return Namespace(self._caller(context).namespace).stored("")
+
+    def _model(self, name: str) -> pb.Model:
+        return converters.model_to_pb(model_summary(self._repository, name))
+
+
+def _pieces(content: bytes | memoryview | Path) -> Iterator[bytes]:
+    if isinstance(content, Path):
+        with open_regular(content) as file:
+            while piece := file.read(CHUNK_BYTES):
+                yield piece
+    else:
+        for start in range(0, len(content), CHUNK_BYTES):
+            yield bytes(content[start : start + CHUNK_BYTES])

@@ -1,0 +1,83 @@
+"""As :mod:`compiler_service.api.converters`, of published models."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from shared_ir.artifact.audit import Change
+from shared_ir.artifact.published import Label, Version, check_label
+from shared_ir.artifact.value import Manifest
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.registry.pages import ChangeFilter, ModelFilter, ModelSummary, VersionFilter
+
+
+def model_to_pb(model: ModelSummary) -> pb.Model:
+    labels = {label.label: label.number for label in model.labels}
+    details = [_label_to_pb(label) for label in model.labels]
+    return pb.Model(name=model.name, latest_version=model.newest, labels=labels, label_details=details)
+
+
+def _label_to_pb(label: Label) -> pb.Label:
+    message = pb.Label(label=label.label, version=label.number, etag=label.etag, by=label.by)
+    message.moved.FromMicroseconds(label.moved)  # a generation is a time
+    return message
+
+
+def version_to_pb(version: Version) -> pb.ModelVersion:
+    message = pb.ModelVersion(
+        name=version.name,
+        version=version.number,
+        model_sha256=version.model_sha256,
+        job_id=version.publication,
+        digest=version.index.digest,
+        targets=[_artifact_to_pb(manifest) for manifest in version.targets],
+    )
+    message.created.FromNanoseconds(int(version.created * 1e9))
+    return message
+
+
+def _artifact_to_pb(manifest: Manifest) -> pb.TargetArtifact:
+    return pb.TargetArtifact(
+        key=manifest.key,
+        triple=manifest.triple,
+        cpu=manifest.cpu,
+        features=manifest.features,
+        abi_version=manifest.abi_version,
+        min_glibc=manifest.min_glibc,
+        compiler_version=manifest.compiler_version,
+    )
+
+
+def change_to_pb(change: Change) -> pb.AuditEvent:
+    message = pb.AuditEvent(
+        id=change.id,
+        action=change.action,
+        by=change.by,
+        model=change.model,
+        version=change.version,
+        label=change.label,
+        before=change.before,
+        after=change.after,
+    )
+    message.time.FromMicroseconds(round(change.time * 1e6))
+    return message
+
+
+def model_filter_from_pb(request: pb.ListModelsRequest) -> ModelFilter:
+    """Raises IngotError INVALID_ARGUMENT."""
+    return ModelFilter(request.prefix, check_label(request.label) if request.label else "")
+
+
+def version_filter_from_pb(request: pb.ListVersionsRequest) -> VersionFilter:
+    return VersionFilter(request.target, _seconds(request.since), _seconds(request.until))
+
+
+def change_filter_from_pb(request: pb.ListEventsRequest, prefix: str) -> ChangeFilter:
+    """Of models whose name starts with ``prefix`` alone."""
+    since, until = _seconds(request.since), _seconds(request.until)
+    return ChangeFilter(request.model, request.action, request.by, since, until, prefix)
+
+
+def _seconds(time: Any) -> float:
+    """Of a timestamp; 0 where none was given."""
+    return float(time.ToMicroseconds() / 1e6)

@@ -1,0 +1,267 @@
+"""Lists of a registry, a page at a time: of models by name, of versions from the newest to older ones, of what was changed."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import json
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+from shared_ir.artifact.audit import Change, place
+from shared_ir.artifact.bundles import SIZE, first_of
+from shared_ir.artifact.published import Label, Version, check_model_name, is_model_name
+from shared_ir.artifact.repository import ArtifactRepository
+from shared_ir.digest import canonical_json, sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.storage.local import FileStore
+
+USUAL_SIZE = 50
+LARGEST_SIZE = 1000
+_MOST_LOOKED_AT = 1000
+"""Things that one call looks at, for the sake of a filter that few pass: the page may hold less, and its token goes on."""
+_MOST_EMPTY = 3
+"""Times that fifty numbers in a row may be those of deleted versions, before the names of all that are left are read."""
+_THREADS = 16
+"""Models that are read at once from a store behind a network."""
+_LOG = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Page(Generic[T]):
+    """``token`` asks for the next page; empty when there is none."""
+
+    items: tuple[T, ...]
+    token: str = ""
+
+
+@dataclass(frozen=True)
+class ModelSummary:
+    """A model with its newest version, and what its labels are."""
+
+    name: str
+    newest: int
+    labels: tuple[Label, ...]
+
+
+@dataclass(frozen=True)
+class ModelFilter:
+    """Models whose name starts with ``prefix``, and that have ``label``; any where it is empty."""
+
+    prefix: str = ""
+    label: str = ""
+
+
+@dataclass(frozen=True)
+class VersionFilter:
+    """Versions with a target of this triple or cpu, published from ``since`` until ``until`` (seconds since the epoch; 0: any)."""
+
+    target: str = ""
+    since: float = 0.0
+    until: float = 0.0
+
+
+@dataclass(frozen=True)
+class ChangeFilter:
+    """Changes of a model, of an action, by somebody, in a time, of models whose name starts with ``prefix``; any where it is empty."""
+
+    model: str = ""
+    action: str = ""
+    by: str = ""
+    since: float = 0.0
+    until: float = 0.0
+    prefix: str = ""
+
+
+def page_size(asked: int) -> int:
+    """Raises IngotError INVALID_ARGUMENT for a negative one."""
+    if asked < 0:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "a page has no such size",
+            field="page_size",
+            expected="0 or more",
+            received=str(asked),
+        )
+    return min(asked or USUAL_SIZE, LARGEST_SIZE)
+
+
+def models_page(
+    repository: ArtifactRepository, size: int = USUAL_SIZE, token: str = "", chosen: ModelFilter = ModelFilter()
+) -> Page[ModelSummary]:
+    """Models in order of name, without those of which nothing is proven.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the token is none of this list.
+    """
+    after = _read_token(token, chosen, str, "")
+    folders = repository.store.folders("models")
+    names = [name for name in folders if name > after and name.startswith(chosen.prefix)]
+    found: list[ModelSummary] = []
+    looked_at = 0
+    with repository.proven.memory.together():
+        while names and looked_at < _MOST_LOOKED_AT:
+            batch, names = names[: size - len(found)], names[size - len(found) :]
+            looked_at += len(batch)
+            read = (summary for summary in _summaries(repository, batch) if summary is not None)
+            found += [s for s in read if not chosen.label or any(label.label == chosen.label for label in s.labels)]
+            after = batch[-1]
+            if len(found) == size:
+                break
+    return Page(tuple(found), _write_token(after, chosen) if names else "")
+
+
+def model_summary(repository: ArtifactRepository, name: str) -> ModelSummary:
+    """Raises IngotError NOT_FOUND."""
+    newest = newest_version(repository, name)
+    labels = repository.all_labels(name).found
+    return ModelSummary(name, newest.number, tuple(labels[label] for label in sorted(labels)))
+
+
+def versions_page(
+    repository: ArtifactRepository,
+    name: str,
+    size: int = USUAL_SIZE,
+    token: str = "",
+    chosen: VersionFilter = VersionFilter(),
+) -> Page[Version]:
+    """Versions of a model, the newest first, without those that nothing proves.
+
+    Raises:
+        IngotError: NOT_FOUND, there is no such model; INVALID_ARGUMENT, the token is none of this list.
+    """
+    before = _read_token(token, (name, chosen), int, 0)
+    found: list[Version] = []
+    last = 0
+    with repository.proven.memory.together():
+        for looked_at, (number, read) in enumerate(_downwards(repository, name, before)):
+            if len(found) == size or looked_at == _MOST_LOOKED_AT:
+                return Page(tuple(found), _write_token(last, (name, chosen)))
+            last, version = number, read()
+            if version is None or (chosen.until and version.created > chosen.until):
+                continue
+            if version.created < chosen.since:  # and what is older was published earlier
+                return Page(tuple(found))
+            if not chosen.target or any(chosen.target in (own.triple, own.cpu) for own in version.targets):
+                found.append(version)
+    if not last and not before:
+        raise repository.no_model(name)
+    return Page(tuple(found))
+
+
+def _downwards(
+    repository: ArtifactRepository, name: str, before: int
+) -> Iterator[tuple[int, Callable[[], Version | None]]]:
+    """Numbers below ``before`` (0: all) from the newest on, each with what reads its version. Asks the store for as much as is taken."""
+    proven, copies = repository.proven, dict[int, Mapping[str, str]]()
+
+    def read(number: int) -> Version | None:
+        first = first_of(number)
+        if first not in copies:
+            copies[first] = repository.bundles.copies(name, first)
+        return repository.bundles.version(name, number, copies[first]) or repository.find_proven(name, number)
+
+    if before:
+        low = first_of(max(before - 1, 1))
+        numbers = proven.numbers_between(name, low - 1, before)
+    else:
+        low = max(1, proven.newest_bundle(name) - SIZE)  # the newest bundle may be nearly empty
+        numbers = proven.version_numbers(check_model_name(name), low - 1)
+    empty = 0
+    while True:
+        for number in reversed(numbers):
+            yield number, partial(read, number)
+        if low == 1:
+            return
+        empty = 0 if numbers else empty + 1
+        high, low = low, 1 if empty > _MOST_EMPTY else max(1, low - SIZE)
+        numbers = proven.numbers_between(name, low - 1, high)
+
+
+def changes_page(
+    repository: ArtifactRepository, size: int = USUAL_SIZE, token: str = "", chosen: ChangeFilter = ChangeFilter()
+) -> Page[Change]:
+    """What was changed, the newest first.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the token is none of this list.
+    """
+    after = _read_token(token, chosen, str, "")
+    found: list[Change] = []
+    last = after
+    changes = repository.audit.newest(after, chosen.model, chosen.action, chosen.until, chosen.prefix)
+    for looked_at, change in enumerate(changes):
+        if len(found) == size or looked_at == _MOST_LOOKED_AT:
+            return Page(tuple(found), _write_token(last, chosen))
+        last = place(change if isinstance(change, str) else change.id)
+        if isinstance(change, str):
+            continue
+        if change.time < chosen.since:
+            break
+        if chosen.by in ("", change.by) and (not chosen.until or change.time <= chosen.until):
+            found.append(change)
+    return Page(tuple(found))
+
+
+def newest_version(repository: ArtifactRepository, name: str) -> Version:
+    """As :meth:`ArtifactRepository.newest`, of a bundle where it is in one. Raises IngotError NOT_FOUND."""
+    with repository.proven.memory.together():
+        for _, read in _downwards(repository, name, 0):
+            if (version := read()) is not None:
+                return version
+    raise repository.no_model(name)
+
+
+def _summaries(repository: ArtifactRepository, names: Sequence[str]) -> Iterator[ModelSummary | None]:
+    if isinstance(repository.store, FileStore):  # where threads would only wait for each other
+        return map(partial(_summary, repository), names)
+    with ThreadPoolExecutor(_THREADS) as pool:
+        return iter(list(pool.map(partial(_summary, repository), names)))
+
+
+def _summary(repository: ArtifactRepository, name: str) -> ModelSummary | None:
+    """None for one that was deleted, or of which nothing is proven: it harms itself alone."""
+    if not is_model_name(name):
+        return None
+    try:
+        with repository.proven.memory.together():  # of this thread
+            return model_summary(repository, name)
+    except IngotError as error:
+        if error.code is ErrorCode.UNAVAILABLE:
+            raise
+        if error.code is not ErrorCode.NOT_FOUND:
+            _LOG.warning("model %r is not listed: %s", name, error)
+        return None
+
+
+def _write_token(place: str | int, chosen: Any) -> str:
+    """A token goes on in the same list alone: it knows what was chosen."""
+    return base64.urlsafe_b64encode(canonical_json([place, _fingerprint(chosen)])).decode()
+
+
+def _read_token(token: str, chosen: Any, kind: type[T], beginning: T) -> T:
+    if not token:
+        return beginning
+    try:
+        place, fingerprint = json.loads(base64.urlsafe_b64decode(token.encode()))
+    except (ValueError, TypeError, RecursionError, binascii.Error):
+        place, fingerprint = None, ""
+    if type(place) is not kind or fingerprint != _fingerprint(chosen) or len(str(place)) > 500:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the page token is none of this list",
+            field="page_token",
+            expected="the next_page_token of a call with the same filter",
+            received=token[:100],
+        )
+    return place
+
+
+def _fingerprint(chosen: Any) -> str:
+    return sha256_hex(repr(chosen).encode())[:16]
