@@ -48,7 +48,7 @@ def test_a_detail_that_cannot_be_read_leaves_the_status(value: bytes | str) -> N
     ("status", "code"),
     [
         (grpc.StatusCode.UNAVAILABLE, ErrorCode.UNAVAILABLE),
-        (grpc.StatusCode.UNAUTHENTICATED, ErrorCode.INVALID_ARGUMENT),
+        (grpc.StatusCode.UNAUTHENTICATED, ErrorCode.UNAUTHENTICATED),
         (grpc.StatusCode.DEADLINE_EXCEEDED, ErrorCode.DEADLINE_EXCEEDED),
         (grpc.StatusCode.UNIMPLEMENTED, ErrorCode.INTERNAL),
     ],
