@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from compiler_service.compiler.loop_ir.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.ir import Function
+from compiler_service.compiler.loop_ir.passes.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.passes.flatten import flatten
 from compiler_service.compiler.loop_ir.passes.partition import partition
 from compiler_service.compiler.loop_ir.passes.shuffle import shuffle

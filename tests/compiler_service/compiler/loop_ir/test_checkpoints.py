@@ -6,7 +6,6 @@ import pytest
 
 from compiler_service.compiler.loop_ir import passes
 from compiler_service.compiler.loop_ir.algorithms.table import algorithm_function
-from compiler_service.compiler.loop_ir.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.ir import (
     Block,
     Buffer,
@@ -21,6 +20,7 @@ from compiler_service.compiler.loop_ir.ir import (
     Store,
     walk_statements,
 )
+from compiler_service.compiler.loop_ir.passes.checkpoints import with_checkpoints
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.tensor_expr.tensor import placeholder
 from shared_ir.dtype import DType
