@@ -78,7 +78,7 @@ def test_a_token_is_asked_for(tmp_path: Path) -> None:
                     continue
                 with pytest.raises(ingot.IngotError) as caught:
                     client.models()
-                assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+                assert caught.value.code is ErrorCode.UNAUTHENTICATED
                 assert "INGOT_TOKEN" in caught.value.remedy
         assert platform.command("models").returncode == 0  # the command finds it in the environment
         assert platform.command("models", "--token", "wrong").returncode == 1
