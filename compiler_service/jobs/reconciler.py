@@ -14,7 +14,7 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from compiler_service.jobs.due import Due, due
-from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState
+from compiler_service.jobs.records import JobRecord, JobStage
 from compiler_service.jobs.service import JobService
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -136,11 +136,7 @@ class Reconciler:
         if losses < MAX_LOSSES:
             self._send(record, own, f"the worker was lost during stage {stage.value!r}; it starts again on another one")
             return
-        error = lost_too_often(stage, losses)
-        if own.number == WHOLE_JOB:
-            self._service.fail_job(record.id, error)
-        else:
-            self._service.finish_target(record.id, own.number, JobState.FAILED, error=error)
+        self._service.fail(record.id, own.number, lost_too_often(stage, losses))
 
     def _send(self, record: JobRecord, own: Due, why: str) -> None:
         """``why`` it is done again is told to those who watch."""

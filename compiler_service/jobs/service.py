@@ -204,6 +204,13 @@ class JobService:
         except IngotError as failure:
             logger.warning("the order of job %s stays open until the store can be reached: %s", job, failure)
 
+    def fail(self, job: str, number: int, error: IngotError) -> None:
+        """A stage has failed: that of target ``number``, or with WHOLE_JOB one of the whole job."""
+        if number == WHOLE_JOB:
+            self.fail_job(job, error)
+        else:
+            self.finish_target(job, number, JobState.FAILED, error=error)
+
     def fail_job(self, job: str, error: IngotError) -> None:
         """Fail the whole job and every target of it that is not finished."""
         record = self.store.get(job)

@@ -195,7 +195,7 @@ class StageWorker:
         own: JobRecord | TargetRecord = record if number == WHOLE_JOB else record.targets[number]
         wait = pause(error, own.tries)
         if wait is None:
-            self._fail(record, number, error)
+            self._service.fail(record.id, number, error)
             return
         self._service.tell(record, number, f"stage {stage.value!r} is tried again in {wait:g} s: {error}")
         self._store.change(record.id, number, tries=own.tries + 1, resume_at=time.time() + wait, leased=False)
@@ -358,12 +358,6 @@ class StageWorker:
 
     def _mark_idle(self, record: JobRecord, number: int) -> None:
         self._store.change(record.id, number, leased=False)
-
-    def _fail(self, record: JobRecord, number: int, error: IngotError) -> None:
-        if number == WHOLE_JOB:
-            self._service.fail_job(record.id, error)
-        else:
-            self._service.finish_target(record.id, number, JobState.FAILED, error=error)
 
     @contextmanager
     def _directory(self, record: JobRecord) -> Iterator[Path]:
