@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import shlex
+import shutil
 import signal
 import subprocess
 import sys
@@ -24,9 +25,9 @@ CONFINED = ("--no-new-privs", "--bounding-set=-all", "--inh-caps=-all")
 
 def may_be_made() -> bool:
     """Whether this process may make namespaces and become another user."""
-    return (
-        os.geteuid() == 0 and subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"]).returncode == 0
-    )
+    if os.geteuid() != 0 or shutil.which("unshare") is None:
+        return False
+    return subprocess.run(["unshare", "--mount", "--net", "--pid", "--fork", "true"]).returncode == 0
 
 
 @dataclass(frozen=True)
