@@ -41,6 +41,12 @@ def test_test(install: Install) -> None:
     test.check("python", "-c", "import grpc_tools.protoc, mypy.api, ruff")
 
 
+def test_telemetry(install: Install) -> None:
+    """Spans of whatever it is installed beside: the base alone here."""
+    code = "import opentelemetry.sdk.trace, opentelemetry.exporter.otlp.proto.http.trace_exporter"
+    install("telemetry").check("python", "-c", code)
+
+
 def test_lint(install: Install) -> None:
     lint = install("lint")
     for program in ("hadolint", "check-jsonschema", "kubernetes-validate"):
@@ -49,6 +55,6 @@ def test_lint(install: Install) -> None:
 
 
 def test_no_extra_is_forgotten() -> None:
-    tried = {"runtime", "compiler", "embedded", "demo", "bench", "test", "lint"}
+    tried = {"runtime", "compiler", "embedded", "telemetry", "demo", "bench", "test", "lint"}
     tried |= {"exports"}  # `make exports` installs it, with gigabytes that come along, and runs what belongs to it
     assert set(project()["optional-dependencies"]) == tried
