@@ -11,11 +11,14 @@ Starts `ingot up` in a new folder, compiles one small model and measures, in one
 from __future__ import annotations
 
 import argparse
+import os
+import signal
 import tempfile
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -95,10 +98,20 @@ def _resident(process: int) -> float:
     return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmRSS")) / 1024
 
 
-def _server(platform: PlatformProcess) -> int:
-    """The process of the API."""
+def _process(platform: PlatformProcess, module: bytes) -> int:
+    """The first process that runs ``module``."""
     commands = {p: Path(f"/proc/{p}/cmdline").read_bytes() for p in platform.members()}
-    return next(process for process, command in commands.items() if b"compiler_service.server" in command)
+    return next(process for process, command in sorted(commands.items()) if module in command)
+
+
+@contextmanager
+def _halted(process: int) -> Iterator[None]:
+    """A worker that takes nothing, so that a job stays unfinished."""
+    os.kill(process, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        os.kill(process, signal.SIGCONT)
 
 
 def _told(name: str, took: Sequence[float]) -> str:
@@ -136,11 +149,12 @@ def _measure(platform: PlatformProcess, folder: Path, given: argparse.Namespace)
         print(_told(f"requests for a known model, {given.rate:g} a second", took))
         print(f"Redis keeps {(redis.info('memory')['used_memory'] - before) / len(took):.0f} bytes for each")
         if given.watchers:
-            slow = client.compile(source, "watched", targets=[_TARGET], tune=10_000)
-            asked = ask_beside_watchers(client, address, slow.id, given.watchers, min(given.seconds, 20))
-            print(_told(f"GetJob beside {given.watchers} watchers", asked))
-            client.cancel(slow.id)
-        speed, grown = upload(client, folder, given.megabytes, _server(platform))
+            with _halted(_process(platform, b"compiler_service.worker")):
+                slow = client.compile(source, "watched", targets=[_TARGET])
+                asked = ask_beside_watchers(client, address, slow.id, given.watchers, min(given.seconds, 20))
+                print(_told(f"GetJob beside {given.watchers} watchers", asked))
+                client.cancel(slow.id)
+        speed, grown = upload(client, folder, given.megabytes, _process(platform, b"compiler_service.server"))
         print(f"upload of {given.megabytes} MB: {speed:.0f} MB/s; the server grew by at most {grown:.0f} MB")
 
 

@@ -37,10 +37,11 @@ OPTIONS = (
     ("grpc.server_handshake_timeout_ms", 20_000),
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_allowed_incoming_connections", 16_384),
-    ("grpc.max_concurrent_streams", 1024),
+    ("grpc.max_concurrent_streams", 4096),
     ("grpc.so_reuseport", 0),
 )
-"""Of every server: who connects and says nothing is let go."""
+"""Of every server: who connects and says nothing is let go. A connection may have all watchers that a service takes by default, and
+room beside them: what ended counts as a stream for a while, and one too many is refused as if no server were there."""
 
 
 def prepare_process() -> None:
