@@ -6,10 +6,12 @@ from collections.abc import Iterable
 from itertools import product
 from typing import NamedTuple
 
+from shared_ir.dtype import DType
 from shared_ir.expr import (
     BinaryOp,
     Const,
     Expr,
+    lift,
     maximum,
     minimum,
 )
@@ -81,6 +83,36 @@ def may_wrap(op: BinaryOp, a: Bounds, b: Bounds) -> bool:
         case BinaryOp.SHL:
             return not _is_within(a, 1 << 20, sizes=False)
     return False
+
+
+def of_type(dtype: DType) -> Bounds:
+    """What the type of an element alone says."""
+    if dtype is DType.BOOL:
+        return Bounds((lift(0),), (lift(1),))
+    if not dtype.is_integer or dtype.bits >= DType.INT64.bits:
+        return UNKNOWN
+    least, most = dtype.limits
+    return Bounds((lift(least),), (lift(most),))
+
+
+def fits(bounds: Bounds, dtype: DType) -> bool:
+    """Whether ``dtype`` holds all that is within ``bounds``, as numbers among them say."""
+    if not dtype.is_integer:
+        return False
+    lowest, highest = dtype.limits
+    least = (int(low.value) for low in bounds.least if isinstance(low, Const))
+    most = (int(high.value) for high in bounds.most if isinstance(high, Const))
+    return any(low >= lowest for low in least) and any(high <= highest for high in most)
+
+
+def keeps(given: DType, taken: DType) -> bool:
+    """Whether every number of the integers ``given`` is one of ``taken``: others wrap when they are converted."""
+    if given is DType.BOOL:
+        return True
+    if not (given.is_integer and taken.is_integer):
+        return False
+    (least, most), (lowest, highest) = given.limits, taken.limits
+    return lowest <= least and most <= highest
 
 
 def _is_within(bounds: Bounds, limit: int, *, sizes: bool = True) -> bool:

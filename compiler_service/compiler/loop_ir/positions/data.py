@@ -17,6 +17,7 @@ from shared_ir.expr import (
     Expr,
     Var,
 )
+from shared_ir.expr.simplify import Interval, Simplifier
 
 
 @dataclass
@@ -30,6 +31,7 @@ class PositionsFromData:
 
     variables: set[Var] = field(default_factory=set)
     is_position: bool = False
+    _bound: dict[Var, list[Expr]] = field(default_factory=dict)
     _decides: dict[Expr, bool] = field(default_factory=dict)
     _reads: dict[Expr, bool] = field(default_factory=dict)
 
@@ -58,7 +60,10 @@ class PositionsFromData:
         for statement in walk_statements(root):
             self.is_position |= any(self.reads(expr) for expr in expressions_of(statement))
             match statement:
-                case For(var=var, extent=value) | Let(var=var, value=value):
+                case For(var=var, extent=extent):
+                    self._bind(var, extent)
+                case Let(var=var, value=value):
+                    self._bound.setdefault(var, []).append(value)
                     self._bind(var, value)
                 case Store(indices=indices):
                     self.is_position |= any(self.decides(i) for i in indices)
@@ -68,3 +73,11 @@ class PositionsFromData:
             self.variables.add(var)
             self._decides.clear()
             self._reads.clear()
+
+    def simplifier(self) -> Simplifier:
+        """One for which sizes and the variables of loops are at least 0, and what else a variable is bound to may be any number."""
+        ranges: dict[str, Interval] = dict.fromkeys((var.name for var in self.variables), (None, None))
+        for var, values in self._bound.items():
+            if not any(map(self.decides, values)):
+                ranges[var.name] = Simplifier(ranges).interval(values[0]) if len(values) == 1 else (None, None)
+        return Simplifier(ranges)

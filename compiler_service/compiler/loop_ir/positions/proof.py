@@ -29,11 +29,15 @@ from compiler_service.compiler.loop_ir.positions.bounds import (
     UNKNOWN,
     Bounds,
     combined,
+    fits,
     hull,
+    keeps,
     may_wrap,
+    of_type,
     shortest,
 )
 from compiler_service.compiler.loop_ir.positions.data import PositionsFromData
+from compiler_service.compiler.loop_ir.positions.linear import Known, is_sum, rows_of
 from compiler_service.compiler.loop_ir.positions.scope import Places, Scope, known_within
 from compiler_service.compiler.loop_ir.text import expression_text, statement_head
 from shared_ir.dtype import DType
@@ -51,6 +55,7 @@ from shared_ir.expr import (
     maximum,
     substitute,
     variables,
+    walk,
 )
 from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.expr.polynomials import with_remainders
@@ -78,7 +83,7 @@ def required_extents(function: Function, numbers: Numbers = lambda _: None) -> f
     data.learn(function.body)
     if not data.is_position:
         return frozenset()
-    proof = _Proof(function, data, numbers)
+    proof = _Proof(function, data, numbers, data.simplifier())
     proof.learn()
     for statement, scope in proof.places:
         proof.statement(statement, scope)
@@ -90,10 +95,11 @@ class _Proof:
     function: Function
     data: PositionsFromData
     numbers: Numbers
+    simplifier: Simplifier
+    """It takes variables for sizes, but those that are bound to something else."""
     where: Statement = field(default_factory=lambda: Block(()))
     required: set[tuple[Dim, Dim]] = field(default_factory=set)
     kept: dict[Buffer, Bounds] = field(default_factory=dict)
-    simplifier: Simplifier = field(default_factory=lambda: Simplifier({}))
     _bounds: dict[tuple[Expr, Scope | None], Bounds] = field(default_factory=dict)
     _seen: set[tuple[Expr, Scope | None]] = field(default_factory=set)
     _within: dict[tuple[Scope | None, Expr, bool], Scope | None] = field(default_factory=dict)
@@ -174,8 +180,39 @@ class _Proof:
             if not self.is_positive(extent, scope):
                 self.required.add((as_dim(extent), 1))
             return True
+        if self.is_inside_by_sums(index, extent, scope):
+            return True
         self.required |= {(as_dim(extent), as_dim(other)) for other in others[:1]}
         return bool(others)
+
+    def is_inside_by_sums(self, index: Expr, extent: Expr, scope: Scope | None) -> bool:
+        """Whether ``index`` is inside by all that is known here at once, as the tail of a block is that the run's size leaves."""
+        if not self.is_exact(index, scope):
+            return False
+        rows = [row for fact, _ in (() if scope is None else scope.facts()) for row in self.rows(fact, scope)]
+        for part in filter(self.is_opaque, walk(index)):
+            bounds = self.bounds(part, scope)
+            rows += [*(part - low for low in bounds.least), *(high - part for high in bounds.most)]
+        known = Known(rows, self.simplifier)
+        return known.proves(index) and known.proves(extent - 1 - index)
+
+    def rows(self, fact: Expr, scope: Scope | None) -> tuple[Expr, ...]:
+        """What is at least 0 where ``fact`` holds."""
+        assert isinstance(fact, Binary)
+        is_known = fact.lhs.dtype is DType.INT64 and all(self.is_exact(side, scope) for side in fact.children())
+        return rows_of(fact) if is_known else ()
+
+    def is_opaque(self, expr: Expr) -> bool:
+        """Whether an element decides ``expr`` in another way than as a part of a sum."""
+        return self.data.decides(expr) and expr.dtype is DType.INT64 and not is_sum(expr)
+
+    def is_exact(self, expr: Expr, scope: Scope | None) -> bool:
+        """Whether no sum in ``expr`` wraps."""
+        if not (isinstance(expr, Binary) and self.data.decides(expr)):
+            return True
+        if not all(self.is_exact(side, scope) for side in expr.children()):
+            return False
+        return not is_sum(expr) or not may_wrap(expr.op, self.bounds(expr.lhs, scope), self.bounds(expr.rhs, scope))
 
     def other_extents(self, extent: Expr, bounds: Bounds) -> list[Expr]:
         """What ``extent`` must be at least for what has ``bounds`` to be inside, where that is said of other extents: definitions take
@@ -233,14 +270,29 @@ class _Proof:
                 break
             natural -= lost
         for buffer, own in stores.items():
-            least = (lift(0),) if buffer in natural else ()
-            most = {m for v, s in own for e in _choices(v) for m in self.bounds(e, s).most if self.is_global(m)}
-            holding = []
-            for bound in sorted(most, key=expression_text):
-                self.assume({**self.kept, buffer: Bounds(least, (bound,))})
-                if all(any(self.is_natural(bound - m) for m in self.bounds(v, s).most) for v, s in own):
-                    holding.append(bound)
-            self.assume({**self.kept, buffer: Bounds(least, tuple(holding))})
+            begun = Bounds((lift(0),)) if buffer in natural else UNKNOWN
+            self.assume({**self.kept, buffer: begun})
+            known = [self.bounds(e, s) for v, s in own for e in (v, *_choices(v))]
+            least = begun.least or self.held(buffer, own, [low for b in known for low in b.least], upper=False)
+            self.assume({**self.kept, buffer: Bounds(least)})
+            most = self.held(buffer, own, [high for b in known for high in b.most], upper=True)
+            self.assume({**self.kept, buffer: Bounds(least, most)})
+
+    def held(
+        self, buffer: Buffer, stores: Sequence[tuple[Expr, Scope | None]], ends: Sequence[Expr], *, upper: bool
+    ) -> tuple[Expr, ...]:
+        """Those of ``ends`` that no store of ``buffer`` passes as long as no element has."""
+        begun, holding = self.kept, []
+        for end in sorted({end for end in ends if self.is_global(end)}, key=expression_text):
+            least = begun[buffer].least if upper else (end,)
+            self.assume({**begun, buffer: Bounds(least, (end,) if upper else ())})
+            stored = (self.bounds(value, scope) for value, scope in stores)
+            if upper:
+                holds = all(any(self.is_natural(end - high) for high in b.most) for b in stored)
+            else:
+                holds = all(any(self.is_natural(low - end) for low in b.least) for b in stored)
+            holding += [end] if holds else []
+        return tuple(holding)
 
     def assume(self, kept: dict[Buffer, Bounds]) -> None:
         self.kept = kept
@@ -292,7 +344,7 @@ class _Proof:
                 return self.element(buffer)
             case Cast(x=x):
                 known = self.bounds(x, scope)
-                return known if _keeps(x.dtype, expr.dtype) or _fits(known, expr.dtype) else _of_type(expr.dtype)
+                return known if keeps(x.dtype, expr.dtype) or fits(known, expr.dtype) else of_type(expr.dtype)
             case Select(cond=cond, then=then, otherwise=otherwise):
                 return hull(
                     self.bounds(then, self.within(scope, cond)),
@@ -314,40 +366,10 @@ class _Proof:
 
     def element(self, buffer: Buffer) -> Bounds:
         if buffer in self.kept:
-            kept, own = self.kept[buffer], _of_type(buffer.dtype)
+            kept, own = self.kept[buffer], of_type(buffer.dtype)
             return Bounds((*kept.least, *own.least), (*kept.most, *own.most))
         known = self.numbers(buffer) if buffer.dtype.is_integer else None
-        return _of_type(buffer.dtype) if known is None else Bounds((lift(known[0]),), (lift(known[1]),))
-
-
-def _of_type(dtype: DType) -> Bounds:
-    """What the type of an element alone says."""
-    if dtype is DType.BOOL:
-        return Bounds((lift(0),), (lift(1),))
-    if not dtype.is_integer or dtype.bits >= DType.INT64.bits:
-        return UNKNOWN
-    least, most = dtype.limits
-    return Bounds((lift(least),), (lift(most),))
-
-
-def _fits(bounds: Bounds, dtype: DType) -> bool:
-    """Whether ``dtype`` holds all that is within ``bounds``, as numbers among them say."""
-    if not dtype.is_integer:
-        return False
-    lowest, highest = dtype.limits
-    least = (int(low.value) for low in bounds.least if isinstance(low, Const))
-    most = (int(high.value) for high in bounds.most if isinstance(high, Const))
-    return any(low >= lowest for low in least) and any(high <= highest for high in most)
-
-
-def _keeps(given: DType, taken: DType) -> bool:
-    """Whether every number of the integers ``given`` is one of ``taken``: others wrap when they are converted."""
-    if given is DType.BOOL:
-        return True
-    if not (given.is_integer and taken.is_integer):
-        return False
-    (least, most), (lowest, highest) = given.limits, taken.limits
-    return lowest <= least and most <= highest
+        return of_type(buffer.dtype) if known is None else Bounds((lift(known[0]),), (lift(known[1]),))
 
 
 def _counts(value: Expr, buffer: Buffer) -> bool:
