@@ -11,6 +11,7 @@ Integer semantics are mathematical: ``//`` floors, ``%`` takes the sign of the d
 """
 
 from shared_ir.expr.nodes import (
+    MOST_PRINTED_NODES,
     RECURSIVE_LEVELS,
     Binary,
     Cast,
@@ -42,6 +43,7 @@ from shared_ir.expr.traversal import substitute, transform, variables, walk
 __all__ = (
     "COMPARISONS",
     "INFIX",
+    "MOST_PRINTED_NODES",
     "RECURSIVE_LEVELS",
     "Binary",
     "BinaryOp",

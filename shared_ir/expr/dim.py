@@ -107,6 +107,14 @@ def evaluate(dim: Dim, values: Mapping[str, int]) -> int:
         raise KeyError(f"no value for {missing or 'an operator'} in {dim_text(dim)}") from error
 
 
+def evaluate_alike(dim: Dim, extent: int) -> int | None:
+    """The integer that ``dim`` stands for where each symbol is ``extent``; None where an int64 does not hold it."""
+    try:
+        return evaluate(dim, dict.fromkeys(dim_symbols([dim]), extent))
+    except (KeyError, IngotError):
+        return None
+
+
 def dim_text(dim: Dim) -> str:
     return str(dim) if isinstance(dim, int) else to_text(dim)
 

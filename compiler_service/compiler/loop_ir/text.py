@@ -46,7 +46,20 @@ from compiler_service.compiler.loop_ir.ir import (
     stored_buffers,
 )
 from shared_ir.dtype import DType
-from shared_ir.expr import COMPARISONS, INFIX, Binary, Cast, Const, Expr, Reinterpret, Select, Unary, Var, lift
+from shared_ir.expr import (
+    COMPARISONS,
+    INFIX,
+    MOST_PRINTED_NODES,
+    Binary,
+    Cast,
+    Const,
+    Expr,
+    Reinterpret,
+    Select,
+    Unary,
+    Var,
+    lift,
+)
 from shared_ir.expr.dim import Dim
 
 SHORT_KINDS = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u"}
@@ -64,12 +77,12 @@ def print_function(function: Function) -> str:
 
 def statement_head(statement: Statement) -> str:
     """The first line of a statement, for messages; names are as they stand in the program."""
-    return next(iter(_Printer().statement(statement)), "")
+    return next(iter(_Printer(is_brief=True).statement(statement)), "")
 
 
 def expression_text(expr: Expr) -> str:
     """One expression, for messages; names are as they stand in the program."""
-    return _Printer().expr(expr)
+    return _Printer(is_brief=True).expr(expr)
 
 
 @dataclass
@@ -79,6 +92,8 @@ class _Printer:
     taken: set[str] = field(default_factory=lambda: set(_RESERVED))
     variables: dict[str, str] = field(default_factory=dict)
     buffers: dict[Buffer, str] = field(default_factory=dict)
+    is_brief: bool = False
+    """Expressions that nobody reads are left out: where parts are shared, a text may be as long as two to the power of the depth."""
 
     def fresh(self, wanted: str) -> str:
         base = _NOT_IN_NAMES.sub("_", wanted)
@@ -190,6 +205,8 @@ class _Printer:
         return self.expr(index)
 
     def expr(self, expr: Expr, precedence: int = 0) -> str:
+        if self.is_brief and expr.length >= MOST_PRINTED_NODES:
+            return "..."
         match expr:
             case Const():
                 return _literal(expr)

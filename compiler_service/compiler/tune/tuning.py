@@ -17,12 +17,13 @@ from compiler_service.compiler.tensor_expr.kernel.group import KernelDefinition
 from compiler_service.compiler.tune.records import Record, kernel_digest
 from compiler_service.compiler.tune.search import CandidateTiming, search
 from compiler_service.compiler.version import compiler_version
-from shared_ir.expr.dim import dim_symbols, evaluate, product
+from shared_ir.expr.dim import evaluate, evaluate_alike, product
 from shared_ir.machine.target import Target
 
 _EXTENT_OF_UNKNOWN_BATCH = 1
 _EXTENT_IF_UNKNOWN = 64
 """Stands for a symbolic extent that is not the first of an input."""
+_LARGEST = 2**63 - 1
 _FEWEST_FLOPS = 2e6
 """Lighter kernels are not worth a measurement."""
 
@@ -77,7 +78,8 @@ def _by_weight(kernels: Sequence[Kernel], launches: Sequence[KernelDefinition]) 
 
 
 def _flops(definition: KernelDefinition) -> int:
-    return evaluate(definition.flops, dict.fromkeys(dim_symbols([definition.flops]), _EXTENT_IF_UNKNOWN))
+    found = evaluate_alike(definition.flops, _EXTENT_IF_UNKNOWN)
+    return _LARGEST if found is None else found
 
 
 def _tune(kernel: Kernel, target: Target, trials: int, methods: Collection[str]) -> Record | None:

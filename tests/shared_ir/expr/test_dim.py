@@ -17,6 +17,7 @@ from shared_ir.expr.dim import (
     dims_text,
     divisor,
     evaluate,
+    evaluate_alike,
     numbers_of,
     parse_dim,
     product,
@@ -153,3 +154,10 @@ def test_numbers_of_dims() -> None:
     assert static(4) == 4
     with pytest.raises(IngotError, match="should be known"):
         static(symbol("n"))
+
+
+def test_sizes_beyond_int64_have_no_estimate() -> None:
+    sizes = [symbol(f"n{k}") for k in range(12)]
+    assert evaluate_alike(product(sizes[:10]), 64) == 64**10
+    assert evaluate_alike(product(sizes), 64) is None
+    assert evaluate_alike(7, 64) == 7

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from compiler_service.compiler.tensor_expr.meaning.known import MOST_EXPRESSION_NODES, MOST_KNOWN_ELEMENTS
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.expr.dim import Dim, dim_symbols, dims_text, evaluate
+from shared_ir.expr.dim import Dim, dims_text, evaluate_alike
 from shared_ir.types import TensorType
 
 GIB = 1 << 30
@@ -100,10 +100,10 @@ class Budget:
 
 def _least(dim: Dim) -> int | None:
     """``dim`` where every symbol is 1; None where that is beyond int64."""
-    try:
-        return dim if isinstance(dim, int) else max(1, evaluate(dim, dict.fromkeys(dim_symbols([dim]), 1)))
-    except KeyError:
-        return None
+    if isinstance(dim, int):
+        return dim
+    found = evaluate_alike(dim, 1)
+    return None if found is None else max(1, found)
 
 
 def exceeded(message: str, expected: str, received: str, *, tensor: str = "", field: str = "") -> IngotError:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from shared_ir.expr.dim import Dim, dim_symbols, evaluate, product
+from shared_ir.expr.dim import Dim, evaluate_alike, product
 from shared_ir.graph.ir import Value
 
 EXTENT_IF_UNKNOWN = 64
@@ -16,7 +16,5 @@ def elements(value: Value) -> int:
 
 def estimate(size: Dim) -> int:
     """``size`` where every symbol is :data:`EXTENT_IF_UNKNOWN`; the largest number that there is where it is beyond that."""
-    try:
-        return evaluate(size, dict.fromkeys(dim_symbols([size]), EXTENT_IF_UNKNOWN))
-    except KeyError:
-        return _LARGEST
+    found = evaluate_alike(size, EXTENT_IF_UNKNOWN)
+    return _LARGEST if found is None else found

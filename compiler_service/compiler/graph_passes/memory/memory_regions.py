@@ -22,6 +22,9 @@ _CANDIDATES = 2048
 _SIZES = (0, 1, 2, 3, 4, 5, 6, 7, 8, 11, 13, 15, 16, 17, 31, 32, 33, 47, 63, 64, 65, 96, 127, 128, 129, 160, 224, 255)
 
 _ENDLESS = 1 << 60
+_BEYOND = 1 << 61
+"""No run has sizes as large: it is refused, and what int64 would make of them says nothing."""
+_MAY_WRAP = (BinaryOp.ADD, BinaryOp.SUB, BinaryOp.MUL)
 
 Numbers: TypeAlias = "np.ndarray[Any, np.dtype[np.int64]]"
 Mask: TypeAlias = "np.ndarray[Any, np.dtype[np.bool_]]"
@@ -73,9 +76,11 @@ class SampledSizes:
     count: int = _CANDIDATES
     _symbols: dict[str, Numbers] = field(default_factory=dict)
     _known: dict[Expr, Numbers] = field(default_factory=dict)
+    _beyond: set[int] = field(default_factory=set)
+    """Samples that have a size beyond int64."""
 
     def settle(self, constraints: Sequence[Constraint], later: Iterable[Constraint], dims: Iterable[Dim]) -> None:
-        """Keep samples for which ``constraints`` hold and no dim is negative; none, where nothing that was drawn is such.
+        """Keep samples for which ``constraints`` hold and no dim is negative or beyond; none, where nothing that was drawn is such.
 
         Args:
             later: constraints that only a part of the run depends on. Symbols are drawn such that they hold too, where that is easy.
@@ -88,13 +93,19 @@ class SampledSizes:
             valid &= self.holds(item)
         for dim in dims:
             valid &= self.of(dim) >= 0
-        chosen = np.flatnonzero(valid)[:SAMPLES]
+        chosen = np.flatnonzero(valid & self.sensible())[:SAMPLES]
         self._symbols = {name: numbers[chosen] for name, numbers in self._symbols.items()}
-        self._known, self.count = {}, len(chosen)
+        self._known, self._beyond, self.count = {}, set(), len(chosen)
 
     def holds(self, constraint: Constraint) -> Mask:
         actual, expected = self.of(constraint.actual), self.of(constraint.expected)
         return actual >= expected if constraint.lower else actual == expected
+
+    def sensible(self) -> Mask:
+        """The samples for which no size that was asked for so far is beyond int64."""
+        found = self.all()
+        found[list(self._beyond)] = False
+        return found
 
     def all(self) -> Mask:
         """Every sample."""
@@ -139,6 +150,9 @@ class SampledSizes:
                     self._symbols[name] = np.asarray(_SIZES, np.int64)[self._drawn(name) % len(_SIZES)]
                 return self._symbols[name]
             case Binary(op=op, lhs=lhs, rhs=rhs) if op in _MEANING:
+                if op in _MAY_WRAP:
+                    near = _MEANING[op](self._known[lhs].astype(np.float64), self._known[rhs].astype(np.float64))
+                    self._beyond.update(np.flatnonzero(abs(near) >= _BEYOND).tolist())
                 return np.asarray(_MEANING[op](self._known[lhs], self._known[rhs]), np.int64)
             case Unary(op=UnaryOp.NEG) | Unary(op=UnaryOp.NOT):
                 (operand,) = (self._known[c] for c in expr.children())
@@ -196,7 +210,7 @@ class MemoryRegions:
 
     def _any(self, where: Mask | bool) -> bool:
         """Constants are compared whatever the samples are; there may be none that the run would take."""
-        return where if isinstance(where, bool) else bool(np.any(where & self.mask))
+        return where if isinstance(where, bool) else bool(np.any(where & self.mask & self.sizes.sensible()))
 
     def _meet(self, one: Region, other: Region) -> Mask | bool:
         first, second = self._ends(one), self._ends(other)

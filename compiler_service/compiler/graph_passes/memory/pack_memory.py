@@ -7,10 +7,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from math import gcd
 
-from compiler_service.compiler.graph_passes.analysis.sizes import EXTENT_IF_UNKNOWN
+from compiler_service.compiler.graph_passes.analysis.sizes import estimate
 from compiler_service.compiler.graph_passes.memory.memory_units import Powers, Units, bound_sizes, covers, exact_symbols
 from shared_ir.expr import Expr, lift, maximum
-from shared_ir.expr.dim import Dim, as_dim, dim_symbols, evaluate
+from shared_ir.expr.dim import Dim, as_dim
 from shared_ir.expr.simplify import unbounded
 from shared_ir.plan.program import ALIGNMENT_BYTES
 
@@ -181,9 +181,7 @@ class _Slot:
 
 def _share(blocks: Sequence[MemoryBlock], chosen: Sequence[int], base: Dim, offsets: dict[int, Dim]) -> Dim:
     """Blocks share slots; the offset of a slot is the sum of the slots before it. Returns the end of the region."""
-    hints = {
-        i: evaluate(blocks[i].size, dict.fromkeys(dim_symbols([blocks[i].size]), EXTENT_IF_UNKNOWN)) for i in chosen
-    }
+    hints = {i: estimate(blocks[i].size) for i in chosen}
     slots: list[_Slot] = []
     where: dict[int, _Slot] = {}
     for i in sorted(chosen, key=lambda i: (-hints[i], blocks[i].start, i)):

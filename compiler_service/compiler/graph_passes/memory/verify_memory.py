@@ -90,7 +90,8 @@ class _Verifier:
     def of(cls, program: ProvedProgram) -> _Verifier:
         graph, memory = program.graph, program.memory
         values, sizes = {v.name: v for v in memory.buffers}, SampledSizes()
-        dims = dict.fromkeys(d for v in values.values() for d in v.shape if isinstance(d, Expr))
+        sized = (d for v in values.values() for d in (*v.shape, product(v.shape) * v.dtype.itemsize))
+        dims = dict.fromkeys(d for d in sized if isinstance(d, Expr))
         checks = (s.constraint for s in walk_steps(program.steps) if isinstance(s, Check))
         sizes.settle(program.constraints, checks, (d for d in dims if not dim_symbols([d]) & memory.loops.keys()))
         loops = dict(_loops(graph, sizes, set(), sizes.all()))

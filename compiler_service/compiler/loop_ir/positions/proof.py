@@ -57,7 +57,7 @@ from shared_ir.expr import (
     variables,
     walk,
 )
-from shared_ir.expr.dim import Dim, as_dim
+from shared_ir.expr.dim import Dim, as_dim, dim_text
 from shared_ir.expr.polynomials import with_remainders
 from shared_ir.expr.simplify import Simplifier
 
@@ -160,7 +160,7 @@ class _Proof:
                     f"axis {axis} of {buffer.name} is accessed at a position from data that is not proven to be inside",
                     node=self.function.name,
                     field=statement_head(self.where),
-                    expected=f"0 <= {expression_text(index)} < {extent}",
+                    expected=f"0 <= {expression_text(index)} < {dim_text(extent)}",
                     received="no such proof",
                 )
 

@@ -26,7 +26,21 @@ from compiler_service.compiler.loop_ir.ir import (
 from compiler_service.compiler.loop_ir.text import expression_text, print_function, statement_head
 from compiler_service.compiler.tensor_expr.tensor import ReduceOp
 from shared_ir.dtype import DType
-from shared_ir.expr import Binary, BinaryOp, Cast, Const, Expr, Unary, UnaryOp, Var, logical_and, logical_or, select
+from shared_ir.expr import (
+    Binary,
+    BinaryOp,
+    Cast,
+    Const,
+    Expr,
+    Unary,
+    UnaryOp,
+    Var,
+    lift,
+    logical_and,
+    logical_or,
+    minimum,
+    select,
+)
 from tests.compiler_service.compiler.loop_ir.loop_programs import (
     convolution,
     guarded_scale,
@@ -135,3 +149,12 @@ def test_the_head_of_a_statement_is_its_first_line() -> None:
     inner = store(X, [A, B], Const(0.0, DType.FLOAT32))
     assert statement_head(For(A, Const(4), ForKind.UNROLLED, inner)) == "for a in 0..4 unrolled:"
     assert statement_head(inner) == "x[a, b] = 0.0"
+
+
+def test_what_nobody_reads_is_left_out_of_messages() -> None:
+    shared: Expr = Var("n")
+    for _ in range(60):  # 2 to the power of 60 names
+        shared = minimum(shared * 2, shared + 1)
+    assert expression_text(shared) == "..."
+    store = Store(Buffer("y", DType.INT64, (4,)), (lift(0),), shared)
+    assert statement_head(store) == "y[0] = ..."
