@@ -28,8 +28,8 @@ from compiler_service.compiler.loop_ir.ir import (
     substatements,
     walk_statements,
 )
-from compiler_service.compiler.loop_ir.passes.bounds import Threshold, comparisons, threshold
 from compiler_service.compiler.loop_ir.passes.rewrite import block, map_expressions, substituted, with_substatements
+from compiler_service.compiler.loop_ir.thresholds import Threshold, comparisons, threshold
 from shared_ir.dtype import DType
 from shared_ir.expr import (
     Const,

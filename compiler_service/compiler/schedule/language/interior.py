@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from compiler_service.compiler.loop_ir.passes.bounds import Threshold, comparisons, threshold
+from compiler_service.compiler.loop_ir.thresholds import Threshold, comparisons, threshold
 from compiler_service.compiler.schedule.language.state import KernelStage, State
 from compiler_service.compiler.tensor_expr.tensor import axis_var, loads
 from shared_ir.dtype import DType
