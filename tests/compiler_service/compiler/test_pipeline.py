@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -130,7 +131,12 @@ SIZES: dict[str, list[tuple[int, ...]]] = {
 }
 
 
+@cache
 def compiled(model: str, **options: Any) -> Artifact:
+    return anew(model, **options)
+
+
+def anew(model: str, **options: Any) -> Artifact:
     return compile_model(ModelSource.of(MODELS[model]), host_target(), CompileOptions(**options), workers=0)
 
 
@@ -145,6 +151,7 @@ def reference(model: str, x: np.ndarray) -> np.ndarray:
     return np.asarray(result)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", every(MODELS, quick={"text"}))
 @pytest.mark.parametrize("level", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2)), 3])
 def test_every_level_matches_onnx_runtime_at_every_size(model: str, level: int) -> None:
@@ -172,7 +179,7 @@ def test_executors_and_thread_counts_give_the_same_bits(model: str) -> None:
 
 @pytest.mark.slow
 def test_equal_inputs_give_equal_bytes() -> None:
-    first, second = compiled("image"), compiled("image")
+    first, second = compiled("image"), anew("image")
     assert first.manifest == second.manifest
     assert (first.library, first.weights, write_plan(first.plan)) == (
         second.library,
@@ -186,7 +193,7 @@ def test_everything_that_changes_code_is_in_the_key() -> None:
     keys = {
         compiled("text").manifest.key,
         compiled("text", opt_level=2).manifest.key,
-        compiled("text", shapes={"ids": (1, "seq")}).manifest.key,
+        anew("text", shapes={"ids": (1, "seq")}).manifest.key,
         compiled("image").manifest.key,
     }
     assert len(keys) == 4
