@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler_service.catalogue import Catalogue
+from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Submission, TargetRecord
 from compiler_service.store.sources import Upload
 from shared_ir.artifact.value import ABI_VERSION
@@ -79,6 +80,27 @@ def state_from_pb(state: int) -> JobState | None:
     return next((own for own, number in _STATES.items() if number == state), None)
 
 
+def job_filter_from_pb(request: pb.ListJobsRequest, prefix: str) -> JobFilter:
+    """Of models whose name starts with ``prefix`` alone. Raises IngotError INVALID_ARGUMENT."""
+    state = state_from_pb(request.state)
+    if request.state and state is None:
+        states = ", ".join(str(number) for number in _STATES.values())
+        message = "there is no such state of a job"
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, message, field="state", expected=states, received=str(request.state)
+        )
+    return JobFilter(
+        state=state,
+        model=request.name,
+        target=request.target,
+        label=request.label,
+        user=request.user,
+        since=request.since.ToMicroseconds() / 1e6,
+        until=request.until.ToMicroseconds() / 1e6,
+        prefix=prefix,
+    )
+
+
 def job_to_pb(record: JobRecord) -> pb.Job:
     job = pb.Job(
         id=record.id,
@@ -92,9 +114,11 @@ def job_to_pb(record: JobRecord) -> pb.Job:
         version=record.version,
         error=error_to_pb(record.error) if record.error else None,
         stage_seconds=dict(record.stage_seconds),
+        user=record.user,
+        priority=record.priority,
     )
-    for field, seconds in (("created", record.created), ("started", record.started), ("finished", record.finished)):
-        if seconds:
+    for field in ("created", "started", "finished", "deadline"):
+        if seconds := getattr(record, field):
             getattr(job, field).FromNanoseconds(int(seconds * 1e9))
     return job
 

@@ -30,6 +30,7 @@ from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.registry.pages import page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, Scope
@@ -140,10 +141,10 @@ class CompilerServicer(RegistryServicer):
 
     @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
-        limit = min(max(request.limit, 0) or 50, 1000)
-        prefix = Namespace(self._caller(context).namespace).stored("")
-        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name, prefix)
-        return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
+        chosen = converters.job_filter_from_pb(request, Namespace(self._caller(context).namespace).stored(""))
+        page = self._jobs.store.page(page_size(request.page_size or request.limit), request.page_token, chosen)
+        jobs = [converters.job_to_pb(record) for record in page.items]
+        return pb.ListJobsResponse(jobs=jobs, next_page_token=page.token)
 
     @detached
     @answered

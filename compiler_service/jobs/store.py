@@ -6,8 +6,10 @@ Keys, all below ``ingot:``::
     job:<id>             hash    the record (jobs/codec.py)
     done:<id>            string  a job that had finished when it was ordered, packed (jobs/packing.py); it has no events
     job:<id>:events      stream  history, newest 5000
+    job:<id>:log         stream  what the work on it wrote (jobs/history/logs.py)
     job:<id>:lease:<n>   string  token of the worker that runs target n, expires unless it is renewed
-    jobs                 zset    ids by time of creation
+    list:...                     which jobs there are (jobs/history/lists.py)
+    jobs                 zset    ids of those that a version before this one has created, until they are in those lists
     active               zset    ids of unfinished jobs by time of creation
     flight:<key>         string  "<job>:<target>" that compiles an artifact key at the moment
     flight:<key>:wait    set     "<job>:<target>" that wait for it
@@ -27,24 +29,31 @@ from typing import Any
 from redis import Redis
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
+from compiler_service.jobs.history.lists import MOVE, JobFilter, JobLists
 from compiler_service.jobs.packing import pack, unpack
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobState
 from compiler_service.jobs.seal import Seal
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
+from shared_ir.registry.pages import Page, read_token, write_token
 
 _LOG = logging.getLogger(__name__)
+_MOST_LOOKED_AT = 1000
+"""Jobs that one call reads, for the sake of a filter that few pass."""
 MOST_EVENTS_OF_JOB = 5000
 """Events kept per job."""
 
 _FINISHED = "state == 'SUCCEEDED' or state == 'FAILED' or state == 'CANCELLED'"
 
-# KEYS: job hash. ARGV: field with the state, then pairs. Returns 1; 0 when that state is final; -1 when there is no job.
+# KEYS: job hash. ARGV: field with the state, seconds for lists, then pairs. Returns 1; 0 when that state is final; -1 when there is no job.
 _PATCH = f"""
 local state = redis.call('HGET', KEYS[1], ARGV[1])
 if not state then return -1 end
 if {_FINISHED} then return 0 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+local seconds = ARGV[2]
+if ARGV[1] == 'state' then
+{MOVE}end
 return 1
 """
 
@@ -111,6 +120,7 @@ class JobStore:
         self.redis: Any = redis  # redis-py types every answer as maybe awaitable
         self._keep = keep_seconds
         self._seal = seal
+        self.lists = JobLists(redis, keep_seconds)
         self._patch = self.redis.register_script(_PATCH)
         self._join_flight = self.redis.register_script(_JOIN_FLIGHT)
         self._end_flight = self.redis.register_script(_END_FLIGHT)
@@ -128,13 +138,14 @@ class JobStore:
         """``sealed`` as :meth:`seal` gave it; by default it is made here."""
         fields = dict(sealed or self.seal(record))
         pipe = self.redis.pipeline()
-        pipe.zadd("ingot:jobs", {record.id: record.created})
         if record.state.finished:
             pipe.set(_done(record.id), pack(fields), ex=self._keep)
+            self.lists.add(pipe, record)
             pipe.execute()
             return
         pipe.hset(_job(record.id), mapping=fields)
         pipe.zadd("ingot:active", {record.id: record.created})
+        self.lists.add(pipe, record, _job(record.id))
         pipe.execute()
         self.add_event(record.id, Event("state"))
 
@@ -150,21 +161,54 @@ class JobStore:
             )
         return self._proven(job, fields)
 
-    def newest(
-        self, limit: int, state: JobState | None = None, name: str = "", prefix: str = ""
-    ) -> Sequence[JobRecord]:
-        """At most ``limit`` jobs that match, newest first; of models whose names begin with ``prefix``."""
+    def page(self, size: int, token: str = "", chosen: JobFilter = JobFilter()) -> Page[JobRecord]:
+        """Jobs that pass, the newest first; perhaps fewer than ``size`` although there are more.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the token is none of this list.
+        """
+        last = read_token(token, chosen, int, 0)
         found: list[JobRecord] = []
-        for start in range(0, 10_000, 100):
-            ids = self.redis.zrevrange("ingot:jobs", start, start + 99)
-            if not ids:
-                break
-            for record in self._load(ids):
-                if state in (None, record.state) and name in ("", record.name) and record.name.startswith(prefix):
+        looked_at = 0
+        for some in self.lists.newest(chosen, last, min(size + 1, 100)):
+            loaded = {record.id: record for record in self._load([id for _, id in some if id])}
+            for number, id in some:
+                if len(found) == size or looked_at == _MOST_LOOKED_AT or not id:
+                    return Page(tuple(found), write_token(last if id else number, chosen))
+                last, looked_at, record = number, looked_at + 1, loaded.get(id)
+                if record is not None and chosen.takes(record):
                     found.append(record)
-            if len(found) >= limit:
-                break
-        return found[:limit]
+            self._mend_lists(chosen, some, loaded)
+        return Page(tuple(found))
+
+    def _mend_lists(
+        self, chosen: JobFilter, some: Sequence[tuple[int, str]], loaded: Mapping[str, JobRecord]
+    ) -> None:
+        """Take out who is gone; a version before this one leaves a job in the list of the state that it was in."""
+        self.lists.forget([number for number, id in some if id and id not in loaded])
+        for record in loaded.values():
+            if chosen.state not in (None, record.state) and record.number:
+                self.lists.mend(record, _job(record.id))
+
+    def take_over(self) -> int:
+        """Put jobs into their lists that a version before this one has created; how many were looked at."""
+        ids = self.redis.zrange("ingot:jobs", 0, 999)
+        for record in self._load(ids):
+            if record.number:
+                continue
+            pipe = self.redis.pipeline()
+            self.lists.add(pipe, record, "" if self.redis.exists(_done(record.id)) else _job(record.id))
+            pipe.zrem("ingot:jobs", record.id)
+            pipe.execute()
+        if ids:
+            self.redis.zrem("ingot:jobs", *ids)
+        return len(ids)
+
+    def keep_lists(self) -> None:
+        """Unfinished jobs stay in their lists, however long they take; what is gone leaves them."""
+        for record in self.active():
+            self.lists.mend(record, _job(record.id))
+        self.lists.prune(time.time() - self._keep)
 
     def active(self) -> Sequence[JobRecord]:
         """Jobs that have not finished, oldest first."""
@@ -255,6 +299,13 @@ class JobStore:
     def leased(self, job: str, target: int) -> bool:
         return bool(self.redis.exists(_lease(job, target)))
 
+    def leases(self, members: Sequence[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        """Those of ``members`` that somebody works on."""
+        pipe = self.redis.pipeline(transaction=False)
+        for job, target in members:
+            pipe.exists(_lease(job, target))
+        return frozenset(own for own, there in zip(members, pipe.execute(), strict=True) if there)
+
     # ---- who lives, and who seems to be forgotten
 
     def say_alive(self, worker: str, seconds: float) -> None:
@@ -300,7 +351,7 @@ class JobStore:
     # ---- parts
 
     def _apply(self, job: str, guard: str, fields: Mapping[str, str]) -> bool:
-        arguments = [guard, *(text for pair in fields.items() for text in pair)]
+        arguments = [guard, self.lists.seconds, *(text for pair in fields.items() for text in pair)]
         return int(self._patch(keys=[_job(job)], args=arguments)) == 1
 
     def _fields(self, jobs: Sequence[str]) -> list[dict[str, str]]:

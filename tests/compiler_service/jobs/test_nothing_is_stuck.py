@@ -64,7 +64,7 @@ def live_until(installation: Installation, life: Life, model: object = MODEL) ->
         pass
     time.sleep(0.01)
     fresh = installation.process()
-    return [*{*fresh.service.orders.unfinished(), *(record.id for record in fresh.jobs.newest(10))}]
+    return [*{*fresh.service.orders.unfinished(), *(record.id for record in fresh.jobs.page(10).items)}]
 
 
 def check(process: Process, jobs: list[str]) -> None:
