@@ -25,8 +25,8 @@ from compiler_service.api.traffic import Traffic
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
+from compiler_service.jobs.neighbours import Queue
 from compiler_service.jobs.reconciling import start_reconciling
-from compiler_service.jobs.service import Queue
 from compiler_service.jobs.watching import Watching
 from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry

@@ -20,6 +20,7 @@ from compiler_service.api.reports import Reports
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.watching import Watching
@@ -66,6 +67,7 @@ class CompilerServicer(RegistryServicer):
         self._gate = gate
         self._parts = parts
         self._jobs = parts.service
+        self._pages = JobPages(parts.service.store)
         self._repository = parts.repository
         self._reports = Reports(parts.repository)
         self._catalogue = catalogue
@@ -142,7 +144,7 @@ class CompilerServicer(RegistryServicer):
     @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
         chosen = converters.job_filter_from_pb(request, Namespace(self._caller(context).namespace).stored(""))
-        page = self._jobs.store.page(page_size(request.page_size or request.limit), request.page_token, chosen)
+        page = self._pages.page(page_size(request.page_size or request.limit), request.page_token, chosen)
         jobs = [converters.job_to_pb(record) for record in page.items]
         return pb.ListJobsResponse(jobs=jobs, next_page_token=page.token)
 

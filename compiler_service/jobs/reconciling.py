@@ -8,6 +8,7 @@ import time
 
 from redis.exceptions import RedisError
 
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.service import JobService
 from shared_ir.errors import IngotError
@@ -48,7 +49,7 @@ def _reconcile(service: JobService, stopping: threading.Event, keep_seconds: flo
 def _look(service: JobService, reconciler: Reconciler, keep_seconds: float) -> None:
     claim = service.store.claim
     if claim("restore", _RESTORE_SECONDS):
-        service.store.take_over()
+        JobPages(service.store).take_over()
         found = reconciler.restore()
         if found.restored:
             logger.warning("%d jobs that Redis had lost were ordered again", found.restored)
@@ -62,5 +63,5 @@ def _look(service: JobService, reconciler: Reconciler, keep_seconds: float) -> N
                 found.led,
             )
     if claim("forget", _FORGET_SECONDS):
-        service.store.keep_lists()
+        JobPages(service.store).keep_lists()
         service.orders.forget(time.time() - keep_seconds)

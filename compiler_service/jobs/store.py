@@ -29,17 +29,14 @@ from typing import Any
 from redis import Redis
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
-from compiler_service.jobs.history.lists import MOVE, JobFilter, JobLists
+from compiler_service.jobs.history.lists import MOVE, JobLists
 from compiler_service.jobs.packing import pack, unpack
-from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobState
+from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
 from compiler_service.jobs.seal import Seal
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
-from shared_ir.registry.pages import Page, read_token, write_token
 
 _LOG = logging.getLogger(__name__)
-_MOST_LOOKED_AT = 1000
-"""Jobs that one call reads, for the sake of a filter that few pass."""
 MOST_EVENTS_OF_JOB = 5000
 """Events kept per job."""
 
@@ -118,7 +115,7 @@ class JobStore:
 
     def __init__(self, redis: Redis, keep_seconds: int = 7 * 24 * 3600, seal: Seal | None = None) -> None:
         self.redis: Any = redis  # redis-py types every answer as maybe awaitable
-        self._keep = keep_seconds
+        self.keep_seconds = keep_seconds
         self._seal = seal
         self.lists = JobLists(redis, keep_seconds)
         self._patch = self.redis.register_script(_PATCH)
@@ -139,13 +136,13 @@ class JobStore:
         fields = dict(sealed or self.seal(record))
         pipe = self.redis.pipeline()
         if record.state.finished:
-            pipe.set(_done(record.id), pack(fields), ex=self._keep)
+            pipe.set(done_key(record.id), pack(fields), ex=self.keep_seconds)
             self.lists.add(pipe, record)
             pipe.execute()
             return
-        pipe.hset(_job(record.id), mapping=fields)
+        pipe.hset(job_key(record.id), mapping=fields)
         pipe.zadd("ingot:active", {record.id: record.created})
-        self.lists.add(pipe, record, _job(record.id))
+        self.lists.add(pipe, record, job_key(record.id))
         pipe.execute()
         self.add_event(record.id, Event("state"))
 
@@ -161,58 +158,27 @@ class JobStore:
             )
         return self._proven(job, fields)
 
-    def page(self, size: int, token: str = "", chosen: JobFilter = JobFilter()) -> Page[JobRecord]:
-        """Jobs that pass, the newest first; perhaps fewer than ``size`` although there are more.
-
-        Raises:
-            IngotError: INVALID_ARGUMENT, the token is none of this list.
-        """
-        last = read_token(token, chosen, int, 0)
+    def load(self, ids: Sequence[str]) -> list[JobRecord]:
+        """Those of ``ids`` that are here and proven, in this order."""
         found: list[JobRecord] = []
-        looked_at = 0
-        for some in self.lists.newest(chosen, last, min(size + 1, 100)):
-            loaded = {record.id: record for record in self._load([id for _, id in some if id])}
-            for number, id in some:
-                if len(found) == size or looked_at == _MOST_LOOKED_AT or not id:
-                    return Page(tuple(found), write_token(last if id else number, chosen))
-                last, looked_at, record = number, looked_at + 1, loaded.get(id)
-                if record is not None and chosen.takes(record):
-                    found.append(record)
-            self._mend_lists(chosen, some, loaded)
-        return Page(tuple(found))
-
-    def _mend_lists(
-        self, chosen: JobFilter, some: Sequence[tuple[int, str]], loaded: Mapping[str, JobRecord]
-    ) -> None:
-        """Take out who is gone; a version before this one leaves a job in the list of the state that it was in."""
-        self.lists.forget([number for number, id in some if id and id not in loaded])
-        for record in loaded.values():
-            if chosen.state not in (None, record.state) and record.number:
-                self.lists.mend(record, _job(record.id))
-
-    def take_over(self) -> int:
-        """Put jobs into their lists that a version before this one has created; how many were looked at."""
-        ids = self.redis.zrange("ingot:jobs", 0, 999)
-        for record in self._load(ids):
-            if record.number:
-                continue
-            pipe = self.redis.pipeline()
-            self.lists.add(pipe, record, "" if self.redis.exists(_done(record.id)) else _job(record.id))
-            pipe.zrem("ingot:jobs", record.id)
-            pipe.execute()
-        if ids:
-            self.redis.zrem("ingot:jobs", *ids)
-        return len(ids)
-
-    def keep_lists(self) -> None:
-        """Unfinished jobs stay in their lists, however long they take; what is gone leaves them."""
-        for record in self.active():
-            self.lists.mend(record, _job(record.id))
-        self.lists.prune(time.time() - self._keep)
+        gone: list[str] = []
+        for job, fields in zip(ids, self._fields(ids), strict=True):
+            try:
+                if "job" not in fields:
+                    gone.append(job)
+                    continue
+                found.append(self._proven(job, fields))
+            except IngotError as error:
+                _LOG.warning("job %s is not taken: %s", job, error)
+                gone.append(job)
+        if gone:
+            self.redis.zrem("ingot:jobs", *gone)
+            self.redis.zrem("ingot:active", *gone)
+        return found
 
     def active(self) -> Sequence[JobRecord]:
         """Jobs that have not finished, oldest first."""
-        return self._load(self.redis.zrange("ingot:active", 0, -1))
+        return self.load(self.redis.zrange("ingot:active", 0, -1))
 
     def active_count(self) -> int:
         return int(self.redis.zcard("ingot:active"))
@@ -243,17 +209,17 @@ class JobStore:
         return self.update_target(job, number, **changes)
 
     def add_seconds(self, job: str, stage: str, seconds: float) -> None:
-        self.redis.hincrbyfloat(_job(job), SECONDS + stage, seconds)
+        self.redis.hincrbyfloat(job_key(job), SECONDS + stage, seconds)
 
     def count_loss(self, job: str, target: int, stage: str) -> int:
         """How often the worker of this stage was lost, this time included."""
-        return int(self.redis.hincrby(_job(job), f"losses.{target}.{stage}", 1))
+        return int(self.redis.hincrby(job_key(job), f"losses.{target}.{stage}", 1))
 
     def known(self, jobs: Sequence[str]) -> frozenset[str]:
         """Those of ``jobs`` that are here, finished or not."""
         pipe = self.redis.pipeline(transaction=False)
         for job in jobs:
-            pipe.exists(_job(job), _done(job))
+            pipe.exists(job_key(job), done_key(job))
         return frozenset(job for job, there in zip(jobs, pipe.execute(), strict=True) if there)
 
     def fields(self, job: str) -> Mapping[str, str]:
@@ -331,7 +297,9 @@ class JobStore:
     def join_flight(self, key: str, job: str, target: int) -> str:
         """The job that compiles ``key``: this one, or another that this one now waits for."""
         own = member(job, target)
-        leader = self._join_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[own, self._keep, _job("")])
+        leader = self._join_flight(
+            keys=[_flight(key), _flight(key) + ":wait"], args=[own, self.keep_seconds, job_key("")]
+        )
         return split_member(leader)[0]
 
     def end_flight(self, key: str, job: str, target: int) -> Sequence[tuple[str, int]]:
@@ -351,34 +319,17 @@ class JobStore:
     # ---- parts
 
     def _apply(self, job: str, guard: str, fields: Mapping[str, str]) -> bool:
-        arguments = [guard, self.lists.seconds, *(text for pair in fields.items() for text in pair)]
-        return int(self._patch(keys=[_job(job)], args=arguments)) == 1
+        arguments = [guard, str(self.lists.seconds), *(text for pair in fields.items() for text in pair)]
+        return int(self._patch(keys=[job_key(job)], args=arguments)) == 1
 
     def _fields(self, jobs: Sequence[str]) -> list[dict[str, str]]:
         """Of each its hash, or what is packed; empty where there is neither, or nothing that makes sense."""
         pipe = self.redis.pipeline(transaction=False)
         for job in jobs:
-            pipe.hgetall(_job(job))
-            pipe.get(_done(job))
+            pipe.hgetall(job_key(job))
+            pipe.get(done_key(job))
         answers = pipe.execute()
         return [_unpacked(packed) or fields for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
-
-    def _load(self, ids: Sequence[str]) -> list[JobRecord]:
-        found: list[JobRecord] = []
-        gone: list[str] = []
-        for job, fields in zip(ids, self._fields(ids), strict=True):
-            try:
-                if "job" not in fields:
-                    gone.append(job)
-                    continue
-                found.append(self._proven(job, fields))
-            except IngotError as error:
-                _LOG.warning("job %s is not taken: %s", job, error)
-                gone.append(job)
-        if gone:
-            self.redis.zrem("ingot:jobs", *gone)
-            self.redis.zrem("ingot:active", *gone)
-        return found
 
     def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
         """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
@@ -391,8 +342,8 @@ class JobStore:
         return record
 
     def _expire(self, job: str) -> None:
-        self.redis.expire(_job(job), self._keep)
-        self.redis.expire(_events(job), self._keep)
+        self.redis.expire(job_key(job), self.keep_seconds)
+        self.redis.expire(_events(job), self.keep_seconds)
 
 
 def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -409,11 +360,11 @@ def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     return Event(fields["kind"], fields["target"], json.loads(fields["data"]), sequence, seconds or time.time())
 
 
-def _job(job: str) -> str:
+def job_key(job: str) -> str:
     return f"ingot:job:{job}"
 
 
-def _done(job: str) -> str:
+def done_key(job: str) -> str:
     return f"ingot:done:{job}"
 
 

@@ -75,7 +75,7 @@ if number and now ~= state then
   redis.call('EXPIRE', '{_PREFIX}state=' .. now .. ':' .. chunk, seconds)
 end
 """
-"""Lua for whoever has changed the state in the hash KEYS[1] of a job: ``state`` was the one before, ``seconds`` are :attr:`JobLists.seconds`."""
+"""Lua for whoever has changed the state of a job in its hash KEYS[1]: ``state`` was the one before, ``seconds`` as of :class:`JobLists`."""
 
 
 @dataclass(frozen=True)
@@ -118,10 +118,17 @@ class JobFilter:
 def traits(record: JobRecord) -> tuple[str, ...]:
     """What ``record`` can be found by."""
     prefix, dot, _ = record.name.partition(".")
-    named = [("state", record.state), ("model", record.name), ("user", record.user), ("in", prefix + dot if dot else "")]
+    named = [
+        ("state", record.state),
+        ("model", record.name),
+        ("user", record.user),
+        ("in", prefix + dot if dot else ""),
+    ]
     named += [("label", label) for label in record.labels]
     for target in record.targets:
-        named += [("target", text) for text in (target.target, target.spec.get("triple"), target.spec.get("cpu")) if text]
+        named += [
+            ("target", text) for text in (target.target, target.spec.get("triple"), target.spec.get("cpu")) if text
+        ]
     return tuple(dict.fromkeys(_trait(name, value) for name, value in named if value))
 
 
@@ -153,7 +160,7 @@ class JobLists:
         pipe.execute()
 
     def newest(self, chosen: JobFilter, before: int, size: int) -> Iterator[Sequence[tuple[int, str]]]:
-        """Numbers and ids of jobs that pass, but for their time, the newest first, ``size`` at a time; numbers below ``before``, or all for 0.
+        """Numbers below ``before`` (0: all) and ids of jobs that pass, but for their time, the newest first, ``size`` at a time.
 
         A last one without an id stands where there may be more than one call looks for.
         """

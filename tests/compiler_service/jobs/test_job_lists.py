@@ -11,6 +11,7 @@ from redis import Redis
 
 from compiler_service.jobs.codec import encode
 from compiler_service.jobs.history.lists import JobFilter
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.packing import pack
 from compiler_service.jobs.records import JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.store import JobStore
@@ -54,7 +55,7 @@ def pages(store: JobStore, size: int, **chosen: Any) -> Sequence[JobRecord]:
     found: list[JobRecord] = []
     token = ""
     while True:
-        page = store.page(size, token, JobFilter(**chosen))
+        page = JobPages(store).page(size, token, JobFilter(**chosen))
         assert len(page.items) <= size
         found += page.items
         token = page.token
@@ -95,14 +96,14 @@ def test_a_long_target_is_found(store: JobStore) -> None:
 def test_pages_go_on_where_they_were_whatever_comes_meanwhile(store: JobStore) -> None:
     for number in range(1100):  # three chunks
         store.create(job(number))
-    first = store.page(600)
+    first = JobPages(store).page(600)
     store.create(job(9999))
-    second = store.page(600, first.token)
+    second = JobPages(store).page(600, first.token)
     assert [r.id for r in (*first.items, *second.items)] == [f"j{n}" for n in reversed(range(1100))]
     assert second.token == ""
     for token, chosen in ((first.token, JobFilter(user="x")), ("rubbish", JobFilter())):
         with pytest.raises(IngotError, match="page token is none of this list") as caught:
-            store.page(5, token, chosen)
+            JobPages(store).page(5, token, chosen)
         assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
@@ -110,8 +111,13 @@ def test_a_filter_reads_what_passes_it_and_little_else(store: JobStore, monkeypa
     for number in range(3000):
         store.create(job(number, name="rare" if number == 7 else "m", user=f"u{number % 2}"))
     read: list[str] = []
-    load = store._load
-    monkeypatch.setattr(store, "_load", lambda wanted: (read.extend(wanted), load(wanted))[1])
+    load = store.load
+
+    def noting(wanted: Sequence[str]) -> list[JobRecord]:
+        read.extend(wanted)
+        return load(wanted)
+
+    monkeypatch.setattr(store, "load", noting)
     assert ids(store, model="rare") == ["j7"]
     assert ids(store, model="rare", user="u1") == ["j7"]
     assert ids(store, model="rare", user="u0") == ids(store, state=JobState.FAILED) == []
@@ -124,12 +130,12 @@ def test_what_the_version_before_created_is_taken_over(store: JobStore, redis: R
     """It keeps ids in one list, and knows no numbers."""
     finished = job(0, state=JobState.SUCCEEDED, finished=1.0)
     redis.set("ingot:done:j0", pack(encode(finished)))
-    redis.hset("ingot:job:j1", mapping=encode(job(1)))
+    redis.hset("ingot:job:j1", mapping={**encode(job(1))})
     redis.zadd("ingot:jobs", {"j0": 1000.0, "j1": 1001.0, "gone": 1002.0})
     redis.zadd("ingot:active", {"j1": 1001.0})
     store.create(job(2))
-    assert store.take_over() == 3
-    assert store.take_over() == 0
+    assert JobPages(store).take_over() == 3
+    assert JobPages(store).take_over() == 0
     assert sorted(ids(store)) == ["j0", "j1", "j2"]
     store.update("j1", state=JobState.RUNNING)
     assert ids(store, state=JobState.RUNNING) == ["j1"]
@@ -149,7 +155,7 @@ def test_lists_go_with_their_jobs(store: JobStore, redis: Redis) -> None:
     assert "j0" not in [id for key in redis.scan_iter("ingot:list:ids:*") for id in redis.hvals(key)]
     redis.delete(*kept)  # as time does, of a job that takes longer
     assert ids(store) == []
-    store.keep_lists()
+    JobPages(store).keep_lists()
     assert ids(store, state=JobState.QUEUED) == ["j1"]
     redis.delete(*redis.scan_iter("ingot:list:ids:*"))
     store.lists.prune(2000.0)
@@ -161,7 +167,13 @@ def test_a_finished_job_of_the_cache_takes_little(store: JobStore, redis: Redis)
         return int(redis.info("memory")["used_memory"])
 
     hit = TargetRecord("x86-64-v3", {"cpu": "x86-64-v3"}, "cd" * 32, JobState.SUCCEEDED, artifact_key="cd" * 32)
-    ended: dict[str, Any] = {"state": JobState.SUCCEEDED, "finished": 5.0, "version": 1, "targets": (hit,), "user": "ci"}
+    ended: dict[str, Any] = {
+        "state": JobState.SUCCEEDED,
+        "finished": 5.0,
+        "version": 1,
+        "targets": (hit,),
+        "user": "ci",
+    }
     jobs = [replace(job(n, **ended), id=f"{n:016x}", labels=("stable",)) for n in range(2000)]
     store.create(jobs[0])
     before = used()

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.records import JobState
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
@@ -64,7 +65,7 @@ def live_until(installation: Installation, life: Life, model: object = MODEL) ->
         pass
     time.sleep(0.01)
     fresh = installation.process()
-    return [*{*fresh.service.orders.unfinished(), *(record.id for record in fresh.jobs.page(10).items)}]
+    return [*{*fresh.service.orders.unfinished(), *(record.id for record in JobPages(fresh.jobs).page(10).items)}]
 
 
 def check(process: Process, jobs: list[str]) -> None:
@@ -124,12 +125,10 @@ def test_every_message_comes_twice(installation: Installation) -> None:
     job = process.submit(MODEL, "m").id
     while installation.line.tasks:
         installation.line.tasks.extendleft([installation.line.tasks[0]])
-        stages, number = installation.line.tasks[0][0], installation.line.tasks[0][2]
+        stage, number = installation.line.tasks[0][0], installation.line.tasks[0][2]
         for _ in range(2):
             installation.line.tasks.popleft()
-            process.worker.run(stages[0], job, number)
-        if stages[1:]:
-            installation.line.tasks.append((stages[1:], job, number))
+            process.turns.work(stage, job, number)
     settle(process, [job])
     check(process, [job])
 
