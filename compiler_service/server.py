@@ -105,7 +105,7 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     gate = make_gate(settings.token, settings.tokens_file)
 
     def name_of_job(job: str) -> str:
-        return parts.service.store.get(job).name
+        return parts.service.get(job).name
 
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),

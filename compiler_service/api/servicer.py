@@ -31,7 +31,7 @@ from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.registry.pages import page_size
+from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, Scope
@@ -139,7 +139,8 @@ class CompilerServicer(RegistryServicer):
     @answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
-        return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
+        record = self._jobs.get(request.id)
+        return self._reports.verified(converters.job_to_pb(record, self._jobs.times.left(record)))
 
     @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
@@ -178,6 +179,13 @@ class CompilerServicer(RegistryServicer):
             record = self._jobs.retry(request.id)
             entered.append(record.id)
         return converters.job_to_pb(record)
+
+    @answered
+    def GetJobLog(self, request: pb.GetJobLogRequest, context: grpc.ServicerContext) -> pb.GetJobLogResponse:
+        job, size = self._jobs.get(request.id).id, page_size(request.page_size or LARGEST_SIZE)
+        page = self._jobs.logs.page(job, size, request.page_token, request.stage, request.target)
+        lines = [converters.log_line_to_pb(line) for line in page.items]
+        return pb.GetJobLogResponse(lines=lines, next_page_token=page.token)
 
     @answered
     def GetReproducer(

@@ -65,3 +65,4 @@ def _look(service: JobService, reconciler: Reconciler, keep_seconds: float) -> N
     if claim("forget", _FORGET_SECONDS):
         JobPages(service.store).keep_lists()
         service.orders.forget(time.time() - keep_seconds)
+        service.logs.forget(time.time() - keep_seconds)

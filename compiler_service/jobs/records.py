@@ -179,6 +179,7 @@ class Event:
         data: for progress ``stage, done, total, eta_seconds, message``; for log ``level, text``.
         sequence: position in the job's history, empty before it is recorded.
         time: seconds since the epoch.
+        stage: that wrote a line of the log.
     """
 
     kind: str
@@ -186,3 +187,4 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict)
     sequence: str = ""
     time: float = 0.0
+    stage: str = ""

@@ -11,7 +11,9 @@ from typing import Any
 from compiler_service.jobs.counters import Counters
 from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
-from compiler_service.jobs.idempotency import job_id, same_order
+from compiler_service.jobs.history.logs import Logs
+from compiler_service.jobs.history.times import Times
+from compiler_service.jobs.idempotency import job_id, order_again, same_order
 from compiler_service.jobs.line import LINES, Line, check_priority
 from compiler_service.jobs.neighbours import Compiler, Member, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
@@ -56,6 +58,8 @@ class JobService:
         self.store = store
         self.orders = orders
         self.line = Line(store.redis)
+        self.logs = Logs(store.log, orders.store)
+        self.times = Times(store.redis, counters, store.keep_seconds)
         self._counters = counters
         self._repository = repository
         self._sources = sources
@@ -149,20 +153,7 @@ class JobService:
                 expected="FAILED or CANCELLED",
                 received=record.state.value,
             )
-        targets = tuple(target.target for target in record.targets)
-        again = Submission(
-            record.name,
-            record.source,
-            targets,
-            record.options,
-            record.labels,
-            user=record.user,
-            trace=record.trace,
-            running_stages=record.running_stages,
-            timeout=record.deadline - record.created if record.deadline else 0.0,
-            priority=record.priority,
-        )
-        return self.submit(again)
+        return self.submit(order_again(record))
 
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""
@@ -226,10 +217,12 @@ class JobService:
 
     # ---- nothing is stuck: see compiler_service.jobs.reconciler
 
-    def tell(self, record: JobRecord, number: int, text: str) -> None:
-        """A warning for those who watch the job."""
-        target = "" if number == WHOLE_JOB else record.targets[number].target
-        self.store.add_event(record.id, Event("log", target, {"level": "WARNING", "text": text}))
+    def tell(self, record: JobRecord, number: int, text: str, stage: str = "") -> None:
+        """A warning for those who watch the job, about ``stage`` or the one that it was in."""
+        own = record if number == WHOLE_JOB else record.targets[number]
+        target = own.target if isinstance(own, TargetRecord) else ""
+        event = Event("log", target, {"level": "WARNING", "text": text}, stage=stage or own.stage)
+        self.store.add_event(record.id, event)
 
     def follow(self, job: str, number: int) -> bool:
         """Whether the compilation that a target waits for had ended, or was gone, without a word; now it is told."""
@@ -266,6 +259,7 @@ class JobService:
         """A job has finished: its order is done. Raises IngotError UNAVAILABLE."""
         fields = self.store.fields(job)
         if fields:
+            self.logs.keep(job)
             self.orders.close(job, fields)
 
     # ---- parts

@@ -30,6 +30,7 @@ from redis import Redis
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
 from compiler_service.jobs.history.lists import MOVE, JobLists
+from compiler_service.jobs.history.logs import LogStream
 from compiler_service.jobs.packing import pack, unpack
 from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
 from compiler_service.jobs.seal import Seal
@@ -118,6 +119,7 @@ class JobStore:
         self.keep_seconds = keep_seconds
         self._seal = seal
         self.lists = JobLists(redis, keep_seconds)
+        self.log = LogStream(redis, keep_seconds)
         self._patch = self.redis.register_script(_PATCH)
         self._join_flight = self.redis.register_script(_JOIN_FLIGHT)
         self._end_flight = self.redis.register_script(_END_FLIGHT)
@@ -233,7 +235,11 @@ class JobStore:
     # ---- events
 
     def add_event(self, job: str, event: Event) -> None:
+        """Tell those who watch; a line is kept in the log as well."""
+        if event.kind == "log":
+            self.log.add(job, event)
         fields = {"kind": event.kind, "target": event.target, "data": json.dumps(dict(event.data))}
+        fields |= {"stage": event.stage} if event.stage else {}
         self.redis.xadd(_events(job), fields, maxlen=MOST_EVENTS_OF_JOB, approximate=True)
 
     def events(self, job: str, after: str = "", block_seconds: float = 0.0) -> Sequence[Event]:
@@ -357,7 +363,8 @@ def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     seconds = int(sequence.split("-")[0]) / 1000
-    return Event(fields["kind"], fields["target"], json.loads(fields["data"]), sequence, seconds or time.time())
+    data, stage = json.loads(fields["data"]), fields.get("stage", "")
+    return Event(fields["kind"], fields["target"], data, sequence, seconds or time.time(), stage)
 
 
 def job_key(job: str) -> str:

@@ -22,7 +22,7 @@ from compiler_service.jobs.deadline import is_late
 from compiler_service.jobs.due import has_passed
 from compiler_service.jobs.made_for import require_made_for
 from compiler_service.jobs.quotas import StageQuota
-from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
+from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore, member
 from compiler_service.stages.outcome import StageError, read_compiled
@@ -174,9 +174,14 @@ class StageWorker:
 
     def _attempt(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
         self._mark_running(record, number, stage)
+        self._note(record, number, stage, f"began on worker {self.name}")
+        started = time.monotonic()
         try:
             with self._timed(record, stage):
                 conclude = self._body(stage)(record, number, heartbeat)
+            seconds = time.monotonic() - started
+            self._note(record, number, stage, f"passed after {seconds:.2f} s")
+            self._service.times.note(record, number, stage, seconds)
             self._store.change(record.id, number, passed=stage.value, tries=0)
             conclude()
             outcome = Outcome.CONTINUE
@@ -199,10 +204,16 @@ class StageWorker:
         own: JobRecord | TargetRecord = record if number == WHOLE_JOB else record.targets[number]
         wait = pause(error, own.tries)
         if wait is None:
+            self._note(record, number, stage, f"failed: {error}", "ERROR")
             self._service.fail(record.id, number, error)
             return
-        self._service.tell(record, number, f"stage {stage.value!r} is tried again in {wait:g} s: {error}")
+        self._service.tell(record, number, f"stage {stage.value!r} is tried again in {wait:g} s: {error}", stage)
         self._store.change(record.id, number, tries=own.tries + 1, resume_at=time.time() + wait, leased=False)
+
+    def _note(self, record: JobRecord, number: int, stage: JobStage, text: str, level: str = "INFO") -> None:
+        """For the log of the job alone: who watches it is told otherwise."""
+        target = "" if number == WHOLE_JOB else record.targets[number].target
+        self._store.log.add(record.id, Event("log", target, {"level": level, "text": text}, stage=stage.value))
 
     @contextmanager
     def _timed(self, record: JobRecord, stage: JobStage) -> Iterator[None]:
@@ -321,7 +332,8 @@ class StageWorker:
             "artifact": None if artifact is None else str(artifact),
         }
         with TRACING.span(f"process {stage}"):
-            events = ProgressEvents(self._store, record.id, number, target.target if target else "")
+            of_job = JobStage.INGEST if target is None else JobStage.BUILD if stage == PREPARE else stage
+            events = ProgressEvents(self._store, record.id, number, target.target if target else "", of_job)
             try:
                 return self._runner.run(work, request, events, lambda: self._must_stop(record, heartbeat))
             except StageError as error:

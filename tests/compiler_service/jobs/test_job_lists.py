@@ -130,7 +130,7 @@ def test_what_the_version_before_created_is_taken_over(store: JobStore, redis: R
     """It keeps ids in one list, and knows no numbers."""
     finished = job(0, state=JobState.SUCCEEDED, finished=1.0)
     redis.set("ingot:done:j0", pack(encode(finished)))
-    redis.hset("ingot:job:j1", mapping={**encode(job(1))})
+    redis.hset("ingot:job:j1", items=[part for pair in encode(job(1)).items() for part in pair])
     redis.zadd("ingot:jobs", {"j0": 1000.0, "j1": 1001.0, "gone": 1002.0})
     redis.zadd("ingot:active", {"j1": 1001.0})
     store.create(job(2))

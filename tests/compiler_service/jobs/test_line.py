@@ -128,7 +128,7 @@ def test_a_stage_without_a_message_of_its_own_is_sent_again_only_when_one_is_mis
     home.line.tasks.append(home.line.tasks.popleft())
     process.turns.work(*home.line.tasks.popleft())  # the message of the second has the first one taken
     assert process.jobs.get(jobs[0]).passed == JobStage.INGEST.value
-    assert process.service.waiting() >= {(jobs[1], WHOLE_JOB), (jobs[2], WHOLE_JOB), (jobs[0], 0)}
+    assert set(process.service.waiting()) >= {(jobs[1], WHOLE_JOB), (jobs[2], WHOLE_JOB), (jobs[0], 0)}
     home.line.tasks.clear()
     assert process.service.waiting() == set()
     end = time.monotonic() + 10
