@@ -44,7 +44,9 @@ class JobPages:
 
     def _mend_lists(self, chosen: JobFilter, some: Sequence[tuple[int, str]], loaded: Mapping[str, JobRecord]) -> None:
         """Take out who is gone; a version before this one leaves a job in the list of the state that it was in."""
-        self._lists.forget([number for number, id in some if id and id not in loaded])
+        missing = {id: number for number, id in some if id and id not in loaded}
+        known = self._store.known(list(missing)) if missing else ()  # what nobody here trusts is not gone
+        self._lists.forget([number for id, number in missing.items() if id not in known])
         for record in loaded.values():
             if chosen.state not in (None, record.state) and record.number:
                 self._lists.mend(record, job_key(record.id))

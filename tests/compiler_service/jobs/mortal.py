@@ -231,11 +231,17 @@ class Process:
         self.turns = Turns(self.service, self.worker)
 
     def submit(
-        self, model: Mapping[str, Any], name: str, targets: Sequence[str] = TARGETS, key: str = "", **order: Any
+        self,
+        model: Mapping[str, Any],
+        name: str,
+        targets: Sequence[str] = TARGETS,
+        key: str = "",
+        namespace: str = "",
+        **order: Any,
     ) -> JobRecord:
         data = json.dumps(model).encode()
-        self.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
-        source = Source(sha256_hex(data))
+        self.sources.receive(Upload("model.json", len(data), sha256_hex(data), namespace=namespace), [data])
+        source = Source(sha256_hex(data), namespace=namespace)
         return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
 
     def work(self) -> None:

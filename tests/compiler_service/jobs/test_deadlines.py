@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from redis import Redis
@@ -71,7 +72,7 @@ def test_what_has_been_built_is_published_although_time_is_up(installation: Inst
 
 
 @pytest.mark.parametrize("order", [{"timeout": -1.0}, {"timeout": float("nan")}, {"timeout": 1e9}, {"priority": 10}])
-def test_orders_that_make_no_sense_are_refused(installation: Installation, order: dict[str, float]) -> None:
+def test_orders_that_make_no_sense_are_refused(installation: Installation, order: dict[str, Any]) -> None:
     with pytest.raises(IngotError) as caught:
         installation.process().submit(MODEL, "m", **order)
     assert caught.value.code is ErrorCode.INVALID_ARGUMENT
