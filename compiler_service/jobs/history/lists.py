@@ -7,7 +7,7 @@ Each job has a number, higher than that of the job before. Numbers lie in chunks
     from, to           zset    chunk -> when its first job was created, and its last one
     ids:<chunk>        hash    place in the chunk -> id
     <trait>            set     chunks that hold a job with a trait, such as ``model=resnet``
-    <trait>:<chunk>    set     their places
+    <chunk>:<trait>    set     their places
 
 Redis keeps sets of small numbers in two bytes for each, and finds what several have in common by itself. All of a chunk is forgotten when
 nothing of it was written for somewhat longer than finished jobs are remembered.
@@ -55,11 +55,11 @@ if not last or tonumber(ARGV[4]) > tonumber(last) then redis.call('ZADD', ARGV[1
 redis.call('HSET', ARGV[1] .. 'ids:' .. chunk, place, ARGV[3])
 redis.call('EXPIRE', ARGV[1] .. 'ids:' .. chunk, ARGV[5])
 for i = 6, #ARGV do
-  local trait = ARGV[1] .. ARGV[i]
-  redis.call('SADD', trait, chunk)
-  redis.call('SADD', trait .. ':' .. chunk, place)
-  redis.call('EXPIRE', trait, ARGV[5])
-  redis.call('EXPIRE', trait .. ':' .. chunk, ARGV[5])
+  local chunks, places = ARGV[1] .. ARGV[i], ARGV[1] .. chunk .. ':' .. ARGV[i]
+  redis.call('SADD', chunks, chunk)
+  redis.call('SADD', places, place)
+  redis.call('EXPIRE', chunks, ARGV[5])
+  redis.call('EXPIRE', places, ARGV[5])
 end
 if KEYS[2] then redis.call('HSET', KEYS[2], 'number', string.format('%.0f', number)) end
 """
@@ -68,11 +68,12 @@ MOVE = f"""
 local now, number = redis.call('HGET', KEYS[1], 'state'), tonumber(redis.call('HGET', KEYS[1], 'number'))
 if number and now ~= state then
   local chunk, place = string.format('%.0f', math.floor(number / {_CHUNK})), string.format('%.0f', number % {_CHUNK})
-  redis.call('SREM', '{_PREFIX}state=' .. state .. ':' .. chunk, place)
-  redis.call('SADD', '{_PREFIX}state=' .. now, chunk)
-  redis.call('SADD', '{_PREFIX}state=' .. now .. ':' .. chunk, place)
-  redis.call('EXPIRE', '{_PREFIX}state=' .. now, seconds)
-  redis.call('EXPIRE', '{_PREFIX}state=' .. now .. ':' .. chunk, seconds)
+  local chunks, places = '{_PREFIX}state=' .. now, '{_PREFIX}' .. chunk .. ':state=' .. now
+  redis.call('SREM', '{_PREFIX}' .. chunk .. ':state=' .. state, place)
+  redis.call('SADD', chunks, chunk)
+  redis.call('SADD', places, place)
+  redis.call('EXPIRE', chunks, seconds)
+  redis.call('EXPIRE', places, seconds)
 end
 """
 """Lua for whoever has changed the state of a job in its hash KEYS[1]: ``state`` was the one before, ``seconds`` as of :class:`JobLists`."""
@@ -227,4 +228,4 @@ def _pieces(items: Sequence[T], size: int) -> Iterator[Sequence[T]]:
 
 
 def _of(trait: str, chunk: int) -> str:
-    return f"{_PREFIX}{trait}:{chunk}"
+    return f"{_PREFIX}{chunk}:{trait}"
