@@ -72,7 +72,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             job = client.job(arguments.id)
     output.document(job)
-    _show(job, output)
+    show(job, output)
     return SUCCESS
 
 
@@ -133,7 +133,8 @@ def _watch(client: Client, id: str, output: Output) -> int:
     return SUCCESS
 
 
-def _show(job: Job, output: Output) -> None:
+def show(job: Job, output: Output) -> None:
+    """A job as it is now."""
     if job.state == "SUCCEEDED":
         show_job(job, output)
         return
@@ -149,5 +150,5 @@ def _show(job: Job, output: Output) -> None:
 def _left(job: Job) -> str:
     late = f"; it fails at {shown(job.deadline)} unless it has finished" if job.deadline else ""
     if job.eta_seconds is None:
-        return f"time left: unknown, nothing like it was compiled before{late}"
+        return f"time left: unknown{late}"
     return f"time left: about {job.eta_seconds:.0f} s of work, without waiting for a worker{late}"
