@@ -215,7 +215,9 @@ def test_stages_wait_for_others_of_their_namespace(tmp_path: Path) -> None:
         def finished() -> bool:
             nonlocal most
             records = store.load(jobs)
-            most = max(most, sum(own.leased for record in records for own in (record, *record.targets)))
+            unfinished = [record for record in records if not record.state.finished]
+            running = sum(record.leased + sum(target.leased for target in record.targets) for record in unfinished)
+            most = max(most, running)
             return all(record.state is JobState.SUCCEEDED for record in records)
 
         wait_until(finished, 90)
