@@ -209,10 +209,12 @@ class JobService:
 
     def end_late(self, record: JobRecord) -> bool:
         """Fail a job whose deadline has passed; whether that was so. One that is being published has made it."""
-        publishing = record.stage == JobStage.PUBLISH and record.leased
-        if not is_late(record) or publishing:
+        if not is_late(record):
             return False
-        self.fail_job(record.id, too_late(record))
+        now = self.store.get(record.id)
+        if now.stage == JobStage.PUBLISH and now.leased:
+            return False
+        self.fail_job(now.id, too_late(now))
         return True
 
     # ---- nothing is stuck: see compiler_service.jobs.reconciler

@@ -66,9 +66,14 @@ def test_who_waits_for_a_job_without_time_takes_its_work_up(installation: Instal
 def test_what_has_been_built_is_published_although_time_is_up(installation: Installation) -> None:
     process = installation.process()
     record = process.jobs.get(process.submit(MODEL, "m", timeout=30).id)
-    late = replace(record, deadline=1.0, stage=JobStage.PUBLISH.value, leased=True)
+    late = replace(record, deadline=1.0)
+    process.jobs.change(record.id, WHOLE_JOB, stage=JobStage.PUBLISH, leased=True)
     assert not process.service.end_late(late)
-    assert process.service.end_late(replace(late, leased=False))
+    process.jobs.change(record.id, WHOLE_JOB, leased=False)
+    assert process.service.end_late(late)
+    error = process.jobs.get(record.id).error
+    assert error is not None
+    assert error.message == "the job had not finished at its deadline; it was in stage 'publish'"
 
 
 @pytest.mark.parametrize("order", [{"timeout": -1.0}, {"timeout": float("nan")}, {"timeout": 1e9}, {"priority": 10}])
