@@ -187,7 +187,7 @@ def serve(
     parts = make_parts(settings, catalogue, queue, command, api_keys(settings))
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
-    start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds)
+    start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds, is_api=True)
     signals = StopSignals()
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not (settings.token or settings.api_tokens):
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)
