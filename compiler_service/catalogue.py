@@ -12,8 +12,8 @@ from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWES
 from compiler_service.compiler.options import CompileOptions
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from compiler_service.compiler.version import compiler_version
+from compiler_service.jobs.neighbours import Compiler
 from compiler_service.jobs.records import Source
-from compiler_service.jobs.service import Compiler
 from shared_ir.artifact.value import artifact_key
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError

@@ -25,8 +25,8 @@ from compiler_service.api.traffic import Traffic
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing
 from compiler_service.catalogue import Catalogue, PipelineCompiler
+from compiler_service.jobs.neighbours import Queue
 from compiler_service.jobs.reconciling import start_reconciling
-from compiler_service.jobs.service import Queue
 from compiler_service.jobs.watching import Watching
 from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry
@@ -105,7 +105,7 @@ def start_server(settings: Settings, catalogue: Catalogue, parts: Parts) -> Runn
     gate = make_gate(settings.token, settings.tokens_file)
 
     def name_of_job(job: str) -> str:
-        return parts.service.store.get(job).name
+        return parts.service.get(job).name
 
     server = grpc.server(
         ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
@@ -187,7 +187,7 @@ def serve(
     parts = make_parts(settings, catalogue, queue, command, api_keys(settings))
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
-    start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds)
+    start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds, is_api=True)
     signals = StopSignals()
     if settings.compiler_host not in ("127.0.0.1", "::1", "localhost") and not (settings.token or settings.api_tokens):
         logger.warning("listening on %s without a token: anyone who reaches it may compile", settings.compiler_host)

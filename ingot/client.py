@@ -19,6 +19,7 @@ from ingot.records import (
     CheckReport,
     Job,
     JobEvent,
+    JobLogLine,
     ModelVersion,
     PublishedModel,
     Source,
@@ -112,6 +113,9 @@ class Client:
         name: str,
         targets: Sequence[str] = ("host",),
         labels: str | Sequence[str] = (),
+        *,
+        deadline: float = 0.0,
+        priority: int = 0,
         **options: Any,
     ) -> Job:
         """Upload if need be, and queue a compilation; a job whose artifacts all exist has finished already.
@@ -119,11 +123,20 @@ class Client:
         Args:
             name: of the model that a version is published of.
             labels: one, or several, to move to that version.
+            deadline: seconds after which the job has failed with DEADLINE_EXCEEDED unless it has finished; 0 for none.
+            priority: from -9 to 9; of your jobs that wait, those with a higher one go first.
             options: ``opt_level``, ``shapes``, ``tune``, ...: see :meth:`capabilities`.
         """
         wanted = messages.names("targets", targets)
         moved = messages.names("labels", (labels,) if isinstance(labels, str) else labels)
-        request = pb.CompileRequest(name=name, targets=wanted, options=messages.options_to_pb(options), labels=moved)
+        request = pb.CompileRequest(
+            name=name,
+            targets=wanted,
+            options=messages.options_to_pb(options),
+            labels=moved,
+            timeout_seconds=deadline,
+            priority=priority,
+        )
         request.source.CopyFrom(messages.source_to_pb(self.upload(model)))
         request.idempotency_key = uuid.uuid4().hex  # an answer that is lost with its server costs no second job
         patience = self._patience(None)
@@ -132,10 +145,38 @@ class Client:
     def job(self, id: str) -> Job:
         return messages.job_from_pb(self._call("GetJob", pb.GetJobRequest(id=id)))
 
-    def jobs(self, limit: int = 50, state: str = "", name: str = "") -> tuple[Job, ...]:
-        """Newest first; only those in ``state`` and of model ``name``, when given."""
-        request = pb.ListJobsRequest(limit=limit, state=messages.state_to_pb(state), name=name)
-        return tuple(messages.job_from_pb(job) for job in self._call("ListJobs", request).jobs)
+    def jobs(
+        self,
+        limit: int | None = 50,
+        state: str = "",
+        name: str = "",
+        target: str = "",
+        label: str = "",
+        user: str = "",
+        since: float = 0.0,
+        until: float = 0.0,
+    ) -> tuple[Job, ...]:
+        """Newest first, at most ``limit``; only those for which all holds that is given.
+
+        Args:
+            name: of the model.
+            target: as it was asked for, or the triple or cpu of one.
+            label: that they move.
+            user: who ordered them.
+            since, until: when they were ordered, in seconds since the epoch.
+        """
+        given = {"name": name, "target": target, "label": label, "user": user}
+        most = 1000 if limit is None else min(limit, 1000)  # for a service that knows no pages yet
+        request = pb.ListJobsRequest(limit=most, state=messages.state_to_pb(state), **given)
+        messages.with_times(request, since=since, until=until)
+        found = paged(lambda token, size: self._page("ListJobs", request, token, size), "jobs", limit)
+        return tuple(messages.job_from_pb(job) for job in found)
+
+    def log(self, id: str, stage: str = "", target: str = "") -> tuple[JobLogLine, ...]:
+        """What the work on a job wrote, the oldest line first; of one stage or target alone, when given. The newest 2000 lines are kept."""
+        request = pb.GetJobLogRequest(id=id, stage=stage, target=target)
+        found = paged(lambda token, size: self._page("GetJobLog", request, token, size), "lines")
+        return tuple(messages.log_line_from_pb(line) for line in found)
 
     def watch(self, id: str, after: str = "", timeout: float | None = None) -> Iterator[JobEvent]:
         """What happened to a job since event ``after``, then what happens, until it has finished.

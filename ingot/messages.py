@@ -12,6 +12,7 @@ from ingot.records import (
     CheckReport,
     Job,
     JobEvent,
+    JobLogLine,
     Label,
     LogLine,
     ModelVersion,
@@ -48,6 +49,10 @@ def job_from_pb(job: pb.Job) -> Job:
         version=job.version,
         error=_error(job),
         stage_seconds=in_order(job.stage_seconds),
+        user=job.user,
+        deadline=_seconds(job, "deadline"),
+        priority=job.priority,
+        eta_seconds=job.eta_seconds if job.HasField("eta_seconds") else None,
     )
 
 
@@ -62,8 +67,12 @@ def event_from_pb(event: pb.JobEvent) -> JobEvent:
         progress=Progress(progress.stage, progress.done, progress.total, progress.eta_seconds, progress.message)
         if kind == "progress"
         else None,
-        log=LogLine(log.level, log.text) if kind == "log" else None,
+        log=LogLine(log.level, log.text, log.stage) if kind == "log" else None,
     )
+
+
+def log_line_from_pb(line: pb.JobLogLine) -> JobLogLine:
+    return JobLogLine(_seconds(line, "time"), line.target, line.stage, line.level, line.text)
 
 
 def check_from_pb(report: pb.CheckModelResponse) -> CheckReport:

@@ -103,6 +103,11 @@ class Job:
         cache_hit: every artifact existed already.
         version: the published version, 0 until then.
         stage_seconds: by stage, in their order, over all targets.
+        user: who ordered it, empty where there are no tokens.
+        deadline: when it fails unless it has finished, 0 for never.
+        priority: among the jobs of its user.
+        eta_seconds: of work until it will have finished, by how long its stages took before, without waiting for a worker; None where
+            that is not known, and of jobs that were not asked for by id.
     """
 
     id: str
@@ -119,6 +124,10 @@ class Job:
     version: int
     error: IngotError | None
     stage_seconds: Mapping[str, float]
+    user: str = ""
+    deadline: float = 0.0
+    priority: int = 0
+    eta_seconds: float | None = None
 
     @property
     def is_finished(self) -> bool:
@@ -138,8 +147,20 @@ class Progress:
 
 @dataclass(frozen=True)
 class LogLine:
-    """``level`` is DEBUG, INFO, WARNING or ERROR."""
+    """``level`` is DEBUG, INFO, WARNING or ERROR; ``stage`` wrote it, empty for the whole job."""
 
+    level: str
+    text: str
+    stage: str = ""
+
+
+@dataclass(frozen=True)
+class JobLogLine:
+    """A line of the log of a job; ``time`` is in seconds since the epoch, ``target`` empty for what concerns the whole job."""
+
+    time: float
+    target: str
+    stage: str
     level: str
     text: str
 

@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from compiler_service.catalogue import Catalogue
+from compiler_service.jobs.history.lists import JobFilter
+from compiler_service.jobs.history.logs import Line
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Submission, TargetRecord
 from compiler_service.store.sources import Upload
 from shared_ir.artifact.value import ABI_VERSION
@@ -35,6 +37,8 @@ def submission_from_pb(request: pb.CompileRequest, namespace: str = "") -> Submi
         idempotency_key=f"{namespace}:{request.idempotency_key}"
         if namespace and request.idempotency_key
         else request.idempotency_key,
+        timeout=request.timeout_seconds,
+        priority=request.priority,
     )
 
 
@@ -79,7 +83,29 @@ def state_from_pb(state: int) -> JobState | None:
     return next((own for own, number in _STATES.items() if number == state), None)
 
 
-def job_to_pb(record: JobRecord) -> pb.Job:
+def job_filter_from_pb(request: pb.ListJobsRequest, prefix: str) -> JobFilter:
+    """Of models whose name starts with ``prefix`` alone. Raises IngotError INVALID_ARGUMENT."""
+    state = state_from_pb(request.state)
+    if request.state and state is None:
+        states = ", ".join(str(number) for number in _STATES.values())
+        message = "there is no such state of a job"
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT, message, field="state", expected=states, received=str(request.state)
+        )
+    return JobFilter(
+        state=state,
+        model=request.name,
+        target=request.target,
+        label=request.label,
+        user=request.user,
+        since=request.since.ToMicroseconds() / 1e6,
+        until=request.until.ToMicroseconds() / 1e6,
+        prefix=prefix,
+    )
+
+
+def job_to_pb(record: JobRecord, left: float | None = None) -> pb.Job:
+    """``left`` are the seconds of work until it will have finished, None for not known."""
     job = pb.Job(
         id=record.id,
         name=record.name,
@@ -92,9 +118,12 @@ def job_to_pb(record: JobRecord) -> pb.Job:
         version=record.version,
         error=error_to_pb(record.error) if record.error else None,
         stage_seconds=dict(record.stage_seconds),
+        user=record.user,
+        priority=record.priority,
+        eta_seconds=left,
     )
-    for field, seconds in (("created", record.created), ("started", record.started), ("finished", record.finished)):
-        if seconds:
+    for field in ("created", "started", "finished", "deadline"):
+        if seconds := getattr(record, field):
             getattr(job, field).FromNanoseconds(int(seconds * 1e9))
     return job
 
@@ -129,9 +158,16 @@ def event_to_pb(event: Event, record: JobRecord | None) -> pb.JobEvent:
     if event.kind == "progress":
         message.progress.CopyFrom(pb.Progress(**event.data))
     elif event.kind == "log":
-        message.log.CopyFrom(pb.LogLine(**{**event.data, "text": cleaned(str(event.data.get("text", "")))}))
+        text, level = cleaned(str(event.data.get("text", ""))), str(event.data.get("level", ""))
+        message.log.CopyFrom(pb.LogLine(level=level, text=text, stage=event.stage))
     elif record is not None:
         message.job.CopyFrom(job_to_pb(record))
+    return message
+
+
+def log_line_to_pb(line: Line) -> pb.JobLogLine:
+    message = pb.JobLogLine(target=line.target, stage=line.stage, level=line.level, text=cleaned(line.text))
+    message.time.FromMicroseconds(round(line.time * 1e6))
     return message
 
 

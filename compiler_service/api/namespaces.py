@@ -27,7 +27,7 @@ NARROWED = {"ListJobs": "name", "ListEvents": "model"}
 """Methods whose request may have one, with its field. NOTE: without one, the servicer narrows their answer before it is cut in pages."""
 PREFIXED = frozenset({"ListModels"})
 """Methods whose request has a ``prefix`` of names."""
-OF_JOB = frozenset({"GetJob", "CancelJob", "WatchJob", "RetryJob", "GetReproducer"})
+OF_JOB = frozenset({"GetJob", "GetJobLog", "CancelJob", "WatchJob", "RetryJob", "GetReproducer"})
 """Methods whose request has the ``id`` of a job."""
 ANYWHERE = frozenset({"QueryUpload", "UploadModel", "CheckModel", "GetCapabilities", "ListTargets"})
 _NAMES = {"Job": "name", "Model": "name", "ModelVersion": "name", "AuditEvent": "model"}

@@ -19,6 +19,7 @@ SCOPES: Mapping[str, Collection[Scope]] = {
     "RetryJob": (Scope.COMPILE, Scope.PUBLISH),
     "GetReproducer": (Scope.READ,),
     "GetJob": (Scope.READ,),
+    "GetJobLog": (Scope.READ,),
     "ListJobs": (Scope.READ,),
     "WatchJob": (Scope.READ,),
     "ListModels": (Scope.READ,),

@@ -20,6 +20,7 @@ from compiler_service.api.reports import Reports
 from compiler_service.api.traffic import Traffic
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.quotas import JobQuota
 from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.watching import Watching
@@ -30,6 +31,7 @@ from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
 from shared_ir.service_kit.access.principal import Principal, Scope
@@ -65,6 +67,7 @@ class CompilerServicer(RegistryServicer):
         self._gate = gate
         self._parts = parts
         self._jobs = parts.service
+        self._pages = JobPages(parts.service.store)
         self._repository = parts.repository
         self._reports = Reports(parts.repository)
         self._catalogue = catalogue
@@ -136,14 +139,15 @@ class CompilerServicer(RegistryServicer):
     @answered
     def GetJob(self, request: pb.GetJobRequest, context: grpc.ServicerContext) -> pb.Job:
         say(job=request.id)
-        return self._reports.verified(converters.job_to_pb(self._jobs.get(request.id)))
+        record = self._jobs.get(request.id)
+        return self._reports.verified(converters.job_to_pb(record, self._jobs.times.left(record)))
 
     @answered
     def ListJobs(self, request: pb.ListJobsRequest, context: grpc.ServicerContext) -> pb.ListJobsResponse:
-        limit = min(max(request.limit, 0) or 50, 1000)
-        prefix = Namespace(self._caller(context).namespace).stored("")
-        records = self._jobs.store.newest(limit, converters.state_from_pb(request.state), request.name, prefix)
-        return pb.ListJobsResponse(jobs=[converters.job_to_pb(record) for record in records])
+        chosen = converters.job_filter_from_pb(request, Namespace(self._caller(context).namespace).stored(""))
+        page = self._pages.page(page_size(request.page_size or request.limit), request.page_token, chosen)
+        jobs = [converters.job_to_pb(record) for record in page.items]
+        return pb.ListJobsResponse(jobs=jobs, next_page_token=page.token)
 
     @detached
     @answered
@@ -175,6 +179,13 @@ class CompilerServicer(RegistryServicer):
             record = self._jobs.retry(request.id)
             entered.append(record.id)
         return converters.job_to_pb(record)
+
+    @answered
+    def GetJobLog(self, request: pb.GetJobLogRequest, context: grpc.ServicerContext) -> pb.GetJobLogResponse:
+        job, size = self._jobs.get(request.id).id, page_size(request.page_size or LARGEST_SIZE)
+        page = self._jobs.logs.page(job, size, request.page_token, request.stage, request.target)
+        lines = [converters.log_line_to_pb(line) for line in page.items]
+        return pb.GetJobLogResponse(lines=lines, next_page_token=page.token)
 
     @answered
     def GetReproducer(

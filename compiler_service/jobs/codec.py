@@ -18,6 +18,8 @@ SECONDS = "seconds."
 
 _PROGRESS_FIELDS = ("stage", "passed", "leased", "worker", "tries", "resume_at", "error")
 """What a job and each of its targets have alike."""
+_RARE_FIELDS = ("user", "trace", "running_stages", "deadline", "priority")
+"""Of orders that say so."""
 _TARGET_FIELDS = ("state", "done", "total", "artifact_key", "cache_hit", "follows", *_PROGRESS_FIELDS)
 _JOB_FIELDS = ("state", "started", "finished", "version", *_PROGRESS_FIELDS)
 
@@ -33,7 +35,7 @@ def encode(record: JobRecord) -> dict[str, str]:
         "created": record.created,
         "targets": [{"target": t.target, "spec": dict(t.spec), "request_key": t.request_key} for t in record.targets],
     }
-    fixed |= {name: getattr(record, name) for name in ("user", "trace", "running_stages") if getattr(record, name)}
+    fixed |= {name: getattr(record, name) for name in _RARE_FIELDS if getattr(record, name)}
     fixed |= {"namespace": record.source.namespace} if record.source.namespace else {}
     fields = {"job": json.dumps(fixed)} | encode_changes({name: getattr(record, name) for name in _JOB_FIELDS})
     for number, target in enumerate(record.targets):
@@ -71,6 +73,9 @@ def decode(fields: Mapping[str, str]) -> JobRecord:
         user=fixed.get("user", ""),
         trace=fixed.get("trace", ""),
         running_stages=int(fixed.get("running_stages", 0)),
+        deadline=float(fixed.get("deadline", 0)),
+        priority=int(fixed.get("priority", 0)),
+        number=int(fields.get("number", 0)),
         **progress,
     )
 
@@ -100,6 +105,7 @@ def _progress(fields: Mapping[str, str], prefix: str) -> dict[str, Any]:
         "worker": fields.get(f"{prefix}worker", ""),
         "tries": int(fields.get(f"{prefix}tries", 0)),
         "resume_at": float(fields.get(f"{prefix}resume_at", 0)),
+        "began": float(fields.get(f"{prefix}began", 0)),
         "error": _error(fields[f"{prefix}error"]),
     }
 

@@ -9,13 +9,13 @@ from compiler_service.jobs.records import TARGET_STAGES, WHOLE_JOB, JobRecord, J
 
 @dataclass(frozen=True)
 class Due:
-    """Stages that are to be run one after the other, of target ``number`` or of the whole job.
+    """The stage that is to be run next, of target ``number`` or of the whole job.
 
     ``leased``, ``worker``, ``tries`` and ``resume_at`` are as in the record.
     """
 
     number: int
-    stages: tuple[JobStage, ...]
+    stage: JobStage
     leased: bool
     worker: str
     tries: int
@@ -27,11 +27,11 @@ def due(record: JobRecord) -> tuple[Due, ...]:
     if record.state.finished:
         return ()
     if all(target.state.finished for target in record.targets):
-        return (_of(record, WHOLE_JOB, (JobStage.PUBLISH,)),)
+        return (_of(record, WHOLE_JOB, JobStage.PUBLISH),)
     own = [n for n, target in enumerate(record.targets) if not target.state.finished and not target.follows]
     if own and not record.passed:
-        return (_of(record, WHOLE_JOB, (JobStage.INGEST,)),)
-    return tuple(_of(record.targets[n], n, remaining(record, n)) for n in own)
+        return (_of(record, WHOLE_JOB, JobStage.INGEST),)
+    return tuple(_of(record.targets[n], n, remaining(record, n)[0]) for n in own)
 
 
 def remaining(record: JobRecord, number: int) -> tuple[JobStage, ...]:
@@ -49,5 +49,5 @@ def has_passed(record: JobRecord, number: int, stage: JobStage) -> bool:
     return record.state.finished or target.state.finished or stage not in remaining(record, number)
 
 
-def _of(own: JobRecord | TargetRecord, number: int, stages: tuple[JobStage, ...]) -> Due:
-    return Due(number, stages, own.leased, own.worker, own.tries, own.resume_at)
+def _of(own: JobRecord | TargetRecord, number: int, stage: JobStage) -> Due:
+    return Due(number, stage, own.leased, own.worker, own.tries, own.resume_at)

@@ -30,6 +30,22 @@ def job_id(idempotency_key: str) -> str:
     return sha256_hex((_DOMAIN + idempotency_key).encode())[:_ID_CHARACTERS]
 
 
+def order_again(record: JobRecord) -> Submission:
+    """What was ordered with ``record``, to be ordered once more; it gets as much time as before."""
+    return Submission(
+        record.name,
+        record.source,
+        tuple(target.target for target in record.targets),
+        record.options,
+        record.labels,
+        user=record.user,
+        trace=record.trace,
+        running_stages=record.running_stages,
+        timeout=record.deadline - record.created if record.deadline else 0.0,
+        priority=record.priority,
+    )
+
+
 def same_order(record: JobRecord, submission: Submission, options: Mapping[str, Any]) -> JobRecord:
     """``record``, which must have been ordered as ``submission`` with normalised ``options`` says. Raises IngotError INVALID_ARGUMENT."""
     asked = {

@@ -37,8 +37,9 @@ class Orders:
         self.store.delete(_path(_OPEN, job))
 
     def unfinished(self) -> Sequence[str]:
-        """Ids of jobs whose orders are open."""
-        return [info.key.removeprefix(f"{_OPEN}/").removesuffix(".json") for info in self.store.list(_OPEN)]
+        """Ids of jobs whose orders are open, the oldest first."""
+        found = sorted(self.store.list(_OPEN), key=lambda info: info.modified)
+        return [info.key.removeprefix(f"{_OPEN}/").removesuffix(".json") for info in found]
 
     def find(self, job: str) -> Mapping[str, str]:
         """The fields of a job, finished or not; empty when none was ordered under this id."""

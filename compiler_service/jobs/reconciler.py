@@ -14,12 +14,10 @@ from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 
 from compiler_service.jobs.due import Due, due
+from compiler_service.jobs.neighbours import Member
 from compiler_service.jobs.records import JobRecord, JobStage
 from compiler_service.jobs.service import JobService
 from shared_ir.errors import ErrorCode, IngotError
-
-Member = tuple[str, int]
-"""A job, and the number of a target of it or WHOLE_JOB."""
 
 MAX_LOSSES = 3
 """How often the worker of a stage may be lost before that counts as the fault of the stage."""
@@ -56,13 +54,17 @@ class Reconciler:
         counts = dict.fromkeys(("lost", "forgotten", "tried", "led"), 0)
         before, suspects = self._store.suspects(), dict[Member, float]()
         waiting: Collection[Member] | None = None
-        for record in self._store.active():
+        active = [(record, due(record)) for record in self._store.active()]
+        leased = self._store.leases([(record.id, own.number) for record, dues in active for own in dues])
+        for record, dues in active:
             try:
+                if self._service.end_late(record):
+                    continue
                 counts["led"] += self._follow(record)
-                for own in due(record):
-                    what = self._why_idle(record, own)
+                for own in dues:
+                    what = "" if (record.id, own.number) in leased else _why_idle(own)
                     if what == "suspect":
-                        waiting = self._service.queue.waiting() if waiting is None else waiting
+                        waiting = self._service.waiting() if waiting is None else waiting
                         what = self._suspect((record.id, own.number), before, suspects, waiting)
                     if what and self._again(record.id, own, what):
                         counts[what] += 1
@@ -92,16 +94,6 @@ class Reconciler:
 
     # ---- parts
 
-    def _why_idle(self, record: JobRecord, own: Due) -> str:
-        """``lost``, ``tried`` or ``suspect`` for what nobody works on; empty where that is as it should be."""
-        if self._store.leased(record.id, own.number):
-            return ""
-        if own.leased:
-            return "lost"
-        if own.resume_at:
-            return "tried" if own.resume_at <= time.time() else ""
-        return "suspect"
-
     def _suspect(
         self, who: Member, before: Mapping[Member, float], suspects: dict[Member, float], waiting: Collection[Member]
     ) -> str:
@@ -128,7 +120,7 @@ class Reconciler:
 
     def _resume(self, record: JobRecord, own: Due) -> None:
         """A stage ran when its lease ended. A worker that is gone is a loss; one that lives had lost Redis."""
-        stage = own.stages[0]
+        stage = own.stage
         if self._store.is_alive(own.worker):
             self._send(record, own, f"the lease of stage {stage.value!r} has ended; it starts again")
             return
@@ -143,12 +135,21 @@ class Reconciler:
         if self._store.change(record.id, own.number, leased=False, resume_at=0.0):
             if why:
                 self._service.tell(record, own.number, why)
-            self._service.queue.send(own.stages, record.id, own.number)
+            self._service.send(record, own.number, own.stage)
 
     def _follow(self, record: JobRecord) -> int:
         """Targets of ``record`` whose leader does not lead them any more; they are told, or take the lead."""
         followers = [n for n, t in enumerate(record.targets) if t.follows and not t.state.finished]
         return sum(self._service.follow(record.id, number) for number in followers)
+
+
+def _why_idle(own: Due) -> str:
+    """``lost``, ``tried`` or ``suspect`` for what nobody works on; empty where that is as it should be."""
+    if own.leased:
+        return "lost"
+    if own.resume_at:
+        return "tried" if own.resume_at <= time.time() else ""
+    return "suspect"
 
 
 def lost_too_often(stage: JobStage, losses: int) -> IngotError:

@@ -8,6 +8,7 @@ import time
 
 from redis.exceptions import RedisError
 
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.reconciler import Reconciler
 from compiler_service.jobs.service import JobService
 from shared_ir.errors import IngotError
@@ -24,20 +25,28 @@ _MOST_OF_TIME = 0.05
 logger = logging.getLogger(__name__)
 
 
-def start_reconciling(service: JobService, stopping: threading.Event, keep_seconds: float) -> threading.Thread:
-    """Look until ``stopping`` is set. Orders of jobs that finished ``keep_seconds`` ago are forgotten."""
-    arguments = (service, stopping, keep_seconds)
+def start_reconciling(
+    service: JobService, stopping: threading.Event, keep_seconds: float, is_api: bool = False
+) -> threading.Thread:
+    """Look until ``stopping`` is set. Orders of jobs that finished ``keep_seconds`` ago are forgotten.
+
+    An API takes jobs over into its lists that one of a version before this has created; workers, which are updated first, leave that one
+    its own.
+    """
+    arguments = (service, stopping, keep_seconds, is_api)
     thread = threading.Thread(target=_reconcile, args=arguments, name="reconciler", daemon=True)
     thread.start()
     return thread
 
 
-def _reconcile(service: JobService, stopping: threading.Event, keep_seconds: float) -> None:
+def _reconcile(service: JobService, stopping: threading.Event, keep_seconds: float, is_api: bool) -> None:
     reconciler, pause = Reconciler(service, _GRACE_SECONDS), 0.0
     while not stopping.wait(pause):
         started = time.monotonic()
         try:
             _look(service, reconciler, keep_seconds)
+            if is_api and service.store.claim("take over", _RESTORE_SECONDS):
+                JobPages(service.store).take_over()
         except (RedisError, IngotError) as error:
             logger.warning("cannot look for jobs that are stuck: %s", error)
         except Exception:
@@ -62,3 +71,6 @@ def _look(service: JobService, reconciler: Reconciler, keep_seconds: float) -> N
             )
     if claim("forget", _FORGET_SECONDS):
         service.orders.forget(time.time() - keep_seconds)
+        service.logs.forget(time.time() - keep_seconds)
+    if claim("lists", _FORGET_SECONDS):
+        JobPages(service.store).keep_lists()

@@ -71,7 +71,10 @@ def source_folder(namespace: str) -> str:
 
 @dataclass(frozen=True)
 class Submission:
-    """A request to compile. Of requests with the same ``idempotency_key`` the first alone is a job; the others get that one."""
+    """A request to compile. Of requests with the same ``idempotency_key`` the first alone is a job; the others get that one.
+
+    After ``timeout`` seconds the job has failed, 0 for never; what waits of a user goes by ``priority``.
+    """
 
     name: str
     source: Source
@@ -82,6 +85,8 @@ class Submission:
     user: str = ""
     trace: str = ""
     running_stages: int = 0
+    timeout: float = 0.0
+    priority: int = 0
 
 
 @dataclass(frozen=True)
@@ -101,6 +106,7 @@ class TargetRecord:
         worker: the worker that said so last.
         tries: how often the stage after ``passed`` has failed for want of something that comes back.
         resume_at: not before this time is that stage tried again; 0 for at once.
+        began: when the stage began that was begun last.
     """
 
     target: str
@@ -118,6 +124,7 @@ class TargetRecord:
     worker: str = ""
     tries: int = 0
     resume_at: float = 0.0
+    began: float = 0.0
     error: IngotError | None = None
 
 
@@ -125,9 +132,9 @@ class TargetRecord:
 class JobRecord:
     """A job. Times are in seconds since the epoch, 0 for not yet; ``version`` is 0 until published.
 
-    ``stage``, ``passed``, ``leased``, ``worker``, ``tries`` and ``resume_at`` are as those of a target, for the stages that concern
-    the whole job. ``user`` ordered it, in the trace that the traceparent ``trace`` says; of the stages of its namespace so many may run
-    at once, 0 for any number.
+    ``stage``, ``passed``, ``leased``, ``worker``, ``tries``, ``resume_at`` and ``began`` are as those of a target, for the stages that
+    concern the whole job. ``user`` ordered it, in the trace that the traceparent ``trace`` says; of the stages of its namespace so many
+    may run at once, 0 for any number. It fails at ``deadline``, 0 for never. ``number`` is its place in lists, 0 for none known.
     """
 
     id: str
@@ -147,11 +154,15 @@ class JobRecord:
     worker: str = ""
     tries: int = 0
     resume_at: float = 0.0
+    began: float = 0.0
     error: IngotError | None = None
     stage_seconds: Mapping[str, float] = field(default_factory=dict)
     user: str = ""
     trace: str = ""
     running_stages: int = 0
+    deadline: float = 0.0
+    priority: int = 0
+    number: int = field(default=0, compare=False)
 
     @property
     def cache_hit(self) -> bool:
@@ -168,6 +179,7 @@ class Event:
         data: for progress ``stage, done, total, eta_seconds, message``; for log ``level, text``.
         sequence: position in the job's history, empty before it is recorded.
         time: seconds since the epoch.
+        stage: that wrote a line of the log.
     """
 
     kind: str
@@ -175,3 +187,4 @@ class Event:
     data: Mapping[str, Any] = field(default_factory=dict)
     sequence: str = ""
     time: float = 0.0
+    stage: str = ""

@@ -6,11 +6,16 @@ import logging
 import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Protocol
+from typing import Any
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
-from compiler_service.jobs.idempotency import job_id, same_order
+from compiler_service.jobs.history.logs import Logs
+from compiler_service.jobs.history.times import Times
+from compiler_service.jobs.idempotency import job_id, order_again, same_order
+from compiler_service.jobs.line import LINES, Line, check_priority
+from compiler_service.jobs.neighbours import Compiler, Member, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.records import (
     WHOLE_JOB,
@@ -25,46 +30,10 @@ from compiler_service.jobs.records import (
 from compiler_service.jobs.store import JobStore
 from shared_ir.artifact.repository import ArtifactRepository, check_label, check_model_name
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.machine.target import Target, target_to_dict
+from shared_ir.machine.target import target_to_dict
 
 MAX_TARGETS = 64
 logger = logging.getLogger(__name__)
-
-
-class Queue(Protocol):
-    """Sends work to the workers."""
-
-    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
-        """Run ``stages`` one after another; only ids travel."""
-
-    def waiting(self) -> Collection[tuple[str, int]]:
-        """Jobs and targets with a message that no worker has taken."""
-
-
-class Compiler(Protocol):
-    """What a submission must know of the compiler."""
-
-    def resolve_target(self, text: str) -> Target:
-        """Raises IngotError INVALID_TARGET."""
-
-    def normalise_options(self, options: Mapping[str, Any]) -> Mapping[str, Any]:
-        """Every option that changes code, defaults filled in. Raises IngotError INVALID_ARGUMENT naming the option."""
-
-    def artifact_key(self, source: Source, target: Target, options: Mapping[str, Any], records: bytes) -> str:
-        """The key that the artifact will have."""
-
-
-class SourceCatalogue(Protocol):
-    """The uploaded models."""
-
-    def require(self, source: Source) -> None:
-        """Raises IngotError NOT_FOUND naming a file that was not uploaded."""
-
-
-class RecordStore(Protocol):
-    """Tuning records of a model on a target, as JSON bytes; empty when there are none."""
-
-    def load(self, source: Source, target: Target) -> bytes: ...
 
 
 class JobService:
@@ -88,6 +57,9 @@ class JobService:
     ) -> None:
         self.store = store
         self.orders = orders
+        self.line = Line(store.redis)
+        self.logs = Logs(store.log, orders.store)
+        self.times = Times(store.redis, counters, store.keep_seconds)
         self._counters = counters
         self._repository = repository
         self._sources = sources
@@ -112,17 +84,20 @@ class JobService:
         options = self.compiler.normalise_options(submission.options)
         targets = tuple(self._target(submission.source, text, options) for text in submission.targets)
         self._check_distinct(targets)
+        now = time.time()
         record = JobRecord(
             id=job,
             name=submission.name,
             source=submission.source,
             options=options,
             targets=targets,
-            created=time.time(),
+            created=now,
             labels=submission.labels,
             user=submission.user,
             trace=submission.trace,
             running_stages=submission.running_stages,
+            deadline=now + submission.timeout if submission.timeout else 0.0,
+            priority=submission.priority,
         )
         if record.cache_hit:
             return self._submit_known(record)
@@ -139,7 +114,7 @@ class JobService:
         for target in targets:
             self._counters.cache("hit" if target.cache_hit else "miss")
         if any(leads):
-            self.queue.send((JobStage.INGEST,), record.id, WHOLE_JOB)
+            self.send(record, WHOLE_JOB, JobStage.INGEST)
         return self.store.get(record.id)
 
     def get(self, job: str) -> JobRecord:
@@ -178,15 +153,13 @@ class JobService:
                 expected="FAILED or CANCELLED",
                 received=record.state.value,
             )
-        targets = tuple(target.target for target in record.targets)
-        again = Submission(record.name, record.source, targets, record.options, record.labels)
-        return self.submit(replace(again, user=record.user, trace=record.trace, running_stages=record.running_stages))
+        return self.submit(order_again(record))
 
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""
         for number, target in enumerate(record.targets):
             if target.state is JobState.QUEUED and not target.follows:
-                self.queue.send(remaining(record, number), record.id, number)
+                self.send(record, number, remaining(record, number)[0])
 
     def finish_target(
         self, job: str, number: int, state: JobState, artifact_key: str = "", error: IngotError | None = None
@@ -219,12 +192,39 @@ class JobService:
                 self._finish(record, number, JobState.FAILED, error=error)
         self.finish_job(job, JobState.FAILED, error=error)
 
+    def send(self, record: JobRecord, number: int, stage: JobStage) -> None:
+        """Have a stage wait for a worker."""
+        self.line.join(stage, record, number)
+        self.queue.send(stage, record.id, number)
+
+    def waiting(self) -> Collection[Member]:
+        """Jobs and targets that a message will have a worker come to. Any message of a line will do for any that stands in it."""
+        found: set[Member] = set()
+        standing = {name: self.line.standing(name) for name in set(LINES.values())}
+        messages = self.queue.waiting()
+        for name, own in standing.items():
+            sent = messages.get(name, ())
+            found |= {*sent, *(own if len(sent) >= len(own) else ())}
+        return found
+
+    def end_late(self, record: JobRecord) -> bool:
+        """Fail a job whose deadline has passed; whether that was so. One that is being published has made it."""
+        if not is_late(record):
+            return False
+        now = self.store.get(record.id)
+        if now.stage == JobStage.PUBLISH and now.leased:
+            return False
+        self.fail_job(now.id, too_late(now))
+        return True
+
     # ---- nothing is stuck: see compiler_service.jobs.reconciler
 
-    def tell(self, record: JobRecord, number: int, text: str) -> None:
-        """A warning for those who watch the job."""
-        target = "" if number == WHOLE_JOB else record.targets[number].target
-        self.store.add_event(record.id, Event("log", target, {"level": "WARNING", "text": text}))
+    def tell(self, record: JobRecord, number: int, text: str, stage: str = "") -> None:
+        """A warning for those who watch the job, about ``stage`` or the one that it was in."""
+        own = record if number == WHOLE_JOB else record.targets[number]
+        target = own.target if isinstance(own, TargetRecord) else ""
+        event = Event("log", target, {"level": "WARNING", "text": text}, stage=stage or own.stage)
+        self.store.add_event(record.id, event)
 
     def follow(self, job: str, number: int) -> bool:
         """Whether the compilation that a target waits for had ended, or was gone, without a word; now it is told."""
@@ -261,6 +261,7 @@ class JobService:
         """A job has finished: its order is done. Raises IngotError UNAVAILABLE."""
         fields = self.store.fields(job)
         if fields:
+            self.logs.keep(job)
             self.orders.close(job, fields)
 
     # ---- parts
@@ -278,6 +279,8 @@ class JobService:
                 received=str(len(submission.targets)),
                 remedy="Name what to compile for, such as `x86-64-v3` or `aws/graviton3`; ListTargets lists all.",
             )
+        check_deadline(submission.timeout)
+        check_priority(submission.priority)
         self._sources.require(submission.source)
 
     def _check_distinct(self, targets: Sequence[TargetRecord]) -> None:
@@ -312,7 +315,7 @@ class JobService:
             self.store.create(record)
             return record
         if self._create(record):
-            self.queue.send((JobStage.PUBLISH,), record.id, WHOLE_JOB)
+            self.send(record, WHOLE_JOB, JobStage.PUBLISH)
         return record
 
     def _create(self, record: JobRecord) -> bool:
@@ -368,11 +371,13 @@ class JobService:
             self._end_wait(job, waiting, state, artifact_key, error)
 
     def _end_wait(self, job: str, number: int, state: JobState, artifact_key: str, error: IngotError | None) -> None:
-        """The compilation that a target waited for has ended. A cancelled one is taken up by the first who waits."""
+        """The compilation that a target waited for has ended. One that was cancelled, or whose job had no time left, is taken up by the
+        first who waits."""
         record = self.store.get(job)
         if record.targets[number].state.finished:
             return
-        if state is not JobState.CANCELLED:
+        gone = state is JobState.CANCELLED or (error is not None and error.code is ErrorCode.DEADLINE_EXCEEDED)
+        if not gone:
             self._finish(record, number, state, artifact_key, error, cache_hit=state is JobState.SUCCEEDED)
             self._publish_if_done(job)
             return
@@ -380,9 +385,9 @@ class JobService:
         self.store.update_target(job, number, follows="" if leader == job else leader)
         if leader == job:
             self.store.update(job, passed=JobStage.INGEST.value)  # whom it followed had taken the model in
-            self.queue.send(remaining(record, number), job, number)
+            self.send(record, number, remaining(record, number)[0])
 
     def _publish_if_done(self, job: str) -> None:
         record = self.store.get(job)
         if not record.state.finished and all(target.state.finished for target in record.targets):
-            self.queue.send((JobStage.PUBLISH,), job, WHOLE_JOB)
+            self.send(record, WHOLE_JOB, JobStage.PUBLISH)

@@ -6,8 +6,10 @@ Keys, all below ``ingot:``::
     job:<id>             hash    the record (jobs/codec.py)
     done:<id>            string  a job that had finished when it was ordered, packed (jobs/packing.py); it has no events
     job:<id>:events      stream  history, newest 5000
+    job:<id>:log         stream  what the work on it wrote (jobs/history/logs.py)
     job:<id>:lease:<n>   string  token of the worker that runs target n, expires unless it is renewed
-    jobs                 zset    ids by time of creation
+    list:...                     which jobs there are (jobs/history/lists.py)
+    jobs                 zset    ids of those that a version before this one has created, until they are in those lists
     active               zset    ids of unfinished jobs by time of creation
     flight:<key>         string  "<job>:<target>" that compiles an artifact key at the moment
     flight:<key>:wait    set     "<job>:<target>" that wait for it
@@ -27,8 +29,10 @@ from typing import Any
 from redis import Redis
 
 from compiler_service.jobs.codec import SECONDS, decode, encode, encode_changes
+from compiler_service.jobs.history.lists import MOVE, JobLists
+from compiler_service.jobs.history.logs import LogStream
 from compiler_service.jobs.packing import pack, unpack
-from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobState
+from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord
 from compiler_service.jobs.seal import Seal
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number
@@ -39,12 +43,15 @@ MOST_EVENTS_OF_JOB = 5000
 
 _FINISHED = "state == 'SUCCEEDED' or state == 'FAILED' or state == 'CANCELLED'"
 
-# KEYS: job hash. ARGV: field with the state, then pairs. Returns 1; 0 when that state is final; -1 when there is no job.
+# KEYS: job hash. ARGV: field with the state, seconds for lists, then pairs. Returns 1; 0 when that state is final; -1 when there is no job.
 _PATCH = f"""
 local state = redis.call('HGET', KEYS[1], ARGV[1])
 if not state then return -1 end
 if {_FINISHED} then return 0 end
-redis.call('HSET', KEYS[1], unpack(ARGV, 2))
+redis.call('HSET', KEYS[1], unpack(ARGV, 3))
+local seconds = ARGV[2]
+if ARGV[1] == 'state' then
+{MOVE}end
 return 1
 """
 
@@ -109,8 +116,10 @@ class JobStore:
 
     def __init__(self, redis: Redis, keep_seconds: int = 7 * 24 * 3600, seal: Seal | None = None) -> None:
         self.redis: Any = redis  # redis-py types every answer as maybe awaitable
-        self._keep = keep_seconds
+        self.keep_seconds = keep_seconds
         self._seal = seal
+        self.lists = JobLists(redis, keep_seconds)
+        self.log = LogStream(redis, keep_seconds)
         self._patch = self.redis.register_script(_PATCH)
         self._join_flight = self.redis.register_script(_JOIN_FLIGHT)
         self._end_flight = self.redis.register_script(_END_FLIGHT)
@@ -128,13 +137,14 @@ class JobStore:
         """``sealed`` as :meth:`seal` gave it; by default it is made here."""
         fields = dict(sealed or self.seal(record))
         pipe = self.redis.pipeline()
-        pipe.zadd("ingot:jobs", {record.id: record.created})
         if record.state.finished:
-            pipe.set(_done(record.id), pack(fields), ex=self._keep)
+            pipe.set(done_key(record.id), pack(fields), ex=self.keep_seconds)
+            self.lists.add(pipe, record)
             pipe.execute()
             return
-        pipe.hset(_job(record.id), mapping=fields)
+        pipe.hset(job_key(record.id), mapping=fields)
         pipe.zadd("ingot:active", {record.id: record.created})
+        self.lists.add(pipe, record, job_key(record.id))
         pipe.execute()
         self.add_event(record.id, Event("state"))
 
@@ -150,25 +160,27 @@ class JobStore:
             )
         return self._proven(job, fields)
 
-    def newest(
-        self, limit: int, state: JobState | None = None, name: str = "", prefix: str = ""
-    ) -> Sequence[JobRecord]:
-        """At most ``limit`` jobs that match, newest first; of models whose names begin with ``prefix``."""
+    def load(self, ids: Sequence[str]) -> list[JobRecord]:
+        """Those of ``ids`` that are here and proven, in this order."""
         found: list[JobRecord] = []
-        for start in range(0, 10_000, 100):
-            ids = self.redis.zrevrange("ingot:jobs", start, start + 99)
-            if not ids:
-                break
-            for record in self._load(ids):
-                if state in (None, record.state) and name in ("", record.name) and record.name.startswith(prefix):
-                    found.append(record)
-            if len(found) >= limit:
-                break
-        return found[:limit]
+        gone: list[str] = []
+        for job, fields in zip(ids, self._fields(ids), strict=True):
+            try:
+                if "job" not in fields:
+                    gone.append(job)
+                    continue
+                found.append(self._proven(job, fields))
+            except IngotError as error:
+                _LOG.warning("job %s is not taken: %s", job, error)
+                gone.append(job)
+        if gone:
+            self.redis.zrem("ingot:jobs", *gone)
+            self.redis.zrem("ingot:active", *gone)
+        return found
 
     def active(self) -> Sequence[JobRecord]:
         """Jobs that have not finished, oldest first."""
-        return self._load(self.redis.zrange("ingot:active", 0, -1))
+        return self.load(self.redis.zrange("ingot:active", 0, -1))
 
     def active_count(self) -> int:
         return int(self.redis.zcard("ingot:active"))
@@ -199,17 +211,17 @@ class JobStore:
         return self.update_target(job, number, **changes)
 
     def add_seconds(self, job: str, stage: str, seconds: float) -> None:
-        self.redis.hincrbyfloat(_job(job), SECONDS + stage, seconds)
+        self.redis.hincrbyfloat(job_key(job), SECONDS + stage, seconds)
 
     def count_loss(self, job: str, target: int, stage: str) -> int:
         """How often the worker of this stage was lost, this time included."""
-        return int(self.redis.hincrby(_job(job), f"losses.{target}.{stage}", 1))
+        return int(self.redis.hincrby(job_key(job), f"losses.{target}.{stage}", 1))
 
     def known(self, jobs: Sequence[str]) -> frozenset[str]:
         """Those of ``jobs`` that are here, finished or not."""
         pipe = self.redis.pipeline(transaction=False)
         for job in jobs:
-            pipe.exists(_job(job), _done(job))
+            pipe.exists(job_key(job), done_key(job))
         return frozenset(job for job, there in zip(jobs, pipe.execute(), strict=True) if there)
 
     def fields(self, job: str) -> Mapping[str, str]:
@@ -223,7 +235,11 @@ class JobStore:
     # ---- events
 
     def add_event(self, job: str, event: Event) -> None:
+        """Tell those who watch; a line is kept in the log as well."""
+        if event.kind == "log":
+            self.log.add(job, event)
         fields = {"kind": event.kind, "target": event.target, "data": json.dumps(dict(event.data))}
+        fields |= {"stage": event.stage} if event.stage else {}
         self.redis.xadd(_events(job), fields, maxlen=MOST_EVENTS_OF_JOB, approximate=True)
 
     def events(self, job: str, after: str = "", block_seconds: float = 0.0) -> Sequence[Event]:
@@ -255,6 +271,13 @@ class JobStore:
     def leased(self, job: str, target: int) -> bool:
         return bool(self.redis.exists(_lease(job, target)))
 
+    def leases(self, members: Sequence[tuple[str, int]]) -> frozenset[tuple[str, int]]:
+        """Those of ``members`` that somebody works on."""
+        pipe = self.redis.pipeline(transaction=False)
+        for job, target in members:
+            pipe.exists(_lease(job, target))
+        return frozenset(own for own, there in zip(members, pipe.execute(), strict=True) if there)
+
     # ---- who lives, and who seems to be forgotten
 
     def say_alive(self, worker: str, seconds: float) -> None:
@@ -280,7 +303,9 @@ class JobStore:
     def join_flight(self, key: str, job: str, target: int) -> str:
         """The job that compiles ``key``: this one, or another that this one now waits for."""
         own = member(job, target)
-        leader = self._join_flight(keys=[_flight(key), _flight(key) + ":wait"], args=[own, self._keep, _job("")])
+        leader = self._join_flight(
+            keys=[_flight(key), _flight(key) + ":wait"], args=[own, self.keep_seconds, job_key("")]
+        )
         return split_member(leader)[0]
 
     def end_flight(self, key: str, job: str, target: int) -> Sequence[tuple[str, int]]:
@@ -300,34 +325,17 @@ class JobStore:
     # ---- parts
 
     def _apply(self, job: str, guard: str, fields: Mapping[str, str]) -> bool:
-        arguments = [guard, *(text for pair in fields.items() for text in pair)]
-        return int(self._patch(keys=[_job(job)], args=arguments)) == 1
+        arguments = [guard, str(self.lists.seconds), *(text for pair in fields.items() for text in pair)]
+        return int(self._patch(keys=[job_key(job)], args=arguments)) == 1
 
     def _fields(self, jobs: Sequence[str]) -> list[dict[str, str]]:
         """Of each its hash, or what is packed; empty where there is neither, or nothing that makes sense."""
         pipe = self.redis.pipeline(transaction=False)
         for job in jobs:
-            pipe.hgetall(_job(job))
-            pipe.get(_done(job))
+            pipe.hgetall(job_key(job))
+            pipe.get(done_key(job))
         answers = pipe.execute()
         return [_unpacked(packed) or fields for fields, packed in zip(answers[::2], answers[1::2], strict=True)]
-
-    def _load(self, ids: Sequence[str]) -> list[JobRecord]:
-        found: list[JobRecord] = []
-        gone: list[str] = []
-        for job, fields in zip(ids, self._fields(ids), strict=True):
-            try:
-                if "job" not in fields:
-                    gone.append(job)
-                    continue
-                found.append(self._proven(job, fields))
-            except IngotError as error:
-                _LOG.warning("job %s is not taken: %s", job, error)
-                gone.append(job)
-        if gone:
-            self.redis.zrem("ingot:jobs", *gone)
-            self.redis.zrem("ingot:active", *gone)
-        return found
 
     def _proven(self, job: str, fields: Mapping[str, str]) -> JobRecord:
         """Raises IngotError ARTIFACT_UNTRUSTED; a record under the id of another one is none either."""
@@ -340,8 +348,8 @@ class JobStore:
         return record
 
     def _expire(self, job: str) -> None:
-        self.redis.expire(_job(job), self._keep)
-        self.redis.expire(_events(job), self._keep)
+        self.redis.expire(job_key(job), self.keep_seconds)
+        self.redis.expire(_events(job), self.keep_seconds)
 
 
 def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
@@ -355,14 +363,15 @@ def _flat(entries: Any) -> Iterator[tuple[str, Mapping[str, str]]]:
 
 def _event(sequence: str, fields: Mapping[str, str]) -> Event:
     seconds = int(sequence.split("-")[0]) / 1000
-    return Event(fields["kind"], fields["target"], json.loads(fields["data"]), sequence, seconds or time.time())
+    data, stage = json.loads(fields["data"]), fields.get("stage", "")
+    return Event(fields["kind"], fields["target"], data, sequence, seconds or time.time(), stage)
 
 
-def _job(job: str) -> str:
+def job_key(job: str) -> str:
     return f"ingot:job:{job}"
 
 
-def _done(job: str) -> str:
+def done_key(job: str) -> str:
     return f"ingot:done:{job}"
 
 

@@ -4,24 +4,21 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from celery import Celery, bootsteps, chain
+from celery import Celery, bootsteps
 
+from compiler_service.jobs.line import LINES
+from compiler_service.jobs.neighbours import Member
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.settings import Settings
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _QUEUE = "ingot"
-QUEUES: Mapping[JobStage, str] = {
-    JobStage.INGEST: _QUEUE,
-    JobStage.TUNE: f"{_QUEUE}.tune",
-    JobStage.BUILD: _QUEUE,
-    JobStage.VERIFY: f"{_QUEUE}.verify",
-    JobStage.PUBLISH: _QUEUE,
-}
-"""Tuning takes long, and verification wants the machine that the code is for: a worker may take either, or leave it to others."""
+_OF_LINE = {"compile": _QUEUE, "tune": f"{_QUEUE}.tune", "verify": f"{_QUEUE}.verify"}
+QUEUES: Mapping[JobStage, str] = {stage: _OF_LINE[line] for stage, line in LINES.items()}
+"""Each line has a queue of its own: a message in it says that a stage waits there."""
 
 
 def task_name(stage: JobStage) -> str:
@@ -60,26 +57,25 @@ def make_app(settings: Settings) -> Any:
 
 
 class CeleryQueue:
-    """Sends stages as a Celery chain."""
+    """Sends a message for each stage that waits."""
 
     def __init__(self, app: Any) -> None:
         self._app = app
 
-    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
-        signatures = [self._signature(stage, job, target) for stage in stages]
-        with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
-            chain(*signatures, app=self._app).apply_async()
-
-    def waiting(self) -> Collection[tuple[str, int]]:
-        """Read where Redis keeps them, one list for each priority: the broker has no question for it."""
-        with self._app.connection_for_read() as connection, connection.channel() as channel:
-            lists = [channel._q_for_pri(queue, p) for queue in set(QUEUES.values()) for p in channel.priority_steps]
-            texts = [text for name in lists for text in channel.client.lrange(name, 0, -1)]
-        return frozenset(filter(None, map(_addressee, texts)))
-
-    def _signature(self, stage: JobStage, job: str, target: int) -> Any:
+    def send(self, stage: JobStage, job: str, target: int) -> None:
         arguments = (job,) if target == WHOLE_JOB else (job, target)
-        return self._app.signature(task_name(stage), args=arguments, immutable=True)
+        with TRACING.span("queue send", kind="PRODUCER", **{"ingot.job": job}):
+            self._app.signature(task_name(stage), args=arguments, immutable=True).apply_async()
+
+    def waiting(self) -> Mapping[str, Sequence[Member]]:
+        """Read where Redis keeps them, one list for each priority: the broker has no question for it."""
+        found: dict[str, Sequence[Member]] = {}
+        with self._app.connection_for_read() as connection, connection.channel() as channel:
+            for line, queue in _OF_LINE.items():
+                lists = [channel._q_for_pri(queue, priority) for priority in channel.priority_steps]
+                texts = [text for name in lists for text in channel.client.lrange(name, 0, -1)]
+                found[line] = tuple(filter(None, map(_addressee, texts)))
+        return found
 
 
 def _addressee(text: bytes) -> tuple[str, int] | None:

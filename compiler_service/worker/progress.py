@@ -18,13 +18,14 @@ INTERVAL_SECONDS = 0.1
 
 
 class ProgressEvents:
-    """Called with each message of a stage's process."""
+    """Called with each message of the process of ``stage``."""
 
-    def __init__(self, store: JobStore, job: str, number: int, target: str) -> None:
+    def __init__(self, store: JobStore, job: str, number: int, target: str, stage: str) -> None:
         self._store = store
         self._job = job
         self._number = number
         self._target = target
+        self._of_job = stage
         self._stage = ""
         self._started = 0.0
         self._began = 0.0
@@ -35,7 +36,8 @@ class ProgressEvents:
     def __call__(self, message: Mapping[str, Any]) -> None:
         if "log" in message:
             _PRINTED.info("%s", message["log"])
-            self._store.add_event(self._job, Event("log", self._target, {"level": "INFO", "text": message["log"]}))
+            data = {"level": "INFO", "text": message["log"]}
+            self._store.add_event(self._job, Event("log", self._target, data, stage=self._of_job))
             return
         now = time.monotonic()
         stage = str(message.get("stage", ""))

@@ -14,9 +14,9 @@ from redis.exceptions import RedisError
 from compiler_service.boundary.privileges import hide
 from compiler_service.boundary.state import say_standing, standing
 from compiler_service.jobs.clerk import Clerk, writes_of
+from compiler_service.jobs.neighbours import Compiler
 from compiler_service.jobs.reconciling import start_reconciling
 from compiler_service.jobs.records import JobStage
-from compiler_service.jobs.service import Compiler
 from compiler_service.settings import Settings
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import QUEUES, CeleryQueue, make_app, when_started
@@ -24,6 +24,7 @@ from compiler_service.worker.consuming import Consuming, start_process_anew
 from compiler_service.worker.stages import StageWorker
 from compiler_service.worker.tasks import register
 from compiler_service.worker.transport import install
+from compiler_service.worker.turns import Turns
 from shared_ir.artifact.signature import fingerprint
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
@@ -56,7 +57,7 @@ def run_worker(settings: Settings, compiler: Compiler, command: Sequence[str] = 
     for name in _TELL_OUTAGES:
         logging.getLogger(name).addFilter(_in_one_line)
     worker = make_stage_worker(parts, settings, stopping)
-    register(app, worker)
+    register(app, Turns(parts.service, worker))
 
     def stop(**_: object) -> None:
         stopping.set()

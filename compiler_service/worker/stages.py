@@ -18,10 +18,11 @@ from typing import Any
 from redis.exceptions import RedisError
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.deadline import is_late
 from compiler_service.jobs.due import has_passed
 from compiler_service.jobs.made_for import require_made_for
 from compiler_service.jobs.quotas import StageQuota
-from compiler_service.jobs.records import WHOLE_JOB, JobRecord, JobStage, JobState, TargetRecord
+from compiler_service.jobs.records import WHOLE_JOB, Event, JobRecord, JobStage, JobState, TargetRecord
 from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore, member
 from compiler_service.stages.outcome import StageError, read_compiled
@@ -145,17 +146,6 @@ class StageWorker:
             return outcome
 
     def _leased(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
-        job, namespace = record.id, record.source.namespace
-        if not self._slots.take(namespace, record.running_stages, member(job, number)):
-            self._store.change(job, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
-            return Outcome.STOP  # it is sent again when that time has come
-        try:
-            return self._with_lease(stage, record, number)
-        finally:
-            if not self._store.leased(job, number):  # delivered twice, the other one still runs
-                self._slots.give(namespace, member(job, number))
-
-    def _with_lease(self, stage: JobStage, record: JobRecord, number: int) -> Outcome:
         job = record.id
         token = secrets.token_hex(8)
         if has_passed(record, number, stage) or not self._store.lease(job, number, token, self._lease_seconds):
@@ -163,22 +153,41 @@ class StageWorker:
         self._counters.consumed(stage)
         with Heartbeat(self._store, job, number, token, self._lease_seconds) as heartbeat:
             record = self._store.get(job)
-            if has_passed(record, number, stage):  # while another one held the lease
+            if has_passed(record, number, stage) or self._service.end_late(
+                record
+            ):  # it passed while another one held the lease
                 return Outcome.STOP
+            return self._with_room(stage, record, number, heartbeat)
+
+    def _with_room(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
+        """NOTE: only who holds the lease may say that nobody works on it."""
+        namespace, own = record.source.namespace, member(record.id, number)
+        if not self._slots.take(namespace, record.running_stages, own):
+            self._store.change(record.id, number, leased=False, resume_at=time.time() + _LATER_SECONDS)
+            return Outcome.STOP  # it is sent again when that time has come
+        try:
             return self._attempt(stage, record, number, heartbeat)
+        finally:
+            self._slots.give(namespace, own)
 
     # ---- one attempt, lease held
 
     def _attempt(self, stage: JobStage, record: JobRecord, number: int, heartbeat: Heartbeat) -> Outcome:
         self._mark_running(record, number, stage)
+        self._note(record, number, stage, f"began on worker {self.name}")
+        started = time.monotonic()
         try:
             with self._timed(record, stage):
                 conclude = self._body(stage)(record, number, heartbeat)
+            seconds = time.monotonic() - started
+            self._note(record, number, stage, f"passed after {seconds:.2f} s")
+            self._service.times.note(record, number, stage, seconds)
             self._store.change(record.id, number, passed=stage.value, tries=0)
             conclude()
             outcome = Outcome.CONTINUE
         except StoppedError:
-            outcome = Outcome.STOP if heartbeat.lost or heartbeat.cancelled else Outcome.AGAIN
+            over = heartbeat.lost or heartbeat.cancelled or self._service.end_late(record)
+            outcome = Outcome.STOP if over else Outcome.AGAIN
         except RedisError:
             raise  # nothing can be said of the job now; it is found by time
         except Exception as error:
@@ -195,10 +204,16 @@ class StageWorker:
         own: JobRecord | TargetRecord = record if number == WHOLE_JOB else record.targets[number]
         wait = pause(error, own.tries)
         if wait is None:
+            self._note(record, number, stage, f"failed: {error}", "ERROR")
             self._service.fail(record.id, number, error)
             return
-        self._service.tell(record, number, f"stage {stage.value!r} is tried again in {wait:g} s: {error}")
+        self._service.tell(record, number, f"stage {stage.value!r} is tried again in {wait:g} s: {error}", stage)
         self._store.change(record.id, number, tries=own.tries + 1, resume_at=time.time() + wait, leased=False)
+
+    def _note(self, record: JobRecord, number: int, stage: JobStage, text: str, level: str = "INFO") -> None:
+        """For the log of the job alone: who watches it is told otherwise."""
+        target = "" if number == WHOLE_JOB else record.targets[number].target
+        self._store.log.add(record.id, Event("log", target, {"level": level, "text": text}, stage=stage.value))
 
     @contextmanager
     def _timed(self, record: JobRecord, stage: JobStage) -> Iterator[None]:
@@ -317,9 +332,10 @@ class StageWorker:
             "artifact": None if artifact is None else str(artifact),
         }
         with TRACING.span(f"process {stage}"):
-            events = ProgressEvents(self._store, record.id, number, target.target if target else "")
+            of_job = JobStage.INGEST if target is None else JobStage.BUILD if stage == PREPARE else stage
+            events = ProgressEvents(self._store, record.id, number, target.target if target else "", of_job)
             try:
-                return self._runner.run(work, request, events, lambda: self._must_stop(record.id, number, heartbeat))
+                return self._runner.run(work, request, events, lambda: self._must_stop(record, heartbeat))
             except StageError as error:
                 raise self._with_reproducer(error, record, number, work) from error
             finally:
@@ -335,8 +351,8 @@ class StageWorker:
         remedy = f"{error.remedy} `ingot jobs {record.id} --reproducer` prints what shows it again.".strip()
         return replace(error, remedy=remedy)
 
-    def _must_stop(self, job: str, number: int, heartbeat: Heartbeat) -> bool:
-        return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled
+    def _must_stop(self, record: JobRecord, heartbeat: Heartbeat) -> bool:
+        return self._stopping.is_set() or heartbeat.lost or heartbeat.cancelled or is_late(record)
 
     def _key(self, record: JobRecord, number: int, records: bytes) -> str:
         target = target_from_dict(record.targets[number].spec)
@@ -351,7 +367,8 @@ class StageWorker:
     def _mark_running(self, record: JobRecord, number: int, stage: JobStage) -> None:
         if record.state is JobState.QUEUED:
             self._store.update(record.id, state=JobState.RUNNING, started=time.time())
-        running: dict[str, Any] = {"stage": stage, "leased": True, "worker": self.name, "resume_at": 0.0}
+        now = time.time()
+        running: dict[str, Any] = {"stage": stage, "leased": True, "worker": self.name, "resume_at": 0.0, "began": now}
         if number != WHOLE_JOB:
             running |= {"state": JobState.RUNNING, "done": 0, "total": 0}
         self._store.change(record.id, number, **running)

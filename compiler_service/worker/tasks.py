@@ -10,29 +10,23 @@ from redis.exceptions import RedisError
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.worker.app import task_name
-from compiler_service.worker.stages import Outcome, StageWorker
-from shared_ir.service_kit.telemetry.fields import saying
+from compiler_service.worker.turns import Turns
 
 logger = logging.getLogger(__name__)
 
 
-def register(app: Any, worker: StageWorker) -> None:
+def register(app: Any, turns: Turns) -> None:
     """Add a task for every stage to ``app``."""
     for stage in JobStage:
-        app.task(_task(stage, worker), name=task_name(stage), bind=True)
+        app.task(_task(stage, turns), name=task_name(stage), bind=True)
 
 
-def _task(stage: JobStage, worker: StageWorker) -> Any:
+def _task(stage: JobStage, turns: Turns) -> Any:
     def run(task: Any, job: str, number: int = WHOLE_JOB) -> None:
         try:
-            with saying(job=job, stage=stage.value):
-                outcome = worker.run(stage, job, number)
+            turns.work(stage, job, number)
         except RedisError as error:
             logger.warning("stage %s of job %s is left as it is: %s", stage.value, job, error)
-            raise Ignore from error  # the reconciler finds it
-        if outcome is Outcome.AGAIN:
-            task.apply_async(args=(job,) if number == WHOLE_JOB else (job, number), chain=task.request.chain)
-        if outcome is not Outcome.CONTINUE:
-            raise Ignore  # ends the chain; the job's record says why
+        raise Ignore  # a version before this one sends all stages of a target as one chain; here each sends the next
 
     return run

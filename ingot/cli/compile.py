@@ -33,8 +33,9 @@ from shared_ir.storage.faults import require_writable, told
 
 _MODEL = "name target tune no_winograd no_strassen denormals overridable bundle shape opt_level"
 _HERE = Way.of("beside --local", f"local in_process out home {_MODEL}")
-_THERE = Way.of("without --local", f"label out {_MODEL} {SERVICE}")
-_LEAVE = Way.of("beside --no-wait", f"no_wait label {_MODEL} {SERVICE}")
+_ORDER = f"label deadline priority {_MODEL} {SERVICE}"
+_THERE = Way.of("without --local", f"out {_ORDER}")
+_LEAVE = Way.of("beside --no-wait", f"no_wait {_ORDER}")
 MOST_MEASURED = 1000
 """Schedules per kernel, as the compiler has it (``compiler_service/compiler/options.py``)."""
 
@@ -63,6 +64,12 @@ def add_parser(commands: Any) -> None:
     parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
     parser.add_argument("--local", action="store_true", help="compile on this machine, without a service")
     add_in_process(parser)
+    parser.add_argument(
+        "--deadline", type=whole(1), default=0, metavar="SECONDS", help="the job fails unless it has finished by then"
+    )
+    parser.add_argument(
+        "--priority", type=whole(-9, 9), default=0, help="-9 to 9: of your jobs that wait, a higher one goes first"
+    )
     parser.add_argument("--no-wait", action="store_true", help="print the job and leave")
     add_model_options(parser)
     add_service(parser)
@@ -111,7 +118,8 @@ def _compile_there(
         require_writable(arguments.out, "the folder for the version")
     with ProgressBars(output) as bars:
         source = client.upload(arguments.model, progress=bars.upload)
-        job = client.compile(source, name, targets, arguments.label, **options)
+        order = {"deadline": arguments.deadline, "priority": arguments.priority}
+        job = client.compile(source, name, targets, arguments.label, **order, **options)
         if arguments.no_wait:
             output.document(job)
             output.say(job.id)

@@ -3,24 +3,29 @@
 from __future__ import annotations
 
 import argparse
-import time
 from typing import Any
 
 from ingot.cli.arguments import SERVICE, add_common, add_service, make_client
 from ingot.cli.compile import show_job
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
+from ingot.cli.registry import moment, shown
 from ingot.cli.usage import Way, whole
 from ingot.client import Client
 from ingot.records import Job
 from shared_ir.errors import ErrorCode, IngotError
 
-_LIST = Way.of("where jobs are listed", f"limit state name watch cancel retry reproducer {SERVICE}")
+_FILTERS = "state name target label user since until"
+_LIST = Way.of("where jobs are listed", f"limit {_FILTERS} watch cancel retry reproducer log {SERVICE}")
 _ONE = Way.of("for one job", SERVICE)
 _WATCH = Way.of("where a job is followed", f"watch {SERVICE}")
 _CANCEL = Way.of("where a job is cancelled", f"cancel {SERVICE}")
 _RETRY = Way.of("where a job is ordered once more", f"retry {SERVICE}")
+_LOG = Way.of("where a log is printed", f"log stage target {SERVICE}")
 _REPRODUCER = Way.of("where a reproducer is printed", f"reproducer {SERVICE}")
+
+
+_WAYS = {"cancel": _CANCEL, "watch": _WATCH, "retry": _RETRY, "reproducer": _REPRODUCER, "log": _LOG}
 
 
 def add_parser(commands: Any) -> None:
@@ -33,22 +38,31 @@ def add_parser(commands: Any) -> None:
         "--retry", action="store_true", help="order the same once more, of a job that failed or was cancelled"
     )
     what.add_argument("--reproducer", action="store_true", help="print what shows a fault of the compiler again")
-    parser.add_argument("--limit", type=whole(1, 1000), default=20, help="how many to list (default 20)")
+    what.add_argument("--log", action="store_true", help="print what the work on the job wrote, the newest 2000 lines")
+    parser.add_argument("--stage", default="", help="with --log: only lines of ingest, tune, build, verify or publish")
+    parser.add_argument("--limit", type=whole(1), default=20, help="how many to list (default 20)")
     parser.add_argument("--state", default="", help="only jobs in this state")
-    parser.add_argument("--name", default="", help="only jobs of this model")
+    parser.add_argument("--name", "--model", default="", help="only jobs of this model")
+    parser.add_argument("--target", default="", help="only jobs, or lines of the log, for this target")
+    parser.add_argument("--label", default="", help="only jobs that move this label")
+    parser.add_argument("--user", default="", help="only what this user ordered")
+    parser.add_argument("--since", default="", metavar="TIME", help="2026-05-31 or 2026-05-31T12:00, local time")
+    parser.add_argument("--until", default="", metavar="TIME")
     add_service(parser)
     add_common(parser)
     parser.set_defaults(run=run, way=_way)
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    if any((arguments.watch, arguments.cancel, arguments.retry, arguments.reproducer)) and not arguments.id:
+    if not arguments.id and any(getattr(arguments, name) for name in _WAYS):
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "which job?", field="ID", remedy="`ingot jobs` lists them.")
     with make_client(arguments) as client:
         if arguments.id is None:
-            return _list(client.jobs(arguments.limit, arguments.state, arguments.name), output)
+            return _list(client, arguments, output)
         if arguments.reproducer:
             return _reproducer(client, arguments.id, output)
+        if arguments.log:
+            return _log(client, arguments, output)
         if arguments.cancel:
             job = client.cancel(arguments.id)
         elif arguments.retry:
@@ -58,15 +72,14 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
         else:
             job = client.job(arguments.id)
     output.document(job)
-    _show(job, output)
+    show(job, output)
     return SUCCESS
 
 
 def _way(arguments: argparse.Namespace) -> Way:
     if arguments.id is None:
         return _LIST
-    ways = {"cancel": _CANCEL, "watch": _WATCH, "retry": _RETRY, "reproducer": _REPRODUCER}
-    return next((way for name, way in ways.items() if getattr(arguments, name)), _ONE)
+    return next((way for name, way in _WAYS.items() if getattr(arguments, name)), _ONE)
 
 
 def _reproducer(client: Client, id: str, output: Output) -> int:
@@ -79,7 +92,19 @@ def _reproducer(client: Client, id: str, output: Output) -> int:
     return SUCCESS
 
 
-def _list(jobs: tuple[Job, ...], output: Output) -> int:
+def _log(client: Client, arguments: argparse.Namespace, output: Output) -> int:
+    lines = client.log(arguments.id, arguments.stage, arguments.target)
+    output.document(lines)
+    for line in lines:
+        where = " ".join(part for part in (line.target, line.stage) if part)
+        output.say(f"{shown(line.time)} {line.level} {where}: {line.text}")
+    return SUCCESS
+
+
+def _list(client: Client, arguments: argparse.Namespace, output: Output) -> int:
+    since, until = moment("--since", arguments.since), moment("--until", arguments.until)
+    given = {name: getattr(arguments, name) for name in ("state", "name", "target", "label", "user")}
+    jobs = client.jobs(arguments.limit, **given, since=since, until=until)
     output.document(jobs)
     columns = ("job", "model", ">version", "state", "targets", "created", ">seconds", "error")
     output.table(columns, [_row(job) for job in jobs])
@@ -87,7 +112,7 @@ def _list(jobs: tuple[Job, ...], output: Output) -> int:
 
 
 def _row(job: Job) -> tuple[Any, ...]:
-    created = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(job.created))
+    created = shown(job.created)
     seconds = f"{job.finished - job.created:.1f}" if job.finished else ""
     targets = ", ".join(target.target for target in job.targets)
     state = "hit" if job.cache_hit and job.state == "SUCCEEDED" else job.state.lower()
@@ -108,7 +133,8 @@ def _watch(client: Client, id: str, output: Output) -> int:
     return SUCCESS
 
 
-def _show(job: Job, output: Output) -> None:
+def show(job: Job, output: Output) -> None:
+    """A job as it is now."""
     if job.state == "SUCCEEDED":
         show_job(job, output)
         return
@@ -117,3 +143,12 @@ def _show(job: Job, output: Output) -> None:
     output.table(("target", "state", "stage", ">steps"), rows)
     if job.error is not None:
         output.say(str(job.error))
+    if not job.is_finished:
+        output.say(_left(job))
+
+
+def _left(job: Job) -> str:
+    late = f"; it fails at {shown(job.deadline)} unless it has finished" if job.deadline else ""
+    if job.eta_seconds is None:
+        return f"time left: unknown{late}"
+    return f"time left: about {job.eta_seconds:.0f} s of work, without waiting for a worker{late}"

@@ -100,7 +100,7 @@ def models_page(
     Raises:
         IngotError: INVALID_ARGUMENT, the token is none of this list.
     """
-    after = _read_token(token, chosen, str, "")
+    after = read_token(token, chosen, str, "")
     folders = repository.store.folders("models")
     names = [name for name in folders if name > after and name.startswith(chosen.prefix)]
     found: list[ModelSummary] = []
@@ -114,7 +114,7 @@ def models_page(
             after = batch[-1]
             if len(found) == size:
                 break
-    return Page(tuple(found), _write_token(after, chosen) if names else "")
+    return Page(tuple(found), write_token(after, chosen) if names else "")
 
 
 def model_summary(repository: ArtifactRepository, name: str) -> ModelSummary:
@@ -136,13 +136,13 @@ def versions_page(
     Raises:
         IngotError: NOT_FOUND, there is no such model; INVALID_ARGUMENT, the token is none of this list.
     """
-    before = _read_token(token, (name, chosen), int, 0)
+    before = read_token(token, (name, chosen), int, 0)
     found: list[Version] = []
     last = 0
     with repository.proven.memory.together():
         for looked_at, (number, read) in enumerate(_downwards(repository, name, before)):
             if len(found) == size or looked_at == _MOST_LOOKED_AT:
-                return Page(tuple(found), _write_token(last, (name, chosen)))
+                return Page(tuple(found), write_token(last, (name, chosen)))
             last, version = number, read()
             if version is None or (chosen.until and version.created > chosen.until):
                 continue
@@ -192,13 +192,13 @@ def changes_page(
     Raises:
         IngotError: INVALID_ARGUMENT, the token is none of this list.
     """
-    after = _read_token(token, chosen, str, "")
+    after = read_token(token, chosen, str, "")
     found: list[Change] = []
     last = after
     changes = repository.audit.newest(after, chosen.model, chosen.action, chosen.until, chosen.prefix)
     for looked_at, change in enumerate(changes):
         if len(found) == size or looked_at == _MOST_LOOKED_AT:
-            return Page(tuple(found), _write_token(last, chosen))
+            return Page(tuple(found), write_token(last, chosen))
         last = place(change if isinstance(change, str) else change.id)
         if isinstance(change, str):
             continue
@@ -240,12 +240,12 @@ def _summary(repository: ArtifactRepository, name: str) -> ModelSummary | None:
         return None
 
 
-def _write_token(place: str | int, chosen: Any) -> str:
+def write_token(place: str | int, chosen: Any) -> str:
     """A token goes on in the same list alone: it knows what was chosen."""
     return base64.urlsafe_b64encode(canonical_json([place, _fingerprint(chosen)])).decode()
 
 
-def _read_token(token: str, chosen: Any, kind: type[T], beginning: T) -> T:
+def read_token(token: str, chosen: Any, kind: type[T], beginning: T) -> T:
     if not token:
         return beginning
     try:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -33,11 +33,11 @@ METHODS = {
 
 
 class NoQueue:
-    def send(self, stages: Any, job: str, target: int) -> None:
+    def send(self, stage: Any, job: str, target: int) -> None:
         """Nothing runs."""
 
-    def waiting(self) -> Collection[tuple[str, int]]:
-        return ()
+    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        return {}
 
 
 @pytest.fixture(scope="module")

@@ -5,16 +5,17 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from compiler_service.jobs.line import LINES
 from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
 from compiler_service.settings import Settings
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
-from compiler_service.worker.stages import Outcome
+from compiler_service.worker.turns import Turns
 from shared_ir.digest import sha256_hex
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
@@ -27,20 +28,21 @@ class Platform:
 
     def __init__(self, home: Path, url: str) -> None:
         self.home = home
-        self._tasks: deque[tuple[Sequence[JobStage], str, int]] = deque()
+        self._tasks: deque[tuple[JobStage, str, int]] = deque()
         settings = Settings(home=home, redis_url=url)
         self.parts = make_parts(settings, ToyCompiler(), self, STAGE_COMMAND)
         self.worker = make_stage_worker(self.parts, settings, threading.Event())
+        self.turns = Turns(self.parts.service, self.worker)
 
     @property
     def store(self) -> Path:
         return self.home / "store"
 
-    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
-        self._tasks.append((stages, job, target))
+    def send(self, stage: JobStage, job: str, target: int) -> None:
+        self._tasks.append((stage, job, target))
 
-    def waiting(self) -> Collection[tuple[str, int]]:
-        return {(job, target) for _, job, target in self._tasks}
+    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        return {name: [own[1:] for own in self._tasks if LINES[own[0]] == name] for name in LINES.values()}
 
     def upload(self, model: Any) -> Source:
         data = json.dumps(model).encode()
@@ -58,11 +60,9 @@ class Platform:
 
     def work_off(self, between: Between = lambda stage: None) -> None:
         while self._tasks:
-            stages, job, number = self._tasks.popleft()
-            for stage in stages:
-                between((stage, job, number))
-                if self.worker.run(stage, job, number) is not Outcome.CONTINUE:
-                    break
+            task = self._tasks.popleft()
+            between(task)
+            self.turns.work(*task)
 
     def key(self, model: Any) -> str:
         target = ToyCompiler().resolve_target("x86-64-v3")

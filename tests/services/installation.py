@@ -111,14 +111,17 @@ class Client:
         data = model if isinstance(model, bytes) else json.dumps(model).encode()
         source = pb.ModelSource(model_sha256=self.upload(data))
         message = pb.CompileRequest(name=name, source=source, targets=targets, **request)
-        job: pb.Job = self.stub.Compile(message, timeout=30).job
+        job: pb.Job = self.stub.Compile(message, metadata=self.metadata, timeout=30).job
         return job
+
+    def job(self, job: str) -> pb.Job:
+        found: pb.Job = self.stub.GetJob(pb.GetJobRequest(id=job), metadata=self.metadata)
+        return found
 
     def wait(self, job: str, seconds: float = 60.0) -> pb.Job:
         """The job once it has finished."""
-        wait_until(lambda: self.stub.GetJob(pb.GetJobRequest(id=job)).state in FINISHED, seconds)
-        done: pb.Job = self.stub.GetJob(pb.GetJobRequest(id=job))
-        return done
+        wait_until(lambda: self.job(job).state in FINISHED, seconds)
+        return self.job(job)
 
     def run(self, model: Any, **request: Any) -> pb.Job:
         return self.wait(self.compile(model, **request).id)

@@ -27,11 +27,11 @@ from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
 
 class Nowhere:
-    def send(self, stages: Any, job: str, target: int) -> None:
+    def send(self, stage: Any, job: str, target: int) -> None:
         """Nothing is compiled."""
 
     def waiting(self) -> Any:
-        return set()
+        return {}
 
 
 @dataclass

@@ -9,7 +9,7 @@ import signal
 import threading
 import time
 import urllib.request
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -24,6 +24,7 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from prometheus_client.parser import text_string_to_metric_families
 
+from compiler_service.jobs.line import LINES
 from compiler_service.jobs.records import JobStage
 from compiler_service.server import RunningServer, start_server
 from compiler_service.settings import Settings
@@ -43,13 +44,13 @@ class RecordingQueue:
     """Keeps what was sent; nothing runs."""
 
     def __init__(self) -> None:
-        self.sent: list[tuple[Sequence[JobStage], str, int]] = []
+        self.sent: list[tuple[JobStage, str, int]] = []
 
-    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
-        self.sent.append((stages, job, target))
+    def send(self, stage: JobStage, job: str, target: int) -> None:
+        self.sent.append((stage, job, target))
 
-    def waiting(self) -> Collection[tuple[str, int]]:
-        return {(job, target) for _, job, target in self.sent}
+    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        return {name: [own[1:] for own in self.sent if LINES[own[0]] == name] for name in LINES.values()}
 
 
 @pytest.fixture(name="settings")

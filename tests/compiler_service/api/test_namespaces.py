@@ -80,8 +80,10 @@ def test_jobs_of_others_are_not_there(guarded: Guarded) -> None:
     assert [own.name for own in ask(everyone, "ListJobs").jobs] == ["vision.net"]
     assert next(ask(vision, "WatchJob", id=job.id)).job.name == "net"
     assert next(ask(everyone, "WatchJob", id=job.id)).job.name == "vision.net"
-    assert list(ask(speech, "ListJobs").jobs) == []
-    for method in ("GetJob", "WatchJob", "CancelJob"):
+    assert [own.user for own in ask(everyone, "ListJobs", user="v", target="x86-64-v3").jobs] == ["v"]
+    for chosen in ({}, {"user": "v"}, {"name": "net"}, {"state": pb.JOB_STATE_QUEUED}, {"target": "x86-64-v3"}):
+        assert list(ask(speech, "ListJobs", **chosen).jobs) == []
+    for method in ("GetJob", "GetJobLog", "WatchJob", "CancelJob"):
         assert fault(speech, method, id=job.id).code is ErrorCode.NOT_FOUND
     assert ask(everyone, "GetJob", id=job.id).state == pb.JOB_STATE_QUEUED
     assert ask(vision, "CancelJob", id=job.id).name == "net"
@@ -212,8 +214,11 @@ def test_stages_wait_for_others_of_their_namespace(tmp_path: Path) -> None:
 
         def finished() -> bool:
             nonlocal most
-            most = max(most, sum(1 for _ in store.redis.scan_iter("ingot:job:*:lease:*")))
-            return all(store.get(job).state is JobState.SUCCEEDED for job in jobs)
+            records = store.load(jobs)
+            unfinished = [record for record in records if not record.state.finished]
+            running = sum(record.leased + sum(target.leased for target in record.targets) for record in unfinished)
+            most = max(most, running)
+            return all(record.state is JobState.SUCCEEDED for record in records)
 
         wait_until(finished, 90)
         assert most == 1

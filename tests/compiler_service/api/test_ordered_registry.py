@@ -54,10 +54,10 @@ BESIDE: dict[str, dict[str, Any]] = {
 LISTS = {"ListModels": {}, "ListEvents": {}, "ListVersions": {"name": "vision.net"}}
 """Methods with pages, and whose pages somebody who sees everything is given tokens of."""
 FORGED = (
-    pages._write_token("a", ModelFilter("speech.")),
-    pages._write_token("vision.a", ModelFilter("speech.")),
-    pages._write_token("../models/vision.net", ChangeFilter(prefix="speech.")),
-    pages._write_token("000000/0", ChangeFilter(prefix="speech.")),
+    pages.write_token("a", ModelFilter("speech.")),
+    pages.write_token("vision.a", ModelFilter("speech.")),
+    pages.write_token("../models/vision.net", ChangeFilter(prefix="speech.")),
+    pages.write_token("000000/0", ChangeFilter(prefix="speech.")),
 )
 """Tokens that go on somewhere else: what they are made of is no secret."""
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from redis import Redis
 from redis.client import Pipeline
 
 from compiler_service.jobs.counters import Counters
+from compiler_service.jobs.line import LINES
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.reconciler import Found, Reconciler
 from compiler_service.jobs.records import JobRecord, JobStage, Source, Submission
@@ -28,7 +29,8 @@ from compiler_service.stages.runner import PREPARE
 from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import SourceStore, Upload
 from compiler_service.store.tuning_store import TuningStore
-from compiler_service.worker.stages import Outcome, StageWorker
+from compiler_service.worker.stages import StageWorker
+from compiler_service.worker.turns import Turns
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
@@ -137,10 +139,10 @@ class MortalStore:
 class Line:
     """The queue: survives everything but what a test takes out of it."""
 
-    tasks: deque[tuple[tuple[JobStage, ...], str, int]] = field(default_factory=deque)
+    tasks: deque[tuple[JobStage, str, int]] = field(default_factory=deque)
 
-    def waiting(self) -> Collection[tuple[str, int]]:
-        return {(job, target) for _, job, target in self.tasks}
+    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        return {name: [own[1:] for own in self.tasks if LINES[own[0]] == name] for name in LINES.values()}
 
 
 @dataclass(frozen=True)
@@ -148,10 +150,10 @@ class MortalQueue:
     line: Line
     life: Life
 
-    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
-        self.life.spend(lambda: self.line.tasks.append((tuple(stages), job, target)))
+    def send(self, stage: JobStage, job: str, target: int) -> None:
+        self.life.spend(lambda: self.line.tasks.append((stage, job, target)))
 
-    def waiting(self) -> Collection[tuple[str, int]]:
+    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
         return self.line.waiting()
 
 
@@ -227,21 +229,26 @@ class Process:
             threading.Event(),
             "a worker",
         )
+        self.turns = Turns(self.service, self.worker)
 
     def submit(
-        self, model: Mapping[str, Any], name: str, targets: Sequence[str] = TARGETS, key: str = "", **order: Any
+        self,
+        model: Mapping[str, Any],
+        name: str,
+        targets: Sequence[str] = TARGETS,
+        key: str = "",
+        namespace: str = "",
+        **order: Any,
     ) -> JobRecord:
         data = json.dumps(model).encode()
-        self.sources.receive(Upload("model.json", len(data), sha256_hex(data)), [data])
-        source = Source(sha256_hex(data))
+        self.sources.receive(Upload("model.json", len(data), sha256_hex(data), namespace=namespace), [data])
+        source = Source(sha256_hex(data), namespace=namespace)
         return self.service.submit(Submission(name, source, tuple(targets), {}, idempotency_key=key, **order))
 
     def work(self) -> None:
-        """Work the queue off, as Celery's chain does."""
+        """Work the queue off, as Celery does."""
         while self.line.tasks:
-            stages, job, number = self.line.tasks.popleft()
-            if self.worker.run(stages[0], job, number) is Outcome.CONTINUE and stages[1:]:
-                self.life.spend(lambda rest=stages[1:], j=job, n=number: self.line.tasks.append((rest, j, n)))  # type: ignore[misc]
+            self.turns.work(*self.line.tasks.popleft())
 
     def look(self) -> Found:
         reconciler = Reconciler(self.service, GRACE_SECONDS)

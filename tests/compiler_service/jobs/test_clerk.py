@@ -35,11 +35,11 @@ pytestmark = pytest.mark.services
 
 
 class Nowhere:
-    def send(self, stages: Any, job: str, target: int) -> None:
+    def send(self, stage: Any, job: str, target: int) -> None:
         """Work is done by hand."""
 
     def waiting(self) -> Any:
-        return set()
+        return {}
 
 
 class Split:

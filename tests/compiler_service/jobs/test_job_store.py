@@ -15,6 +15,8 @@ from redis import Redis
 
 from compiler_service.jobs.codec import decode, encode
 from compiler_service.jobs.counters import BUCKETS, Counters
+from compiler_service.jobs.history.lists import JobFilter
+from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
@@ -93,15 +95,16 @@ def test_lists_and_what_is_active(store: JobStore, redis: Redis) -> None:
     for number in range(5):
         store.create(record(f"j{number}", created=float(number), name="even" if number % 2 == 0 else "odd"))
     store.update("j3", state=JobState.FAILED)
-    assert [r.id for r in store.newest(3)] == ["j4", "j3", "j2"]
-    assert [r.id for r in store.newest(9, name="odd")] == ["j3", "j1"]
-    assert [r.id for r in store.newest(9, state=JobState.FAILED)] == ["j3"]
+    assert [r.id for r in JobPages(store).page(3).items] == ["j4", "j3", "j2"]
+    assert [r.id for r in JobPages(store).page(9, chosen=JobFilter(model="odd")).items] == ["j3", "j1"]
+    assert [r.id for r in JobPages(store).page(9, chosen=JobFilter(state=JobState.FAILED)).items] == ["j3"]
     assert [r.id for r in store.active()] == ["j0", "j1", "j2", "j4"]
     assert store.active_count() == 4
     assert 0 < redis.ttl("ingot:job:j3") <= 100
     assert redis.ttl("ingot:job:j2") == -1
     redis.delete("ingot:job:j4")
-    assert [r.id for r in store.newest(2)] == ["j3", "j2"]
+    assert [r.id for r in JobPages(store).page(2).items] == ["j3", "j2"]
+    assert [r.id for r in store.active()] == ["j0", "j1", "j2"]
     assert store.active_count() == 3
 
 

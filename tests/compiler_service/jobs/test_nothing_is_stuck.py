@@ -10,7 +10,12 @@ from pathlib import Path
 import pytest
 from redis import Redis
 
-from compiler_service.jobs.records import JobState
+from compiler_service.jobs.history.lists import JobFilter
+from compiler_service.jobs.history.pages import JobPages
+from compiler_service.jobs.quotas import StageQuota
+from compiler_service.jobs.records import JobStage, JobState
+from compiler_service.jobs.store import member
+from compiler_service.worker.stages import Outcome
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
 from tests.services.redis_server import redis_server
@@ -64,7 +69,7 @@ def live_until(installation: Installation, life: Life, model: object = MODEL) ->
         pass
     time.sleep(0.01)
     fresh = installation.process()
-    return [*{*fresh.service.orders.unfinished(), *(record.id for record in fresh.jobs.newest(10))}]
+    return [*{*fresh.service.orders.unfinished(), *(record.id for record in JobPages(fresh.jobs).page(10).items)}]
 
 
 def check(process: Process, jobs: list[str]) -> None:
@@ -124,12 +129,10 @@ def test_every_message_comes_twice(installation: Installation) -> None:
     job = process.submit(MODEL, "m").id
     while installation.line.tasks:
         installation.line.tasks.extendleft([installation.line.tasks[0]])
-        stages, number = installation.line.tasks[0][0], installation.line.tasks[0][2]
+        stage, number = installation.line.tasks[0][0], installation.line.tasks[0][2]
         for _ in range(2):
             installation.line.tasks.popleft()
-            process.worker.run(stages[0], job, number)
-        if stages[1:]:
-            installation.line.tasks.append((stages[1:], job, number))
+            process.turns.work(stage, job, number)
     settle(process, [job])
     check(process, [job])
 
@@ -182,3 +185,33 @@ def test_a_known_model_ordered_twice_is_one_job(installation: Installation) -> N
     process.work()
     jobs = {process.submit(MODEL, "m", key="k").id for _ in range(2)}
     assert len(jobs) == 1
+
+
+@pytest.mark.parametrize("passed", ["", "build"])
+def test_a_second_delivery_into_a_full_namespace_leaves_what_runs_as_it_is(
+    installation: Installation, passed: str
+) -> None:
+    process = installation.process()
+    job = process.submit(MODEL, "m", namespace="vision", running_stages=1).id
+    process.turns.work(*installation.line.tasks.popleft())  # the model is taken in
+    assert StageQuota(process.jobs.redis).take("vision", 1, member("other", 0))
+    assert process.jobs.lease("other", 0, "its worker", 60)
+    assert process.jobs.lease(job, 0, "another worker", 60)
+    process.jobs.change(
+        job, 0, leased=True, state=JobState.RUNNING, stage="verify" if passed else "build", passed=passed
+    )
+    before = process.jobs.get(job)
+    assert process.worker.run(JobStage.BUILD, job, 0) is Outcome.STOP
+    assert process.jobs.get(job) == before
+    assert process.worker.run(JobStage.BUILD, job, 1) is Outcome.STOP  # which nobody works on: it waits for room
+    assert process.jobs.get(job).targets[1].resume_at > time.time()
+    assert not process.jobs.leased(job, 1)
+
+
+def test_what_redis_has_lost_is_listed_in_the_order_in_which_it_came(installation: Installation) -> None:
+    process = installation.process()
+    jobs = [process.submit({"name": f"m{number}"}, f"m{number}").id for number in range(4)]
+    installation.forget()
+    process.look()
+    assert [record.id for record in JobPages(process.jobs).page(9).items] == jobs[::-1]
+    assert [r.id for r in JobPages(process.jobs).page(9, chosen=JobFilter(model="m2")).items] == [jobs[2]]

@@ -6,7 +6,7 @@ import json
 import os
 import threading
 from collections import deque
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ from compiler_service.store.reproducers import Reproducers
 from compiler_service.store.sources import Upload
 from compiler_service.wiring import make_parts
 from compiler_service.worker.run import make_stage_worker
-from compiler_service.worker.stages import Outcome
+from compiler_service.worker.turns import Turns
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode
 from shared_ir.storage.local import FileStore
@@ -33,13 +33,13 @@ class Line:
     """A queue that the test works off itself."""
 
     def __init__(self) -> None:
-        self.tasks: deque[tuple[Sequence[JobStage], str, int]] = deque()
+        self.tasks: deque[tuple[JobStage, str, int]] = deque()
 
-    def send(self, stages: Sequence[JobStage], job: str, target: int) -> None:
-        self.tasks.append((stages, job, target))
+    def send(self, stage: JobStage, job: str, target: int) -> None:
+        self.tasks.append((stage, job, target))
 
-    def waiting(self) -> Collection[tuple[str, int]]:
-        return {(job, target) for _, job, target in self.tasks}
+    def waiting(self) -> Mapping[str, Sequence[tuple[str, int]]]:
+        return {}
 
 
 def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -71,13 +71,10 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
             seen.append(store.get(job))
 
         store.add_event = add_event  # type: ignore[method-assign]  # of this store alone
-        worker = make_stage_worker(parts, settings, threading.Event())
+        turns = Turns(parts.service, make_stage_worker(parts, settings, threading.Event()))
         parts.service.submit(Submission("m", Source(sha256_hex(data)), ("x86-64-v3", "x86-64-v4"), {}))
         while line.tasks:
-            stages, job, number = line.tasks.popleft()
-            for stage in stages:
-                if worker.run(stage, job, number) is not Outcome.CONTINUE:
-                    break
+            turns.work(*line.tasks.popleft())
         return seen
 
 

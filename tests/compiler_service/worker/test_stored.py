@@ -142,7 +142,7 @@ def test_a_job_that_is_run_once_more_does_not_set_its_label_back(platform: Platf
     platform.compile("good", GOOD | {"steps": 3}, labels=("stable",))
     redis = platform.parts.service.store.redis
     redis.hset(f"ingot:job:{first.id}", "state", "RUNNING")
-    platform.send((JobStage.PUBLISH,), first.id, WHOLE_JOB)
+    platform.send(JobStage.PUBLISH, first.id, WHOLE_JOB)
     platform.work_off()
     assert platform.parts.service.store.get(first.id).version == 1
     assert platform.parts.repository.labels("good") == {"stable": 2}

@@ -13,6 +13,7 @@ import pytest
 from compiler_service.jobs.records import JobStage
 from ingot.artifact import save_artifacts
 from ingot.cli.compile import show_job
+from ingot.cli.jobs import show
 from ingot.cli.main import main
 from ingot.cli.output import Output
 from ingot.records import STAGES, Job, OutputFigures, TargetJob, Verification, in_order
@@ -20,6 +21,7 @@ from shared_ir.artifact.value import Artifact
 from shared_ir.dtype import DType
 from shared_ir.expr.dim import symbol
 from shared_ir.plan.program import SymbolSource, TensorSpec
+from tests.ingot.cli.recorder import record
 from tests.services.artifacts import toy_artifact
 
 VERIFIED = Verification(
@@ -55,6 +57,28 @@ def test_what_never_ran_is_not_said_to_be_verified(monkeypatch: pytest.MonkeyPat
     assert "unknown" in unknown
     (figures,) = [line for line in lines if "scores" in line]
     assert figures.split() == ["x86-64-v3", "scores", "2.00e-06", "3.00e-07", "1e-03"]
+
+
+def test_the_time_that_is_left_is_told_where_it_is_known(capsys: Any) -> None:
+    waits = replace(job(target("host", None)), state="RUNNING", finished=0.0)
+    show(waits, Output())
+    assert capsys.readouterr().out.splitlines()[-1] == "time left: unknown"
+    show(replace(waits, eta_seconds=41.7, deadline=1e9), Output())
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last.startswith("time left: about 42 s of work, without waiting for a worker; it fails at 2001-09-")
+    show(replace(waits, state="CANCELLED", eta_seconds=None), Output())
+    assert "time left" not in capsys.readouterr().out
+
+
+def test_a_log_has_a_line_for_each_of_its_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(tmp_path, monkeypatch)
+    assert main(["jobs", "1", "--log"]) == 0
+    (line,) = capsys.readouterr().out.splitlines()
+    assert line.endswith(" INFO host build: began")
+    assert main(["jobs", "1", "--log", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)[0]["stage"] == "build"
 
 
 def huge() -> Artifact:

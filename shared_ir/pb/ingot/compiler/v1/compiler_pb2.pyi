@@ -209,7 +209,7 @@ class CheckModelResponse(_message.Message):
     def __init__(self, ok: bool = ..., ir_version: _Optional[int] = ..., opsets: _Optional[_Mapping[str, int]] = ..., producer: _Optional[str] = ..., inputs: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ..., outputs: _Optional[_Iterable[_Union[TensorInfo, _Mapping]]] = ..., operators: _Optional[_Mapping[str, int]] = ..., issues: _Optional[_Iterable[_Union[ErrorDetail, _Mapping]]] = ...) -> None: ...
 
 class CompileRequest(_message.Message):
-    __slots__ = ("name", "source", "targets", "options", "labels", "idempotency_key")
+    __slots__ = ("name", "source", "targets", "options", "labels", "idempotency_key", "timeout_seconds", "priority")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -223,13 +223,17 @@ class CompileRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _ClassVar[int]
     LABELS_FIELD_NUMBER: _ClassVar[int]
     IDEMPOTENCY_KEY_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     name: str
     source: ModelSource
     targets: _containers.RepeatedScalarFieldContainer[str]
     options: _containers.MessageMap[str, OptionValue]
     labels: _containers.RepeatedScalarFieldContainer[str]
     idempotency_key: str
-    def __init__(self, name: _Optional[str] = ..., source: _Optional[_Union[ModelSource, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, OptionValue]] = ..., labels: _Optional[_Iterable[str]] = ..., idempotency_key: _Optional[str] = ...) -> None: ...
+    timeout_seconds: float
+    priority: int
+    def __init__(self, name: _Optional[str] = ..., source: _Optional[_Union[ModelSource, _Mapping]] = ..., targets: _Optional[_Iterable[str]] = ..., options: _Optional[_Mapping[str, OptionValue]] = ..., labels: _Optional[_Iterable[str]] = ..., idempotency_key: _Optional[str] = ..., timeout_seconds: _Optional[float] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class CompileResponse(_message.Message):
     __slots__ = ("job",)
@@ -299,7 +303,7 @@ class Verification(_message.Message):
     def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., oracle: _Optional[str] = ..., sizes: _Optional[_Mapping[str, int]] = ..., tolerance: _Optional[float] = ..., outputs: _Optional[_Iterable[_Union[OutputFigures, _Mapping]]] = ..., seconds: _Optional[float] = ..., oracle_seconds: _Optional[float] = ..., ratio: _Optional[float] = ...) -> None: ...
 
 class Job(_message.Message):
-    __slots__ = ("id", "name", "state", "model_sha256", "targets", "options", "labels", "created", "started", "finished", "cache_hit", "version", "error", "stage_seconds")
+    __slots__ = ("id", "name", "state", "model_sha256", "targets", "options", "labels", "created", "started", "finished", "cache_hit", "version", "error", "stage_seconds", "user", "deadline", "priority", "eta_seconds")
     class OptionsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -328,6 +332,10 @@ class Job(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     STAGE_SECONDS_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    DEADLINE_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
+    ETA_SECONDS_FIELD_NUMBER: _ClassVar[int]
     id: str
     name: str
     state: JobState
@@ -342,7 +350,11 @@ class Job(_message.Message):
     version: int
     error: ErrorDetail
     stage_seconds: _containers.ScalarMap[str, float]
-    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., model_sha256: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[TargetJob, _Mapping]]] = ..., options: _Optional[_Mapping[str, OptionValue]] = ..., labels: _Optional[_Iterable[str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cache_hit: bool = ..., version: _Optional[int] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ...) -> None: ...
+    user: str
+    deadline: _timestamp_pb2.Timestamp
+    priority: int
+    eta_seconds: float
+    def __init__(self, id: _Optional[str] = ..., name: _Optional[str] = ..., state: _Optional[_Union[JobState, str]] = ..., model_sha256: _Optional[str] = ..., targets: _Optional[_Iterable[_Union[TargetJob, _Mapping]]] = ..., options: _Optional[_Mapping[str, OptionValue]] = ..., labels: _Optional[_Iterable[str]] = ..., created: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., started: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., finished: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., cache_hit: bool = ..., version: _Optional[int] = ..., error: _Optional[_Union[ErrorDetail, _Mapping]] = ..., stage_seconds: _Optional[_Mapping[str, float]] = ..., user: _Optional[str] = ..., deadline: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., priority: _Optional[int] = ..., eta_seconds: _Optional[float] = ...) -> None: ...
 
 class GetJobRequest(_message.Message):
     __slots__ = ("id",)
@@ -351,20 +363,36 @@ class GetJobRequest(_message.Message):
     def __init__(self, id: _Optional[str] = ...) -> None: ...
 
 class ListJobsRequest(_message.Message):
-    __slots__ = ("limit", "state", "name")
+    __slots__ = ("limit", "state", "name", "page_size", "page_token", "target", "label", "user", "since", "until")
     LIMIT_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    LABEL_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    SINCE_FIELD_NUMBER: _ClassVar[int]
+    UNTIL_FIELD_NUMBER: _ClassVar[int]
     limit: int
     state: JobState
     name: str
-    def __init__(self, limit: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., name: _Optional[str] = ...) -> None: ...
+    page_size: int
+    page_token: str
+    target: str
+    label: str
+    user: str
+    since: _timestamp_pb2.Timestamp
+    until: _timestamp_pb2.Timestamp
+    def __init__(self, limit: _Optional[int] = ..., state: _Optional[_Union[JobState, str]] = ..., name: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ..., target: _Optional[str] = ..., label: _Optional[str] = ..., user: _Optional[str] = ..., since: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., until: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class ListJobsResponse(_message.Message):
-    __slots__ = ("jobs",)
+    __slots__ = ("jobs", "next_page_token")
     JOBS_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
     jobs: _containers.RepeatedCompositeFieldContainer[Job]
-    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ...) -> None: ...
+    next_page_token: str
+    def __init__(self, jobs: _Optional[_Iterable[_Union[Job, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class WatchJobRequest(_message.Message):
     __slots__ = ("id", "after")
@@ -389,12 +417,14 @@ class Progress(_message.Message):
     def __init__(self, stage: _Optional[str] = ..., done: _Optional[int] = ..., total: _Optional[int] = ..., eta_seconds: _Optional[float] = ..., message: _Optional[str] = ...) -> None: ...
 
 class LogLine(_message.Message):
-    __slots__ = ("level", "text")
+    __slots__ = ("level", "text", "stage")
     LEVEL_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
     level: str
     text: str
-    def __init__(self, level: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+    stage: str
+    def __init__(self, level: _Optional[str] = ..., text: _Optional[str] = ..., stage: _Optional[str] = ...) -> None: ...
 
 class JobEvent(_message.Message):
     __slots__ = ("sequence", "time", "target", "job", "progress", "log")
@@ -423,6 +453,42 @@ class RetryJobRequest(_message.Message):
     ID_FIELD_NUMBER: _ClassVar[int]
     id: str
     def __init__(self, id: _Optional[str] = ...) -> None: ...
+
+class GetJobLogRequest(_message.Message):
+    __slots__ = ("id", "stage", "target", "page_size", "page_token")
+    ID_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    id: str
+    stage: str
+    target: str
+    page_size: int
+    page_token: str
+    def __init__(self, id: _Optional[str] = ..., stage: _Optional[str] = ..., target: _Optional[str] = ..., page_size: _Optional[int] = ..., page_token: _Optional[str] = ...) -> None: ...
+
+class JobLogLine(_message.Message):
+    __slots__ = ("time", "target", "stage", "level", "text")
+    TIME_FIELD_NUMBER: _ClassVar[int]
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    STAGE_FIELD_NUMBER: _ClassVar[int]
+    LEVEL_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    time: _timestamp_pb2.Timestamp
+    target: str
+    stage: str
+    level: str
+    text: str
+    def __init__(self, time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., target: _Optional[str] = ..., stage: _Optional[str] = ..., level: _Optional[str] = ..., text: _Optional[str] = ...) -> None: ...
+
+class GetJobLogResponse(_message.Message):
+    __slots__ = ("lines", "next_page_token")
+    LINES_FIELD_NUMBER: _ClassVar[int]
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    lines: _containers.RepeatedCompositeFieldContainer[JobLogLine]
+    next_page_token: str
+    def __init__(self, lines: _Optional[_Iterable[_Union[JobLogLine, _Mapping]]] = ..., next_page_token: _Optional[str] = ...) -> None: ...
 
 class GetReproducerRequest(_message.Message):
     __slots__ = ("id", "target")

@@ -79,6 +79,11 @@ class CompilerServiceStub(object):
                 request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.RetryJobRequest.SerializeToString,
                 response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.FromString,
                 _registered_method=True)
+        self.GetJobLog = channel.unary_unary(
+                '/ingot.compiler.v1.CompilerService/GetJobLog',
+                request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetJobLogRequest.SerializeToString,
+                response_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetJobLogResponse.FromString,
+                _registered_method=True)
         self.GetReproducer = channel.unary_unary(
                 '/ingot.compiler.v1.CompilerService/GetReproducer',
                 request_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetReproducerRequest.SerializeToString,
@@ -181,7 +186,7 @@ class CompilerServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListJobs(self, request, context):
-        """Newest first.
+        """Newest first, a page at a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -203,6 +208,14 @@ class CompilerServiceServicer(object):
 
     def RetryJob(self, request, context):
         """Orders what a failed or cancelled job had ordered once more; a job of its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def GetJobLog(self, request, context):
+        """What the work on a job wrote, the oldest line first, a page at a time. Of each job the newest 2000 lines are kept, the first 500
+        characters of each, for as long as the job is remembered.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -340,6 +353,11 @@ def add_CompilerServiceServicer_to_server(servicer, server):
                     servicer.RetryJob,
                     request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.RetryJobRequest.FromString,
                     response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.SerializeToString,
+            ),
+            'GetJobLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.GetJobLog,
+                    request_deserializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetJobLogRequest.FromString,
+                    response_serializer=ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetJobLogResponse.SerializeToString,
             ),
             'GetReproducer': grpc.unary_unary_rpc_method_handler(
                     servicer.GetReproducer,
@@ -645,6 +663,33 @@ class CompilerService(object):
             '/ingot.compiler.v1.CompilerService/RetryJob',
             ingot_dot_compiler_dot_v1_dot_compiler__pb2.RetryJobRequest.SerializeToString,
             ingot_dot_compiler_dot_v1_dot_compiler__pb2.Job.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def GetJobLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/ingot.compiler.v1.CompilerService/GetJobLog',
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetJobLogRequest.SerializeToString,
+            ingot_dot_compiler_dot_v1_dot_compiler__pb2.GetJobLogResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,56 @@
+"""From a message to the stage whose turn it is, and from there to the next one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from compiler_service.jobs.due import due, has_passed
+from compiler_service.jobs.line import LINES, Waiting
+from compiler_service.jobs.records import WHOLE_JOB, JobStage
+from compiler_service.jobs.service import JobService
+from compiler_service.worker.stages import Outcome, StageWorker
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.telemetry.fields import saying
+
+
+@dataclass(frozen=True)
+class Turns:
+    """Has ``worker`` do what waits in the lines of ``service``."""
+
+    service: JobService
+    worker: StageWorker
+
+    def work(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
+        """A message says that this stage waits: do what goes first of its line, and send what comes after that. Raises RedisError."""
+        stage, job, number = self._next(stage, job, number)
+        with saying(job=job, stage=stage.value):
+            try:
+                outcome = self.worker.run(stage, job, number)
+            finally:
+                self.service.line.leave(stage, job, number)
+            if outcome is Outcome.AGAIN or (outcome is Outcome.CONTINUE and number != WHOLE_JOB):
+                self._send_on(job, number)
+            return outcome
+
+    def _next(self, stage: JobStage, job: str, number: int) -> Waiting:
+        """NOTE: a version before this one sends messages and leaves the lines alone; those are about what they say."""
+        while (found := self.service.line.take(LINES[stage])) is not None:
+            if self._stands(*found):
+                return found
+            self.service.line.leave(*found)
+        return stage, job, number
+
+    def _stands(self, stage: JobStage, job: str, number: int) -> bool:
+        try:
+            record = self.service.store.get(job)
+        except IngotError as error:
+            if error.code not in (ErrorCode.NOT_FOUND, ErrorCode.ARTIFACT_UNTRUSTED):
+                raise
+            return False
+        return not (has_passed(record, number, stage) or self.service.store.leased(job, number))
+
+    def _send_on(self, job: str, number: int) -> None:
+        record = self.service.store.get(job)
+        for own in due(record):
+            if own.number == number:
+                self.service.send(record, number, own.stage)
