@@ -43,6 +43,16 @@ def toy_key(model: str, target: Target, options: Mapping[str, Any], records: byt
     return artifact_key(model, target, options, sha256_hex(records) if records else "", VERSION)
 
 
+class ToyArriving:
+    """Anything may be a model."""
+
+    def declared(self, ir_version: int, opsets: Mapping[str, int]) -> None:
+        pass
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+
 class ToyCompiler:
     """A :class:`compiler_service.catalogue.Catalogue`."""
 
@@ -73,6 +83,9 @@ class ToyCompiler:
 
     def limits(self) -> Mapping[str, int]:
         return {"nodes": 100}
+
+    def arriving(self, size: int) -> ToyArriving:
+        return ToyArriving()
 
 
 class ToyStages:
