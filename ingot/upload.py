@@ -59,7 +59,6 @@ class Upload:
             for start in range(offset, len(self.content), CHUNK_BYTES):
                 yield self.content[start : start + CHUNK_BYTES]
 
-
     def header(self, sha256: str, offset: int) -> pb.UploadHeader:
         kind = pb.FILE_KIND_MODEL if self.is_model else pb.FILE_KIND_EXTERNAL_DATA
         header = pb.UploadHeader(name=self.name, size=self.size, sha256=sha256, offset=offset, kind=kind)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import os
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from io import FileIO
@@ -16,6 +17,9 @@ from shared_ir.storage.faults import told
 from shared_ir.storage.files import is_regular, sync_directory
 
 _PIECE_BYTES = 1 << 20
+WINDOW_BYTES = 32 * 1024 * 1024
+"""Of a file of which the kernel has twice as much in memory at most. The disk works from the beginning on, and not only in the end; memory
+that was in use a moment ago is several times faster than such as a virtual machine has to get from its host."""
 _FLAGS = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
 Locked = Callable[[Path], AbstractContextManager[None]]
 """Holds off other writers of the folder of a path."""
@@ -40,7 +44,8 @@ class GrowingDraft:
             held = os.fstat(file.fileno()).st_size
             if offset > held:
                 raise gap(held, offset)
-            yield GrowingWriter(self, file, offset)
+            with ThreadPoolExecutor(1) as settling:
+                yield GrowingWriter(self, file, offset, settling)
 
     def _open(self) -> FileIO:
         """The file, locked. NOTE: it may have been finished or dropped between being opened and being locked: then what is locked is
@@ -73,11 +78,14 @@ def _lock(file: FileIO) -> None:
 class GrowingWriter:
     """A :class:`shared_ir.storage.drafts.DraftWriter`. Unbuffered, so that what has come is there after a crash."""
 
-    def __init__(self, draft: GrowingDraft, file: FileIO, offset: int) -> None:
+    def __init__(self, draft: GrowingDraft, file: FileIO, offset: int, settling: ThreadPoolExecutor) -> None:
         self._draft = draft
         self._file = file
         self._offset = offset
         self._is_cut = False
+        self._settling = settling
+        self._settled: Future[None] | None = None
+        self._settles_from = self._end = offset
 
     def kept(self) -> Iterator[bytes]:
         at = 0
@@ -91,8 +99,11 @@ class GrowingWriter:
     def write(self, data: bytes | memoryview) -> None:
         self._cut()
         view = memoryview(data)
+        self._end += len(view)
         while len(view):
             view = view[self._file.write(view) :]
+        if self._end - self._settles_from >= WINDOW_BYTES:
+            self._settle()
 
     def finish(self, key: str) -> None:
         """NOTE: nobody else renames the file as long as it is locked; but it may have been collected as garbage."""
@@ -110,8 +121,21 @@ class GrowingWriter:
         if self._draft.is_file(self._file):
             self._draft.path.unlink(missing_ok=True)
 
+    def _settle(self) -> None:
+        """What was written since the last time goes to the disk, beside what is written next."""
+        if self._settled is not None:
+            self._settled.result()
+        start, self._settles_from = self._settles_from, self._end
+        self._settled = self._settling.submit(_to_disk, self._file.fileno(), start, self._end - start)
+
     def _cut(self) -> None:
         if not self._is_cut:
             self._file.truncate(self._offset)
             self._file.seek(self._offset)
             self._is_cut = True
+
+
+def _to_disk(descriptor: int, start: int, length: int) -> None:
+    """Write it out, and let the memory go that the kernel has it in: the next bytes take that, and no other."""
+    os.fdatasync(descriptor)
+    os.posix_fadvise(descriptor, start, length, os.POSIX_FADV_DONTNEED)
