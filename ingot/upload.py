@@ -133,6 +133,10 @@ class Uploader:
         try:
             call(self._address, lambda: self._stub.UploadModel(requests, **timeout, **self._options))
         except IngotError as error:
+            if (
+                offset and error.code is ErrorCode.CHECKSUM_MISMATCH
+            ):  # what the service had was not ours: it has nothing now
+                return self._send(upload, sha256, progress)
             raise file_error(faults[0], "the file cannot be read") if faults else error from error
         return sha256
 

@@ -76,7 +76,7 @@ def _lock(file: FileIO) -> None:
 
 
 class GrowingWriter:
-    """A :class:`shared_ir.storage.drafts.DraftWriter`. Unbuffered, so that what has come is there after a crash."""
+    """A :class:`shared_ir.storage.protocol.DraftWriter`. Unbuffered, so that what has come is there after a crash."""
 
     def __init__(self, draft: GrowingDraft, file: FileIO, offset: int, settling: ThreadPoolExecutor) -> None:
         self._draft = draft

@@ -18,8 +18,9 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.drafts import PART, gap
 from shared_ir.storage.protocol import Data, ObjectInfo
 
-PART_BYTES = 8 * 1024 * 1024
-"""Of a part, and so what a server loses when it is killed and holds in memory; smaller ones are the last that somebody wrote."""
+PART_BYTES = 5 * 1024 * 1024
+"""Of a part, and so what a server loses when it is killed: the least that S3 takes as a part of a larger object. Smaller ones are the last
+that somebody wrote."""
 _LOG = logging.getLogger(__name__)
 
 
@@ -55,6 +56,10 @@ class Part:
     def of(cls, key: str, start: int, size: int) -> Part:
         return cls(key, start, start + size, start, start + size)
 
+    @property
+    def is_whole(self) -> bool:
+        return (self.first, self.last) == (self.start, self.end)
+
     def read(self, bucket: Bucket) -> bytes:
         """Raises IngotError: as :func:`shared_ir.storage.drafts.gap`, it is gone, or is not what it was."""
         sha256 = self.key.rpartition("-")[2]
@@ -68,7 +73,7 @@ class Part:
             _LOG.warning("%s in %s is not what it was, and is deleted", self.key, bucket.url)
             bucket.delete(self.key)
             raise gap(self.start, self.end)
-        return data[self.first - self.start : self.last - self.start]
+        return data if self.is_whole else data[self.first - self.start : self.last - self.start]
 
 
 def chain(parts: Iterable[Part], limit: int | None = None) -> list[Part]:
@@ -129,7 +134,7 @@ class PartsDraft:
 
 
 class PartsWriter:
-    """A :class:`shared_ir.storage.drafts.DraftWriter`."""
+    """A :class:`shared_ir.storage.protocol.DraftWriter`."""
 
     def __init__(self, draft: PartsDraft, kept: list[Part]) -> None:
         self._draft = draft
@@ -185,6 +190,7 @@ def _ahead(reader: ThreadPoolExecutor, bucket: Bucket, parts: list[Part]) -> Ite
         if following is not None:
             waiting.append(reader.submit(following.read, bucket))
         yield found
+        del found
 
 
 def _reach(parts: list[Part]) -> int:

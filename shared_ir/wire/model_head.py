@@ -109,13 +109,16 @@ class ModelHead:
                 raise past_the_end(number, wire_type, after - content)
             if number == _OPSET and len(view) < after and after - content <= _MOST_OPSET_BYTES:
                 break
-            self._note(number, wire_type, view[content:after])
+            self._note(number, wire_type, view[content:after], after - content)
             self._left -= 1
             at = after
         return at
 
-    def _note(self, number: int, wire_type: int, content: memoryview) -> None:
-        """NOTE: the last of several values counts, but nobody writes several: the first that comes is taken for the value."""
+    def _note(self, number: int, wire_type: int, content: memoryview, length: int) -> None:
+        """``content`` is cut short where it is passed over.
+
+        NOTE: of several values the last counts, but nobody writes several: whoever looks before the end takes the first for it.
+        """
         if MODEL_WIRE_TYPES.get(number) != wire_type:
             self.found.foreign_fields += 1
             return
@@ -124,6 +127,6 @@ class ModelHead:
             self.found.ir_version, _ = varint(content, 0, len(content))
         elif number == _GRAPH:
             self.found.graphs += 1
-        elif number == _OPSET and len(content) <= _MOST_OPSET_BYTES:
+        elif number == _OPSET and length <= _MOST_OPSET_BYTES:
             domain, version = opset_of(content)
             self.found.opsets[domain] = version
