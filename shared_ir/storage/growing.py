@@ -45,7 +45,11 @@ class GrowingDraft:
             if offset > held:
                 raise gap(held, offset)
             with ThreadPoolExecutor(1) as settling:
-                yield GrowingWriter(self, file, offset, settling)
+                try:
+                    yield GrowingWriter(self, file, offset, settling)
+                finally:
+                    if not os.fstat(file.fileno()).st_size:
+                        self.remove(file)
 
     def _open(self) -> FileIO:
         """The file, locked. NOTE: it may have been finished or dropped between being opened and being locked: then what is locked is
@@ -65,6 +69,10 @@ class GrowingDraft:
         with suppress(FileNotFoundError):
             return os.path.samestat(os.fstat(file.fileno()), self.path.lstat())
         return False
+
+    def remove(self, file: FileIO) -> None:
+        if self.is_file(file):
+            self.path.unlink(missing_ok=True)
 
 
 def _lock(file: FileIO) -> None:
@@ -118,8 +126,7 @@ class GrowingWriter:
         sync_directory(target.parent)
 
     def drop(self) -> None:
-        if self._draft.is_file(self._file):
-            self._draft.path.unlink(missing_ok=True)
+        self._draft.remove(self._file)
 
     def _settle(self) -> None:
         """What was written since the last time goes to the disk, beside what is written next."""

@@ -113,7 +113,7 @@ class PartsDraft:
             yield writer
         finally:
             with suppress(IngotError):  # what cannot be kept is sent again
-                writer.flush()
+                writer.leave()
 
     def parts(self) -> list[Part]:
         found = []
@@ -142,12 +142,13 @@ class PartsWriter:
         self._kept = tuple(kept)
         self._waiting: list[bytes] = []
         self._size = 0
+        self._reserved: Part | None = None
 
     def kept(self) -> Iterator[bytes]:
         return (part.read(self._draft.bucket) for part in self._kept)
 
     def reserve(self) -> None:
-        self._draft.put(0, b"")
+        self._reserved = self._draft.put(0, b"")
 
     def write(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
@@ -158,6 +159,12 @@ class PartsWriter:
             view = view[len(taken) :]
             if self._size == PART_BYTES:
                 self.flush()
+
+    def leave(self) -> None:
+        """What waits is kept; where there is nothing, no place is either."""
+        self.flush()
+        if self._reserved is not None and not self._parts:
+            self._draft.bucket.delete(self._reserved.key)
 
     def flush(self) -> None:
         """What waits becomes a part."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -107,31 +107,6 @@ def fault(client: Client, bad: bytes, is_seen_at_once: bool) -> IngotError:
     assert job.state == "FAILED"
     assert job.error is not None
     return job.error
-
-
-def heavy(ir_version: int = 8, opset: int = 17) -> bytes:
-    proto = scale()
-    proto.ir_version, proto.opset_import[0].version = ir_version, opset
-    proto.graph.initializer.add(name="w", data_type=TensorProto.UINT8, dims=[48 << 20], raw_data=bytes(48 << 20))
-    return proto.SerializeToString()
-
-
-@pytest.mark.parametrize(
-    ("make", "code", "most"),
-    [
-        (lambda: b"\xff\xd8\xff\xe0" + bytes(48 << 20), ErrorCode.INVALID_MODEL, 16 << 20),
-        (lambda: heavy(ir_version=99), ErrorCode.INVALID_MODEL, 0),
-        (lambda: heavy(opset=99), ErrorCode.UNSUPPORTED_OPSET, 0),
-    ],
-)
-def test_what_is_no_model_is_refused_before_the_rest_is_sent(
-    client: Client, make: Callable[[], bytes], code: ErrorCode, most: int
-) -> None:
-    sent = [0]
-    with pytest.raises(IngotError) as caught:
-        client.upload(make(), progress=lambda name, done, total: sent.append(done))
-    assert (caught.value.code, bool(caught.value.expected), bool(caught.value.received)) == (code, True, True)
-    assert max(sent) <= most
 
 
 @pytest.mark.parametrize("name", CASES)

@@ -17,7 +17,7 @@ from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_up
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
-from shared_ir.service_kit.status import error_to_pb
+from shared_ir.service_kit.status import grpc_metadata
 from tests.ingot.small_models import scale
 
 
@@ -110,7 +110,7 @@ class Spoiled(Service):
 class Mismatch(Broken):
     def trailing_metadata(self) -> Any:
         error = IngotError(ErrorCode.CHECKSUM_MISMATCH, "other bytes", field="sha256")
-        return (SimpleNamespace(key="ingot-error-bin", value=error_to_pb(error).SerializeToString()),)
+        return grpc_metadata(error)
 
 
 def test_a_service_that_had_other_bytes_gets_all_of_them() -> None:

@@ -14,7 +14,6 @@ import pytest
 
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage import growing
 from shared_ir.storage.drafts import abandoned, draft_of
 from shared_ir.storage.growing import WINDOW_BYTES
 from shared_ir.storage.local import FileStore
@@ -113,6 +112,12 @@ def test_what_has_come_is_kept_however_it_ends(store: ObjectStore) -> None:
     assert store.draft(KEY).held() == 10
 
 
+def test_who_writes_nothing_leaves_nothing(store: ObjectStore) -> None:
+    with store.draft(KEY).writer(0) as writer:
+        writer.reserve()
+    assert list(store.keys("uploads")) == []
+
+
 def test_nothing_stays_of_what_is_dropped(store: ObjectStore) -> None:
     write(store, 0, DATA[:300])
     with store.draft(KEY).writer(300) as writer:
@@ -161,7 +166,7 @@ def test_who_locks_a_file_that_was_finished_meanwhile_leaves_it_alone(
             os.replace(tmp_path / KEY, tmp_path / "sources/whole")
         real(file, operation)
 
-    monkeypatch.setattr(growing.fcntl, "flock", finish_first)
+    monkeypatch.setattr("shared_ir.storage.growing.fcntl.flock", finish_first)
     write(store, 0, b"other bytes")
     assert store.get("sources/whole") == DATA[:10]
     assert store.get(KEY) == b"other bytes"
@@ -180,7 +185,9 @@ def test_a_draft_that_was_taken_away_becomes_nothing(tmp_path: Path) -> None:
 
 def test_a_large_file_is_on_the_disk_before_its_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
-    monkeypatch.setattr(growing.os, "fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_size))
+    monkeypatch.setattr(
+        "shared_ir.storage.growing.os.fdatasync", lambda descriptor: synced.append(os.fstat(descriptor).st_size)
+    )
     piece = bytes(WINDOW_BYTES // 4)
     with FileStore(tmp_path).draft(KEY).writer(0) as writer:
         for _ in range(9):

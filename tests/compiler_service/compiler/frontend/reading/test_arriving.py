@@ -21,13 +21,14 @@ Change = Callable[[onnx.ModelProto], object]
 def good_model() -> bytes:
     given, wanted = (helper.make_tensor_value_info(name, onnx.TensorProto.FLOAT, [2]) for name in "xy")
     graph = helper.make_graph([helper.make_node("Relu", ["x"], ["y"])], "g", [given], [wanted])
-    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8).SerializeToString()
+    made = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
+    return bytes(made.SerializeToString())
 
 
 def changed(change: Change) -> bytes:
     made = onnx.ModelProto.FromString(good_model())
     change(made)
-    return made.SerializeToString()
+    return bytes(made.SerializeToString())
 
 
 def weighted(change: Change) -> bytes:
