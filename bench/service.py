@@ -4,7 +4,7 @@ Starts `ingot up` in a new folder, compiles one small model and measures, in one
 
 - requests for what was compiled already, at a steady rate: the time from when each was due, so that a service that falls behind shows;
 - GetJob while many watchers are open, where ``--watchers`` says how many;
-- an upload of ``--megabytes``, and how much memory it took the server;
+- an upload of ``--megabytes`` of external data, and how much memory it took the server;
 - bytes that Redis keeps for each request that the cache answered.
 """
 
@@ -75,7 +75,7 @@ def ask_beside_watchers(client: Client, address: str, job: str, watchers: int, s
 
 def upload(client: Client, folder: Path, megabytes: int, server: int) -> tuple[float, float]:
     """Megabytes a second, and by how many the server's memory grew at most."""
-    path = folder / "large.onnx"
+    path = folder / "weights.bin"
     path.write_bytes(np.random.default_rng(0).bytes(megabytes << 20))
     before, most, done = _resident(server), [0.0], threading.Event()
 
@@ -86,7 +86,7 @@ def upload(client: Client, folder: Path, megabytes: int, server: int) -> tuple[f
     looker = threading.Thread(target=look)
     looker.start()
     start = time.monotonic()
-    client.upload(path)
+    client.upload(sum_model().SerializeToString(), {path.name: path})
     took = time.monotonic() - start
     done.set()
     looker.join()

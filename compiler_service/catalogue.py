@@ -7,6 +7,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, Protocol
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.frontend.reading.arriving import ArrivingModel
 from compiler_service.compiler.frontend.reading.limits import FrontendLimits
 from compiler_service.compiler.frontend.reading.source import FIRST_OPSET, NEWEST_OPSET
 from compiler_service.compiler.options import CompileOptions
@@ -39,6 +40,16 @@ class NamedTarget:
     target: Target
 
 
+class Arriving(Protocol):
+    """A model that is being uploaded. Both methods raise IngotError for one that could not be compiled in any case."""
+
+    def declared(self, ir_version: int, opsets: Mapping[str, int]) -> None:
+        """What the client says of it before; 0 and none for nothing."""
+
+    def feed(self, data: bytes) -> None:
+        """Its next bytes."""
+
+
 class Catalogue(Compiler, Protocol):
     """A compiler that also describes itself."""
 
@@ -57,6 +68,9 @@ class Catalogue(Compiler, Protocol):
 
     def limits(self) -> Mapping[str, int]:
         """What a model may cost."""
+
+    def arriving(self, size: int) -> Arriving:
+        """Looks at a model of so many bytes while it comes."""
 
 
 class PipelineCompiler:
@@ -102,6 +116,9 @@ class PipelineCompiler:
     def limits(self) -> Mapping[str, int]:
         limits = FrontendLimits()
         return {name: getattr(limits, name) for name in FrontendLimits.__dataclass_fields__}
+
+    def arriving(self, size: int) -> Arriving:
+        return ArrivingModel(size)
 
 
 def _default(own: Any) -> str:

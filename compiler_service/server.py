@@ -32,6 +32,7 @@ from compiler_service.keys import api_keys
 from compiler_service.metrics import make_registry
 from compiler_service.probes import Probes
 from compiler_service.settings import Settings, variable
+from compiler_service.store.sources import forget_local_uploads
 from compiler_service.wiring import STAGE_COMMAND, Parts, make_parts
 from compiler_service.worker.app import CeleryQueue, make_app
 from shared_ir.errors import ErrorCode, IngotError
@@ -185,6 +186,7 @@ def serve(
     """Serve until SIGTERM or SIGINT. ``ready_file`` gets the addresses as JSON once the server listens."""
     hide()
     parts = make_parts(settings, catalogue, queue, command, api_keys(settings))
+    forget_local_uploads(settings.home / "uploads")
     say_standing(logger)
     running = start_server(settings, catalogue, parts)
     start_reconciling(parts.service, running.stopping, settings.keep_jobs_seconds, is_api=True)

@@ -47,7 +47,7 @@ class Settings:
     Attributes:
         redis_url: queue, job records and locks: ``redis://host:6379/0`` or ``unix:///path``.
         store_url: models and artifacts: ``file:///...``, ``s3://bucket/prefix``, ...
-        home: keys, uploads under way and working directories.
+        home: keys and working directories.
         cache_dir: pieces that compilations share, and copies of remote objects; by default ``~/.cache/ingot``.
         trust: directory of trusted public keys; by default ``home/trust``.
         signing_key: private key of the workers; by default ``home/signing.pem``, made at first use.

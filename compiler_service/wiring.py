@@ -87,7 +87,7 @@ def make_parts(
     store = traced(open_store(settings.store, settings.cache / "objects"))
     keys = keys or worker_keys(settings)
     repository = _repository(store, keys, Memory(settings.home / MEMORY_FILE), redis)
-    sources = SourceStore(store, settings.home / "uploads", settings.max_model_bytes)
+    sources = SourceStore(store, settings.max_model_bytes)
     counters, tuning = Counters(redis), TuningStore(store)
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))
     service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)

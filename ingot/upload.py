@@ -14,9 +14,14 @@ from ingot.resuming import Patience
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.storage.faults import file_error, require_file, told
+from shared_ir.wire.fields import WireError
+from shared_ir.wire.model_head import ModelHead, Outline
 
 CHUNK_BYTES = 1024 * 1024
 """Bytes of one message."""
+_LOOK_BYTES = 64 * 1024
+"""Of a file, that are read at once to find the versions of a model."""
+_MOST_VERSION = 2**63 - 1
 
 Progress = Callable[[str, int, int], None]
 """Called with the name of the file, bytes sent, bytes in total."""
@@ -32,6 +37,7 @@ class Upload:
 
     name: str
     content: bytes | Path
+    is_model: bool = False
 
     @property
     def size(self) -> int:
@@ -52,6 +58,30 @@ class Upload:
         else:
             for start in range(offset, len(self.content), CHUNK_BYTES):
                 yield self.content[start : start + CHUNK_BYTES]
+
+    def header(self, sha256: str, offset: int) -> pb.UploadHeader:
+        kind = pb.FILE_KIND_MODEL if self.is_model else pb.FILE_KIND_EXTERNAL_DATA
+        header = pb.UploadHeader(name=self.name, size=self.size, sha256=sha256, offset=offset, kind=kind)
+        if self.is_model:
+            found = self._outline()
+            header.ir_version = min(found.ir_version or 0, _MOST_VERSION)
+            header.opsets.update({domain: min(version, _MOST_VERSION) for domain, version in found.opsets.items()})
+        return header
+
+    def _outline(self) -> Outline:
+        """Versions of the model, for which nearly all of it is passed over; none where it cannot be read: the service says why."""
+        head = ModelHead(self.size)
+        try:
+            if not isinstance(self.content, Path):
+                head.feed(self.content, 0)
+                return head.found
+            with self.content.open("rb") as file:
+                while data := file.read(_LOOK_BYTES):
+                    head.feed(data, file.tell() - len(data))
+                    file.seek(head.wanted)
+            return head.found
+        except WireError:
+            return Outline()
 
 
 class Uploader:
@@ -103,6 +133,10 @@ class Uploader:
         try:
             call(self._address, lambda: self._stub.UploadModel(requests, **timeout, **self._options))
         except IngotError as error:
+            if (
+                offset and error.code is ErrorCode.CHECKSUM_MISMATCH
+            ):  # what the service had was not ours: it has nothing now
+                return self._send(upload, sha256, progress)
             raise file_error(faults[0], "the file cannot be read") if faults else error from error
         return sha256
 
@@ -112,9 +146,8 @@ def _requests(
 ) -> Iterator[pb.UploadModelRequest]:
     """``faults`` gets what keeps the file from being read: gRPC, which reads on in a thread, tells nobody."""
     total, sent = upload.size, offset
-    header = pb.UploadHeader(name=upload.name, size=total, sha256=sha256, offset=offset)
-    yield pb.UploadModelRequest(header=header)
     try:
+        yield pb.UploadModelRequest(header=upload.header(sha256, offset))
         for chunk in upload.chunks(offset):
             yield pb.UploadModelRequest(chunk=chunk)
             sent += len(chunk)
@@ -129,13 +162,13 @@ def model_upload(model: Any) -> Upload:
     if hasattr(model, "SerializeToString"):
         model = model.SerializeToString()
     if isinstance(model, bytes | bytearray | memoryview):
-        return Upload("model", bytes(model))
+        return Upload("model", bytes(model), is_model=True)
     if not isinstance(model, str | Path):
         received = type(model).__name__
         raise IngotError(ErrorCode.INVALID_ARGUMENT, "not a model", expected="a path or bytes", received=received)
     path = Path(model)
     require_file(path, "model file", "Give the path of an ONNX file.")
-    return Upload(path.name, path)
+    return Upload(path.name, path, is_model=True)
 
 
 def external_files(model: Path) -> dict[str, Path]:

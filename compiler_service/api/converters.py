@@ -14,13 +14,21 @@ from compiler_service.store.sources import Upload
 from shared_ir.artifact.value import ABI_VERSION
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.status import cleaned, error_to_pb
 
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
 
-def upload_from_pb(header: pb.UploadHeader, namespace: str = "") -> Upload:
-    return Upload(header.name, header.size, header.sha256, header.offset, namespace)
+def upload_from_pb(header: pb.UploadHeader, caller: Principal) -> Upload:
+    return Upload(header.name, header.size, header.sha256, header.offset, caller.namespace, caller.quota.bytes)
+
+
+def is_model(header: pb.UploadHeader) -> bool:
+    """Whether a file is to be a model, and no weights of one."""
+    if header.kind == pb.FILE_KIND_UNSPECIFIED:
+        return header.name.endswith(".onnx")
+    return header.kind == pb.FILE_KIND_MODEL
 
 
 def source_from_pb(source: pb.ModelSource, namespace: str = "") -> Source:

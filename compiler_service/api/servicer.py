@@ -26,7 +26,7 @@ from compiler_service.jobs.records import Event, JobRecord
 from compiler_service.jobs.watching import Watching
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StoppedError
-from compiler_service.store.sources import Upload, request_source
+from compiler_service.store.sources import Look, accept, request_source
 from compiler_service.wiring import Parts
 from shared_ir.artifact.signature import public_pem
 from shared_ir.errors import ErrorCode, IngotError
@@ -34,7 +34,7 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
-from shared_ir.service_kit.access.principal import Principal, Scope
+from shared_ir.service_kit.access.principal import Scope
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.telemetry.fields import say
 from shared_ir.service_kit.telemetry.tracing import TRACING
@@ -98,9 +98,10 @@ class CompilerServicer(RegistryServicer):
         if first is None or first.WhichOneof("part") != "header":
             raise IngotError(ErrorCode.INVALID_ARGUMENT, "an upload starts with a header", field="header")
         caller = self._caller(context)
-        upload = converters.upload_from_pb(first.header, caller.namespace)
-        self._require_room(upload, caller)
-        size = self._parts.sources.receive(upload, self._traffic.upload(_chunks(request)))
+        upload = converters.upload_from_pb(first.header, caller)
+        self._parts.sources.check(upload)
+        look = self._look(first.header)
+        size = self._parts.sources.receive(upload, self._traffic.upload(_chunks(request)), look)
         return pb.UploadModelResponse(sha256=upload.sha256, size=size)
 
     @answered
@@ -218,21 +219,13 @@ class CompilerServicer(RegistryServicer):
         found = said if said in known else next(iter(known)) if len(known) == 1 else ""
         return (public_pem(known[found]), found) if found else (b"", "")
 
-    def _require_room(self, upload: Upload, caller: Principal) -> None:
-        """NOTE: uploads at the same time do not see each other; each of them alone is no larger than the quota."""
-        limit = caller.quota.bytes
-        if not (limit and caller.namespace):
-            return
-        held = self._parts.sources.held(caller.namespace)
-        if held + max(0, upload.size) > limit:
-            raise IngotError(
-                ErrorCode.LIMIT_EXCEEDED,
-                f"namespace {caller.namespace!r} has no room for {upload.name or 'the file'}",
-                field="bytes",
-                expected=f"at most {limit} bytes together",
-                received=f"{held} bytes there, {upload.size} bytes more",
-                remedy="Ask the operator of the service to take away what is not needed, or for a larger quota.",
-            )
+    def _look(self, header: pb.UploadHeader) -> Look:
+        """What looks at the bytes of a file: refuses what its header says already."""
+        if not converters.is_model(header):
+            return accept
+        arriving = self._catalogue.arriving(header.size)
+        arriving.declared(header.ir_version, header.opsets)
+        return arriving.feed
 
 
 class _JobListener:

@@ -27,6 +27,8 @@ SHARED = (
     "sizes.py",
     "types.py",
     "versions.py",
+    "wire/fields.py",
+    "wire/model_head.py",
 )
 """What of shared_ir code depends on; the rest of what the compiler imports there (errors, files, extras) says how it speaks and
 where it writes."""

@@ -1,62 +1,83 @@
 """Uploaded models: files known by their sha256, kept in the object store under ``sources/``.
 
-An upload under way is a local file, so that it can resume; it moves to the store when its digest has been checked.
+An upload under way is a draft in the store, so that any server goes on with it; it becomes a source when its digest has been checked.
 """
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
-import os
+import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from io import FileIO
 from pathlib import Path, PurePosixPath
 
 from compiler_service.jobs.records import Source, source_folder
 from compiler_service.stages.process import SourceFiles
 from shared_ir.digest import digest_of_file
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.storage.protocol import ObjectStore
+from shared_ir.registry.collection import UPLOADS
+from shared_ir.storage.drafts import abandoned
+from shared_ir.storage.protocol import DraftWriter, ObjectStore
 
 FORGET_SECONDS = 24 * 3600.0
 """An upload that nobody continued for this long is removed."""
+IDLE_SECONDS = 900.0
+"""The same where its namespace has no room left; longer than clients wait for a service that is away."""
+SWEEP_SECONDS = 3600.0
+"""Between two looks for such uploads."""
+_DRAFT = re.compile(r"(?P<sha256>[0-9a-f]{64})\.(?P<size>\d+)(?:/|$)")
+"""What follows the folder in the keys of a draft."""
+Look = Callable[[bytes], None]
+"""Is shown every byte of a file before it is kept, in order; what it raises ends the upload, and nothing stays of the file."""
+
+
+def accept(data: bytes) -> None:
+    """A :data:`Look` at any bytes."""
 
 
 @dataclass(frozen=True)
 class Upload:
-    """What the client says about a file before it sends it."""
+    """What the client says about a file before it sends it.
+
+    Attributes:
+        limit: bytes that the files of the namespace may have together; 0 for any number.
+    """
 
     name: str
     size: int
     sha256: str
     offset: int = 0
     namespace: str = ""
+    limit: int = 0
 
 
 class SourceStore:
     """Uploaded files.
 
     Args:
-        store: where complete files go.
-        directory: where uploads under way are kept.
+        store: where they are.
         max_bytes: largest file.
     """
 
-    def __init__(self, store: ObjectStore, directory: Path, max_bytes: int) -> None:
+    def __init__(self, store: ObjectStore, max_bytes: int) -> None:
         self._store = store
-        self._directory = directory
         self._max_bytes = max_bytes
+        self._swept = 0.0
 
     def received(self, sha256: str, namespace: str = "") -> tuple[int, bool]:
         """Bytes held of a file, and whether it is complete."""
         size = self._store.size(_key(sha256, namespace))
         if size is not None:
             return size, True
-        partial = self._partial(sha256, namespace)
-        return (partial.stat().st_size if partial.is_file() else 0), False
+        folder = _upload_folder(namespace)
+        prefix = f"{folder}/{check_sha256(sha256, 'sha256')}."
+        sizes = set()
+        for key in self._store.keys(folder, after=prefix[:-1]):
+            if not key.startswith(prefix):
+                break
+            sizes.add(key.removeprefix(prefix).partition("/")[0])
+        return max((self._store.draft(prefix + size).held() for size in sizes), default=0), False
 
     def check(self, upload: Upload) -> None:
         """Refuse what cannot become a file, before its first byte.
@@ -83,25 +104,27 @@ class SourceStore:
                 remedy="Move large weights to external data, or ask the operator of the service for a higher limit.",
             )
 
-    def receive(self, upload: Upload, chunks: Iterable[bytes]) -> int:
+    def receive(self, upload: Upload, chunks: Iterable[bytes], look: Look = accept) -> int:
         """Take the bytes of a file from ``upload.offset`` on; its size.
 
-        An incomplete upload is kept for later; a complete one whose digest is wrong is dropped.
+        An incomplete upload is kept for later; one that ``look`` refuses, or whose digest is wrong, is dropped.
 
         Raises:
-            IngotError: as :meth:`check`; INVALID_ARGUMENT for too few or too many bytes; CHECKSUM_MISMATCH; UNAVAILABLE
-                when the same file is being uploaded by someone else.
+            IngotError: as :meth:`check` and ``look``; INVALID_ARGUMENT for too few or too many bytes; CHECKSUM_MISMATCH;
+                UNAVAILABLE when the same file is being uploaded by someone else.
         """
         self.check(upload)
-        self._forget_old()
-        key, partial = _key(upload.sha256, upload.namespace), self._partial(upload.sha256, upload.namespace)
+        self._sweep()
+        key = _key(upload.sha256, upload.namespace)
         if self._store.size(key) == upload.size:
             return upload.size
-        with self._locked(partial) as file:
-            self._append(upload, chunks, file)
-            self._check_digest(upload, file)
-            self._store.put(key, partial)
-            partial.unlink()
+        with self._store.draft(_draft(upload)).writer(upload.offset) as writer:
+            self._require_room(upload, writer)
+            received = _written(upload, chunks, writer, look)
+            if received != upload.sha256:
+                writer.drop()
+                raise _not_as_sent(upload, received)
+            writer.finish(key)
         return upload.size
 
     def require(self, source: Source) -> None:
@@ -124,8 +147,15 @@ class SourceStore:
         return SourceFiles(self._file(source.model_sha256, own), blobs)
 
     def held(self, namespace: str) -> int:
-        """Bytes of the files of a namespace."""
-        return sum(info.size for info in self._store.list(source_folder(namespace)))
+        """Bytes of the files of a namespace, those of uploads under way among them as they were declared."""
+        folder = source_folder(namespace)
+        sizes = {info.key.removeprefix(f"{folder}/"): info.size for info in self._store.list(folder)}
+        under_way: dict[str, int] = {}
+        for key in self._store.keys(_upload_folder(namespace)):
+            found = _DRAFT.match(key, len(_upload_folder(namespace)) + 1)
+            if found and found["sha256"] not in sizes:
+                under_way[found.group()] = int(found["size"])
+        return sum(sizes.values()) + sum(under_way.values())
 
     def _file(self, sha256: str, namespace: str) -> Path:
         path = self._store.local_path(_key(sha256, namespace), self._max_bytes)
@@ -141,57 +171,26 @@ class SourceStore:
             )
         return path
 
-    def _append(self, upload: Upload, chunks: Iterable[bytes], file: FileIO) -> None:
-        held = file.seek(0, os.SEEK_END)
-        if upload.offset > held:
+    def _require_room(self, upload: Upload, writer: DraftWriter) -> None:
+        """NOTE: each of several uploads at once is in the lists before it counts, so that one of them sees the others at least."""
+        if not (upload.limit and upload.namespace):
+            return
+        writer.reserve()
+        held = self.held(upload.namespace)
+        if held > upload.limit:
+            self._forget(_upload_folder(upload.namespace), IDLE_SECONDS)
+            held = self.held(upload.namespace)
+        if held > upload.limit:
+            if not upload.offset:
+                writer.drop()
             raise IngotError(
-                ErrorCode.INVALID_ARGUMENT,
-                "the upload resumes after a gap",
-                field="offset",
-                expected=f"at most {held}",
-                received=str(upload.offset),
-                remedy="Ask QueryUpload where to resume.",
+                ErrorCode.LIMIT_EXCEEDED,
+                f"namespace {upload.namespace!r} has no room for {upload.name or 'the file'}",
+                field="bytes",
+                expected=f"at most {upload.limit} bytes together",
+                received=f"{held - upload.size} bytes there, {upload.size} bytes more",
+                remedy="Ask the operator of the service to take away what is not needed, or for a larger quota.",
             )
-        file.seek(upload.offset)
-        file.truncate()
-        position = upload.offset
-        for chunk in chunks:
-            position += len(chunk)
-            if position > upload.size:
-                raise _wrong_length("more bytes came than were declared", upload, position)
-            if file.write(chunk) != len(chunk):  # unbuffered, so that what has come is there after a crash
-                message, remedy = (
-                    "the disk for uploads is full",
-                    "Try again later, or tell the operator of the service.",
-                )
-                raise IngotError(ErrorCode.UNAVAILABLE, message, remedy=remedy)
-        if position < upload.size:
-            raise _wrong_length("the upload ended early", upload, position)
-
-    def _check_digest(self, upload: Upload, file: FileIO) -> None:
-        file.seek(0)
-        received = hashlib.file_digest(file, "sha256").hexdigest()
-        if received != upload.sha256:
-            self._partial(upload.sha256, upload.namespace).unlink()
-            raise IngotError(
-                ErrorCode.CHECKSUM_MISMATCH,
-                f"{upload.name or 'the file'} did not arrive as it was sent",
-                field="sha256",
-                expected=upload.sha256,
-                received=received,
-                remedy="Upload it again from the start.",
-            )
-
-    @contextmanager
-    def _locked(self, path: Path) -> Iterator[FileIO]:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("a+b", buffering=0) as appended, FileIO(path, "r+") as file:
-            try:
-                fcntl.flock(appended, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
-                message, remedy = "this file is being uploaded by someone else right now", "Try again in a moment."
-                raise IngotError(ErrorCode.UNAVAILABLE, message, field="sha256", remedy=remedy) from error
-            yield file
 
     def _require(self, sha256: str, namespace: str, what: str) -> None:
         if self._store.size(_key(sha256, namespace)) is None:
@@ -202,15 +201,22 @@ class SourceStore:
                 remedy="Upload the file first, then refer to it by its sha256.",
             )
 
-    def _forget_old(self) -> None:
-        now = time.time()
-        for path in self._directory.glob("*.part"):
-            if now - path.stat().st_mtime > FORGET_SECONDS:
-                path.unlink(missing_ok=True)
+    def _sweep(self) -> None:
+        if time.monotonic() - self._swept > SWEEP_SECONDS or not self._swept:
+            self._swept = time.monotonic()
+            self._forget(UPLOADS, FORGET_SECONDS)
 
-    def _partial(self, sha256: str, namespace: str) -> Path:
-        name = f"{check_sha256(sha256, 'sha256')}.part"
-        return self._directory / (f"{namespace}.{name}" if namespace else name)
+    def _forget(self, folder: str, seconds: float) -> None:
+        before = time.time() - seconds
+        for info in list(abandoned(self._store.list(folder), before)):
+            self._store.delete_unused(info.key, before)
+
+
+def forget_local_uploads(directory: Path) -> None:
+    """Remove uploads that the version before kept in a folder of the server, once nobody can go on with them any more."""
+    for path in directory.glob("*.part"):
+        if time.time() - path.stat().st_mtime > FORGET_SECONDS:
+            path.unlink(missing_ok=True)
 
 
 def check_sha256(text: str, field: str) -> str:
@@ -240,6 +246,43 @@ def request_source(files: SourceFiles) -> Mapping[str, object]:
     return {"model": str(files.model), "blobs": {location: str(path) for location, path in files.blobs.items()}}
 
 
+def _written(upload: Upload, chunks: Iterable[bytes], writer: DraftWriter, look: Look) -> str:
+    """The sha256 of what was there and what comes, all of which ``writer`` has then."""
+    sha256, position = hashlib.sha256(), upload.offset
+    for piece in writer.kept():
+        sha256.update(piece)
+        _seen(look, piece, writer)
+    for chunk in chunks:
+        position += len(chunk)
+        if position > upload.size:
+            raise _wrong_length("more bytes came than were declared", upload, position)
+        _seen(look, chunk, writer)
+        sha256.update(chunk)
+        writer.write(chunk)
+    if position < upload.size:
+        raise _wrong_length("the upload ended early", upload, position)
+    return sha256.hexdigest()
+
+
+def _seen(look: Look, data: bytes, writer: DraftWriter) -> None:
+    try:
+        look(data)
+    except IngotError:
+        writer.drop()
+        raise
+
+
+def _not_as_sent(upload: Upload, received: str) -> IngotError:
+    return IngotError(
+        ErrorCode.CHECKSUM_MISMATCH,
+        f"{upload.name or 'the file'} did not arrive as it was sent",
+        field="sha256",
+        expected=upload.sha256,
+        received=received,
+        remedy="Upload it again from the start.",
+    )
+
+
 def _wrong_length(message: str, upload: Upload, received: int) -> IngotError:
     return IngotError(
         ErrorCode.INVALID_ARGUMENT,
@@ -253,3 +296,12 @@ def _wrong_length(message: str, upload: Upload, received: int) -> IngotError:
 
 def _key(sha256: str, namespace: str) -> str:
     return f"{source_folder(namespace)}/{check_sha256(sha256, 'sha256')}"
+
+
+def _upload_folder(namespace: str) -> str:
+    return f"{UPLOADS}/{namespace}" if namespace else UPLOADS
+
+
+def _draft(upload: Upload) -> str:
+    """NOTE: the size is in the key, so that the lists of the store tell what was declared."""
+    return f"{_upload_folder(upload.namespace)}/{upload.sha256}.{upload.size}"

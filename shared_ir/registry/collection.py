@@ -3,7 +3,8 @@
 Each run is a generation: it marks what is needed, notes what is not, and takes what was noted in a run that is longer ago than the time
 of grace, and is not needed now either. Needed is what hangs from a version, a label, a cached or staged artifact, a running job, or a
 version that was deleted within the time of grace, which somebody may still be downloading. What was written within that time stays in
-any case: whoever stores a blob that is there already writes it again once it is older than half an hour.
+any case: whoever stores a blob that is there already writes it again once it is older than half an hour. Uploads that nobody has gone on
+with for that time are taken too.
 
 Records are read without asking who signed them. One that cannot be read keeps the run from taking anything, since nobody knows what it
 needs.
@@ -24,6 +25,7 @@ from shared_ir.artifact.signed import parse_document
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.registry.records import below, keys_of, pointed_at, read_record
+from shared_ir.storage.drafts import abandoned
 from shared_ir.storage.protocol import ObjectInfo, ObjectStore
 
 LEAST_GRACE = 3600.0
@@ -31,6 +33,8 @@ LEAST_GRACE = 3600.0
 LEAST_CACHE = 2 * 24 * 3600.0
 """Seconds; twice as long as a record counts as used (:data:`shared_ir.artifact.repository.USED_SECONDS`)."""
 STATE = "collection/state.json"
+UPLOADS = "uploads"
+"""Folder of uploads under way."""
 _MOST_STATE_BYTES = 256 << 20
 _BLOBS = "blobs/sha256"
 _LOG = logging.getLogger(__name__)
@@ -118,6 +122,7 @@ class _Run:
         needed = self._needed(result, before)
         noted = self._sweep(result, needed, _noted(state))
         self._collect_sources(result, before)
+        self._collect_uploads(result)
         if not self.dry_run:
             self._write_state(state | {"schema": SCHEMA, "generation": result.generation, "condemned": noted}, tag)
             if result.taken:
@@ -239,6 +244,12 @@ class _Run:
             old = info.modified < self.now - self.rule.sources
             if old and info.key not in needed:
                 self._take(result, info, self.now - self.rule.sources)
+
+    def _collect_uploads(self, result: Collected) -> None:
+        """Those that nobody has gone on with for the time of grace."""
+        before = self.now - self.rule.grace
+        for info in list(abandoned(self.store.list(UPLOADS), before)):
+            self._take(result, info, before)
 
     def _take(self, result: Collected, info: ObjectInfo, before: float) -> bool:
         """Whether it is gone, or would be. One that was written since is not."""

@@ -19,7 +19,8 @@ from shared_ir.storage.files import (
     write_atomically,
     write_temporary,
 )
-from shared_ir.storage.protocol import Data, Identity, ObjectInfo, check_key, not_found, too_large
+from shared_ir.storage.growing import GrowingDraft
+from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo, check_key, not_found, too_large
 
 _PIECE_BYTES = 1 << 20
 
@@ -126,6 +127,9 @@ class FileStore:
         if limit is not None and size > limit:
             raise too_large(self.url, key, limit, size)
         return self._path(key)
+
+    def draft(self, key: str) -> Draft:
+        return GrowingDraft(self._path(key), self._path, self._locked)
 
     def _path(self, key: str) -> Path:
         return self.root / check_key(key)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -33,6 +34,43 @@ class Identity:
     size: int
     tag: str
     modified: float
+
+
+class DraftWriter(Protocol):
+    """Goes on with a draft. What it has written is kept, however its block ends."""
+
+    def kept(self) -> Iterator[bytes]:
+        """What was there before, up to where this goes on. Before the first :meth:`write`."""
+
+    def reserve(self) -> None:
+        """From here on the draft is in the lists of the store, though it may have no bytes yet."""
+
+    def write(self, data: bytes | memoryview) -> None:
+        """The next bytes."""
+
+    def finish(self, key: str) -> None:
+        """What was kept and written becomes the object ``key``; the draft is gone.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT (field ``offset``), somebody took parts of the draft away.
+        """
+
+    def drop(self) -> None:
+        """Nothing of the draft stays."""
+
+
+class Draft(Protocol):
+    """An object that is not whole yet."""
+
+    def held(self) -> int:
+        """Bytes from its beginning on that are there."""
+
+    def writer(self, offset: int) -> AbstractContextManager[DraftWriter]:
+        """Go on at ``offset``; what is there behind it does not count any more.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT (field ``offset``), there is less; UNAVAILABLE, somebody else writes it right now.
+        """
 
 
 class ObjectStore(Protocol):
@@ -83,6 +121,9 @@ class ObjectStore(Protocol):
 
     def delete(self, key: str) -> None:
         """Deleting what is not there is not an error."""
+
+    def draft(self, key: str) -> Draft:
+        """An object that is written piece by piece; ``key``, or what begins with ``key + "/"``, is in the lists until it is whole."""
 
     def local_path(self, key: str, limit: int | None = None) -> Path:
         """A local file with the object; it must not be written. Raises IngotError NOT_FOUND; LIMIT_EXCEEDED, as :meth:`get`."""

@@ -16,10 +16,13 @@ from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.secret_files import SUFFIX, with_secret_files
 from shared_ir.storage.files import write_temporary
-from shared_ir.storage.protocol import Data, Identity, ObjectInfo, check_key, not_found, too_large
+from shared_ir.storage.parts import PART_BYTES, PartsDraft
+from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo, check_key, not_found, too_large
 
 CACHE_LIMIT_BYTES = 20 * 1024**3
 """Default size in bytes of the local copies of remote objects."""
+_PARTS_AT_ONCE = 2
+"""Of an object that is put together from pieces: so many are in memory on their way."""
 
 SECRETS = (
     *("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"),
@@ -107,7 +110,14 @@ class RemoteStore:
         return cls(url, store, ObjectCache(cache, limit))
 
     def put(self, key: str, data: Data) -> None:
-        self._call(key, obstore.put, self.store, check_key(key), data)
+        small = not isinstance(data, Path) and len(data) <= PART_BYTES  # one request and no three
+        self._call(key, obstore.put, self.store, check_key(key), data, use_multipart=False if small else None)
+
+    def put_pieces(self, key: str, pieces: Iterator[bytes]) -> None:
+        """As :meth:`put`, of what is too large for memory; where ``pieces`` raises, nothing is written."""
+        self._call(
+            key, obstore.put, self.store, check_key(key), pieces, chunk_size=PART_BYTES, max_concurrency=_PARTS_AT_ONCE
+        )
 
     def put_if_absent(self, key: str, data: Data) -> bool:
         """NOTE: a conditional write is one request, so content in a file, which may be large, is checked first and then
@@ -214,6 +224,9 @@ class RemoteStore:
         if limit is not None and int(result.meta["size"]) > limit:  # it has changed since
             raise too_large(self.url, key, limit, int(result.meta["size"]))
         return self._call(key, lambda: self.cache.add(name, (bytes(chunk) for chunk in result.stream())))
+
+    def draft(self, key: str) -> Draft:
+        return PartsDraft(self, check_key(key))
 
     def _call(self, key: str, function: Callable[P, R], *arguments: P.args, **options: P.kwargs) -> R:
         """``function``, its errors in our words. FileExistsError passes: only a conditional put raises it."""

@@ -70,6 +70,8 @@ CASES = {
     "ill typed": (ill_typed(), ErrorCode.TYPE_MISMATCH, "product"),
     "data outside": (escaping_data(), ErrorCode.EXTERNAL_DATA, "etc/passwd"),
 }
+SEEN_AT_ONCE = frozenset({"not a protobuf", "text", "an archive", "truncated", "future opset"})
+"""Refused while they are uploaded."""
 
 
 @pytest.fixture(scope="module")
@@ -83,16 +85,28 @@ def content(model: Any) -> bytes:
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_a_bad_model_fails_its_job_with_a_reason(client: Client, platform: PlatformProcess, name: str) -> None:
+def test_a_bad_model_fails_its_upload_or_its_job_with_a_reason(
+    client: Client, platform: PlatformProcess, name: str
+) -> None:
     bad, code, told = CASES[name]
-    job = client.wait(client.compile(content(bad), "bad").id)
+    error = fault(client, content(bad), is_seen_at_once=name in SEEN_AT_ONCE)
+    assert error.code is code
+    assert error.blame is Blame.USER
+    assert told.lower() in str(error).lower()
+    assert error.remedy
+    check_unharmed(client, platform)
+
+
+def fault(client: Client, bad: bytes, is_seen_at_once: bool) -> IngotError:
+    """What the upload is refused with, or what the job fails with."""
+    if is_seen_at_once:
+        with pytest.raises(IngotError) as caught:
+            client.upload(bad)
+        return caught.value
+    job = client.wait(client.compile(bad, "bad").id)
     assert job.state == "FAILED"
     assert job.error is not None
-    assert job.error.code is code
-    assert job.error.blame is Blame.USER
-    assert told.lower() in str(job.error).lower()
-    assert job.error.remedy
-    check_unharmed(client, platform)
+    return job.error
 
 
 @pytest.mark.parametrize("name", CASES)

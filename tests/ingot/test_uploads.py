@@ -16,6 +16,8 @@ from ingot.resuming import Patience
 from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import grpc_metadata
 from tests.ingot.small_models import scale
 
 
@@ -93,6 +95,45 @@ def test_a_service_that_stays_away_is_given_up() -> None:
     assert caught.value.code is ErrorCode.UNAVAILABLE
     assert 0.3 <= time.monotonic() - start < 10.0
     assert service.offsets == []
+
+
+class Spoiled(Service):
+    """Finds out at the end that what it had was something else."""
+
+    def UploadModel(self, requests: Any, timeout: float | None = None) -> None:
+        super().UploadModel(requests, timeout)
+        if self.held[:1] == b"?":
+            self.held = b""
+            raise Mismatch
+
+
+class Mismatch(Broken):
+    def trailing_metadata(self) -> Any:
+        error = IngotError(ErrorCode.CHECKSUM_MISMATCH, "other bytes", field="sha256")
+        return grpc_metadata(error)
+
+
+def test_a_service_that_had_other_bytes_gets_all_of_them() -> None:
+    service = Spoiled()
+    service.held = b"??"
+    uploader(service).send(Upload("m", b"abcdef"))
+    assert service.held == b"abcdef"
+    assert service.offsets == [2, 0]
+
+
+def test_the_versions_of_a_model_are_told_before_its_weights(tmp_path: Path) -> None:
+    proto = scale()
+    proto.graph.initializer.add(name="w", data_type=onnx.TensorProto.UINT8, dims=[1 << 20], raw_data=bytes(1 << 20))
+    data = proto.SerializeToString()
+    (tmp_path / "m.onnx").write_bytes(data)
+    for model in (data, tmp_path / "m.onnx"):
+        header = model_upload(model).header("ab" * 32, 0)
+        assert header.kind == pb.FILE_KIND_MODEL
+        assert header.ir_version == proto.ir_version
+        assert dict(header.opsets) == {"": proto.opset_import[0].version}
+    for odd in (b"\xff" * 100, b"\x08" + b"\xff" * 9 + b"\x01", data[:-5], b""):
+        assert model_upload(odd).header("ab" * 32, 0).kind == pb.FILE_KIND_MODEL
+    assert Upload("weights", data).header("ab" * 32, 0).kind == pb.FILE_KIND_EXTERNAL_DATA
 
 
 def test_what_is_there_is_not_sent_again() -> None:

@@ -20,6 +20,16 @@ from tests.services.toy_stages import VERSION, toy_key
 STAGE_COMMAND = (sys.executable, str(Path(__file__).with_name("toy_stages.py")))
 
 
+class ToyArriving:
+    """Anything may be a model."""
+
+    def declared(self, ir_version: int, opsets: Mapping[str, int]) -> None:
+        pass
+
+    def feed(self, data: bytes) -> None:
+        pass
+
+
 class ToyCompiler:
     """A :class:`compiler_service.catalogue.Catalogue`."""
 
@@ -50,3 +60,6 @@ class ToyCompiler:
 
     def limits(self) -> Mapping[str, int]:
         return {"nodes": 100}
+
+    def arriving(self, size: int) -> ToyArriving:
+        return ToyArriving()

@@ -62,6 +62,7 @@ def _messages_broken(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
         if name not in after:
             yield f"message {name} is gone"
             continue
+        yield from _freed(name, message, after[name])
         fields = {field.number: field for field in after[name].field}
         for field in message.field:
             own = fields.get(field.number)
@@ -71,9 +72,22 @@ def _messages_broken(before: dict[str, Any], after: dict[str, Any]) -> Iterator[
                 yield f"field {name}.{field.name} is another: {_shape(field, message)} became {_shape(own, after[name])}"
 
 
+def _freed(name: str, before: Any, after: Any) -> Iterator[str]:
+    """What was reserved, of messages and enums, stays so: a field that comes in its place means another thing to some peer."""
+    for number in sorted(_reserved(before) - _reserved(after)):
+        yield f"number {number} of {name} is no longer reserved"
+    for text in sorted(set(before.reserved_name) - set(after.reserved_name)):
+        yield f"name {text!r} of {name} is no longer reserved"
+
+
+def _reserved(message: Any) -> set[int]:
+    """NOTE: the end of a reserved range is behind it in messages, and in it in enums; those of both are short."""
+    last = 0 if message.DESCRIPTOR.name == "DescriptorProto" else 1
+    return {number for span in message.reserved_range for number in range(span.start, span.end + last)}
+
+
 def _not_reserved(name: str, field: Any, message: Any) -> Iterator[str]:
-    """NOTE: the end of a reserved range is behind it."""
-    if not any(span.start <= field.number < span.end for span in message.reserved_range):
+    if field.number not in _reserved(message):
         yield f"field {name} is gone, and its number {field.number} is not reserved"
     if field.name not in message.reserved_name:
         yield f"field {name} is gone, and its name is not reserved"
@@ -89,9 +103,11 @@ def _enums_broken(before: dict[str, Any], after: dict[str, Any]) -> Iterator[str
         if name not in after:
             yield f"enum {name} is gone"
             continue
+        yield from _freed(name, enum, after[name])
         values = {value.number: value.name for value in after[name].value}
         for value in enum.value:
-            if values.get(value.number) != value.name:
+            is_reserved = value.number in _reserved(after[name]) and value.name in after[name].reserved_name
+            if values.get(value.number) != value.name and not is_reserved:
                 yield f"value {name}.{value.name} = {value.number} is {values.get(value.number, 'gone')}"
 
 
@@ -153,8 +169,27 @@ def test_a_field_that_goes_may_go_if_its_number_and_name_are_reserved(released: 
     assert broken(ours, compiled(tmp_path, tmp_path / "now.binpb", (OURS,))) == []
 
 
+def test_what_is_reserved_stays_reserved(tmp_path: Path) -> None:
+    def made(fields: str, values: str) -> Any:
+        text = f'syntax = "proto3"; package p; message M {{ {fields} string b = 9; }} enum E {{ ZERO = 0; {values} }}'
+        (tmp_path / "p.proto").write_text(text)
+        return compiled(tmp_path, tmp_path / "p.binpb", ("p.proto",))
+
+    before = made('reserved 2, 4 to 5; reserved "a";', 'reserved 7; reserved "SEVEN"; EIGHT = 8;')
+    assert broken(before, before) == []
+    assert broken(before, made("reserved 2; string a = 4;", "EIGHT = 8; SEVEN = 7;")) == [
+        "number 4 of p.M is no longer reserved",
+        "number 5 of p.M is no longer reserved",
+        "name 'a' of p.M is no longer reserved",
+        "number 7 of p.E is no longer reserved",
+        "name 'SEVEN' of p.E is no longer reserved",
+    ]
+    gone = made('reserved 2, 4 to 5; reserved "a";', 'reserved 7, 8; reserved "SEVEN", "EIGHT";')
+    assert broken(before, gone) == []
+
+
 def test_everything_in_our_protocol_is_documented(tmp_path: Path) -> None:
-    """Each method, and each field of each message that is not the entry of a map."""
+    """Each method, and each field of each message that is not the entry of a map; and what the values of an enum mean."""
     (file,) = compiled(PROTO, tmp_path / "now.binpb", (OURS,)).file
     told = {tuple(place.path) for place in file.source_code_info.location if place.leading_comments.strip()}
     silent = [
@@ -162,6 +197,12 @@ def test_everything_in_our_protocol_is_documented(tmp_path: Path) -> None:
         for number, message in enumerate(file.message_type)
         for place, field in enumerate(message.field)
         if (4, number, 2, place) not in told
+    ]
+    silent += [
+        value.name
+        for number, enum in enumerate(file.enum_type)
+        for place, value in enumerate(enum.value)
+        if value.number and (5, number, 2, place) not in told
     ]
     silent += [m.name for number, m in enumerate(file.service[0].method) if (6, 0, 2, number) not in told]
     assert silent == []

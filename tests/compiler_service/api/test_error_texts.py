@@ -80,9 +80,7 @@ def wrong_answer() -> object:
 
 def other_bytes(folder: Path) -> object:
     data = b"a model"
-    return SourceStore(FileStore(folder), folder, 99).receive(
-        Upload("m.onnx", len(data), sha256_hex(data)), [b"a modem"]
-    )
+    return SourceStore(FileStore(folder), 99).receive(Upload("m.onnx", len(data), sha256_hex(data)), [b"a modem"])
 
 
 def published(folder: Path) -> ArtifactRepository:

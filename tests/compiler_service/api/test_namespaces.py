@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import JobState
 from compiler_service.jobs.store import JobStore
 from compiler_service.settings import Settings
+from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.namespace import Namespace
@@ -169,6 +172,52 @@ def test_a_namespace_holds_so_many_bytes(guarded: Guarded) -> None:
     assert (error.code, error.field) == (ErrorCode.LIMIT_EXCEEDED, "bytes")
     assert vision.upload(b"c" * 40)
     assert speech.upload(b"b" * 200)
+
+
+def begin(client: Client, data: bytes, sent: int) -> None:
+    """An upload that breaks off."""
+    header = pb.UploadHeader(name="m", size=len(data), sha256=sha256_hex(data))
+    requests = [pb.UploadModelRequest(header=header), pb.UploadModelRequest(chunk=data[:sent])]
+    with pytest.raises(grpc.RpcError, match="ended early"):
+        client.stub.UploadModel(iter(requests), metadata=client.metadata, timeout=10)
+
+
+def test_uploads_under_way_count_as_what_they_will_be(guarded: Guarded) -> None:
+    with editing(guarded.file) as held:
+        held[0] = held[0].with_quota("vision", {"bytes": 100})
+    vision, first = guarded.client("v", namespace="vision"), b"a" * 60
+    begin(vision, first, 10)
+    begin(vision, b"c" * 40, 1)
+    with pytest.raises(grpc.RpcError, match="has no room"):
+        vision.upload(b"b" * 60)
+    assert ask(vision, "QueryUpload", sha256=sha256_hex(b"b" * 60)).received == 0
+    vision.upload(first, offset=10)
+    under_way = guarded.settings.home / f"store/uploads/vision/{sha256_hex(b'c' * 40)}.40"
+    with pytest.raises(grpc.RpcError, match="has no room"):
+        vision.upload(b"d" * 40)
+    os.utime(under_way, (time.time() - 3600,) * 2)  # nobody goes on with it: it gives way
+    assert vision.upload(b"d" * 40)
+    assert not under_way.exists()
+
+
+def test_uploads_at_once_hold_no_more_than_one_after_another(guarded: Guarded) -> None:
+    with editing(guarded.file) as held:
+        held[0] = held[0].with_quota("vision", {"bytes": 100_000})
+    vision = guarded.client("v", namespace="vision")
+
+    def upload(number: int) -> bool:
+        try:
+            return bool(vision.upload(bytes([number]) * 60_000))
+        except grpc.RpcError as error:
+            if "has no room" not in str(error):
+                raise
+            return False
+
+    with ThreadPoolExecutor(8) as pool:
+        assert sum(pool.map(upload, range(16))) <= 1
+    upload(99)  # there may be room, if each of them saw another one
+    held_bytes = sum(path.stat().st_size for path in (guarded.settings.home / "store").rglob("vision/*"))
+    assert held_bytes <= 100_000
 
 
 def test_names() -> None:

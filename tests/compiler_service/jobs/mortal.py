@@ -35,7 +35,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
 from shared_ir.storage.local import FileStore
-from shared_ir.storage.protocol import Data, Identity, ObjectInfo
+from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo
 from tests.services.toy_compiler import ToyCompiler
 from tests.services.toy_stages import ToyStages
 
@@ -91,6 +91,10 @@ class MortalStore:
 
     def put(self, key: str, data: Data) -> None:
         self.life.spend(lambda: self.own.put(key, data))
+
+    def draft(self, key: str) -> Draft:
+        found: Draft = self.life.spend(lambda: self.own.draft(key))
+        return found
 
     def put_if_absent(self, key: str, data: Data) -> bool:
         return bool(self.life.spend(lambda: self.own.put_if_absent(key, data)))
@@ -202,7 +206,7 @@ class Process:
         redis.life = life
         store, signer = MortalStore(installation.store, life), installation.signer
         repository = ArtifactRepository(store, TrustStore.of([signer.public]), signer)
-        self.sources = SourceStore(store, installation.home / "uploads", 1 << 20)
+        self.sources = SourceStore(store, 1 << 20)
         counters, tuning = Counters(redis), TuningStore(store)
         self.jobs = JobStore(redis, 3600, Seal(signer, repository.trust))
         self.repository = repository

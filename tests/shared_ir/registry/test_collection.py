@@ -114,6 +114,23 @@ def test_running_jobs_keep_what_they_need(registry: Registry, clock: Clock) -> N
     assert registry.again().find_artifact(key) is not None
 
 
+def test_uploads_that_nobody_goes_on_with_are_taken(registry: Registry, clock: Clock) -> None:
+    old, own = f"uploads/{'ab' * 32}.100", f"uploads/vision/{'cd' * 32}.100"
+    for key in (old, own):
+        with registry.store.draft(key).writer(0) as writer:
+            writer.write(b"half a model")
+    assert run(registry).taken == []
+    clock.pass_(DAY)
+    with registry.store.draft(own).writer(12) as writer:
+        writer.write(b"more")
+    rule = Rule(HOUR)
+    assert collect(registry.again(), Pins, rule, dry_run=True).taken == [old]
+    assert registry.store.size(old) == 12
+    found = collect(registry.again(), Pins, rule)
+    assert (found.taken, found.taken_bytes) == ([old], 12)
+    assert list(registry.store.keys("uploads")) == [own]
+
+
 def test_a_label_keeps_its_version_even_without_its_record(registry: Registry, clock: Clock) -> None:
     keys = registry.publish("m", 1, ("stable",))
     registry.store.delete("models/m/versions/00000001.json")

@@ -13,7 +13,7 @@ from types import MappingProxyType
 
 import onnx
 
-from compiler_service.compiler.frontend.reading.wire import (
+from shared_ir.wire.fields import (
     BYTES,
     FIXED32,
     VARINT,

@@ -15,10 +15,12 @@ from google.protobuf.message import DecodeError
 from compiler_service.compiler.frontend.reading.limits import FrontendLimits, exceeded
 from compiler_service.compiler.frontend.reading.slim import without_tensors
 from compiler_service.compiler.frontend.reading.text_check import check_text
-from compiler_service.compiler.frontend.reading.wire import Outline, TruncatedError, WireError, outline
+from compiler_service.compiler.frontend.reading.wire import outline
 from shared_ir.digest import source_digest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import require_file, told
+from shared_ir.wire.fields import TruncatedError, WireError
+from shared_ir.wire.model_head import Outline
 
 FIRST_IR_VERSION = 3
 NEWEST_IR_VERSION: int = int(onnx.IR_VERSION)
@@ -28,6 +30,8 @@ NEWEST_OPSET: int = int(onnx.defs.onnx_opset_version())
 Blob = bytes | Path
 """External tensor data: in memory, or a file that the caller vouches for."""
 
+MAGIC_BYTES = 40
+"""By which files of other formats are known."""
 _EXPORT = "Export the model again and check that the whole file was copied."
 _FOREIGN_FORMATS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"PK\x03\x04", "a ZIP archive (PyTorch checkpoint, or a zipped model)"),
@@ -40,6 +44,10 @@ _FOREIGN_FORMATS: tuple[tuple[int, bytes, str], ...] = (
     (0, b"\x80\x05", "a Python pickle"),
     (0, b"version https://git-lfs", "a Git LFS pointer, not the file it points to (run `git lfs pull`)"),
     (0, b"\x7fELF", "an executable"),
+    (0, b"GGUF", "a GGUF model"),
+    (0, b"\x93NUMPY", "a NumPy array"),
+    (0, b"\xff\xd8\xff", "a JPEG image"),
+    (0, b"\x89PNG", "a PNG image"),
 )
 
 
@@ -120,14 +128,12 @@ def parse_model(data: memoryview, limits: FrontendLimits) -> onnx.ModelProto:
     """
     if not data:
         raise _invalid("the model file is empty", "an ONNX model", "0 bytes")
-    _refuse_foreign_formats(data)
+    refuse_foreign_formats(data[:MAGIC_BYTES])
     try:
         found = outline(data, limits.graph_entries)
-    except TruncatedError as error:
-        raise _invalid("the model file is truncated or is no protobuf", "a whole ONNX model", str(error)) from error
     except WireError as error:
-        raise _invalid("the model file is no protobuf", "an ONNX model", str(error)) from error
-    _check_outline(found, limits)
+        raise no_protobuf(error) from error
+    check_outline(found, limits)
     try:
         proto = onnx.ModelProto.FromString(without_tensors(data))
     except (DecodeError, RecursionError) as error:
@@ -140,11 +146,22 @@ def parse_model(data: memoryview, limits: FrontendLimits) -> onnx.ModelProto:
     return proto
 
 
-def _refuse_foreign_formats(data: memoryview) -> None:
+def no_protobuf(error: WireError) -> IngotError:
+    if isinstance(error, TruncatedError):
+        return _invalid("the model file is truncated or is no protobuf", "a whole ONNX model", str(error))
+    return _invalid("the model file is no protobuf", "an ONNX model", str(error))
+
+
+def refuse_foreign_formats(data: bytes | memoryview) -> None:
+    """``data`` are the first :data:`MAGIC_BYTES` of a model.
+
+    Raises:
+        IngotError: INVALID_MODEL, they are those of something else.
+    """
     for offset, magic, what in _FOREIGN_FORMATS:
         if data[offset : offset + len(magic)] == magic:
             raise _invalid("the file is not an ONNX model", "an ONNX model", what, "Export the model to ONNX.")
-    first = bytes(data[:40])
+    first = bytes(data[:MAGIC_BYTES])
     if first[:1].isspace() or first[:1] in (b"{", b"<"):
         start = first.decode("utf-8", "replace").strip()
         raise _invalid(
@@ -152,18 +169,13 @@ def _refuse_foreign_formats(data: memoryview) -> None:
         )
 
 
-def _check_outline(found: Outline, limits: FrontendLimits) -> None:
+def check_outline(found: Outline, limits: FrontendLimits) -> None:
+    """Raises INVALID_MODEL, UNSUPPORTED_OPSET, LIMIT_EXCEEDED for what is no model that could be imported."""
     if not found.known_fields or found.foreign_fields > found.known_fields:
         raise _invalid("the file is a protobuf, but not an ONNX model", "an ONNX model", "another message")
     if found.ir_version is None:
         raise _invalid("the model has no ir_version", "an ONNX model", "a protobuf without ir_version")
-    if not FIRST_IR_VERSION <= found.ir_version <= NEWEST_IR_VERSION:
-        raise _invalid(
-            "the IR version of the model is not supported",
-            f"{FIRST_IR_VERSION} to {NEWEST_IR_VERSION}",
-            str(found.ir_version),
-            "Export the model with another version of onnx.",
-        )
+    check_ir_version(found.ir_version)
     if found.graphs == 0:
         raise _invalid("the model has no graph", "one graph", "none")
     if found.graphs > 1:
@@ -171,6 +183,17 @@ def _check_outline(found: Outline, limits: FrontendLimits) -> None:
     if found.graph_entries > limits.graph_entries:
         raise exceeded("the graph has too many entries", f"at most {limits.graph_entries}", "more")
     check_opsets(found.opsets)
+
+
+def check_ir_version(version: int) -> None:
+    """Raises INVALID_MODEL."""
+    if not FIRST_IR_VERSION <= version <= NEWEST_IR_VERSION:
+        raise _invalid(
+            "the IR version of the model is not supported",
+            f"{FIRST_IR_VERSION} to {NEWEST_IR_VERSION}",
+            str(version),
+            "Export the model with another version of onnx.",
+        )
 
 
 def check_opsets(opsets: Mapping[str, int]) -> None:

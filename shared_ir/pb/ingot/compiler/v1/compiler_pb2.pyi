@@ -17,6 +17,12 @@ class Blame(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     BLAME_USER: _ClassVar[Blame]
     BLAME_SERVICE: _ClassVar[Blame]
 
+class FileKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FILE_KIND_UNSPECIFIED: _ClassVar[FileKind]
+    FILE_KIND_MODEL: _ClassVar[FileKind]
+    FILE_KIND_EXTERNAL_DATA: _ClassVar[FileKind]
+
 class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     JOB_STATE_UNSPECIFIED: _ClassVar[JobState]
@@ -28,6 +34,9 @@ class JobState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 BLAME_UNSPECIFIED: Blame
 BLAME_USER: Blame
 BLAME_SERVICE: Blame
+FILE_KIND_UNSPECIFIED: FileKind
+FILE_KIND_MODEL: FileKind
+FILE_KIND_EXTERNAL_DATA: FileKind
 JOB_STATE_UNSPECIFIED: JobState
 JOB_STATE_QUEUED: JobState
 JOB_STATE_RUNNING: JobState
@@ -72,16 +81,29 @@ class QueryUploadResponse(_message.Message):
     def __init__(self, received: _Optional[int] = ..., complete: bool = ...) -> None: ...
 
 class UploadHeader(_message.Message):
-    __slots__ = ("name", "size", "sha256", "offset")
+    __slots__ = ("name", "size", "sha256", "offset", "kind", "ir_version", "opsets")
+    class OpsetsEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     NAME_FIELD_NUMBER: _ClassVar[int]
     SIZE_FIELD_NUMBER: _ClassVar[int]
     SHA256_FIELD_NUMBER: _ClassVar[int]
     OFFSET_FIELD_NUMBER: _ClassVar[int]
+    KIND_FIELD_NUMBER: _ClassVar[int]
+    IR_VERSION_FIELD_NUMBER: _ClassVar[int]
+    OPSETS_FIELD_NUMBER: _ClassVar[int]
     name: str
     size: int
     sha256: str
     offset: int
-    def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ..., offset: _Optional[int] = ...) -> None: ...
+    kind: FileKind
+    ir_version: int
+    opsets: _containers.ScalarMap[str, int]
+    def __init__(self, name: _Optional[str] = ..., size: _Optional[int] = ..., sha256: _Optional[str] = ..., offset: _Optional[int] = ..., kind: _Optional[_Union[FileKind, str]] = ..., ir_version: _Optional[int] = ..., opsets: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class UploadModelRequest(_message.Message):
     __slots__ = ("header", "chunk")

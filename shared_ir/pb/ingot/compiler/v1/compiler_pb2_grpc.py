@@ -158,7 +158,9 @@ class CompilerServiceServicer(object):
 
     def UploadModel(self, request_iterator, context):
         """One file: first a header, then its bytes from the declared offset on. A declared size over the limit is refused
-        before the first byte. Files are known by content; uploading one again costs nothing.
+        before the first byte, and what cannot become a model as soon as it is seen: another kind of file, an IR version or an
+        opset that is not supported. Files are known by content; uploading one again costs nothing. Any server of the same
+        object store goes on with an upload that another one began.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -8,7 +8,7 @@ import pytest
 from onnx import helper, numpy_helper
 
 from compiler_service.compiler.frontend.reading.slim import OWN_FILE, without_tensors
-from compiler_service.compiler.frontend.reading.wire import FIXED32, VARINT, WireError, numbers_of, spans
+from shared_ir.wire.fields import FIXED32, VARINT, WireError, numbers_of, spans
 
 
 def model_of(*nodes: onnx.NodeProto) -> onnx.ModelProto:

@@ -1,0 +1,86 @@
+"""The server as it is shipped: what is no model it could compile is refused before most of it is sent, and nothing of it stays."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import grpc
+import onnx
+import pytest
+
+import ingot
+from shared_ir.digest import sha256_hex
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import attached_error
+from tests.compiler_service.api.test_access import trailing
+from tests.ingot.small_models import scale
+from tests.services.installation import Client, Installation, installation
+
+pytestmark = pytest.mark.services
+WEIGHTS = 32 << 20
+
+
+@pytest.fixture(name="running", scope="module")
+def fixture_running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Installation]:
+    with installation(tmp_path_factory.mktemp("home")) as running:
+        running.start_server(("-m", "compiler_service.server", "--ready-file"))
+        yield running
+
+
+def heavy(ir_version: int = 8, opset: int = 17) -> bytes:
+    proto = scale()
+    proto.ir_version, proto.opset_import[0].version = ir_version, opset
+    proto.graph.initializer.add(name="w", data_type=onnx.TensorProto.UINT8, dims=[WEIGHTS], raw_data=bytes(WEIGHTS))
+    return bytes(proto.SerializeToString())
+
+
+REFUSED: dict[str, tuple[Callable[[], bytes], ErrorCode]] = {
+    "a picture": (lambda: b"\xff\xd8\xff\xe0" + bytes(WEIGHTS), ErrorCode.INVALID_MODEL),
+    "IR version": (lambda: heavy(ir_version=99), ErrorCode.INVALID_MODEL),
+    "opset": (lambda: heavy(opset=99), ErrorCode.UNSUPPORTED_OPSET),
+}
+
+
+def stored(running: Installation) -> set[str]:
+    return {path.name for folder in ("sources", "uploads") for path in (running.home / "store" / folder).rglob("*")}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_it_is_refused_before_the_rest_is_sent(running: Installation, name: str) -> None:
+    make, code = REFUSED[name]
+    data, sent = make(), [0]
+    with ingot.Client(running.address) as client, pytest.raises(IngotError) as caught:
+        client.upload(data, progress=lambda name, done, total: sent.append(done))
+    error = caught.value
+    assert (error.code, bool(error.expected), bool(error.received), bool(error.remedy)) == (code, True, True, True)
+    assert max(sent) < WEIGHTS / 2
+    assert not any(sha256_hex(data) in name for name in stored(running))
+
+
+@pytest.mark.parametrize("name", ["a picture", "IR version"])
+def test_the_bytes_alone_are_enough(running: Installation, name: str) -> None:
+    """Of a client that says nothing of the file but its name."""
+    make, code = REFUSED[name]
+    data, sent = make(), [0]
+
+    def requests() -> Iterator[pb.UploadModelRequest]:
+        yield pb.UploadModelRequest(header=pb.UploadHeader(name="m.onnx", size=len(data), sha256=sha256_hex(data)))
+        for start in range(0, len(data), 1 << 20):
+            sent[0] = start
+            yield pb.UploadModelRequest(chunk=data[start : start + (1 << 20)])
+
+    with pytest.raises(grpc.RpcError) as caught:
+        Client(running.address).stub.UploadModel(requests(), timeout=30)
+    error = attached_error(trailing(caught.value))
+    assert error is not None
+    assert error.code is code
+    assert sent[0] < WEIGHTS / 2
+    assert not any(sha256_hex(data) in name for name in stored(running))
+
+
+def test_models_and_weights_pass(running: Installation) -> None:
+    with ingot.Client(running.address) as client:
+        source = client.upload(heavy(), {"w.bin": b"\xff\xd8\xff\xe0 are weights"})
+        assert client.upload(scale()).model_sha256 in stored(running)
+    assert {source.model_sha256, source.external_data["w.bin"]} <= stored(running)
