@@ -99,6 +99,14 @@ def compile(
 
     given = {"opt_level": opt_level, "shapes": {} if shapes is None else shapes, **options}
     chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
+    if compile_options.verification != "available":
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "nothing is compared with other implementations where a model is compiled without a service",
+            field="verification",
+            received=compile_options.verification,
+            remedy="Leave it out here, or submit a job to a compiler service (ingot.Client).",
+        )
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)
     way = _compile_in_child if is_foreign else _compile_in_process
