@@ -22,6 +22,10 @@ _SIGNAL = re.compile(r"uncaught target signal (\d+)")
 _ILLEGAL_INSTRUCTION = 4
 _REFUSED = ("model refused: ", "model failed: ")
 """How the program begins what the model says to inputs that it does not take."""
+_CANNOT = re.compile(r"model cannot start: model '.*' was compiled for a CPU with ")
+"""How it begins where the emulated processor lacks a feature."""
+_FAULTS = (2, 4)
+"""Exit status of ``native/loaded.c`` where the model fails, and where no machine could load the library."""
 _MOST_SAID = 300
 
 
@@ -101,15 +105,17 @@ class EmulatedArtifact:
             yield np.fromfile(file, storage_dtype(spec.dtype)).reshape(shape)
 
     def _failure(self, status: int, said: str) -> Exception:
-        """Of the model where the emulated process crashed; of the emulator otherwise."""
+        """Of the model where it fails or crashes; of the emulator, or of what runs under it, otherwise."""
         crash = _SIGNAL.search(said)
-        if crash is None or int(crash[1]) == _ILLEGAL_INSTRUCTION:
-            last = (said.strip().splitlines() or [f"exit status {status}"])[-1]
-            return NotRunError(f"{self.emulator.version} cannot run it: {last[:_MOST_SAID]}")
+        crashed = crash is not None and int(crash[1]) != _ILLEGAL_INSTRUCTION
+        last = (said.strip().splitlines() or [f"exit status {status}"])[-1][:_MOST_SAID]
+        if not crashed and (status not in _FAULTS or _CANNOT.match(said)):
+            return NotRunError(f"{self.emulator.version} cannot run it: {last}")
         return IngotError(
             ErrorCode.COMPILER_FAULT,
-            f"the compiled model brought down the process that ran it (signal {crash[1]} under {self.emulator.version})",
-            received=said[-_MOST_SAID:],
+            "the compiled model brought down the process that ran it",
+            field=self.emulator.version,
+            received=last,
             remedy="This is a bug in the compiler: please report it with the model.",
         )
 

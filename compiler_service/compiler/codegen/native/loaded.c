@@ -29,7 +29,10 @@
 
 #define LIBRARY "model.so"
 #define WEIGHTS "weights.bin"
-#define REFUSED 3 /* exit status */
+
+/* Exit status. */
+#define LACKING 3 /* this program offers less than the library asks for */
+#define BROKEN 4  /* no machine could load the library */
 
 typedef struct {
   const char *name;
@@ -122,19 +125,19 @@ typedef struct {
 
 static library model;
 
-static void refuse(const char *what, const char *name) {
+static void refuse(int status, const char *what, const char *name) {
   fprintf(stderr, "library " LIBRARY ": %s %s\n", what, name);
-  exit(REFUSED);
+  exit(status);
 }
 
 /* The whole file in memory of its own; NULL where it is empty. */
 static char *read_all(const char *path, size_t *bytes) {
   struct stat about;
   int file = open(path, O_RDONLY);
-  if (file < 0 || fstat(file, &about)) refuse("cannot read", path);
+  if (file < 0 || fstat(file, &about)) refuse(BROKEN, "cannot read", path);
   *bytes = (size_t)about.st_size;
   char *data = *bytes ? mmap(NULL, *bytes, PROT_READ | PROT_WRITE, MAP_PRIVATE, file, 0) : NULL;
-  if (data == MAP_FAILED) refuse("cannot map", path);
+  if (data == MAP_FAILED) refuse(LACKING, "cannot map", path);
   close(file);
   return data;
 }
@@ -142,19 +145,19 @@ static char *read_all(const char *path, size_t *bytes) {
 /* Copies each segment to its place in new memory. */
 static void place(const char *data, size_t bytes) {
   const ElfW(Ehdr) *head = (const void *)data;
-  if (bytes < sizeof(*head) || memcmp(head->e_ident, ELFMAG, SELFMAG)) refuse("is no ELF file:", "header");
+  if (bytes < sizeof(*head) || memcmp(head->e_ident, ELFMAG, SELFMAG)) refuse(BROKEN, "is no ELF file:", "header");
   const ElfW(Phdr) *segments = (const void *)(data + head->e_phoff);
   size_t span = 0;
   for (int i = 0; i < head->e_phnum; i++) {
     if (segments[i].p_type == PT_TLS && (segments[i].p_filesz || segments[i].p_memsz > sizeof(thread_data))) {
-      refuse("has thread-local data that is not zero, or too much of it:", "TLS");
+      refuse(LACKING, "has thread-local data that is not zero, or too much of it:", "TLS");
     }
     if (segments[i].p_type == PT_LOAD && segments[i].p_vaddr + segments[i].p_memsz > span) {
       span = segments[i].p_vaddr + segments[i].p_memsz;
     }
   }
   model.base = mmap(NULL, span, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (model.base == MAP_FAILED) refuse("has no room:", "memory");
+  if (model.base == MAP_FAILED) refuse(LACKING, "has no room:", "memory");
   for (int i = 0; i < head->e_phnum; i++) {
     if (segments[i].p_type != PT_LOAD) continue;
     memcpy(model.base + segments[i].p_vaddr, data + segments[i].p_offset, segments[i].p_filesz);
@@ -170,7 +173,7 @@ static void protect(const char *data) {
     if (segments[i].p_type != PT_LOAD || !(segments[i].p_flags & PF_X)) continue;
     uintptr_t start = (uintptr_t)(model.base + segments[i].p_vaddr) / page * page;
     uintptr_t end = (uintptr_t)(model.base + segments[i].p_vaddr + segments[i].p_memsz);
-    if (mprotect((void *)start, end - start, PROT_READ | PROT_EXEC)) refuse("cannot be made executable:", "memory");
+    if (mprotect((void *)start, end - start, PROT_READ | PROT_EXEC)) refuse(LACKING, "cannot be made executable:", "memory");
   }
 }
 
@@ -181,7 +184,7 @@ static uintptr_t value_of(uint32_t index) {
   for (size_t i = 0; i < sizeof(FUNCTIONS) / sizeof(*FUNCTIONS); i++) {
     if (!strcmp(FUNCTIONS[i].name, name)) return FUNCTIONS[i].address;
   }
-  if (ELF32_ST_BIND(symbol->st_info) != STB_WEAK) refuse("asks for a function that is not offered:", name);
+  if (ELF32_ST_BIND(symbol->st_info) != STB_WEAK) refuse(LACKING, "asks for a function that is not offered:", name);
   return 0;
 }
 
@@ -202,7 +205,7 @@ static void relocate_one(uintptr_t *where, int kind, uint32_t symbol, uintptr_t 
   } else {
     char number[16];
     snprintf(number, sizeof(number), "%d", kind);
-    refuse("has a relocation of an unknown kind:", number);
+    refuse(LACKING, "has a relocation of an unknown kind:", number);
   }
 }
 
@@ -224,7 +227,7 @@ static const ElfW(Dyn) *dynamic_of(const char *data) {
   for (int i = 0; i < head->e_phnum; i++) {
     if (segments[i].p_type == PT_DYNAMIC) return (const void *)(model.base + segments[i].p_vaddr);
   }
-  refuse("has no dynamic section:", "PT_DYNAMIC");
+  refuse(BROKEN, "has no dynamic section:", "PT_DYNAMIC");
   return NULL;
 }
 
@@ -233,8 +236,8 @@ static void link_library(const ElfW(Dyn) *dynamic) {
   for (; dynamic->d_tag != DT_NULL; dynamic++) {
     if (dynamic->d_tag > 0 && dynamic->d_tag < DT_NUM) found[dynamic->d_tag] = (uintptr_t)dynamic->d_un.d_val;
   }
-  if (found[DT_INIT] || found[DT_INIT_ARRAYSZ]) refuse("wants to run code when it is loaded:", "DT_INIT");
-  if (!found[DT_HASH]) refuse("does not say how many symbols it has:", "DT_HASH");
+  if (found[DT_INIT] || found[DT_INIT_ARRAYSZ]) refuse(LACKING, "wants to run code when it is loaded:", "DT_INIT");
+  if (!found[DT_HASH]) refuse(BROKEN, "does not say how many symbols it has:", "DT_HASH");
   model.symbols = (const void *)(model.base + found[DT_SYMTAB]);
   model.names = model.base + found[DT_STRTAB];
   model.symbol_count = ((const uint32_t *)(model.base + found[DT_HASH]))[1];
@@ -257,7 +260,7 @@ static uintptr_t exported(const char *name) {
   for (uint32_t i = 1; i < model.symbol_count; i++) {
     if (model.symbols[i].st_shndx != SHN_UNDEF && !strcmp(model.names + model.symbols[i].st_name, name)) return value_of(i);
   }
-  refuse("lacks the function", name);
+  refuse(BROKEN, "lacks the function", name);
   return 0;
 }
 
