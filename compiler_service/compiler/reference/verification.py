@@ -113,10 +113,7 @@ def _verify(
         if written is None:
             written = directory / "artifact"
             write_artifact(written, artifact)
-        if emulator is None:
-            run = _native_run(directory, written, means)
-        else:
-            run = _emulated_run(directory, written, artifact, emulator, means)
+        run = _way_to_run(directory, written, artifact, emulator, means)
         for sizes in _candidate_sizes(plan, _EXTENTS_TO_TRY if emulator is None else _EXTENTS_TO_EMULATE):
             required = [s for s in plan.inputs if not s.is_optional]
             inputs = make_inputs(required, sizes, plan.strings)
@@ -173,12 +170,10 @@ def _emulator_for(manifest: Manifest) -> Emulator | None:
     return found
 
 
-def _native_run(directory: Path, written: Path, means: Means) -> Run:
-    return lambda inputs: _run(directory, written, inputs, means.runner)
-
-
-def _emulated_run(directory: Path, written: Path, artifact: Artifact, emulator: Emulator, means: Means) -> Run:
-    """How long it takes says nothing of the machine that is emulated: no time is reported."""
+def _way_to_run(directory: Path, written: Path, artifact: Artifact, emulator: Emulator | None, means: Means) -> Run:
+    """NOTE: how long an emulator takes says nothing of the machine that it emulates, and is not reported."""
+    if emulator is None:
+        return lambda inputs: _run(directory, written, inputs, means.runner)
     target = derive("llvm", artifact.manifest.triple, artifact.manifest.cpu, artifact.manifest.features)
     emulated = EmulatedArtifact(artifact.plan, target, emulator, written.absolute(), directory, means.patience)
 
@@ -267,9 +262,7 @@ def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Se
     return inputs
 
 
-def _run(
-    directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str]
-) -> Answer | None:
+def _run(directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str]) -> Answer | None:
     given, result = directory / "inputs.npz", directory / "outputs.npz"
     np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
     command = [*runner, str(artifact), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]

@@ -47,7 +47,8 @@ def test_the_very_library_computes_what_it_would_there(target: str, tmp_path: Pa
     outputs = emulated(build_model(target), tmp_path).run(list(feeds.values()))
     assert outputs is not None
     for received, expected in zip(outputs, toy_reference(feeds).values(), strict=True):
-        assert (received.shape, received.dtype) == (expected.shape, np.float32)
+        assert received.shape == expected.shape
+        assert received.dtype == np.dtype(np.float32)
         np.testing.assert_allclose(received, expected, rtol=1e-5, atol=1e-5)
 
 
@@ -105,7 +106,7 @@ def test_what_takes_too_long_is_given_up(tmp_path: Path) -> None:
 
 def test_what_the_emulator_lacks_is_no_fault(tmp_path: Path) -> None:
     illegal = KERNELS.replace(ADDITION, f'{{ __asm__ volatile(".inst 0"); {ADDITION} }}')
-    with pytest.raises(NotRunError, match="cannot run it: .*signal 4"):
+    with pytest.raises(NotRunError, match=r"cannot run it: .*signal 4"):
         emulated(build_model(PI, kernels=illegal), tmp_path).run(list(toy_feeds(7).values()))
 
 
