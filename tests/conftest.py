@@ -27,10 +27,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
 
 GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[1]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden")
+
+
+@pytest.fixture
+def toy_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of stages that this one starts find ``tests``, where the toy compiler is."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture
