@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,10 +15,12 @@ from compiler_service.compiler.codegen.toolchain.elf import read_shared_library
 from compiler_service.compiler.codegen.toolchain.emulation import Emulator, find_emulator
 from compiler_service.compiler.codegen.toolchain.link import NATIVE, link_flags, runtime_objects, write_exports
 from compiler_service.compiler.codegen.toolchain.recipe import link
+from compiler_service.compiler.pipeline import CompileOptions, ModelSource, compile_model, verify_artifact
 from compiler_service.compiler.reference.emulated import EmulatedArtifact, NotRunError
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.machine.target import parse_target
+from tests.ingot.small_models import scale
 from tests.native_growing import GROWING_KERNELS, GROWING_SYMBOLS, growing_plan
 from tests.native_models import KERNELS, MAX_BATCH, NativeModel, build_model, toy_feeds, toy_reference
 
@@ -115,6 +118,27 @@ def test_an_emulator_that_cannot_be_started_is_no_fault(tmp_path: Path) -> None:
     artifact = replace(emulated(build_model(PI), tmp_path), emulator=Emulator(tmp_path / "qemu-aarch64"))
     with pytest.raises(NotRunError, match="qemu-aarch64 cannot be started: Permission denied"):
         artifact.run(list(toy_feeds(7).values()))
+
+
+def test_what_a_job_asks_for_is_done(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    source = ModelSource.of(scale().SerializeToString())
+    artifact = compile_model(source, parse_target(PI), workers=0)
+
+    def asked(verification: str) -> dict[str, Any]:
+        return verify_artifact(artifact, source, CompileOptions.from_dict({"verification": verification}), ())
+
+    if find_emulator("aarch64"):
+        found = asked("required")
+        assert (found["state"], found["seconds"], found["ratio"]) == ("verified", 0.0, 0.0)
+        assert found["emulator"].startswith("qemu-aarch64")
+        assert [own["name"] for own in found["outputs"]] == ["y"]
+    assert asked("off") == {"state": "not run", "reason": "the job asked for none"}
+    monkeypatch.setenv("PATH", str(tmp_path))
+    reason = "this machine cannot run code for aarch64-linux-gnu, and has no qemu-aarch64"
+    assert asked("available") == {"state": "not run", "reason": reason}
+    with pytest.raises(IngotError, match=reason) as caught:
+        asked("required")
+    assert caught.value.code is ErrorCode.NOT_VERIFIED
 
 
 @pytest.mark.parametrize("target", [PI, "raspberry-pi/2b", "riscv64/generic", "x86-64-v2"])
