@@ -37,7 +37,7 @@ def open_repository(settings: Settings) -> ArtifactRepository:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    given = _parser().parse_args(arguments)
+    given = parser().parse_args(arguments)
     start_log("housekeeping")
     try:
         settings = Settings.from_environment()
@@ -89,12 +89,13 @@ def _text(answer: Any) -> str:
     return "\n".join(lines)
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def parser() -> argparse.ArgumentParser:
+    """What may follow ``python -m compiler_service.housekeeping``."""
+    own = argparse.ArgumentParser(
         prog="python -m compiler_service.housekeeping",
         description="Keep the store of a compiler service in order. Settings are those of the service (INGOT_*).",
     )
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    commands = own.add_subparsers(metavar="COMMAND", required=True)
     retain_ = commands.add_parser("retain", help="delete versions that no rule keeps; those with a label always stay")
     retain_.add_argument("models", nargs="*", help="these models; by default all")
     retain_.add_argument(
@@ -115,7 +116,7 @@ def _parser() -> argparse.ArgumentParser:
         command.add_argument("--dry-run", action="store_true", help="say what would be done")
     for command in (retain_, collect_, index):
         command.add_argument("--json", action="store_true", help="print JSON, for programs")
-    return parser
+    return own
 
 
 if __name__ == "__main__":

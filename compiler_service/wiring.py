@@ -10,6 +10,7 @@ from pathlib import Path
 from redis import Redis
 
 from compiler_service.boundary.state import require, required_parts
+from compiler_service.compiler.codegen.toolchain.emulation import emulator_for
 from compiler_service.compiler.codegen.toolchain.zig import zig_executable
 from compiler_service.jobs.clerk import OrderedWrites, OrderingRegistry
 from compiler_service.jobs.counters import Counters
@@ -27,6 +28,7 @@ from compiler_service.store.tuning_store import TuningStore
 from shared_ir.artifact.memory import MEMORY_FILE, Memory
 from shared_ir.artifact.signature import SigningKey
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.machine.target import Target
 from shared_ir.registry.registry import ModelRegistry
 from shared_ir.service_kit.starting import at_start, require_place
 from shared_ir.storage.faults import require_writable
@@ -92,7 +94,7 @@ def make_parts(
     jobs = JobStore(redis, settings.keep_jobs_seconds, Seal(keys.sealer, keys.order_trust))
     service = JobService(jobs, Orders(store), counters, repository, sources, tuning, compiler, queue, settings.max_jobs)
     limits = StageLimits(memory=settings.job_memory, seconds=settings.job_seconds, threads=settings.threads)
-    runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required)
+    runner = StageRunner(command, limits, settings.cache.absolute(), _programs(), required, _emulator)
     return Parts(service, counters, repository, sources, tuning, runner, keys, Reproducers(store))
 
 
@@ -102,6 +104,11 @@ def _programs() -> tuple[Path, ...]:
         return (zig_executable(),)
     except IngotError:
         return ()
+
+
+def _emulator(target: Target) -> Path | None:
+    found = emulator_for(target)
+    return found.program if found else None
 
 
 def _repository(store: ObjectStore, keys: Keys, memory: Memory, redis: Redis) -> ModelRegistry:

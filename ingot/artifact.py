@@ -99,6 +99,7 @@ def compile(
 
     given = {"opt_level": opt_level, "shapes": {} if shapes is None else shapes, **options}
     chosen, compile_options = chosen_target(target), CompileOptions.from_dict(given)
+    _require_no_verification(compile_options.verification)
     source, report = model_source(model, external_data), progress or silent
     known = records if isinstance(records, bytes) else _read_records(records)
     way = _compile_in_child if is_foreign else _compile_in_process
@@ -109,6 +110,17 @@ def compile(
         with told("the tuning records cannot be written", records):
             write_atomically(records, measured)
     return Artifact.of(artifact)
+
+
+def _require_no_verification(asked: str) -> None:
+    if asked != "available":
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "nothing is compared with other implementations where a model is compiled without a service",
+            field="verification",
+            received=asked,
+            remedy="Leave it out here, or submit a job to a compiler service (ingot.Client).",
+        )
 
 
 def _compile_in_child(*order: Any) -> tuple[CompiledArtifact, bytes]:

@@ -283,6 +283,7 @@ def _verification_from_pb(found: pb.Verification) -> Verification:
         seconds=found.seconds,
         oracle_seconds=found.oracle_seconds,
         ratio=found.ratio,
+        emulator=found.emulator,
     )
 
 

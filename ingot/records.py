@@ -48,6 +48,7 @@ class Verification:
         tolerance: largest relative error that is accepted.
         seconds, oracle_seconds: of one run of each, on one thread.
         ratio: how often the compiled model runs while ONNX Runtime runs once; 0 where that was not measured.
+        emulator: what ran code of another machine; empty where the worker's own did. Its times say nothing: ``seconds`` is 0.
     """
 
     state: str
@@ -59,6 +60,7 @@ class Verification:
     seconds: float = 0.0
     oracle_seconds: float = 0.0
     ratio: float = 0.0
+    emulator: str = ""
 
     @property
     def is_verified(self) -> bool:

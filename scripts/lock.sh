@@ -12,6 +12,6 @@ lock() { # NAME OPTION...
   "$uv" pip compile -q --universal --python-version 3.11 --generate-hashes --only-binary :all: --no-annotate \
     --custom-compile-command "make lock" --output-file "$folder/$name.txt" "$@" >/dev/null
 }
-lock compiler pyproject.toml --extra compiler "$@"
-lock runtime pyproject.toml --extra runtime --constraints "$folder/compiler.txt" "$@" # both services run the same versions
+lock compiler pyproject.toml --extra compiler --extra telemetry "$@"
+lock runtime pyproject.toml --extra runtime --extra telemetry --constraints "$folder/compiler.txt" "$@" # both services run the same versions
 lock tools --group tools "$@"

@@ -46,6 +46,7 @@ class ErrorCode(enum.StrEnum):
     ARTIFACT_UNTRUSTED = "ARTIFACT_UNTRUSTED"
     ARTIFACT_INCOMPATIBLE = "ARTIFACT_INCOMPATIBLE"  # ABI, triple, cpu features, glibc
     NUMERIC_MISMATCH = "NUMERIC_MISMATCH"  # verification against the oracle failed
+    NOT_VERIFIED = "NOT_VERIFIED"  # verification was required, and could not be done
     RESOURCE_EXHAUSTED = "RESOURCE_EXHAUSTED"  # queue full: retry later
     UNAVAILABLE = "UNAVAILABLE"  # loading, draining, or a backing service is down: retry later
     RESOURCE_LIMIT = "RESOURCE_LIMIT"  # the job used up the memory, time or disk that it may use

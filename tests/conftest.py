@@ -29,6 +29,7 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 """A shell starts what runs in the background with SIGINT ignored, and children inherit that."""
 
 GOLDEN = Path(__file__).parent / "golden"
+ROOT = Path(__file__).parents[1]
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -38,6 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 @pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     mark_the_rest(items)
+
+
+@pytest.fixture
+def toy_stages(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The processes of stages that this one starts find ``tests``, where the toy compiler is."""
+    monkeypatch.setenv("PYTHONPATH", str(ROOT))
 
 
 @pytest.fixture

@@ -138,7 +138,7 @@ def job_to_pb(record: JobRecord, left: float | None = None) -> pb.Job:
 
 def verification_to_pb(found: Mapping[str, Any]) -> pb.Verification:
     """``found`` is what :func:`compiler_service.compiler.reference.verification.verify` answers."""
-    names = ("state", "reason", "oracle", "sizes", "tolerance", "seconds", "oracle_seconds", "ratio")
+    names = ("state", "reason", "oracle", "sizes", "tolerance", "seconds", "oracle_seconds", "ratio", "emulator")
     figures = ("name", "max_abs_error", "max_rel_error")
     return pb.Verification(
         **{name: found[name] for name in names if name in found},

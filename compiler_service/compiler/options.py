@@ -12,6 +12,7 @@ from shared_ir.errors import ErrorCode, IngotError
 
 OPT_LEVELS = (0, 1, 2, 3)
 BUNDLES = ("", "executable", "shared")
+VERIFICATIONS = ("available", "required", "off")
 MOST_MEASURED = 1000
 """Schedules per kernel that may be asked for; no rule has as many candidates."""
 
@@ -36,6 +37,9 @@ class CompileOptions:
         overridable: names of initializers that the graph lists among its inputs and that a caller may give in place of them;
             None: all of them where they are few numbers and the model compiles without knowing them, else none.
         tune: schedules to measure per heavy kernel on the compiling machine, the default included; 0 measures none.
+        verification: of a job of the service, whether the answers are compared with another implementation's before anything is
+            published: where the worker can run the code or has an emulator (``available``), always, so that the job fails
+            where it cannot be done (``required``), or not (``off``).
     """
 
     opt_level: int = 3
@@ -48,6 +52,7 @@ class CompileOptions:
     strassen: bool = True
     denormals: bool = False
     overridable: tuple[str, ...] | None = None
+    verification: Literal["available", "required", "off"] = "available"
 
     def __post_init__(self) -> None:
         whole = type(self.opt_level) is int  # True and 3.0 equal numbers, and would be further keys of the same code
@@ -59,6 +64,8 @@ class CompileOptions:
             )
         if self.bundle not in BUNDLES:
             raise _refused("no such kind of bundle", "bundle", ", ".join(BUNDLES[1:]), self.bundle)
+        if self.verification not in VERIFICATIONS:
+            raise _refused("no such verification", "verification", ", ".join(VERIFICATIONS), self.verification)
         if not isinstance(self.name, str):
             raise _refused("the name of a model is a text", "name", "a string", self.name)
         for option in fields(self):
@@ -109,6 +116,8 @@ class CompileOptions:
             del data["overridable"]
         else:
             data["overridable"] = list(self.overridable)
+        if self.verification == VERIFICATIONS[0]:
+            del data["verification"]  # workers of the version before know no such option
         return data
 
     @property

@@ -45,7 +45,13 @@ from compiler_service.compiler.program.rows import prove_rows
 from compiler_service.compiler.program.variants import Variant, import_variants, side_by_side
 from compiler_service.compiler.progress import Log, Progress, silent
 from compiler_service.compiler.reference.interpret import run_graph
-from compiler_service.compiler.reference.verification import Oracle, verify
+from compiler_service.compiler.reference.verification import (
+    PATIENCE_SECONDS,
+    Means,
+    Oracle,
+    require_verified,
+    verify,
+)
 from compiler_service.compiler.schedule.default import METHODS, ChosenSchedule
 from compiler_service.compiler.schedule.records import to_text
 from compiler_service.compiler.tensor_expr.kernel.algorithm import algorithm_kernel
@@ -285,8 +291,11 @@ def verify_artifact(
     """Compare the artifact's answers with an independent oracle's; a report, see :mod:`compiler_service.compiler.reference.verification`.
 
     Raises:
-        IngotError: NUMERIC_MISMATCH.
+        IngotError: NUMERIC_MISMATCH; NOT_VERIFIED where ``options`` require what cannot be had.
     """
+    if options.verification == "off":
+        return {"state": "not run", "reason": "the job asked for none"}
+    required = options.verification == "required"
 
     def interpreter() -> Oracle:
         module = import_model(source, options.import_options, inference())
@@ -296,7 +305,8 @@ def verify_artifact(
         return lambda arrays: run_graph(module.graph, defaults | dict(zip(names, arrays, strict=True)))
 
     with typed_faults():
-        return verify(artifact, source, interpreter, runner, written)
+        report = verify(artifact, source, interpreter, Means(runner, None if required else PATIENCE_SECONDS), written)
+        return require_verified(report) if required else report
 
 
 def check_model(source: ModelSource, options: CompileOptions | None = None) -> CheckReport:

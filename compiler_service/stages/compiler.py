@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from compiler_service.compiler.codegen.toolchain.bundle import prepare
+from compiler_service.compiler.codegen.toolchain.emulation import emulator_for, loading_program
 from compiler_service.compiler.frontend.load import import_model
 from compiler_service.compiler.frontend.options import ImportOptions
 from compiler_service.compiler.frontend.reading.source import ModelSource
@@ -32,7 +33,10 @@ class PipelineStages:
         return check_to_dict(check_model(model_source(source), CompileOptions.from_dict(options)))
 
     def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
-        prepare(target, CompileOptions.from_dict(options).bundle)
+        chosen = CompileOptions.from_dict(options)
+        prepare(target, chosen.bundle)
+        if chosen.verification != "off" and emulator_for(target) is not None:
+            loading_program(target)
 
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress

@@ -21,7 +21,7 @@ from typing import Any, Protocol
 from compiler_service.boundary.kernel import PR_SET_PDEATHSIG, prctl
 from compiler_service.boundary.privileges import hide
 from compiler_service.stages.outcome import NO_SPACE, RESULT_FILE
-from compiler_service.stages.runner import PREPARE, REQUEST_FILE
+from compiler_service.stages.runner import PREPARE, REQUEST_FILE, VERIFY
 from shared_ir.artifact.exchange import write_artifact
 from shared_ir.artifact.value import Artifact
 from shared_ir.errors import ErrorCode, IngotError
@@ -55,7 +55,7 @@ class Stages(Protocol):
         """Import only. A report with the fields of ``CheckModelResponse``; ``issues`` are errors as dicts."""
 
     def prepare(self, target: Target, options: Mapping[str, Any]) -> None:
-        """Put into the cache what building for ``target`` reads there. No model is read."""
+        """Put into the cache what building and verifying for ``target`` reads there. No model is read."""
 
     def tune(
         self, source: SourceFiles, target: Target, options: Mapping[str, Any], records: bytes, progress: Progress
@@ -120,7 +120,7 @@ def run(request: Mapping[str, Any], work: Path, stages: Stages, progress: Progre
     source = SourceFiles(Path(request["source"]["model"]), blobs)
     if request["stage"] == "check":
         return {"report": dict(stages.check(source, options))}
-    if request["stage"] == "verify":
+    if request["stage"] == VERIFY:
         report = stages.verify(Path(request["artifact"]), source, options, progress)
         return {"report": dict(report)}
     target = target_from_dict(request["target"])

@@ -23,6 +23,7 @@ from compiler_service.boundary.toolchain import ROOT, toolchain
 from compiler_service.stages.attend import StoppedError, attend
 from compiler_service.stages.messages import Lines
 from compiler_service.stages.outcome import exceeded, how_it_died, read_result
+from shared_ir.machine.target import Target, target_from_dict
 from shared_ir.storage.files import write_atomically
 
 __all__ = ["StageLimits", "StageRunner", "StoppedError"]
@@ -31,6 +32,7 @@ REQUEST_FILE = "request.json"
 BOUNDARY_FILE = "boundary.json"
 PREPARE = "prepare"
 """The stage that fills the cache. It alone writes there, and reads no model."""
+VERIFY = "verify"
 _SHARED = ("native", "zig")
 """Folders of the cache that the toolchain uses; what else lies there belongs to others."""
 _INHERITED = ("PATH", "LANG", "LC_ALL", "PYTHONPATH", "VIRTUAL_ENV", "DEBUG", "VERIFY", "LD_LIBRARY_PATH", "TZ")
@@ -78,6 +80,7 @@ class StageRunner:
             linked into the models of others.
         programs: what it may start beside Python.
         required: parts of the boundary without which no stage is started.
+        emulator: the program that runs code for a target here, which the stage that verifies may start; None for no such program.
     """
 
     command: Sequence[str]
@@ -85,6 +88,7 @@ class StageRunner:
     cache: Path | None = None
     programs: Sequence[Path] = ()
     required: Sequence[Part] = ()
+    emulator: Callable[[Target], Path | None] = lambda _: None
 
     def run(
         self,
@@ -140,7 +144,7 @@ class StageRunner:
         files = [f for f in (source["model"], *source["blobs"].values(), request.get("artifact")) if f]
         return Policy(
             grants=(
-                *toolchain(self.programs),
+                *toolchain((*self.programs, *self._emulator(request))),
                 *((file, "read") for file in files),
                 *self._shared("write" if request["stage"] == PREPARE else "read"),
                 (str(work), "write"),
@@ -150,6 +154,12 @@ class StageRunner:
             required=self.required,
             locks=request["stage"] == PREPARE or bool(request.get("options", {}).get("bundle")),
         )
+
+    def _emulator(self, request: Mapping[str, Any]) -> Iterator[Path]:
+        if request["stage"] == VERIFY:
+            found = self.emulator(target_from_dict(request["target"]))
+            if found is not None:
+                yield found
 
     def _shared(self, purpose: str) -> Iterator[Grant]:
         for folder in (self.cache / name for name in _SHARED) if self.cache is not None else ():

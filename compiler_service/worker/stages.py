@@ -27,7 +27,7 @@ from compiler_service.jobs.service import JobService
 from compiler_service.jobs.store import JobStore, member
 from compiler_service.stages.outcome import StageError, read_compiled
 from compiler_service.stages.process import ARTIFACT, RECORDS, REPRODUCER
-from compiler_service.stages.runner import PREPARE, StageRunner, StoppedError
+from compiler_service.stages.runner import PREPARE, VERIFY, StageRunner, StoppedError
 from compiler_service.store.reproducers import MOST_BYTES, Reproducers
 from compiler_service.store.sources import SourceStore, request_source
 from compiler_service.store.tuning_store import MOST_RECORD_BYTES, TuningStore
@@ -107,7 +107,7 @@ class StageWorker:
         self._lease_seconds = lease_seconds
         self._stopping = stopping
         self._slots = StageQuota(self._store.redis)
-        self._prepared: set[tuple[str, str]] = set()
+        self._prepared: set[tuple[str, ...]] = set()
 
     def run(self, stage: JobStage, job: str, number: int = WHOLE_JOB) -> Outcome:
         """Do one stage of a job, or of its target ``number``. Doing it again is harmless. Raises RedisError."""
@@ -277,9 +277,12 @@ class StageWorker:
             raise IngotError(ErrorCode.INTERNAL, "there is no build to verify", remedy="Submit the job again.")
         if self._repository.find_artifact(key) is None:
             # A folder of its own, which the stage only reads: the weights in it may be a link to those in the store.
+            target = record.targets[number]
             with self._directory(record) as work, self._directory(record) as given:
+                if self._runner.emulator(target_from_dict(target.spec)) is not None:
+                    self._prepare(record, target, work, heartbeat)
                 report = self._write_staged(record, number, key, given / ARTIFACT)
-                answer = self._process("verify", record, record.targets[number], work, heartbeat, given / ARTIFACT)
+                answer = self._process(VERIFY, record, target, work, heartbeat, given / ARTIFACT)
             self._repository.promote(key, report | {"verification": answer["report"]})
         return lambda: self._service.finish_target(record.id, number, JobState.SUCCEEDED, key)
 
@@ -308,8 +311,9 @@ class StageWorker:
         return dict(opened.report)
 
     def _prepare(self, record: JobRecord, target: TargetRecord, work: Path, heartbeat: Heartbeat) -> None:
-        """Once for each target and kind of bundle in this process's life: the cache keeps it."""
-        what = (json.dumps(dict(target.spec), sort_keys=True), str(record.options.get("bundle", "")))
+        """Once for each target and what is asked for beside code, in this process's life: the cache keeps it."""
+        options = (str(record.options.get(name, "")) for name in ("bundle", "verification"))
+        what = (json.dumps(dict(target.spec), sort_keys=True), *options)
         if what not in self._prepared:
             self._process(PREPARE, record, target, work, heartbeat)
             self._prepared.add(what)

@@ -32,10 +32,10 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.storage.faults import require_writable, told
 
 _MODEL = "name target tune no_winograd no_strassen denormals overridable bundle shape opt_level"
+_JOB = f"label verification deadline priority {_MODEL} {SERVICE}"
 _HERE = Way.of("beside --local", f"local in_process out home {_MODEL}")
-_ORDER = f"label deadline priority {_MODEL} {SERVICE}"
-_THERE = Way.of("without --local", f"out {_ORDER}")
-_LEAVE = Way.of("beside --no-wait", f"no_wait {_ORDER}")
+_THERE = Way.of("without --local", f"out {_JOB}")
+_LEAVE = Way.of("beside --no-wait", f"no_wait {_JOB}")
 MOST_MEASURED = 1000
 """Schedules per kernel, as the compiler has it (``compiler_service/compiler/options.py``)."""
 
@@ -59,6 +59,11 @@ def add_parser(commands: Any) -> None:
         action="append",
         metavar="INPUT",
         help="an initializer that is an input too and that requests may give (default: all, where they are few numbers)",
+    )
+    parser.add_argument(
+        "--verification",
+        choices=("available", "required", "off"),
+        help="compare answers where a worker can run the code (default), fail where it cannot, or do not compare",
     )
     parser.add_argument("--out", type=Path, metavar="DIR", help="also put the version into this folder (OCI layout)")
     parser.add_argument("--bundle", action="store_true", help="also make a static program, written into --out")
@@ -85,6 +90,7 @@ def run(arguments: argparse.Namespace, output: Output) -> int:
     name = arguments.name or model_name(arguments.model)
     options = model_options(arguments)
     options |= {"tune": arguments.tune} if arguments.tune else {}
+    options |= {"verification": arguments.verification} if arguments.verification else {}
     options |= {"bundle": "executable"} if arguments.bundle else {}
     options |= {"winograd": False} if arguments.no_winograd else {}
     options |= {"strassen": False} if arguments.no_strassen else {}

@@ -15,7 +15,8 @@ def verdict(found: Verification | None) -> str:
     if not found.is_verified:
         return f"not verified: {found.reason or found.state}"
     worst = max((own.max_rel_error for own in found.outputs), default=0.0)
-    return f"verified: within {worst:.1e} of {found.oracle}"
+    where = f", under {found.emulator}" if found.emulator else ""
+    return f"verified: within {worst:.1e} of {found.oracle}{where}"
 
 
 def speed(found: Verification | None) -> str:

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import re
 import subprocess
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 
+import compiler_service.housekeeping
 import compiler_service.settings
 import runtime_service.settings
 from tests.deploy.lint_tools import CHART, extract_helm, render, run, tool
 from tests.deployed.dockerfile import image, instructions
 
+Object = dict[str, Any]
 pytestmark = pytest.mark.slow
 OLDEST, NEWEST = "1.27", "1.34"
 HEALTH = "/usr/local/bin/ingot-health"
@@ -34,6 +38,7 @@ EVERYTHING: dict[str, Any] = {
         "nodeSelector": {"kubernetes.io/arch": "amd64"},
         "tolerations": [{"key": "compile", "operator": "Exists"}],
     },
+    "housekeeping": {"keepLast": 10, "keepSourcesDays": 90, "schedule": "@daily"},
     "runtime": {
         "autoscaling": {"enabled": True},
         "modelSettings": {"resnet": {"policy": "stable+canary", "max_batch_size": 16, "warmup": {"h": 224}}},
@@ -61,8 +66,24 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(params=VARIANTS)
-def objects(request: pytest.FixtureRequest, helm: Path, tmp_path: Path) -> list[dict[str, Any]]:
+def objects(request: pytest.FixtureRequest, helm: Path, tmp_path: Path) -> list[Object]:
     return render(helm, VARIANTS[request.param], tmp_path)
+
+
+def pods(objects: Sequence[Object]) -> Iterator[tuple[Object, Object]]:
+    """Each object that makes pods, and what it makes of them: labels and description."""
+    for document in objects:
+        match document["kind"]:
+            case "Deployment":
+                yield document, document["spec"]["template"]
+            case "CronJob":
+                yield document, document["spec"]["jobTemplate"]["spec"]["template"]
+            case "Pod":
+                yield document, document
+
+
+def containers(pod: Object) -> list[Object]:
+    return [*pod["spec"]["containers"], *pod["spec"].get("initContainers", [])]
 
 
 def test_lint(helm: Path, tmp_path: Path) -> None:
@@ -73,7 +94,7 @@ def test_lint(helm: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("version", [OLDEST, NEWEST])
-def test_objects_are_valid(objects: list[dict[str, Any]], version: str, tmp_path: Path) -> None:
+def test_objects_are_valid(objects: list[Object], version: str, tmp_path: Path) -> None:
     kinds = {document["kind"] for document in objects}
     known = [document for document in objects if document["kind"] not in CUSTOM]
     assert kinds - CUSTOM
@@ -83,10 +104,10 @@ def test_objects_are_valid(objects: list[dict[str, Any]], version: str, tmp_path
     assert "WARN" not in output, output
 
 
-def test_names_are_unique_and_selectors_match(objects: list[dict[str, Any]]) -> None:
+def test_names_are_unique_and_selectors_match(objects: list[Object]) -> None:
     names = [(document["kind"], document["metadata"]["name"]) for document in objects]
     assert len(set(names)) == len(names)
-    pods = [o["spec"]["template"]["metadata"]["labels"] for o in objects if o["kind"] == "Deployment"]
+    labelled = [pod["metadata"]["labels"] for document, pod in pods(objects) if document["kind"] != "Pod"]
     for document in objects:
         if document["kind"] == "Service":
             selector = document["spec"]["selector"]
@@ -96,19 +117,16 @@ def test_names_are_unique_and_selectors_match(objects: list[dict[str, Any]]) -> 
             selector = document["spec"]["podSelector"]["matchLabels"]
         else:
             continue
-        assert any(selector.items() <= labels.items() for labels in pods), names
+        assert any(selector.items() <= labels.items() for labels in labelled), names
 
 
-def test_every_container_is_confined(objects: list[dict[str, Any]]) -> None:
-    for document in objects:
-        if document["kind"] not in ("Deployment", "Pod"):
-            continue
-        pod = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
-        assert pod["securityContext"]["runAsNonRoot"] is True
-        assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
-        assert pod["automountServiceAccountToken"] is False
-        assert pod["enableServiceLinks"] is False
-        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+def test_every_container_is_confined(objects: list[Object]) -> None:
+    for _, pod in pods(objects):
+        assert pod["spec"]["securityContext"]["runAsNonRoot"] is True
+        assert pod["spec"]["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+        assert pod["spec"]["automountServiceAccountToken"] is False
+        assert pod["spec"]["enableServiceLinks"] is False
+        for container in containers(pod):
             security = container["securityContext"]
             assert security["readOnlyRootFilesystem"] is True
             assert security["allowPrivilegeEscalation"] is False
@@ -117,7 +135,7 @@ def test_every_container_is_confined(objects: list[dict[str, Any]]) -> None:
             assert not container["image"].endswith((":", ":latest"))
 
 
-def test_every_deployment_has_probes(objects: list[dict[str, Any]]) -> None:
+def test_every_deployment_has_probes(objects: list[Object]) -> None:
     for document in objects:
         if document["kind"] == "Deployment":
             (container,) = document["spec"]["template"]["spec"]["containers"]
@@ -125,24 +143,20 @@ def test_every_deployment_has_probes(objects: list[dict[str, Any]]) -> None:
             assert "readinessProbe" in container or "ports" not in container
 
 
-def test_volumes_and_mounts_agree(objects: list[dict[str, Any]]) -> None:
-    for document in objects:
-        if document["kind"] != "Deployment":
-            continue
-        pod = document["spec"]["template"]["spec"]
-        mounted = {m["name"] for c in [*pod["containers"], *pod.get("initContainers", [])] for m in c["volumeMounts"]}
-        assert mounted == {volume["name"] for volume in pod["volumes"]}
+def test_volumes_and_mounts_agree(objects: list[Object]) -> None:
+    for document, pod in pods(objects):
+        if document["kind"] != "Pod":
+            mounted = {m["name"] for container in containers(pod) for m in container["volumeMounts"]}
+            assert mounted == {volume["name"] for volume in pod["spec"]["volumes"]}
 
 
-def test_only_known_settings_are_set(objects: list[dict[str, Any]]) -> None:
+def test_only_known_settings_are_set(objects: list[Object]) -> None:
     runtime, compiler = runtime_service.settings.variables(), compiler_service.settings.variables()
     checked = 0
-    for document in objects:
-        if document["kind"] != "Deployment":
-            continue
-        for container in document["spec"]["template"]["spec"]["containers"]:
+    for _, pod in pods(objects):
+        for container in containers(pod):
             known = runtime if container["name"] == "runtime" else compiler
-            for variable in container["env"]:
+            for variable in container.get("env", []):
                 if variable["name"].startswith("INGOT_"):
                     assert variable["name"] in known
                     checked += 1
@@ -175,6 +189,8 @@ def test_the_settings_of_the_runtime_can_be_read(helm: Path, tmp_path: Path) -> 
         {"runtime": {"modelControl": "poll"}},
         {"runtime": {"modelSettings": {"m": {"max_batch": 3}}}},
         {"worker": {"concurrency": 0}},
+        {"housekeeping": {"schedule": "every day"}},
+        {"housekeeping": {"graceHours": 0}},
         {"signing": {"existingSecret": ""}},
         {"image": {"pullPolicy": "Sometimes"}},
         {"unknown": True},
@@ -211,20 +227,34 @@ def test_notes_name_what_has_to_be_made_first(helm: Path) -> None:
     assert "No token is set" in notes
 
 
-def test_commands_are_those_of_the_images(objects: list[dict[str, Any]]) -> None:
+def test_commands_are_those_of_the_images(objects: list[Object]) -> None:
     """The chart starts images by their entry points; what it runs beside them is in the images."""
-    for document in objects:
-        if document["kind"] not in ("Deployment", "Pod"):
-            continue
-        pod = document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
-        for container in [*pod["containers"], *pod.get("initContainers", [])]:
+    for document, pod in pods(objects):
+        for container in containers(pod):
             name = container["image"].rpartition("/")[2].partition(":")[0]
             assert image(name).command[:2] == ("python", "-m")
-            if document["kind"] == "Deployment" and container in pod["containers"]:
+            if document["kind"] == "Deployment" and container in pod["spec"]["containers"]:
                 assert "command" not in container, name
             for text in commands(container):
                 for script in re.findall(r"\bpython (\S+)", text):
-                    assert script == HEALTH, text
+                    assert script in (HEALTH, "-m"), text
+                for module in re.findall(r"\bpython -m (\S+)", text):
+                    assert importlib.util.find_spec(module), module
+
+
+def test_what_housekeeping_is_told_is_understood(objects: list[Object]) -> None:
+    """It has what a worker has to sign with, and no more: no token, no order key, no port."""
+    for document, pod in pods(objects):
+        if document["kind"] == "CronJob":
+            told = [container for container in containers(pod) if container["name"] != "keys"]
+            for container in told:
+                assert compiler_service.housekeeping.parser().parse_args(container["args"])
+                assert "ports" not in container
+                secrets = {v["valueFrom"]["secretKeyRef"]["name"] for v in container["env"] if "valueFrom" in v}
+                assert secrets == {"ingot-redis"}
+            assert {c["args"][0] for c in told} <= {"retain", "collect"}
+            assert document["spec"]["concurrencyPolicy"] == "Forbid"
+            assert pod["spec"]["restartPolicy"] == "Never"
 
 
 def commands(container: dict[str, Any]) -> list[str]:
@@ -239,19 +269,18 @@ def test_the_health_check_is_in_every_image() -> None:
     assert (copied.text, copied.flag("chmod")) == (f"deploy/health.py {HEALTH}", "0755")
 
 
-def test_the_api_gets_no_key_that_artifacts_are_signed_with(objects: list[dict[str, Any]]) -> None:
-    for document in objects:
-        if document["kind"] != "Deployment":
+def test_the_api_gets_no_key_that_artifacts_are_signed_with(objects: list[Object]) -> None:
+    for document, pod in pods(objects):
+        if document["kind"] == "Pod":
             continue
-        pod = document["spec"]["template"]["spec"]
-        secrets = {v["name"]: v["secret"] for v in pod["volumes"] if "secret" in v}
-        named = {v["name"] for container in pod["containers"] for v in container.get("env", [])}
+        secrets = {v["name"]: v["secret"] for v in pod["spec"]["volumes"] if "secret" in v}
+        named = {v["name"] for container in containers(pod) for v in container.get("env", [])}
         if document["metadata"]["name"].endswith("-compiler-api"):
             assert [item["key"] for item in secrets["signing"]["items"]] == ["signer.pub"]
             assert "items" not in secrets["orders"]
             assert "INGOT_ORDER_KEY" in named
             assert "INGOT_SIGNING_KEY" not in named
-        elif document["metadata"]["name"].endswith("-compiler-worker"):
+        elif document["metadata"]["name"].endswith(("-compiler-worker", "-housekeeping")):
             assert [item["key"] for item in secrets["orders"]["items"]] == ["orders.pub"]
             assert "items" not in secrets["signing"]
             assert "INGOT_ORDER_KEY" not in named

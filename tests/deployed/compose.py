@@ -119,6 +119,12 @@ class Compose:
         else:
             self.running[name] = running
 
+    def run_once(self, name: str) -> str:
+        """As ``docker compose run --rm NAME``: what it says, once it has ended well."""
+        done = self.network.start(name, self.container(name))
+        assert done.outer.wait(120) == 0, done.log.read_text()
+        return done.log.read_text()
+
     def is_healthy(self, name: str) -> bool:
         return self.running[name].run(*image(services()[name]["build"]["target"]).health).returncode == 0
 

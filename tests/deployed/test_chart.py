@@ -17,7 +17,7 @@ from tests.deployed.client import Array, Client
 from tests.deployed.compose import Compose
 from tests.deployed.containers import Network, may_be_made
 from tests.deployed.roots import Roots
-from tests.ingot.small_models import scale
+from tests.ingot.small_models import classifier, scale
 
 pytestmark = [
     pytest.mark.slow,
@@ -26,7 +26,10 @@ pytestmark = [
     pytest.mark.timeout(1200),
     pytest.mark.skipif(not may_be_made(), reason="only root may make the namespaces that stand for containers"),
 ]
-VALUES = {"store": {"env": {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "us-east-1"}}}
+VALUES = {
+    "housekeeping": {"keepLast": 1, "keepDays": 0},
+    "store": {"env": {"AWS_ENDPOINT_URL": "http://minio:9000", "AWS_REGION": "us-east-1"}},
+}
 KNOWN = {
     "url": "redis://:ingot-change-me@redis:6379/0",
     "AWS_ACCESS_KEY_ID": "ingot",
@@ -65,6 +68,14 @@ def test_what_is_shipped_compiles_publishes_and_serves(cluster: Cluster) -> None
     cluster.running[runtime].wait_until(partial(cluster.passes, runtime, "readinessProbe"), 90.0)
     x: Array = np.arange(12, dtype=np.float32).reshape(3, 4)
     np.testing.assert_array_equal(client.infer("scale", x=x)["y"], x * 2)
+    assert client.command("compile", client.file("classifier", classifier()), "--name", "scale")["version"] == 2
+    assert (
+        client.command("compile", client.file("scale", scale()), "--name", "scale", "--target", "x86-64-v2")["version"]
+        == 3
+    )
+    said = cluster.run_job("release-ingot-housekeeping")
+    assert "scale: 2" in said  # neither the newest nor with a label
+    assert "generation 1: 0 objects" in said
     for name in cluster.names():
         assert cluster.passes(name, "livenessProbe"), name
         assert cluster.stop(name) == 0, cluster.running[name].log.read_text()

@@ -44,6 +44,7 @@ folder = os.path.dirname(sys.executable)
 assert not [name for name in os.listdir(folder) if name.startswith(("pip", "easy_install", "wheel"))]
 for name in ("cc", "gcc", "g++", "clang", "ld"): assert shutil.which(name, path=folder) is None, name
 """
+TRACES = "from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter"
 WRITES = """
 import os, sys
 for name in sys.argv[1:]:
@@ -74,6 +75,7 @@ def test_what_is_shipped_compiles_publishes_and_serves(compose: Compose) -> None
     serves(compose, client, "plain", {"x": X}, {"y": X * 2})
     publish_with_faults(compose, client, "faults", classifier())
     serves(compose, client, "faults", {"image": IMAGE}, {"scores": expected_scores(classifier(), IMAGE)})
+    assert "generation 1: 0 objects" in compose.run_once("housekeeping")
     for name, running in compose.running.items():
         grace = services()[name].get("stop_grace_period", "10s")
         assert running.stop(float(grace.removesuffix("s"))) == 0, running.log.read_text()
@@ -82,7 +84,7 @@ def test_what_is_shipped_compiles_publishes_and_serves(compose: Compose) -> None
 def holds_what_it_needs_alone(compose: Compose, name: str) -> None:
     extra = LOCKS[name]
     foreign = ["pip", "setuptools", "wheel", "cyclonedx_py"] + (["llvmlite", "ziglang"] if extra == "runtime" else [])
-    for code, arguments in ((IMPORT_ALL, [json.dumps(importable(extra))]), (LEFT_OUT, foreign)):
+    for code, arguments in ((IMPORT_ALL, [json.dumps(importable(extra))]), (LEFT_OUT, foreign), (TRACES, [])):
         done = compose.running[name].run("python", "-c", code, *arguments, seconds=300)
         assert done.returncode == 0, f"{name}: {done.stderr}"
 

@@ -17,6 +17,8 @@ from tests.deployed.locks import LOCKS, locked, version
 from tests.packaging.extras import included, normal, project, requirements
 
 SERVICES = ("runtime", "compiler")
+TRACES = "telemetry"
+"""The extra that images may send spans by, beside their own."""
 PYTHONS = ("3.11.0", "3.12.0", "3.13.0", "3.14.0")
 
 
@@ -25,7 +27,7 @@ def wanted_by(name: str) -> list[Requirement]:
     if name == "tools":
         groups = tomllib.loads((ROOT / "pyproject.toml").read_text())["dependency-groups"]
         return [Requirement(text) for text in groups[name]]
-    asked = [Requirement(text) for extra in included(name) for text in requirements(extra)]
+    asked = [Requirement(text) for extra in {*included(name), TRACES} for text in requirements(extra)]
     return [each for each in asked if normal(each.name) != normal(project()["name"])]
 
 

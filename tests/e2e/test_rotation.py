@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -18,7 +17,6 @@ from shared_ir.errors import ErrorCode, IngotError
 from tests.runtime_service.models.test_follower import Service
 from tests.runtime_service.toy_models import ToyModel, scale_model
 from tests.services.by_hand import Platform
-from tests.services.installation import ROOT
 from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
@@ -60,8 +58,7 @@ class Rotation:
 
 
 @pytest.fixture(name="rotation")
-def fixture_rotation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Rotation]:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+def fixture_rotation(tmp_path: Path, toy_stages: None) -> Iterator[Rotation]:
     with redis_server() as url:
         rotation = Rotation(tmp_path, url)
         yield rotation

@@ -140,3 +140,9 @@ def test_an_extent_that_is_1_in_the_run_alone_broadcasts(executor: ExecutorKind)
         assert loaded.run(feeds)["y"].tolist() == [[3.0] * 4] * 3
         with pytest.raises(ingot.IngotError, match="node 'sum': m and n must be equal or 1"):
             loaded.run(feeds | {"b": np.ones((2, 4), np.float32)})
+
+
+def test_no_verification_is_promised_where_none_is_done() -> None:
+    with pytest.raises(ingot.IngotError, match="nothing is compared") as caught:
+        ingot.compile(classifier(), workers=0, verification="required")
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "verification")

@@ -148,7 +148,7 @@ def installation(home: Path, **environment: str) -> Iterator[Installation]:
             "INGOT_LEASE_SECONDS": "2",
             "INGOT_WORKERS": "2",
             "INGOT_JOB_SECONDS": "60",
-            "PYTHONPATH": os.pathsep.join((str(ROOT), str(HERE.parent))),
+            "PYTHONPATH": str(ROOT),
         }
         home.mkdir(parents=True, exist_ok=True)
         running = Installation(home, redis_url, clean | settings | environment)

@@ -1,7 +1,8 @@
 """Verification of an artifact: its answers on seeded inputs against an independent oracle, output by output.
 
 The oracle is ONNX Runtime when it is installed, else the reference interpreter of the graph IR. The artifact runs in a process
-of its own, through the runtime service's loader: what is verified is what will be served.
+of its own, through the runtime service's loader: what is verified is what will be served. One for another machine runs under
+qemu's user mode, where that is installed.
 """
 
 from __future__ import annotations
@@ -19,27 +20,38 @@ from typing import Any
 
 import numpy as np
 
-from compiler_service.compiler.codegen.toolchain.host import host_target
+from compiler_service.compiler.codegen.toolchain.emulation import Emulator, emulated_name, find_emulator
+from compiler_service.compiler.codegen.toolchain.host import runs_here
 from compiler_service.compiler.frontend.reading.source import ModelSource
+from compiler_service.compiler.reference.emulated import EmulatedArtifact, NotRunError, cannot_be_emulated
 from shared_ir.arrays import storage_dtype
 from shared_ir.artifact.exchange import write_artifact
-from shared_ir.artifact.value import Artifact
+from shared_ir.artifact.value import Artifact, Manifest
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr.dim import dim_symbols, evaluate
+from shared_ir.machine.target import architecture_of, derive
 from shared_ir.plan.program import Call, Plan, TensorSpec, walk_steps
 from shared_ir.types import Kind
 
 Arrays = Sequence[np.ndarray]
 Oracle = Callable[[Arrays], Arrays]
+Answer = tuple[list[np.ndarray], float]
+"""Outputs and the median seconds of a run; 0 where they were not measured."""
+Run = Callable[[Arrays], Answer | None]
+"""None when the model does not take inputs of these sizes."""
 
 TOLERANCE = 1e-3
 """Largest accepted error, relative to the largest element of the output."""
 _EXTENTS_TO_TRY = (64, 96, 48, 224, 32, 16, 7, 3, 1)
 """Extents to try for symbols that are not the batch."""
+_EXTENTS_TO_EMULATE = (32, 64, 16, 48, 96, 7, 3, 1, 224)
+"""The same, smaller ones first: an emulator takes a hundred times as long."""
 _EXTENT_OF_BATCH = 2
 _SEED = 20240229
 _RUNS_OF_ORACLE = 5
+PATIENCE_SECONDS = 120.0
+"""For a run under an emulator, where a verification is welcome but not required."""
 _TIMEOUT_SECONDS = 600.0
 
 
@@ -52,52 +64,68 @@ class OutputReport:
     max_rel_error: float
 
 
+@dataclass(frozen=True)
+class Means:
+    """What artifacts are run with.
+
+    Attributes:
+        runner: the command that runs one of this machine once: it takes ``ARTIFACT INPUTS.npz OUTPUTS.npz --repeat N`` and prints
+            what became of it, a line of JSON.
+        patience: seconds that a run under an emulator may take; None for as many as it needs.
+    """
+
+    runner: Sequence[str]
+    patience: float | None = None
+
+
 def verify(
     artifact: Artifact,
     source: ModelSource,
     interpret: Callable[[], Oracle],
-    runner: Sequence[str],
+    means: Means,
     written: Path | None = None,
 ) -> dict[str, Any]:
     """The report of a verification, as JSON values.
 
     Args:
         interpret: makes the reference interpreter, for machines without ONNX Runtime.
-        runner: the command that runs an artifact once: it takes ``ARTIFACT INPUTS.npz OUTPUTS.npz --repeat N`` and prints what
-            became of it, a line of JSON.
         written: where the artifact lies already.
 
     Raises:
         IngotError: NUMERIC_MISMATCH naming the output, its error and the tolerance.
     """
-    if not _runs_here(artifact):
-        return {"state": "not run", "reason": f"this machine cannot run code for {artifact.manifest.triple}"}
-    if artifact.report.get("random"):
-        return {"state": "not run", "reason": "the model draws random numbers: no other generator draws the same"}
-    odd = next((s.name for s in artifact.plan.inputs if s.kind is not Kind.TENSOR), "")
-    if odd:
-        return {"state": "not run", "reason": f"{odd} is a sequence or optional, for which there are no seeded values"}
-    if all(s.kind is not Kind.TENSOR for s in artifact.plan.outputs):
-        return {"state": "not run", "reason": "no output is a tensor"}
+    try:
+        return _verify(artifact, source, interpret, means, written)
+    except NotRunError as error:
+        return {"state": "not run", "reason": str(error)}
+
+
+def _verify(
+    artifact: Artifact, source: ModelSource, interpret: Callable[[], Oracle], means: Means, written: Path | None
+) -> dict[str, Any]:
+    plan, emulator = artifact.plan, _emulator_for(artifact.manifest)
+    _require_comparable(artifact, emulator)
     name, oracle = _oracle(source, interpret)
-    if not name.startswith("onnxruntime") and _looks_behind_numbers(artifact.plan):
-        return {"state": "not run", "reason": "the reference interpreter has no strings, sequences and optionals"}
+    if not name.startswith("onnxruntime") and _looks_behind_numbers(plan):
+        raise NotRunError("the reference interpreter has no strings, sequences and optionals")
     with tempfile.TemporaryDirectory(prefix="ingot-verify-") as folder:
         directory = Path(folder)
         if written is None:
-            write_artifact(directory / "artifact", artifact)
-        for sizes in _candidate_sizes(artifact.plan):
-            required = [s for s in artifact.plan.inputs if not s.is_optional]
-            inputs = make_inputs(required, sizes, artifact.plan.strings)
-            answer = _run(directory, written or directory / "artifact", inputs, runner)
+            written = directory / "artifact"
+            write_artifact(written, artifact)
+        run = _way_to_run(directory, written, artifact, emulator, means)
+        for sizes in _candidate_sizes(plan, _EXTENTS_TO_TRY if emulator is None else _EXTENTS_TO_EMULATE):
+            required = [s for s in plan.inputs if not s.is_optional]
+            inputs = make_inputs(required, sizes, plan.strings)
+            answer = run(inputs)
             if answer is None:
                 continue
             outputs, seconds = answer
             start = time.perf_counter()
             expected = oracle(inputs)
             first = time.perf_counter() - start
-            reports = compare(artifact.plan, outputs, expected)
-            measured = _median(oracle, inputs) if name.startswith("onnxruntime") else 0.0
+            reports = compare(plan, outputs, expected)
+            measured = _median(oracle, inputs) if seconds and name.startswith("onnxruntime") else 0.0
             return {
                 "state": "verified",
                 "oracle": name,
@@ -107,8 +135,53 @@ def verify(
                 "seconds": seconds,
                 "oracle_seconds": measured or first,
                 "ratio": measured / seconds if seconds else 0.0,
+                "emulator": emulator.version if emulator else "",
             }
-    return {"state": "not run", "reason": "no sizes of the symbolic dims were accepted"}
+    raise NotRunError("no sizes of the symbolic dims were accepted")
+
+
+def _require_comparable(artifact: Artifact, emulator: Emulator | None) -> None:
+    """Raises NotRunError for what has no answers that are the same each time, or cannot be given seeded values."""
+    if artifact.report.get("random"):
+        raise NotRunError("the model draws random numbers: no other generator draws the same")
+    odd = next((s.name for s in artifact.plan.inputs if s.kind is not Kind.TENSOR), "")
+    if odd:
+        raise NotRunError(f"{odd} is a sequence or optional, for which there are no seeded values")
+    if all(s.kind is not Kind.TENSOR for s in artifact.plan.outputs):
+        raise NotRunError("no output is a tensor")
+    if emulator is not None and cannot_be_emulated(artifact.plan):
+        raise NotRunError("strings, sequences and optionals need the runtime service, which is not emulated")
+
+
+def _emulator_for(manifest: Manifest) -> Emulator | None:
+    """None where this machine itself runs the code.
+
+    Raises:
+        NotRunError: nothing here does.
+    """
+    if runs_here(manifest.triple, manifest.features):
+        return None
+    architecture = architecture_of(manifest.triple)
+    found = find_emulator(architecture)
+    if found is None:
+        raise NotRunError(
+            f"this machine cannot run code for {manifest.triple}, and has no {emulated_name(architecture)}"
+        )
+    return found
+
+
+def _way_to_run(directory: Path, written: Path, artifact: Artifact, emulator: Emulator | None, means: Means) -> Run:
+    """NOTE: how long an emulator takes says nothing of the machine that it emulates, and is not reported."""
+    if emulator is None:
+        return lambda inputs: _run(directory, written, inputs, means.runner)
+    target = derive("llvm", artifact.manifest.triple, artifact.manifest.cpu, artifact.manifest.features)
+    emulated = EmulatedArtifact(artifact.plan, target, emulator, written.absolute(), directory, means.patience)
+
+    def run(inputs: Arrays) -> Answer | None:
+        outputs = emulated.run(inputs)
+        return None if outputs is None else (outputs, 0.0)
+
+    return run
 
 
 def _looks_behind_numbers(plan: Plan) -> bool:
@@ -117,11 +190,21 @@ def _looks_behind_numbers(plan: Plan) -> bool:
     return strings or any(isinstance(step, Call) for step in walk_steps(plan.steps))
 
 
-def _runs_here(artifact: Artifact) -> bool:
-    """Whether this machine has the architecture and every feature that the code may use."""
-    host = host_target()
-    needed = {f for f in artifact.manifest.features if f.startswith("+")}
-    return artifact.manifest.triple.split("-")[0] == host.triple.split("-")[0] and needed <= set(host.features)
+def require_verified(report: dict[str, Any]) -> dict[str, Any]:
+    """``report`` of what was verified.
+
+    Raises:
+        IngotError: NOT_VERIFIED with the reason why it was not.
+    """
+    if report["state"] == "verified":
+        return report
+    raise IngotError(
+        ErrorCode.NOT_VERIFIED,
+        f"the job requires a verification, which was not run: {report['reason']}",
+        field="verification",
+        expected="a worker that can run the code, or has qemu-user for its architecture",
+        remedy="Compile with verification=available to publish it as not verified, or ask the operator to install qemu-user.",
+    )
 
 
 def _oracle(source: ModelSource, interpret: Callable[[], Oracle]) -> tuple[str, Oracle]:
@@ -152,11 +235,11 @@ def _median(oracle: Oracle, inputs: Arrays) -> float:
     return statistics.median(times)
 
 
-def _candidate_sizes(plan: Plan) -> Iterator[Mapping[str, int]]:
+def _candidate_sizes(plan: Plan, extents: Sequence[int]) -> Iterator[Mapping[str, int]]:
     """Values for the symbols: two rows of the batch, one guess for all others."""
     symbols = [s.name for s in plan.symbols]
     first = {s.name for s in plan.symbols if s.axis == 0}
-    for size in _EXTENTS_TO_TRY if set(symbols) - first else _EXTENTS_TO_TRY[:1]:
+    for size in extents if set(symbols) - first else extents[:1]:
         yield {s: _EXTENT_OF_BATCH if s in first else size for s in symbols}
 
 
@@ -179,10 +262,7 @@ def make_inputs(specs: Sequence[TensorSpec], sizes: Mapping[str, int], words: Se
     return inputs
 
 
-def _run(
-    directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str]
-) -> tuple[list[np.ndarray], float] | None:
-    """Outputs and median seconds; None when the model does not take inputs of these sizes."""
+def _run(directory: Path, artifact: Path, inputs: Arrays, runner: Sequence[str]) -> Answer | None:
     given, result = directory / "inputs.npz", directory / "outputs.npz"
     np.savez(given, allow_pickle=False, **{str(i): a for i, a in enumerate(inputs)})
     command = [*runner, str(artifact), str(given), str(result), "--repeat", str(_RUNS_OF_ORACLE)]

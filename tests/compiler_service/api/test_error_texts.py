@@ -15,7 +15,7 @@ from onnx import TensorProto, helper
 
 import ingot
 from compiler_service.api.servicer import _busy
-from compiler_service.compiler.reference.verification import compare
+from compiler_service.compiler.reference.verification import compare, require_verified
 from compiler_service.jobs.reconciler import lost_too_often
 from compiler_service.jobs.records import JobStage
 from compiler_service.stages.outcome import exceeded, how_it_died
@@ -155,6 +155,9 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.ARTIFACT_UNTRUSTED: of_a_stranger,
     ErrorCode.ARTIFACT_INCOMPATIBLE: lambda _: of_another_machine(),
     ErrorCode.NUMERIC_MISMATCH: lambda _: wrong_answer(),
+    ErrorCode.NOT_VERIFIED: lambda _: require_verified(
+        {"state": "not run", "reason": "the model draws random numbers"}
+    ),
     ErrorCode.RESOURCE_EXHAUSTED: lambda _: raised(_busy("watchers", 48)),
     ErrorCode.UNAVAILABLE: lambda _: raised(how_it_died(96, 1, 1)),
     ErrorCode.RESOURCE_LIMIT: lambda _: raised(exceeded("time", "60 seconds")),

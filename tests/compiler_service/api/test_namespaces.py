@@ -28,7 +28,7 @@ from shared_ir.service_kit.access.token_file import editing
 from shared_ir.service_kit.status import attached_error
 from tests.compiler_service.api.test_access import METHODS, REQUESTS, Guarded, status, trailing
 from tests.services.by_hand import Platform
-from tests.services.installation import ROOT, Client, installation, wait_until
+from tests.services.installation import Client, installation, wait_until
 from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
@@ -36,8 +36,7 @@ MODEL = json.dumps({"name": "m"}).encode()
 
 
 @pytest.fixture(name="guarded")
-def fixture_guarded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Guarded]:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+def fixture_guarded(tmp_path: Path, toy_stages: None) -> Iterator[Guarded]:
     with redis_server() as url:
         home = tmp_path / "home"
         home.mkdir()

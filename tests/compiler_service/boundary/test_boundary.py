@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
 import subprocess
 import sys
@@ -17,6 +18,7 @@ import pytest
 from compiler_service.boundary.parts import Part
 from compiler_service.boundary.state import standing
 from compiler_service.stages.runner import StageLimits, StageRunner
+from shared_ir.machine.target import Target, parse_target, target_to_dict
 
 ROOT = Path(__file__).parents[3]
 PROBE = Path(__file__).with_name("probe.py")
@@ -143,3 +145,49 @@ def test_the_probe_would_get_it_without_the_boundary(tmp_path: Path, aims: dict[
         "very many processes",
         "gain privileges",
     }
+
+
+TRIES = """
+import json, pathlib, subprocess, sys
+work = pathlib.Path(sys.argv[1])
+got = {}
+for program in json.loads((work / "request.json").read_bytes())["options"]["programs"]:
+    try:
+        got[program] = subprocess.run([program], check=False).returncode
+    except OSError as error:
+        got[program] = error.strerror
+(work / "result.json").write_text(json.dumps({"got": got}))
+"""
+
+
+@pytest.mark.skipif(Part.FILES in standing().missing, reason="this kernel has no Landlock")
+@pytest.mark.parametrize(
+    ("stage", "target", "may"),
+    [
+        ("verify", "raspberry-pi/4b", True),
+        ("verify", "raspberry-pi/2b", False),
+        ("build", "raspberry-pi/4b", False),
+        ("tune", "raspberry-pi/4b", False),
+    ],
+)
+def test_the_emulator_of_its_target_is_for_the_stage_that_verifies_alone(
+    stage: str, target: str, may: bool, tmp_path: Path
+) -> None:
+    """A program stands for the emulator; another one, beside it, is executed by no stage."""
+    emulator, other = (Path(os.path.realpath(str(shutil.which(name)))) for name in ("true", "false"))
+    (tmp_path / "tries.py").write_text(TRIES)
+    (tmp_path / "work").mkdir()
+    request = {
+        "stage": stage,
+        "source": {"model": str(tmp_path / "tries.py"), "blobs": {}},
+        "target": target_to_dict(parse_target(target)),
+        "options": {"programs": [str(emulator), str(other)]},
+    }
+    limits = StageLimits(memory=4 * 1024**3, seconds=60)
+
+    def found(asked: Target) -> Path | None:
+        return emulator if asked == parse_target("raspberry-pi/4b") else None
+
+    runner = StageRunner((sys.executable, str(tmp_path / "tries.py")), limits, tmp_path / "cache", emulator=found)
+    got = runner.run(tmp_path / "work", request, lambda _: None, lambda: False)["got"]
+    assert got == {str(emulator): 0 if may else "Permission denied", str(other): "Permission denied"}

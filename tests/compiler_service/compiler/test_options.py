@@ -28,6 +28,7 @@ from shared_ir.errors import ErrorCode, IngotError
         ("denormals", "no"),
         ("disabled_passes", "fuse"),
         ("speed", 3),
+        ("verification", "perhaps"),
     ],
 )
 def test_wrong_values_are_refused_by_name(name: str, value: object) -> None:
@@ -39,6 +40,12 @@ def test_wrong_values_are_refused_by_name(name: str, value: object) -> None:
 def test_options_are_read_back() -> None:
     given = CompileOptions(opt_level=2, shapes={"x": (1, "n", None)}, tune=4, winograd=False, overridable=("w",))
     assert CompileOptions.from_dict(given.to_dict()) == given
+
+
+def test_workers_of_the_version_before_see_no_option_that_nobody_asked_for() -> None:
+    assert "verification" not in CompileOptions().to_dict()
+    required = CompileOptions(verification="required")
+    assert CompileOptions.from_dict(required.to_dict()) == required
 
 
 def test_methods_are_the_rows_of_the_table(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,13 +20,10 @@ from shared_ir.machine.target import PRESETS, target_to_dict
 from tests.services.processes import ends, runs
 from tests.services.toy_compiler import STAGE_COMMAND
 
-ROOT = Path(__file__).resolve().parents[3]
 LIMITS = StageLimits(memory=4 * 1024**3, seconds=30, file_size=2**20)
 
 
-@pytest.fixture(autouse=True)
-def _python_path(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+pytestmark = pytest.mark.usefixtures("toy_stages")
 
 
 def build(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import threading
 from collections import deque
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ from compiler_service.worker.turns import Turns
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode
 from shared_ir.storage.local import FileStore
-from tests.services.installation import ROOT
 from tests.services.redis_server import redis_server
 from tests.services.toy_compiler import STAGE_COMMAND, ToyCompiler
 
@@ -42,8 +40,8 @@ class Line:
         return {}
 
 
-def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+@pytest.mark.usefixtures("toy_stages")
+def test_a_fault_of_a_pass_leaves_what_shows_it_again(tmp_path: Path) -> None:
     last = history(tmp_path, {"name": "broken", "do": "fault"})[-1]
     error = last.error
     assert error is not None
@@ -86,10 +84,10 @@ def history(home: Path, model: Mapping[str, Any]) -> Sequence[JobRecord]:
         ({"name": "none", "issues": ["Foo is not supported"]}, JobState.FAILED, {"ingest"}),
     ],
 )
+@pytest.mark.usefixtures("toy_stages")
 def test_a_finished_job_has_the_seconds_of_all_its_stages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, model: Mapping[str, Any], state: JobState, stages: set[str]
+    tmp_path: Path, model: Mapping[str, Any], state: JobState, stages: set[str]
 ) -> None:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
     seen = history(tmp_path, model)
     assert seen[-1].state is state
     finished = [record for record in seen if record.state.finished]

@@ -4,7 +4,6 @@ proven to be that. Real Redis, stages in processes of their own."""
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,15 +12,13 @@ import pytest
 from compiler_service.jobs.records import WHOLE_JOB, JobStage, JobState
 from shared_ir.errors import ErrorCode, IngotError
 from tests.services.by_hand import Platform, Stage
-from tests.services.installation import ROOT
 from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
 
 
 @pytest.fixture(name="platform")
-def fixture_platform(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Platform]:
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join((str(ROOT), str(ROOT / "tests"))))
+def fixture_platform(tmp_path: Path, toy_stages: None) -> Iterator[Platform]:
     with redis_server() as url:
         yield Platform(tmp_path, url)
 

@@ -53,6 +53,7 @@ VALUES: dict[str, str] = {
     "label": "canary",
     "tune": "3",
     "overridable": "w",
+    "verification": "required",
     "out": "out2",
     "shape": "x=1,h",
     "opt_level": "0",

@@ -27,6 +27,7 @@ from tests.services.artifacts import toy_artifact
 VERIFIED = Verification(
     "verified", "", "onnxruntime 1.31.1", {"n": 2}, 1e-3, (OutputFigures("scores", 2e-6, 3e-7),), 1e-3, 1.4e-3, 1.4
 )
+EMULATED = replace(VERIFIED, seconds=0.0, ratio=0.0, emulator="qemu-arm 7.2.22")
 FOREIGN = Verification("not run", "this machine cannot run code for aarch64-linux-gnu")
 
 
@@ -45,7 +46,10 @@ def test_stages_are_those_of_the_service_in_their_order() -> None:
 
 
 def test_what_never_ran_is_not_said_to_be_verified(monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
-    show_job(job(target("x86-64-v3", VERIFIED), target("raspberry-pi/4b", FOREIGN), target("old", None)), Output())
+    emulated = target("raspberry-pi/2b", EMULATED)
+    show_job(
+        job(target("x86-64-v3", VERIFIED), target("raspberry-pi/4b", FOREIGN), emulated, target("old", None)), Output()
+    )
     lines = capsys.readouterr().out.splitlines()
     (here,) = [line for line in lines if "x86-64-v3" in line and "succeeded" in line]
     (there,) = [line for line in lines if "raspberry-pi/4b" in line]
@@ -54,8 +58,11 @@ def test_what_never_ran_is_not_said_to_be_verified(monkeypatch: pytest.MonkeyPat
     assert "not verified" not in here
     assert "1.40 times as fast" in here
     assert "not verified: this machine cannot run code for aarch64-linux-gnu" in there
+    (elsewhere,) = [line for line in lines if "raspberry-pi/2b" in line and "succeeded" in line]
+    assert "verified: within 3.0e-07 of onnxruntime 1.31.1, under qemu-arm 7.2.22" in elsewhere
+    assert "as fast" not in elsewhere
     assert "unknown" in unknown
-    (figures,) = [line for line in lines if "scores" in line]
+    figures, _ = (line for line in lines if "scores" in line)
     assert figures.split() == ["x86-64-v3", "scores", "2.00e-06", "3.00e-07", "1e-03"]
 
 

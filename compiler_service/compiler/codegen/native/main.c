@@ -1,10 +1,10 @@
 /* main.c - the program around a bundled model, for a device with nothing installed.
  *
  *   model --info
- *   model [--threads N] [--repeat N] [--shape NAME=EXTENT,...]... INPUT.bin... OUTPUT.bin...
+ *   model [--threads N] [--repeat N] [--extents] [--shape NAME=EXTENT,...]... INPUT.bin... OUTPUT.bin...
  *
  * Files hold raw row-major little-endian elements; "-" leaves an input to its default. An input with one symbolic extent gets it from the size of its file;
- * --shape gives the others. With --repeat the fastest and the median time of N more runs are printed. */
+ * --shape gives the others. With --repeat the fastest and the median time of N more runs are printed, with --extents a line for each output, "2,3,224". */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -21,6 +21,7 @@ typedef struct {
   int32_t threads;
   long repeat;
   int info;
+  int extents;
   const char **files;
   int file_count;
   const char **shapes; /* "NAME=1,3,224,224" */
@@ -65,11 +66,13 @@ static int print_info(void) {
 static int parse_arguments(int count, char **words, arguments *out) {
   out->threads = 0;
   out->repeat = 0;
-  out->info = out->file_count = out->shape_count = 0;
+  out->info = out->extents = out->file_count = out->shape_count = 0;
   for (int i = 1; i < count; i++) {
     const char *value = i + 1 < count ? words[i + 1] : NULL;
     if (!strcmp(words[i], "--info")) {
       out->info = 1;
+    } else if (!strcmp(words[i], "--extents")) {
+      out->extents = 1;
     } else if (strncmp(words[i], "--", 2)) {
       out->files[out->file_count++] = words[i];
     } else if (!value) {
@@ -81,7 +84,7 @@ static int parse_arguments(int count, char **words, arguments *out) {
     } else if (!strcmp(words[i], "--shape")) {
       out->shapes[out->shape_count++] = words[++i];
     } else {
-      return die("option", words[i], "is unknown: expected --info, --threads, --repeat or --shape");
+      return die("option", words[i], "is unknown: expected --info, --threads, --repeat, --extents or --shape");
     }
   }
   return 0;
@@ -190,6 +193,15 @@ static int write_outputs(const arguments *args, const ingot_tensor *outputs) {
   return 0;
 }
 
+static void print_extents(const ingot_tensor *outputs) {
+  for (int32_t i = 0; i < ingot_output_count(); i++) {
+    for (int32_t axis = 0; axis < outputs[i].rank; axis++) {
+      printf("%s%lld", axis ? "," : "", (long long)outputs[i].shape[axis]);
+    }
+    printf("\n");
+  }
+}
+
 static int by_value(const void *a, const void *b) {
   double x = *(const double *)a, y = *(const double *)b;
   return (x > y) - (x < y);
@@ -227,6 +239,7 @@ static int run(const arguments *args, ingot_tensor *inputs, ingot_tensor *output
   }
   if (!failed && args->repeat > 0) failed = measure(model, inputs, outputs, args->repeat);
   if (!failed) failed = write_outputs(args, outputs);
+  if (!failed && args->extents) print_extents(outputs);
   for (int32_t i = 0; i < ingot_output_count(); i++) {
     if (owned[i]) outputs[i].data = NULL;
   }

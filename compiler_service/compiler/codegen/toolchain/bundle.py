@@ -23,7 +23,7 @@ from shared_ir.plan.program import ALIGNMENT_BYTES
 
 BundleKind = Literal["shared", "executable"]
 
-_EXECUTABLE = ("-static", "-g0", "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--strip-all")
+EXECUTABLE = ("-static", "-g0", "-Wl,--gc-sections", "-Wl,--build-id=none", "-Wl,-z,noexecstack", "-Wl,--strip-all")
 
 
 def link_bundle(
@@ -51,7 +51,7 @@ def link_bundle(
         sources = (*RUNTIME_SOURCES, "main.c") if static else RUNTIME_SOURCES
         runtime = [str(path) for path in runtime_objects(target, sources, static=static)]
         write_exports(directory)
-        flags = _EXECUTABLE if static else link_flags(target)
+        flags = EXECUTABLE if static else link_flags(target)
         link((*inputs, *runtime), "bundle", flags, target, directory, static=static)
         return (directory / "bundle").read_bytes()
 
@@ -64,7 +64,7 @@ def prepare(target: Target, kind: BundleKind | Literal[""] = "") -> None:
     """
     for static in (False, True) if kind == "executable" else (False,):
         runtime_objects(target, (*RUNTIME_SOURCES, "main.c") if static else RUNTIME_SOURCES, static=static)
-        know_how_to_link(_EXECUTABLE if static else link_flags(target), target, static=static)
+        know_how_to_link(EXECUTABLE if static else link_flags(target), target, static=static)
 
 
 def _size(weights: bytes | memoryview | Path) -> int:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -33,6 +33,13 @@ def host_target() -> Target:
         l3=caches.get(3, 0),
         cores=machine_cores(),
     )
+
+
+def runs_here(triple: str, features: Sequence[str]) -> bool:
+    """Whether this machine has the architecture and every feature that the code may use."""
+    host = host_target()
+    needed = {f for f in features if f.startswith("+")}
+    return triple.split("-")[0] == host.triple.split("-")[0] and needed <= set(host.features)
 
 
 def cpu_of(named: str, flags: Mapping[str, bool]) -> str:

@@ -296,7 +296,7 @@ class OutputFigures(_message.Message):
     def __init__(self, name: _Optional[str] = ..., max_abs_error: _Optional[float] = ..., max_rel_error: _Optional[float] = ...) -> None: ...
 
 class Verification(_message.Message):
-    __slots__ = ("state", "reason", "oracle", "sizes", "tolerance", "outputs", "seconds", "oracle_seconds", "ratio")
+    __slots__ = ("state", "reason", "oracle", "sizes", "tolerance", "outputs", "seconds", "oracle_seconds", "ratio", "emulator")
     class SizesEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -313,6 +313,7 @@ class Verification(_message.Message):
     SECONDS_FIELD_NUMBER: _ClassVar[int]
     ORACLE_SECONDS_FIELD_NUMBER: _ClassVar[int]
     RATIO_FIELD_NUMBER: _ClassVar[int]
+    EMULATOR_FIELD_NUMBER: _ClassVar[int]
     state: str
     reason: str
     oracle: str
@@ -322,7 +323,8 @@ class Verification(_message.Message):
     seconds: float
     oracle_seconds: float
     ratio: float
-    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., oracle: _Optional[str] = ..., sizes: _Optional[_Mapping[str, int]] = ..., tolerance: _Optional[float] = ..., outputs: _Optional[_Iterable[_Union[OutputFigures, _Mapping]]] = ..., seconds: _Optional[float] = ..., oracle_seconds: _Optional[float] = ..., ratio: _Optional[float] = ...) -> None: ...
+    emulator: str
+    def __init__(self, state: _Optional[str] = ..., reason: _Optional[str] = ..., oracle: _Optional[str] = ..., sizes: _Optional[_Mapping[str, int]] = ..., tolerance: _Optional[float] = ..., outputs: _Optional[_Iterable[_Union[OutputFigures, _Mapping]]] = ..., seconds: _Optional[float] = ..., oracle_seconds: _Optional[float] = ..., ratio: _Optional[float] = ..., emulator: _Optional[str] = ...) -> None: ...
 
 class Job(_message.Message):
     __slots__ = ("id", "name", "state", "model_sha256", "targets", "options", "labels", "created", "started", "finished", "cache_hit", "version", "error", "stage_seconds", "user", "deadline", "priority", "eta_seconds")
