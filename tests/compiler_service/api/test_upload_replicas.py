@@ -33,9 +33,13 @@ class Replicas:
         self._running = running
         self.processes: list[subprocess.Popen[bytes]] = []
         self.addresses: list[str] = []
-        for _ in range(2):
-            self.processes.append(running.start_server())
-            self.addresses.append(running.address)
+
+    def start(self) -> None:
+        """Those that do not run."""
+        alive = [own for own in zip(self.processes, self.addresses, strict=True) if own[0].poll() is None]
+        while len(alive) < 2:
+            alive.append((self._running.start_server(), self._running.address))
+        self.processes, self.addresses = [list(own) for own in zip(*alive, strict=True)]
 
     def kill_first(self) -> None:
         self.processes[0].kill()
@@ -47,20 +51,25 @@ class Replicas:
         return next(int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")) / 1024
 
 
-@pytest.fixture(name="replicas", params=["file", "s3"])
-def fixture_replicas(
-    request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Iterator[Replicas]:
+@pytest.fixture(name="running", params=["file", "s3"], scope="module")
+def fixture_running(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Replicas]:
+    home = tmp_path_factory.mktemp("home")
     if request.param == "file":
-        with installation(tmp_path / "home") as running:
-            yield Replicas(running, open_store(str(tmp_path / "home/store")))
+        with installation(home) as running:
+            yield Replicas(running, open_store(str(home / "store")))
         return
-    with s3_server("models") as url:
+    with s3_server("models") as url, pytest.MonkeyPatch.context() as patch:
         settings = {**KEYS, "AWS_ENDPOINT_URL": url}
         for name, value in settings.items():
-            monkeypatch.setenv(name, value)
-        with installation(tmp_path / "home", INGOT_STORE_URL="s3://models/all", **settings) as running:
-            yield Replicas(running, open_store("s3://models/all", tmp_path / "cache"))
+            patch.setenv(name, value)
+        with installation(home, INGOT_STORE_URL="s3://models/all", **settings) as running:
+            yield Replicas(running, open_store("s3://models/all", home / "cache"))
+
+
+@pytest.fixture(name="replicas")
+def fixture_replicas(running: Replicas) -> Replicas:
+    running.start()
+    return running
 
 
 def requests(data: bytes, offset: int) -> Iterator[pb.UploadModelRequest]:
