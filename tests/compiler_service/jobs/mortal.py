@@ -34,6 +34,7 @@ from compiler_service.worker.turns import Turns
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
+from shared_ir.machine.target import Target
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.protocol import Data, Draft, Identity, ObjectInfo
 from tests.services.toy_compiler import ToyCompiler
@@ -163,6 +164,9 @@ class MortalQueue:
 
 class InProcess:
     """Runs stages of the toy compiler where they are asked for."""
+
+    def emulator(self, target: Target) -> None:
+        """Nothing runs code for other machines."""
 
     def run(
         self,
