@@ -13,6 +13,8 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.sampling import mark_the_rest
+
 hypothesis.settings.register_profile("untimed", deadline=None)
 hypothesis.settings.load_profile("untimed")
 """How long an example takes says more of the machine than of what is tested."""
@@ -31,6 +33,11 @@ GOLDEN = Path(__file__).parent / "golden"
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--update-golden", action="store_true", help="rewrite the files under tests/golden")
+
+
+@pytest.hookimpl(tryfirst=True)  # before ``-m`` looks at the marks
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    mark_the_rest(items)
 
 
 @pytest.fixture

@@ -15,6 +15,7 @@ import ingot
 from bench.chains import KINDS, chain_model
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("rows", [1, 9, "n"])
 @pytest.mark.parametrize("kind", KINDS)
@@ -37,6 +38,7 @@ def test_weights_stay_as_narrow_as_they_are(kind: str, share: float) -> None:
     assert sizes[0] <= share * sizes[1]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("target", "emulator"), [("raspberry-pi/4b", "qemu-aarch64-static"), ("raspberry-pi/2b", "qemu-arm-static")]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
@@ -15,6 +16,9 @@ from ingot.conformance import KINDS, Result, load_cases, operators_of, run_cases
 SHARES = 24
 """Parts of the whole suite, each an item of its own; cases of one operator are in the same one."""
 
+PARTS = 3
+"""Of a share; the first of them has a case of every operator, and every third of those that have many."""
+
 FEWEST_CASES = 2000
 """The package has more: whoever loaded a selection of them before us would leave us with that."""
 
@@ -26,15 +30,22 @@ def every_case() -> tuple[tuple[str, Any], ...]:
     return found
 
 
-def cases_of(share: int) -> list[tuple[str, Any]]:
-    found = [(kind, case) for kind, case in every_case() if share_of(case) == share]
+def cases_of(share: int, part: int) -> list[tuple[str, Any]]:
+    seen: Counter[str] = Counter()
+    found = []
+    for kind, case in every_case():
+        family = _family(case)
+        if crc32(family.encode()) % SHARES == share:
+            if seen[family] % PARTS == part:
+                found.append((kind, case))
+            seen[family] += 1
     assert found
     return found
 
 
-def share_of(case: Any) -> int:
-    name = case.name if case.model is None else ", ".join(operators_of(case))
-    return crc32(name.encode()) % SHARES
+def _family(case: Any) -> str:
+    """Its operators."""
+    return case.name if case.model is None else ", ".join(operators_of(case))
 
 
 class Shares:
@@ -48,8 +59,8 @@ class Shares:
         found: set[str] = self._pipe.recv()
         return found
 
-    def run(self, share: int) -> list[Result]:
-        self._pipe.send(share)
+    def run(self, share: int, part: int) -> list[Result]:
+        self._pipe.send((share, part))
         results: list[Result] = self._pipe.recv()
         return results
 
@@ -71,10 +82,10 @@ def shares() -> Iterator[Shares]:
 def _serve(pipe: Connection) -> None:
     while True:
         try:
-            share = pipe.recv()
+            asked = pipe.recv()
         except EOFError:
             return
-        pipe.send({case.name for _, case in every_case()} if share is None else _results(cases_of(share)))
+        pipe.send({case.name for _, case in every_case()} if asked is None else _results(cases_of(*asked)))
 
 
 def _results(cases: list[tuple[str, Any]]) -> list[Result]:

@@ -77,6 +77,7 @@ ROWS: list[tuple[str, dict[str, Array], int, dict[str, Any]]] = [
 ]  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("op", "feeds", "outputs", "attributes"), ROWS)
 def test_as_onnx_runtime(op: str, feeds: dict[str, Array], outputs: int, attributes: dict[str, Any]) -> None:
     model = one_node(op, feeds, outputs, **attributes)

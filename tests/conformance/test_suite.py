@@ -17,7 +17,7 @@ import pytest
 from ingot.conformance import run_case, unexpected
 from ingot.conformance_known import KNOWN
 from tests.cases import every
-from tests.conformance.shares import SHARES, Shares, shares
+from tests.conformance.shares import PARTS, SHARES, Shares, shares
 
 QUICK = [line.split() for line in (Path(__file__).parent / "quick_cases.txt").read_text().splitlines()]
 """Cases of all families but pools (:mod:`test_pooling`), every other one quick: the module of onnx that makes it, and its name
@@ -46,10 +46,11 @@ def test_known_cases_exist(cases: Shares) -> None:
 
 @pytest.mark.slow
 @pytest.mark.timeout(900)
+@pytest.mark.parametrize("part", [0, *(pytest.param(part, marks=pytest.mark.long) for part in range(1, PARTS))])
 @pytest.mark.parametrize("share", range(SHARES))
-def test_the_whole_suite(cases: Shares, share: int) -> None:
+def test_the_whole_suite(cases: Shares, share: int, part: int) -> None:
     """Every case runs in a child of a process of its own."""
-    assert unexpected(cases.run(share)) == []
+    assert unexpected(cases.run(share, part)) == []
 
 
 def test_the_command_ends_with_the_totals(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ def without_extents(model: onnx.ModelProto) -> onnx.ModelProto:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("module", "name"), every(map(tuple, QUICK), quick=[tuple(case) for case in QUICK[::8]]))
 def test_a_case_of_every_family(module: str, name: str) -> None:
     with warnings.catch_warnings(action="ignore"):

@@ -32,6 +32,7 @@ def test_these_are_all() -> None:
     assert sorted(path.stem for path in FOLDER.glob("*.onnx")) == [f"light_{name}" for name in NAMES]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("name", NAMES)
 def test_outputs_are_those_that_onnx_ships(name: str) -> None:
     path = FOLDER / f"light_{name}.onnx"

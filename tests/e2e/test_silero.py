@@ -88,6 +88,7 @@ def compiled(case: Case, dynamic: dict[str, ingot.Artifact] | None) -> ingot.Art
     return dynamic[case.model]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("pinned", [True, False], ids=["pinned", "dynamic"])
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_several_calls_agree_with_onnx_runtime(case: Case, pinned: bool, dynamic: dict[str, ingot.Artifact]) -> None:

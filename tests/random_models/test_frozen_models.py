@@ -10,6 +10,7 @@ from tests.random_models.vote import check
 _CHUNK = 10
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("first", FROZEN[::_CHUNK])
 def test_two_of_three_agree(first: int) -> None:

@@ -118,6 +118,7 @@ def test_what_was_found_stays_mended(seed: int) -> None:
     assert not check(seed, (0, 3))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("first", range(0, 200, _CHUNK))
 def test_every_level_equals_onnx_runtime(first: int) -> None:

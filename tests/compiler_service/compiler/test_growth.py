@@ -72,6 +72,7 @@ def calls(work: Callable[[onnx.ModelProto], None], family: str, size: int) -> in
     return count
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("family", FAMILIES)
@@ -94,6 +95,7 @@ def test_families_compute_what_onnx_runtime_computes(family: str) -> None:
     check(FAMILIES[family](24), family)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("family", FAMILIES)
 def test_long_models_compute_what_onnx_runtime_computes(family: str) -> None:

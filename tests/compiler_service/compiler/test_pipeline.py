@@ -145,6 +145,7 @@ def reference(model: str, x: np.ndarray) -> np.ndarray:
     return np.asarray(result)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("model", every(MODELS, quick={"text"}))
 @pytest.mark.parametrize("level", [*(pytest.param(n, marks=pytest.mark.slow) for n in (0, 1, 2)), 3])
 def test_every_level_matches_onnx_runtime_at_every_size(model: str, level: int) -> None:

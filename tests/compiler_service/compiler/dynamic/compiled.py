@@ -96,13 +96,13 @@ def assert_equals_onnxruntime(
 
 
 def check_cases(cases: Sequence[Callable[[], Case]]) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Decorates ``test(case, opt_level)``: every case, optimised and not."""
+    """Decorates ``test(case, opt_level)``: every case, optimised and not; by default one of them."""
 
     def parametrised(test: Callable[..., None]) -> Callable[..., None]:
         marked: Callable[..., None]
         by_level = pytest.mark.parametrize("opt_level", [3, 0], ids=("optimised", "unoptimised"))(test)
         marked = pytest.mark.slow(pytest.mark.parametrize("case", cases, ids=lambda c: c.__name__)(by_level))
-        return marked
+        return pytest.mark.sampled(marked)
 
     return parametrised
 

@@ -228,6 +228,7 @@ CASES: tuple[Callable[[], Case], ...] = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
 @pytest.mark.parametrize("make", CASES, ids=lambda c: c.__name__)
@@ -272,6 +273,7 @@ OPERATORS: tuple[tuple[str, dict[str, Any]], ...] = (("Add", {}), ("Mul", {}), (
 AROUND = ("Relu", "Softmax", "Neg", "ReduceSum", "Identity", "MatMul")
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_random_broadcasts(seed: int) -> None:

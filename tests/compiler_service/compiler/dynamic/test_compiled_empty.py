@@ -84,6 +84,7 @@ def a_scale_that_is_computed() -> Case:
     ]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("opt_level", [0, 1, 2, 3])
 @pytest.mark.parametrize(

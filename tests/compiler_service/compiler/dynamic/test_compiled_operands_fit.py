@@ -318,6 +318,7 @@ OPERATORS: Mapping[str, Operator] = MappingProxyType(
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("opt_level", [3, 0])
 @pytest.mark.parametrize("name", OPERATORS)

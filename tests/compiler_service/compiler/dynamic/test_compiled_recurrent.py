@@ -101,6 +101,7 @@ def test_random_options(seed: int) -> None:
     assert_equals_onnxruntime(*random_model(seed))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(100, 130))
 def test_more_random_options(seed: int) -> None:

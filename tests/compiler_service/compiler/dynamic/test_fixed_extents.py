@@ -47,6 +47,7 @@ def check(model: onnx.ModelProto, good: Sequence[Feeds], bad: Sequence[Feeds], o
             assert caught.value.code is ErrorCode.INVALID_ARGUMENT
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize(("op", "gates"), [("LSTM", 4), ("GRU", 3), ("RNN", 1)])
 @pytest.mark.parametrize("directions", [1, 2])

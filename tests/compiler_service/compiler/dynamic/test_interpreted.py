@@ -46,6 +46,7 @@ def _marked(case: Callable[[], Case]) -> Any:
     return pytest.param(case, marks=[pytest.mark.slow] if case.__name__ in QUADRATIC else [], id=case.__name__)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [_marked(c) for c in (*CONTROL_FLOW, *SIZES) if c is not top_k])
 def test_passes_keep_the_meaning(case: Callable[[], Case]) -> None:

@@ -54,10 +54,16 @@ def _without(shape: Shape, axis: int) -> tuple[object, ...]:
     return (*shape[:axis], *shape[axis + 1 :])
 
 
+SETTINGS = settings(deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+
+
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
-@given(networks())
-def test_levels_executors_and_threads_agree(proto: onnx.ModelProto) -> None:
+@pytest.mark.parametrize("draws", [14, pytest.param(40, marks=pytest.mark.long)])
+def test_levels_executors_and_threads_agree(draws: int) -> None:
+    settings(SETTINGS, max_examples=draws)(given(networks())(agree))()
+
+
+def agree(proto: onnx.ModelProto) -> None:
     optimised, plain = compiled(proto), compiled(proto, opt_level=0)
     batch = optimised.plan.inputs[0].shape[0]
     for rows in (batch,) if isinstance(batch, int) else (1, 3):

@@ -129,6 +129,7 @@ def _inputs(found: Graph) -> dict[str, np.ndarray]:
     return {name: np.abs(array) if array.dtype.kind == "u" else array for name, array in feeds(found, sizes).items()}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("name", GRAPHS)
 @settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])

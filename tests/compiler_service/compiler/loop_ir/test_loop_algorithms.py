@@ -125,6 +125,7 @@ def sorted_by(algorithm: str, data: Array, dtype: DType, largest: bool, count: i
     return results[0]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("algorithm", ["ingot.Sorted", "ingot.Best"])
 @pytest.mark.parametrize("largest", [True, False])
@@ -143,6 +144,7 @@ def test_not_a_number_is_the_largest(algorithm: str) -> None:
     assert sorted_by(algorithm, data, DType.FLOAT32, False, 6).tolist() == [[3, 0, 2, 5, 1, 4]]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("largest", [True, False])
 @pytest.mark.parametrize(

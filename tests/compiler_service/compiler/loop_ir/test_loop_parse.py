@@ -77,6 +77,7 @@ def stages(function: Function) -> list[tuple[str, Function]]:
     return found
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", [pytest.param(c, marks=[] if c in QUICK else pytest.mark.slow) for c in CASES])
 def test_kernels_read_back_at_every_stage_and_emit_the_same_code(case: str, target: str) -> None:

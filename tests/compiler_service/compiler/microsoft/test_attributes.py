@@ -103,6 +103,7 @@ def are_equal(left: list[Array], right: list[Array], call: Call) -> bool:
     return True
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("op", "name"), [(op, name) for op, call in sorted(CALLS.items()) for name in call.variations])
 def test_another_value_changes_the_result_as_in_onnx_runtime(op: str, name: str) -> None:

@@ -83,6 +83,7 @@ class Product:
         return model, given
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("is_constant", [True, False])
@@ -97,6 +98,7 @@ def test_products_of_blocks(bits: int, zeros: str, is_constant: bool, level: int
         np.testing.assert_allclose(found, run_onnx_runtime(model, given)[0], rtol=1e-4, atol=2e-4)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("zeros", ["none", "codes", "floats"])
 @pytest.mark.parametrize("bits", [2, 4, 8])
@@ -143,6 +145,7 @@ TABLES = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(("has_zeros", "level"), [(True, 0), (False, 3), (True, 3)])
 @pytest.mark.parametrize(("table", "kind"), TABLES)

@@ -17,6 +17,7 @@ X, SKIP, BIAS = floats(2, 5, 16), floats(2, 5, 16), floats(16)
 GAMMA, BETA = floats(16), floats(16)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     ("op", "inputs", "attributes"),
     [

@@ -134,6 +134,7 @@ def call(own: int, room: int, total: int, batch: int = 1, **more: Array) -> dict
 GROUPED = {"num_heads": 4, "kv_num_heads": 2}
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("seed", range(16))
@@ -147,6 +148,7 @@ def resident(total: int, room: int, window: int) -> int:
     return total if total <= room else total - dropped * -(-(total - room) // dropped)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("room", [3, 5])

@@ -192,6 +192,7 @@ QUICK = (
 """One case of every rule."""
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(
     "after_passes", [pytest.param(False, marks=pytest.mark.slow, id="lowered"), pytest.param(True, id="passes")]
 )

@@ -66,6 +66,7 @@ def test_halves(rows: int, depth: int, columns: int, target: str) -> None:
     checked(*halves(rows, depth, columns), {}, target)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("zeros", [False, True])
@@ -75,6 +76,7 @@ def test_scaled_bytes(rows: int, depth: int, columns: int, block: int, zeros: bo
     checked(*scaled(rows, depth, columns, block, zeros=zeros), {}, target)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("zeros", [False, True])
 @pytest.mark.parametrize(("depth", "columns", "block"), [(64, 40, 16), (48, 150, 8), (32, 70, 32)])
@@ -83,6 +85,7 @@ def test_words_of_nibbles(rows: int, depth: int, columns: int, block: int, zeros
     checked(*nibbles(rows, depth, columns, block, zeros=zeros), {}, target)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("rows", [1, 2, 13])

@@ -69,6 +69,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)

@@ -65,6 +65,7 @@ KERNELS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("kernel", every(KERNELS, quick={"elementwise", "transpose", "rows", "pointwise", "depthwise"}))
 @pytest.mark.parametrize("packed", [True, pytest.param(False, marks=pytest.mark.slow)], ids=("packed", "unpacked"))

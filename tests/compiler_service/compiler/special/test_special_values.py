@@ -36,6 +36,7 @@ def computed(kind: Any, opt_level: int) -> dict[str, Array]:
     return results(cases(kind), opt_level)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("kind", every(KINDS, quick=(np.float32, np.int32)))
 def test_folded_and_computed_agree(kind: Any) -> None:
     plain, optimised = computed(kind, 0), computed(kind, 3)

@@ -48,6 +48,7 @@ def remainders(kind: Any, fmod: int) -> onnx.GraphProto:
     return helper.make_graph(nodes, "g", inputs, outputs, constants)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("fmod", [0, 1])
 @pytest.mark.parametrize("opt_level", [0, 3])
 @pytest.mark.parametrize("kind", KINDS)

@@ -20,6 +20,7 @@ KINDS = (
 )
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("source", every(KINDS, quick=("BOOL", "FLOAT")))
 @pytest.mark.parametrize("opt_level", [0, 3])
 def test_pairs(source: str, opt_level: int) -> None:

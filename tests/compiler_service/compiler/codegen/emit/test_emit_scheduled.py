@@ -82,6 +82,7 @@ def _extents(tensor: Tensor, symbols: Mapping[str, int]) -> tuple[int, ...]:
     return tuple(evaluate_dim(d, symbols) for d in tensor.shape)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["host", "x86-64-v3", "x86-64-v2"])
@@ -91,6 +92,7 @@ def test_compiled_schedules_compute_the_expression(name: str, case: str, host: T
     check(case, host if name == "host" else parse_target(name), JitKernel)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("name", ["aarch64/generic", "armv7/generic", "riscv64/generic"])

@@ -54,6 +54,7 @@ def test_every_preset_yields_a_complete_object(name: str) -> None:
         assert struct.unpack_from("<H", data, 18)[0] == MACHINES[target.architecture]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("dtype", TYPES)
 @pytest.mark.parametrize("name", FAMILIES)

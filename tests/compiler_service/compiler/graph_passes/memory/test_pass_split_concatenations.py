@@ -26,6 +26,7 @@ def wide(op: str, count: int, **attributes: int) -> onnx.ModelProto:
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("level", [0, 3])
 @pytest.mark.parametrize("op", ["Sum", "Max", "Min", "Mean", "Concat"])

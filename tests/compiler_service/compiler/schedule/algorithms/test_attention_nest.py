@@ -89,6 +89,7 @@ CASES: list[tuple[Tensor, list[dict[str, int]]]] = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", range(len(CASES)))

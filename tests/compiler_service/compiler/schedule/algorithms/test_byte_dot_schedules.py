@@ -115,6 +115,7 @@ def test_rows_of_the_run(rows: int) -> None:
     assert is_by_dots(check(matmul(symbol("m"), 24, 40), VNNI, {"m": rows}))
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", WITH_DOTS)
 @pytest.mark.parametrize("stride", [1, 2])

@@ -61,6 +61,7 @@ def is_by_diagonals(schedule: Schedule) -> bool:
     return any(isinstance(step, Diagonals) for step in schedule)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("stride", [1, 2])

@@ -77,6 +77,7 @@ BLOCKINGS = [  # rows, vectors of half the columns, then the blocking in pairs a
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("after_passes", [False, True])
 @pytest.mark.parametrize("case", BLOCKINGS)
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)

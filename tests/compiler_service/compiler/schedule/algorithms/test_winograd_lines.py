@@ -97,6 +97,7 @@ CASES = {
 }  # fmt: skip
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", every(CASES, quick={"ragged", "parts", "dilation, ragged", "columns of an image"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_along_one_axis_computes_the_convolution(target: str, case: str) -> None:

@@ -107,6 +107,7 @@ CASES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", every(CASES, quick={"ragged"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 def test_filtering_computes_the_convolution(target: str, case: str) -> None:
@@ -136,6 +137,7 @@ GROUPED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", every(GROUPED, quick={"parts", "narrower than two vectors"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
@@ -178,6 +180,7 @@ STRIDED = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", every(STRIDED, quick={"ragged", "groups"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
@@ -207,6 +210,7 @@ WIDE = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", every(WIDE, quick={"5x5"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
@@ -249,6 +253,7 @@ VOLUMES = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("case", every(VOLUMES, quick={"ragged"}))
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
@@ -349,6 +354,7 @@ def test_filtering_of_a_batch(case: str, channels: int) -> None:
     assert_computes(output, schedule, AVX512, {"n": 2})
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [{"h": 1, "w": 3}, {"h": 4, "w": 8}, {"h": 9, "w": 13}])
 @pytest.mark.parametrize("target", ["avx512", pytest.param("neon", marks=pytest.mark.slow)])
@@ -359,6 +365,7 @@ def test_filtering_of_any_size(target: str, size: dict[str, int]) -> None:
     assert_computes(output, schedule, TARGETS[target], size)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("h", "channels", "groups", "size", "stride"),

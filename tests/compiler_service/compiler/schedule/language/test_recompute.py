@@ -54,6 +54,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("case", every([*OTHERS, *QUICK], quick=set(OTHERS)))
 def test_it_computes_what_the_expression_says(case: str) -> None:
     output, sizes = OTHERS[case] if case in OTHERS else (CASES[case][0], CASES[case][2][:1])

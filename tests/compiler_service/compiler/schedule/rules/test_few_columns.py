@@ -50,6 +50,7 @@ def is_transposed(output: Tensor, target: Target = AVX512) -> bool:
     return any(isinstance(s, CacheRead) for s in default_schedule(output, weights(output), target))
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("rows", [16, 32, 37, 100])
 @pytest.mark.parametrize(("columns", "depth"), [(2, 24), (3, 8), (4, 4), (8, 16)])

@@ -171,6 +171,7 @@ def test_loops_of_other_lengths_stay_in_a_row() -> None:
     assert substatements(in_one_loop([one, other])) == (one, other)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize(("rows", "length"), every([(5, 49), (64, 96), (131, 40), (23, 130)], quick={(5, 49)}))
 def test_rows_that_take_turns_compute_the_expression(rows: int, length: int, target: str) -> None:

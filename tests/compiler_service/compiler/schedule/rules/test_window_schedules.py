@@ -95,6 +95,7 @@ DYNAMIC = [
 ]
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", range(len(STATIC)))
@@ -104,6 +105,7 @@ def test_windows_of_known_sizes(case: int, target: str) -> None:
     check(output, {}, TARGETS[target], constants, after_passes=True)
 
 
+@pytest.mark.sampled
 @pytest.mark.slow
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize("case", range(len(DYNAMIC)))
@@ -197,6 +199,7 @@ def test_outputs_of_a_channel_share_a_vector() -> None:
     assert any(isinstance(e, Shuffle) for e in values)
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("target", ONE_QUICK_TARGET)
 @pytest.mark.parametrize(
     ("height", "width", "kernel"), every([(5, 40, 3), (4, 7, 3), (9, 33, 7), (2, 2, 5)], quick={(4, 7, 3)})

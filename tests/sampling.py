@@ -1,0 +1,69 @@
+"""Which cases of a test marked ``sampled`` the default run makes; ``make test-all`` makes all of them."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from collections.abc import Collection, Iterable, Sequence
+from itertools import combinations
+
+import pytest
+
+Case = Sequence[int]
+"""The number of the value that each parameter has."""
+PART = 3
+_TURN = (math.sqrt(5) - 1) / 2
+"""The multiples of it are spread evenly, whatever period a list of cases has."""
+
+
+def sampled(cases: Sequence[Case], quick: Collection[int] = ()) -> frozenset[int]:
+    """Numbers of the cases to make: a third of them, and so many that each parameter has each of its values, in many pairs.
+
+    Where there is one parameter alone, every case has a value of its own, and it is just a third. Those that are ``quick`` are made
+    as well.
+    """
+    varied = [column for column in dict.fromkeys(zip(*cases, strict=True)) if len(set(column)) > 1]
+    if len(varied) < 2:
+        return frozenset(quick) | {i for i in range(len(cases)) if i * _TURN % 1 < 1 / PART}
+    return _spread(list(zip(*varied, strict=True)), quick)
+
+
+def _spread(cases: Sequence[Case], quick: Collection[int]) -> frozenset[int]:
+    """Those that are quick, then case by case the one with most values, then most pairs of them, that none before it had."""
+    values: Counter[tuple[int, int]] = Counter()
+    pairs: Counter[tuple[tuple[int, int], ...]] = Counter()
+    missing = {value for case in cases for value in enumerate(case)}
+    left = dict.fromkeys(range(len(cases)))
+
+    def familiar(number: int) -> tuple[int, int, int]:
+        own = list(enumerate(cases[number]))
+        return -len(missing.intersection(own)), sum(pairs[p] for p in combinations(own, 2)), sum(values[v] for v in own)
+
+    def take(number: int) -> None:
+        own = list(enumerate(cases[number]))
+        del left[number]
+        missing.difference_update(own)
+        values.update(own)
+        pairs.update(combinations(own, 2))
+
+    for number in quick:
+        take(number)
+    while missing or len(left) * PART > len(cases) * (PART - 1):
+        take(min(left, key=familiar))
+    return frozenset(range(len(cases))) - left.keys()
+
+
+def mark_the_rest(items: Iterable[pytest.Item]) -> None:
+    """Of tests marked ``sampled`` the cases that are not among the chosen ones become ``long``."""
+    families: defaultdict[str, list[pytest.Function]] = defaultdict(list)
+    for item in items:
+        if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("sampled"):
+            families[item.nodeid.partition("[")[0]].append(item)
+    for family in families.values():
+        quick = [number for number, item in enumerate(family) if not item.get_closest_marker("slow")]
+        chosen = sampled(
+            [tuple(item.callspec.indices.values()) for item in family], quick if len(quick) < len(family) else ()
+        )
+        for number, item in enumerate(family):
+            if number not in chosen:
+                item.add_marker(pytest.mark.long)

@@ -1,0 +1,49 @@
+"""The sample of cases that the default run makes."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from tests.sampling import PART, sampled
+
+
+@pytest.mark.parametrize("extents", [(2, 3), (2, 10), (3, 3, 3), (2, 4, 5, 2), (2, 2), (7, 1, 2)])
+def test_each_value_is_there(extents: tuple[int, ...]) -> None:
+    cases = list(product(*map(range, extents)))
+    chosen = [cases[number] for number in sampled(cases)]
+    assert [len(set(column)) for column in zip(*chosen, strict=True)] == list(extents)
+    assert len(chosen) <= max(max(extents), -(-len(cases) // PART))
+
+
+def test_many_pairs_are_there() -> None:
+    cases = list(product(range(3), repeat=3))
+    chosen = [cases[number] for number in sampled(cases)]
+    for one, other in ((0, 1), (0, 2), (1, 2)):
+        assert len({(case[one], case[other]) for case in chosen}) == 9
+
+
+@pytest.mark.parametrize("period", [2, 3, 4, 5, 6, 8])
+def test_a_list_that_repeats_itself_has_all_of_its_parts_there(period: int) -> None:
+    """Cases that somebody has multiplied out are one parameter."""
+    chosen = sampled([(number,) for number in range(120)])
+    assert 36 <= len(chosen) <= 44
+    assert {number % period for number in chosen} == set(range(period))
+
+
+def test_parameters_that_go_together_are_one() -> None:
+    assert sampled([(i, i) for i in range(30)]) == sampled([(i,) for i in range(30)])
+
+
+def test_few_cases() -> None:
+    assert sampled([(0,)]) == {0}
+    assert sampled([(0,), (1,)]) == {0}
+    assert sampled([(0, 0)]) == {0}
+
+
+def test_quick_cases_are_among_them() -> None:
+    cases = list(product(range(4), range(3)))
+    assert {5, 6, 7, 8, 9} <= sampled(cases, [5, 6, 7, 8, 9])
+    assert len(sampled(cases, [5])) == 4
+    assert {1, 2} <= sampled([(i,) for i in range(9)], [1, 2])
