@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.frontend.reading.source import ModelSource
 from compiler_service.compiler.pipeline import CompileOptions, compile_model
 from runtime_service.loading.loader import load_model
+from shared_ir.artifact.value import Artifact
 from shared_ir.machine.target import Target
 
 Array = np.ndarray
@@ -40,11 +42,16 @@ def run_compiled(
     model: onnx.ModelProto, feeds: Mapping[str, Any], opt_level: int = 3, target: Target | None = None
 ) -> list[Array]:
     """Outputs in the order of the graph; ``target``: this machine. A value may be a sequence of arrays, or None."""
-    source = ModelSource.of(model.SerializeToString())
-    artifact = compile_model(source, target or host_target(), CompileOptions(opt_level=opt_level), workers=0)
+    artifact = _artifact(model.SerializeToString(deterministic=True), opt_level, target or host_target())
     with load_model(artifact, threads=1) as loaded:
         found = loaded.run(feeds)
         return [found[spec.name] for spec in loaded.outputs]
+
+
+@lru_cache(maxsize=16)
+def _artifact(model: bytes, opt_level: int, target: Target) -> Artifact:
+    """Tests run one model over several feeds."""
+    return compile_model(ModelSource.of(model), target, CompileOptions(opt_level=opt_level), workers=0)
 
 
 def run_onnx_runtime(model: onnx.ModelProto, feeds: Mapping[str, Array]) -> list[Array]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -70,8 +71,12 @@ def normal(*shape: int, seed: int = 0) -> Array:
 
 
 def compiled(proto: onnx.ModelProto, opt_level: int = 3, target: Target | None = None) -> Artifact:
-    source = ModelSource.of(proto.SerializeToString())
-    return compile_model(source, target or host_target(), CompileOptions(opt_level=opt_level), workers=0)
+    return _artifact(proto.SerializeToString(deterministic=True), opt_level, target or host_target())
+
+
+@lru_cache(maxsize=16)
+def _artifact(proto: bytes, opt_level: int, target: Target) -> Artifact:
+    return compile_model(ModelSource.of(proto), target, CompileOptions(opt_level=opt_level), workers=0)
 
 
 def assert_equals_onnxruntime(
