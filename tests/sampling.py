@@ -6,6 +6,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Sequence
 from itertools import combinations
+from zlib import crc32
 
 import pytest
 
@@ -16,15 +17,17 @@ _TURN = (math.sqrt(5) - 1) / 2
 """The multiples of it are spread evenly, whatever period a list of cases has."""
 
 
-def sampled(cases: Sequence[Case], quick: Collection[int] = ()) -> frozenset[int]:
+def sampled(cases: Sequence[Case], quick: Collection[int] = (), name: str = "") -> frozenset[int]:
     """Numbers of the cases to make: a third of them, and so many that each parameter has each of its values, in many pairs.
 
-    Where there is one parameter alone, every case has a value of its own, and it is just a third. Those that are ``quick`` are made
-    as well.
+    Where there is one parameter alone, every case has a value of its own, and it is just a third: for each ``name`` another one,
+    so that tests that ask all of the same list have other parts of it. Those that are ``quick`` are made as well.
     """
     varied = [column for column in dict.fromkeys(zip(*cases, strict=True)) if len(set(column)) > 1]
     if len(varied) < 2:
-        return frozenset(quick) | {i for i in range(len(cases)) if i * _TURN % 1 < 1 / PART}
+        start = crc32(name.encode()) / 2**32
+        evenly = sorted(range(len(cases)), key=lambda number: (start + number * _TURN) % 1)
+        return frozenset(quick) | frozenset(evenly[: -(-len(cases) // PART)])
     return _spread(list(zip(*varied, strict=True)), quick)
 
 
@@ -60,10 +63,9 @@ def mark_the_rest(items: Iterable[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("sampled"):
             families[item.nodeid.partition("[")[0]].append(item)
     for family in families.values():
+        cases = [tuple(item.callspec.indices.values()) for item in family]
         quick = [number for number, item in enumerate(family) if not item.get_closest_marker("slow")]
-        chosen = sampled(
-            [tuple(item.callspec.indices.values()) for item in family], quick if len(quick) < len(family) else ()
-        )
+        chosen = sampled(cases, quick if len(quick) < len(family) else (), family[0].originalname)
         for number, item in enumerate(family):
             if number not in chosen:
                 item.add_marker(pytest.mark.long)

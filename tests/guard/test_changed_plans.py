@@ -61,6 +61,7 @@ def test_changed_plans_of_a_model_that_grows(older: bool) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", ASKED)
 def test_changed_plans_of_operators(family: str) -> None:
     """And those that nobody changed are read as they were written."""

@@ -28,6 +28,7 @@ REFUSED: frozenset[str] = frozenset()
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize("family", sorted(FAMILIES))
 def test_no_request_reaches_what_is_not_its_own(family: str) -> None:
     asked = ask(family, 0, REQUESTS, apart=False)
@@ -36,6 +37,7 @@ def test_no_request_reaches_what_is_not_its_own(family: str) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @pytest.mark.parametrize(("level", "family"), [(n % 4, family) for n, family in enumerate(sorted(FAMILIES))])
 def test_no_axis_alone_reaches_what_is_not_its_own(level: int, family: str) -> None:
     assert ask(family, 0, REQUESTS, apart=True, level=level).findings == ()
