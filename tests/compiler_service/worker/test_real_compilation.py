@@ -103,7 +103,11 @@ def test_an_unsupported_operator_fails_in_ingest(client: Client) -> None:
     assert "build" not in job.stage_seconds
 
 
-@pytest.mark.parametrize("data", [b"PK\x03\x04rubbish", b"\x08\x07\x12", b"\0" * 100, small_model()[:150]])
+@pytest.mark.parametrize(
+    "data",
+    [b"PK\x03\x04rubbish", b"\x08\x07\x12", b"\0" * 100, small_model()[:150]],
+    ids=["an archive", "no end", "zeros", "a half"],
+)
 def test_what_is_no_model_fails_with_a_typed_error(client: Client, data: bytes) -> None:
     job = client.wait(client.compile(data, name="rubbish", targets=["host"]).id, 120)
     assert job.error.code == "INVALID_MODEL"
