@@ -81,7 +81,8 @@ SUBJECTS = (
 def _subjects(test: Callable[..., None]) -> Callable[..., None]:
     marked: Callable[..., None] = pytest.mark.slow(pytest.mark.parametrize("level", LEVELS)(test))
     named: Callable[..., None] = pytest.mark.parametrize("subject", SUBJECTS, ids=lambda s: s.name)(marked)
-    return pytest.mark.sampled(named)
+    sampled: Callable[..., None] = pytest.mark.sampled(named)
+    return sampled
 
 
 def _outputs(model: onnx.ModelProto, feeds: dict[str, Array], level: int) -> Array:

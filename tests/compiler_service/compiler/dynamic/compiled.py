@@ -107,7 +107,8 @@ def check_cases(cases: Sequence[Callable[[], Case]]) -> Callable[[Callable[..., 
         marked: Callable[..., None]
         by_level = pytest.mark.parametrize("opt_level", [3, 0], ids=("optimised", "unoptimised"))(test)
         marked = pytest.mark.slow(pytest.mark.parametrize("case", cases, ids=lambda c: c.__name__)(by_level))
-        return pytest.mark.sampled(marked)
+        sampled: Callable[..., None] = pytest.mark.sampled(marked)
+        return sampled
 
     return parametrised
 
