@@ -34,7 +34,8 @@ from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
 from shared_ir.storage.local import FileStore
 from shared_ir.storage.protocol import Data, Identity, ObjectInfo
-from tests.services.toy_compiler import ToyCompiler, ToyStages
+from tests.services.toy_compiler import ToyCompiler
+from tests.services.toy_stages import ToyStages
 
 LEASE_SECONDS = 0.4
 GRACE_SECONDS = 0.05
