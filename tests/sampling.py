@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from itertools import combinations
 from zlib import crc32
 
 import pytest
 
-Case = Sequence[int]
-"""The number of the value that each parameter has."""
+Case = Sequence[Hashable]
+"""The value that each parameter has."""
 PART = 3
 _TURN = (math.sqrt(5) - 1) / 2
 """The multiples of it are spread evenly, whatever period a list of cases has."""
@@ -33,8 +33,8 @@ def sampled(cases: Sequence[Case], quick: Collection[int] = (), name: str = "") 
 
 def _spread(cases: Sequence[Case], quick: Collection[int]) -> frozenset[int]:
     """Those that are quick, then case by case the one with most values, then most pairs of them, that none before it had."""
-    values: Counter[tuple[int, int]] = Counter()
-    pairs: Counter[tuple[tuple[int, int], ...]] = Counter()
+    values: Counter[tuple[int, Hashable]] = Counter()
+    pairs: Counter[tuple[tuple[int, Hashable], ...]] = Counter()
     missing = {value for case in cases for value in enumerate(case)}
     left = dict.fromkeys(range(len(cases)))
 
@@ -63,9 +63,18 @@ def mark_the_rest(items: Iterable[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and hasattr(item, "callspec") and item.get_closest_marker("sampled"):
             families[item.nodeid.partition("[")[0]].append(item)
     for family in families.values():
-        cases = [tuple(item.callspec.indices.values()) for item in family]
+        cases = [_case(item) for item in family]
         quick = [number for number, item in enumerate(family) if not item.get_closest_marker("slow")]
         chosen = sampled(cases, quick if len(quick) < len(family) else (), family[0].originalname)
         for number, item in enumerate(family):
             if number not in chosen:
                 item.add_marker(pytest.mark.long)
+
+
+def _case(item: pytest.Function) -> Case:
+    """What each decorator gives it: names that share one are one parameter. Objects, since not all of them can be compared."""
+    params = item.callspec.params
+    told = [mark.args[0] for mark in item.iter_markers("parametrize")]
+    together = [names.replace(",", " ").split() if isinstance(names, str) else list(names) for names in told]
+    alone = [[name] for name in params if not any(name in names for names in together)]
+    return tuple(tuple(id(params[name]) for name in names) for names in [*together, *alone])

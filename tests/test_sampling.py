@@ -6,7 +6,36 @@ from itertools import product
 
 import pytest
 
-from tests.sampling import PART, sampled
+from tests.sampling import PART, mark_the_rest, sampled
+
+pytest_plugins = "pytester"
+MODULE = """
+import pytest
+
+@pytest.fixture(params=[{}, {}])
+def fixture(request):
+    return request.param
+
+@pytest.mark.sampled
+@pytest.mark.parametrize("level", [0, 3])
+@pytest.mark.parametrize(("family", "kind"), [(n, f"kind{n % 2}") for n in range(12)])
+def test_stacked(level, family, kind, fixture):
+    pass
+
+def test_whole(fixture):
+    pass
+"""
+
+
+def test_each_value_of_each_decorator_is_there(pytester: pytest.Pytester) -> None:
+    items = pytester.getitems(MODULE)
+    mark_the_rest(items)
+    left = [item for item in items if not item.get_closest_marker("long")]
+    stacked = [item for item in left if isinstance(item, pytest.Function) and item.originalname == "test_stacked"]
+    assert (len(items), len(left), len(stacked)) == (50, 18, 16)
+    for name, values in (("level", {0, 3}), ("family", set(range(12)))):
+        assert {item.callspec.params[name] for item in stacked} == values
+    assert len({id(item.callspec.params["fixture"]) for item in stacked}) == 2
 
 
 @pytest.mark.parametrize("extents", [(2, 3), (2, 10), (3, 3, 3), (2, 4, 5, 2), (2, 2), (7, 1, 2)])
