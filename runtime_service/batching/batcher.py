@@ -11,7 +11,7 @@ import enum
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as FutureTimeoutError
 from dataclasses import dataclass
@@ -19,8 +19,9 @@ from typing import Protocol
 
 from runtime_service.arrays import Array
 from runtime_service.batching.messages import Cancellation
-from runtime_service.batching.rows import Arrays, chunks, concatenate, group_key, row_count, split
+from runtime_service.batching.rows import Arrays, Joined, chunks, concatenate, group_key, row_count, split
 from runtime_service.batching.watch import WATCH, Watch
+from runtime_service.executors.resources import UNBOUNDED, Resources
 from runtime_service.executors.stop import Stop
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -52,11 +53,13 @@ class BatchOptions:
         max_batch_size: rows of one execution; larger requests are computed in pieces. 0 turns merging off.
         max_queue_delay: how long the oldest request may wait for company while an instance is free, in seconds.
         max_queue_size: waiting requests beyond which new ones are refused.
+        resources: of an instance; what a request that is computed in pieces gives may take as much as one run.
     """
 
     max_batch_size: int = 0
     max_queue_delay: float = 0.0
     max_queue_size: int = 512
+    resources: Resources = UNBOUNDED
 
 
 @dataclass(frozen=True, slots=True)
@@ -330,21 +333,27 @@ class Batcher:
         begin = self._clock()
         limit = self._options.max_batch_size
         if limit == 0:
-            outputs = self._computed(runner, batch, [batch[0].inputs])[0]
+            outputs = self._computed(runner, batch, batch[0].inputs)
             return [outputs], Execution(requests, rows, 0.0, self._clock() - begin, 0.0, reason)
         inputs = concatenate([work.inputs for work in batch])
         merged = self._clock()
-        pieces = self._computed(runner, batch, [inputs] if rows <= limit else chunks(inputs, limit))
+        found = self._computed(runner, batch, inputs)
         computed = self._clock()
-        results = split(concatenate(pieces), [work.rows for work in batch])
+        results = split(found, [work.rows for work in batch])
         ended = self._clock()
         return results, Execution(requests, rows, merged - begin, computed - merged, ended - computed, reason)
 
-    def _computed(self, runner: Runner, batch: Sequence[_Work], pieces: Iterable[Arrays]) -> list[dict[str, Array]]:
-        """Results of ``pieces``, unless all of ``batch`` is unwanted before they are there."""
+    def _computed(self, runner: Runner, batch: Sequence[_Work], inputs: Arrays) -> dict[str, Array]:
+        """Results of ``inputs``, unless all of ``batch`` is unwanted before they are there."""
         stop = self._watch.begin(lambda: all(work.unwanted(self._clock()) is not None for work in batch))
+        rows, limit = sum(work.rows for work in batch), self._options.max_batch_size
         try:
-            return [runner.run(piece, stop) for piece in pieces]
+            if limit == 0 or rows <= limit:
+                return runner.run(inputs, stop)
+            joined = Joined(rows, lambda size: self._options.resources.require(size, "the outputs"))
+            for piece in chunks(inputs, limit):
+                joined.add(runner.run(piece, stop), row_count(piece))
+            return joined.arrays
         finally:
             self._watch.end(stop)
 

@@ -71,16 +71,22 @@ def element_count(shape: Sequence[int], tensor: str) -> int:
     Raises:
         IngotError: INVALID_ARGUMENT, a dimension is negative, or no array has such a shape.
     """
+    if len(shape) > _MAX_RANK:  # before any arithmetic on them: a product of many large numbers takes long
+        raise _impossible_shape(tensor, f"{len(shape)} dimensions")
     nonempty = math.prod(filter(None, shape))  # numpy bounds it even for arrays without elements
-    if any(extent < 0 for extent in shape) or len(shape) > _MAX_RANK or nonempty > _MAX_ELEMENTS:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT,
-            "impossible shape in a request",
-            tensor=tensor,
-            expected=f"at most {_MAX_RANK} dimensions >= 0, at most {_MAX_ELEMENTS} elements",
-            received=str(list(shape))[:200],
-        )
+    if any(extent < 0 for extent in shape) or nonempty > _MAX_ELEMENTS:
+        raise _impossible_shape(tensor, str(list(shape))[:200])
     return math.prod(shape)
+
+
+def _impossible_shape(tensor: str, received: str) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        "impossible shape in a request",
+        tensor=tensor,
+        expected=f"at most {_MAX_RANK} dimensions >= 0, at most {_MAX_ELEMENTS} elements",
+        received=received,
+    )
 
 
 def from_bytes(raw: bytes | memoryview, dtype: DType, shape: Sequence[int], tensor: str) -> Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -56,13 +56,7 @@ def split(outputs: Arrays, rows: Sequence[int]) -> list[dict[str, Array]]:
     total = sum(rows)
     for name, array in outputs.items():
         if array.ndim == 0 or array.shape[0] != total:
-            raise IngotError(
-                ErrorCode.INTERNAL,
-                "a merged execution returned another number of rows than it was given",
-                tensor=name,
-                expected=f"{total} rows",
-                received=f"shape {list(array.shape)}",
-            )
+            raise _other_rows(name, total, array)
     if len(rows) == 1:
         return [dict(outputs)]
     ends = np.cumsum(rows)
@@ -73,6 +67,58 @@ def split(outputs: Arrays, rows: Sequence[int]) -> list[dict[str, Array]]:
 
 
 def chunks(inputs: Arrays, size: int) -> Iterator[Arrays]:
-    """Views of at most ``size`` rows each, in order; at least one, even of zero rows."""
-    for begin in range(0, max(1, row_count(inputs)), size):
+    """Views of at most ``size`` rows each, in order; at least one, even of zero rows. Rows of nothing, of which a request may have any
+    number, stay together."""
+    rows = row_count(inputs)
+    if not any(array.size for array in inputs.values()):
+        size = max(size, rows)
+    for begin in range(0, max(1, rows), size):
         yield {name: array[begin : begin + size] for name, array in inputs.items()}
+
+
+class Joined:
+    """Results of pieces below each other: each is copied to its place when it comes, so that nothing is there twice.
+
+    Args:
+        rows: of all pieces together.
+        require: told, before memory is taken, how many bytes all of them take; may raise.
+    """
+
+    def __init__(self, rows: int, require: Callable[[int], None]) -> None:
+        self._rows = rows
+        self._require = require
+        self._filled = 0
+        self._texts = 0
+        self.arrays: dict[str, Array] = {}
+
+    def add(self, piece: Arrays, rows: int) -> None:
+        """The results of the next ``rows`` rows.
+
+        Raises:
+            IngotError: INTERNAL, they are not as many rows, or unlike those before; or what ``require`` raises.
+        """
+        for name, array in piece.items():
+            whole = self.arrays.get(name)
+            like = array.shape[1:] if whole is None else whole.shape[1:]
+            if array.ndim == 0 or array.shape != (rows, *like):
+                raise _other_rows(name, rows, array)
+        if not self.arrays:
+            sizes = {name: array[:1].nbytes * self._rows for name, array in piece.items()}
+            self._require(sum(sizes.values()))
+            self.arrays = {n: np.empty((self._rows, *array.shape[1:]), array.dtype) for n, array in piece.items()}
+        for name, array in piece.items():
+            if array.dtype.hasobject:
+                self._texts += sum(map(len, array.flat))
+                self._require(self._texts)
+            self.arrays[name][self._filled : self._filled + rows] = array
+        self._filled += rows
+
+
+def _other_rows(name: str, rows: int, array: Array) -> IngotError:
+    return IngotError(
+        ErrorCode.INTERNAL,
+        "a merged execution returned another number of rows than it was given",
+        tensor=name,
+        expected=f"{rows} rows",
+        received=f"shape {list(array.shape)}",
+    )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from runtime_service.batching.batcher import BatchOptions
 from runtime_service.batching.rows import batch_symbol
@@ -44,6 +44,7 @@ class ModelLoader:
         instances = self.source.load(model.name, version, count, resources)
         try:
             signature, options = self._prepare(model, version, instances)
+            options = replace(options, resources=resources)
         except BaseException:
             for instance in instances:
                 instance.close()

@@ -38,10 +38,12 @@ OPTIONS = (
     ("grpc.max_connection_idle_ms", 300_000),
     ("grpc.max_allowed_incoming_connections", 16_384),
     ("grpc.max_concurrent_streams", 4096),
+    ("grpc.compression_enabled_algorithms_bitset", 1),
     ("grpc.so_reuseport", 0),
 )
 """Of every server: who connects and says nothing is let go. A connection may have all watchers that a service takes by default, and
-room beside them: what ended counts as a stream for a while, and one too many is refused as if no server were there."""
+room beside them: what ended counts as a stream for a while, and one too many is refused as if no server were there. Messages come as they
+are: a compressed one would be as large as a message may be before anybody could count it."""
 
 
 def prepare_process() -> None:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.trimming import Trimming
 
 GRACE_SECONDS = 1.0
 """For so long a peer may keep a server waiting before others are let in at its cost."""
@@ -35,6 +36,7 @@ class Room:
         self._held = 0
         self._by_peer: Counter[str] = Counter()
         self._guests: set[Guest] = set()
+        self._trimming = Trimming()
 
     @property
     def held(self) -> int:
@@ -45,11 +47,13 @@ class Room:
         return Guest(self, peer, evict)
 
     def _leave(self, guest: Guest) -> None:
+        self._trimming.soon(guest.held)
         with self._changed:
             self._add(guest, -guest.held)
             self._changed.notify_all()
 
     def _take(self, guest: Guest, count: int) -> None:
+        self._trimming.soon(count)  # who is refused has come all the same
         with self._changed:
             if self._fits(guest, count):
                 self._add(guest, count)

@@ -223,6 +223,16 @@ def test_compressed_requests(server: RuntimeServer, algorithm: str) -> None:
     client.close()
 
 
+def test_messages_of_grpc_are_not_compressed(server: RuntimeServer) -> None:
+    """They would be as large as a message may be before anybody could count them."""
+    client = triton_grpc.InferenceServerClient(server.addresses["grpc"])
+    inputs = [tensor(triton_grpc, "x", np.ones((3, 4), np.float32), "FP32")]
+    with pytest.raises(InferenceServerException, match="'gzip' is disabled"):
+        client.infer("scale", inputs, compression_algorithm="gzip")
+    client.infer("scale", inputs)
+    client.close()
+
+
 def test_json_tensors_over_http(server: RuntimeServer) -> None:
     client = triton_http.InferenceServerClient(server.addresses["http"])
     x = triton_http.InferInput("x", [1, 4], "FP32")

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from runtime_service.arrays import Array
 from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult, Execution, ReleaseReason
 from runtime_service.batching.messages import Cancellation
+from runtime_service.executors.resources import Resources
 from shared_ir.errors import ErrorCode, IngotError
 from tests.runtime_service.toy_models import ToyModel, fixed_model, scale_model, wait_until
 
@@ -154,6 +155,35 @@ def test_a_request_above_the_limit_is_computed_in_pieces(rig: Rig) -> None:
     result = rig.batcher.run(inputs)
     assert np.array_equal(result.outputs["y"], inputs["x"] * 2)
     assert rig.model.runs == [8, 8, 4]
+
+
+@pytest.mark.parametrize("rig", [{"resources": Resources(memory_bytes=300)}], indirect=True)
+def test_pieces_together_take_no_more_than_a_run_may(rig: Rig) -> None:
+    """What would come of all pieces is known from the first."""
+    whole = {"x": np.ones((18, 4), np.float32)}
+    assert rig.batcher.run(whole).outputs["y"].nbytes == 288
+    rig.model.runs.clear()
+    with pytest.raises(IngotError) as caught:
+        rig.batcher.run({"x": np.ones((20, 4), np.float32)})
+    assert (caught.value.code, rig.model.runs) == (ErrorCode.RESOURCE_EXHAUSTED, [8])
+    rig.model.function = lambda inputs: {"y": np.array(["x" * 30] * len(inputs["x"]), object)}
+    rig.model.runs.clear()
+    with pytest.raises(IngotError) as caught:  # how long texts are is not known before
+        rig.batcher.run({"x": np.ones((34, 4), np.float32)})
+    assert (caught.value.code, rig.model.runs) == (ErrorCode.RESOURCE_EXHAUSTED, [8, 8])
+
+
+def test_rows_of_nothing_are_one_piece(rig: Rig) -> None:
+    rows = 2**40
+    assert rig.batcher.run({"x": np.zeros((rows, 0), np.float32)}).outputs["y"].shape == (rows, 0)
+    assert rig.model.runs == [rows]
+
+
+@pytest.mark.parametrize("rows", [9, 16])
+def test_a_piece_with_too_few_rows_is_a_fault(rig: Rig, rows: int) -> None:
+    rig.model.function = lambda inputs: {"y": inputs["x"][:1]}
+    with pytest.raises(IngotError, match="another number of rows"):
+        rig.batcher.run({"x": np.zeros((rows, 4), np.float32)})
 
 
 def test_a_request_without_rows(rig: Rig) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from runtime_service.batching.datatypes import MOST_STRINGS, from_bytes, from_numbers
+from runtime_service.batching.datatypes import MOST_STRINGS, element_count, from_bytes, from_numbers
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -47,3 +47,12 @@ def test_a_scalar_stays_one(dtype: DType, value: object) -> None:
         found = from_numbers(data, dtype, (), "x")
         assert found.shape == ()
         assert found.item() == value
+
+
+@pytest.mark.parametrize("extent", [2**63 - 1, -1, 0])
+def test_what_many_extents_come_to_is_not_computed(extent: int) -> None:
+    """The product of so many numbers would take hours."""
+    with pytest.raises(IngotError) as caught:
+        element_count([extent] * 2_000_000, "x")
+    assert caught.value.code is ErrorCode.INVALID_ARGUMENT
+    assert caught.value.received == "2000000 dimensions"

@@ -129,8 +129,9 @@ class Known:
             return False
         first, rest = extrema[0], extrema[1:]
         for side in (first.lhs, first.rhs):  # beside its definition one row more says that it is this one
-            row = sum_of(self._simplifier.polynomial(side), {(first,): 1}, -1)
-            if not self._has_none([*rows, sum_of({}, row, -1)], rest, cases - 1):
+            beyond = sum_of(self._simplifier.polynomial(side), {(first,): 1}, -1)
+            row = beyond if first.op is BinaryOp.MAX else sum_of({}, beyond, -1)
+            if not self._has_none([*rows, row], rest, cases - 1):
                 return False
         return True
 

@@ -43,6 +43,7 @@ TAILS: dict[str, tuple[Expr, tuple[Expr, ...]]] = {
     "a row of the remainder": (N - 1 - (TASK * 640 + REST // 64 * 64 + J), (REST % 64 - 1 - J,)),
     "turned around": (TASK * 640 + REST // 64 * 64, (IS_TASK,)),
     "the larger of two": (maximum(TASK, J) - N, (TASK - N,)),
+    "no more than the larger": (N - maximum(TASK, J), (N - TASK, N - J)),
     "an extremum on the other side": (minimum(TASK, J) - N, (TASK - N, J - N)),
 }
 

@@ -1,0 +1,56 @@
+"""Memory that large messages leave behind goes back to the system.
+
+The malloc of glibc keeps what is free between blocks that are not: after a wave of large messages most of a process may be such holes
+(1.6 GB of which 0.2 GB were in use). ``malloc_trim(3)`` gives them back, in a thread of its own, when it has been quiet for a moment.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+import time
+from collections.abc import Callable
+
+LARGE_BYTES = 1 << 20
+"""Of a message or answer that is worth it."""
+_QUIET_SECONDS = 1.0
+_LONGEST_SECONDS = 30.0
+"""Without a quiet moment it is done all the same."""
+
+
+def trim_memory() -> None:
+    """Does nothing where the C library is another one."""
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim is not None:
+        trim(ctypes.c_size_t(0))
+
+
+class Trimming:
+    """Asks for ``trim`` a moment after something large came or went."""
+
+    def __init__(self, trim: Callable[[], None] = trim_memory, quiet: float = _QUIET_SECONDS) -> None:
+        self._trim = trim
+        self._quiet = quiet
+        self._asked = threading.Event()
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+
+    def soon(self, size: int) -> None:
+        """Something of ``size`` bytes came or went."""
+        if size < LARGE_BYTES or self._asked.is_set():
+            return
+        self._asked.set()
+        with self._lock:
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._serve, name="trimming", daemon=True)
+                self._thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            self._asked.wait()
+            began = time.monotonic()
+            while self._asked.is_set() and time.monotonic() - began < _LONGEST_SECONDS:
+                self._asked.clear()
+                self._asked.wait(self._quiet)
+            self._asked.clear()
+            self._trim()

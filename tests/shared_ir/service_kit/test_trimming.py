@@ -1,0 +1,56 @@
+"""Memory that large messages leave behind goes back to the system, when it has been quiet for a moment."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.trimming import LARGE_BYTES, Trimming
+from tests.services.installation import wait_until
+
+HOLES = """
+import os
+from shared_ir.service_kit.trimming import trim_memory
+
+def resident():
+    return int(open("/proc/self/statm").read().split()[1]) * os.sysconf("SC_PAGE_SIZE") >> 20
+
+blocks = [bytes(100_000) for _ in range(2000)]  # below what malloc maps by itself
+kept = blocks[::20]
+blocks.clear()
+before = resident()
+trim_memory()
+print(before - resident(), len(kept))
+"""
+
+
+def test_free_blocks_between_others_are_given_back() -> None:
+    found = subprocess.run([sys.executable, "-c", HOLES], check=True, capture_output=True, text=True, timeout=60).stdout
+    assert int(found.split()[0]) > 120, "megabytes"
+
+
+def test_it_is_done_once_for_a_wave() -> None:
+    done: list[bool] = []
+    trimming = Trimming(lambda: done.append(True), 0.3)
+    trimming.soon(LARGE_BYTES - 1)
+    for _ in range(50):
+        trimming.soon(LARGE_BYTES)
+    wait_until(lambda: done, 20)
+    assert len(done) == 1
+    trimming.soon(LARGE_BYTES)
+    wait_until(lambda: len(done) == 2, 20)
+
+
+def test_a_room_asks_for_it() -> None:
+    """Also where what came was refused."""
+    room = Room(8 * LARGE_BYTES)
+    asked = threading.Event()
+    room._trimming = Trimming(asked.set, 0.01)
+    guest = room.enter("a", lambda: None)
+    guest.take(LARGE_BYTES)
+    assert asked.wait(20)
+    asked.clear()
+    guest.leave()
+    assert asked.wait(20)
