@@ -14,15 +14,23 @@ LIMITS: tuple[tuple[ErrorCode, str, str], ...] = (
 )
 """Code, a pattern that the message has, and the limit in words."""
 
-_UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto], bool]]] = {
+
+def _takes_halves(model: onnx.ModelProto) -> bool:
+    return any(i.type.tensor_type.elem_type == onnx.TensorProto.FLOAT16 for i in model.graph.input)
+
+
+_UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], bool]]] = {
     "onnx.reference": {
-        "HardSwish": lambda _: True,  # takes its sixth in float32, in float64 too
-        "LpPool": lambda node: any(a.name == "dilations" for a in node.attribute),  # knows none
-        "LRN": lambda _: True,  # walks as many channels as there are images
-        "MaxPool": lambda node: any(a.s == b"SAME_LOWER" for a in node.attribute),  # pads behind, too
-        "Unique": lambda node: _number(node, "sorted", 1) == 0,  # sorts all the same
+        "HardSwish": lambda *_: True,  # takes its sixth in float32, in float64 too
+        "LpPool": lambda node, _: any(a.name == "dilations" for a in node.attribute),  # knows none
+        "LRN": lambda *_: True,  # walks as many channels as there are images
+        "MaxPool": lambda node, _: any(a.s == b"SAME_LOWER" for a in node.attribute),  # pads behind, too
+        "Unique": lambda node, _: _number(node, "sorted", 1) == 0,  # sorts all the same
     },
-    "ONNX Runtime": {},
+    "ONNX Runtime": {
+        # What is added to the deviation is 0 as a half: it divides by 0 where all elements are equal.
+        "MeanVarianceNormalization": lambda _, model: _takes_halves(model),
+    },
 }
 """Nodes that an oracle is known to compute otherwise than the standard says, by their operator."""
 
@@ -52,4 +60,4 @@ def limit_of(error: IngotError) -> str | None:
 
 def unreliable(model: onnx.ModelProto, oracle: str) -> bool:
     known = _UNRELIABLE[oracle]
-    return any(node.op_type in known and known[node.op_type](node) for node in model.graph.node)
+    return any(node.op_type in known and known[node.op_type](node, model) for node in model.graph.node)
