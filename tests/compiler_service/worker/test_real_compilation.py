@@ -69,7 +69,7 @@ def test_a_model_compiles_for_this_machine_and_others(client: Client, running: I
 
 
 def test_external_data_and_options_reach_the_compiler(client: Client) -> None:
-    blob = client.upload(np.ones((4, 3), np.float32).tobytes())
+    blob = client.upload(np.ones((4, 3), np.float32).tobytes(), name="w.bin")
     source = pb.ModelSource(
         model_sha256=client.upload(small_model(external=True)), external_data={"weights/w.bin": blob}
     )
@@ -109,7 +109,13 @@ def test_an_unsupported_operator_fails_in_ingest(client: Client) -> None:
     ids=["an archive", "no end", "zeros", "a half"],
 )
 def test_what_is_no_model_fails_with_a_typed_error(client: Client, data: bytes) -> None:
-    job = client.wait(client.compile(data, name="rubbish", targets=["host"]).id, 120)
+    """When it is sent; and in its job, where it was sent as something else."""
+    with pytest.raises(grpc.RpcError, match="model") as caught:
+        client.upload(data)
+    assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    source = pb.ModelSource(model_sha256=client.upload(data, kind=pb.FILE_KIND_EXTERNAL_DATA))
+    request = pb.CompileRequest(name="rubbish", source=source, targets=["host"])
+    job = client.wait(client.stub.Compile(request).job.id, 120)
     assert job.error.code == "INVALID_MODEL"
     assert job.error.blame == pb.BLAME_USER
 
