@@ -41,7 +41,8 @@ class InferenceServicer(GRPCInferenceServiceServicer):  # type: ignore[misc]  # 
         def infer() -> pb.ModelInferResponse:
             decoded = decode(request, context.time_remaining(), cancellation, peer_name(context))
             answer = self._dataplane.infer(decoded)
-            return encode(answer, bool(request.raw_input_contents), taking(decoded, grow))
+            raw = bool(request.raw_input_contents) or not request.inputs  # who sends nothing has not chosen
+            return encode(answer, raw, taking(decoded, grow))
 
         return _answer(context, infer)
 

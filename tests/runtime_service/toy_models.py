@@ -49,8 +49,8 @@ class ToyModel:
         while not self.gate.wait(0.005) and time.monotonic() < end:
             if stop is not None:
                 stop.check()
-        first = next(iter(inputs.values()))
-        self.runs.append(first.shape[0] if first.ndim else 1)
+        first = next(iter(inputs.values()), None)
+        self.runs.append(first.shape[0] if first is not None and first.ndim else 1)
         return self.function(inputs)
 
     def close(self) -> None:
@@ -82,6 +82,13 @@ def mixing_model() -> ToyModel:
         (replace(spec, name="y"),),
         lambda i: {"y": np.exp(i["x"]) / np.exp(i["x"]).sum(0, keepdims=True)},
         batch="",
+    )
+
+
+def inputless_model() -> ToyModel:
+    """Takes nothing: ``y`` is [1, 2, 3]."""
+    return ToyModel(
+        (), (TensorSpec("y", DType.INT32, (3,)),), lambda _: {"y": np.arange(1, 4, dtype=np.int32)}, batch=""
     )
 
 

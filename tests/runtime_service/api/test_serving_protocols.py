@@ -30,6 +30,7 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as error_pb
 from tests.runtime_service.toy_models import (
     ToySource,
     fixed_model,
+    inputless_model,
     running_server,
     sample,
     scale_model,
@@ -49,6 +50,7 @@ def source() -> ToySource:
     made.publish("scale", 2, lambda: scale_model(3.0), "canary")
     made.publish("sum", 1, sum_model, "stable")
     made.publish("fixed", 4, fixed_model, "stable")
+    made.publish("inputless", 1, inputless_model, "stable")
     for dtype in (DType.FLOAT16, DType.BOOL, DType.UINT8, DType.INT64, DType.BFLOAT16):
         made.publish(dtype.value, 1, partial(typed_model, dtype), "stable")
     return made
@@ -220,6 +222,15 @@ def test_compressed_requests(server: RuntimeServer, algorithm: str) -> None:
         "scale", inputs, request_compression_algorithm=algorithm, response_compression_algorithm=algorithm
     )
     np.testing.assert_array_equal(result.as_numpy("y"), x * 2)
+    client.close()
+
+
+@pytest.mark.parametrize("protocol", ["grpc", "http"])
+def test_a_model_without_inputs(server: RuntimeServer, protocol: Any) -> None:
+    (y,) = Endpoint(server.addresses[protocol], protocol).infer("inputless", {}).values()
+    assert y.tolist() == [1, 2, 3]
+    client = CLIENTS[protocol].InferenceServerClient(server.addresses[protocol])
+    assert client.infer("inputless", []).as_numpy("y").tolist() == [1, 2, 3]
     client.close()
 
 
