@@ -46,7 +46,7 @@ class StageLimits:
         memory: address space of each of its processes in bytes.
         seconds: wall-clock time.
         file_size: bytes of the largest file that it writes.
-        open_files: file descriptors.
+        open_files: file descriptors; a cold cache takes thousands, when zig builds a C library for a static program.
         threads: threads it should use for computing.
         processes: processes and threads at once.
     """
@@ -54,7 +54,7 @@ class StageLimits:
     memory: int = 16 * 1024**3
     seconds: float = 3600.0
     file_size: int = 16 * 1024**3
-    open_files: int = 1024
+    open_files: int = 16384
     threads: int = 2
     processes: int = 4096
 

@@ -91,6 +91,6 @@ def test_records_as_json() -> None:
             "cache_hit": False,
             "error": FULL.to_dict(),
         },
-        "lines": [{"level": "INFO", "text": "hello"}],
+        "lines": [{"level": "INFO", "text": "hello", "stage": ""}],
         "none": None,
     }

@@ -88,3 +88,19 @@ def test_without_an_emulator_a_job_that_requires_it_fails(running: Installation,
         assert job.error.blame == pb.BLAME_USER
         assert "has no qemu-aarch64" in job.error.message
         assert not is_published(client, "required")
+
+
+@needs_emulator
+@pytest.mark.long
+@pytest.mark.timeout(1500)
+def test_a_worker_with_an_empty_cache_verifies(tmp_path: Path) -> None:
+    """All that its toolchain builds once, it builds within the limits of a stage."""
+    cold = {"INGOT_CACHE_DIR": str(tmp_path / "cache"), "INGOT_SANDBOX": "privileges,files,system-calls"}
+    with installation(tmp_path / "home", INGOT_JOB_SECONDS="1200", **cold) as running:
+        running.start_server(("-m", "compiler_service.server", "--ready-file"))
+        with working(running) as client:
+            options = {"verification": pb.OptionValue(string_value="required")}
+            ordered = client.compile(small_model(), name="cold", targets=[TARGET], options=options)
+            job = client.wait(ordered.id, 1200)
+            assert job.state == pb.JOB_STATE_SUCCEEDED, told(running)
+            assert any((tmp_path / "cache").iterdir())

@@ -80,6 +80,7 @@ def test_the_time_that_is_left_is_told_where_it_is_known(capsys: Any) -> None:
 def test_a_log_has_a_line_for_each_of_its_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     record(tmp_path, monkeypatch)
     assert main(["jobs", "1", "--log"]) == 0
     (line,) = capsys.readouterr().out.splitlines()
