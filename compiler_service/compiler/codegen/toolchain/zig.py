@@ -13,7 +13,8 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.extras import install_command
 from shared_ir.machine.target import Target
 
-_TIMEOUT_SECONDS = 1800.0  # the first call for a libc builds it: musl takes 70 s of a core; what a job may take ends it sooner
+_TIMEOUT_SECONDS = 1800.0
+"""The first call for a libc builds it: musl takes 70 s of a core. What a job may take ends it sooner."""
 
 # Oldest glibc that has the architecture and everything the runtime calls; libraries linked against its symbol versions
 # load on it and on every later one.
