@@ -27,10 +27,12 @@ _T = TypeVar("_T")
 
 def passes(error: IngotError) -> bool:
     """Whether the same call may succeed a little later."""
-    gap = (
-        error.code is ErrorCode.INVALID_ARGUMENT and error.field == "offset"
-    )  # the service lost what it had of an upload
-    return error.code in _PASSING or gap
+    return error.code in _PASSING or is_gap(error)
+
+
+def is_gap(error: IngotError) -> bool:
+    """Whether the service lost what it had of an upload."""
+    return error.code is ErrorCode.INVALID_ARGUMENT and error.field == "offset"
 
 
 class Patience:

@@ -10,7 +10,7 @@ from typing import Any
 
 from ingot.channel import call
 from ingot.records import Source
-from ingot.resuming import Patience
+from ingot.resuming import Patience, is_gap
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.storage.faults import file_error, require_file, told
@@ -69,19 +69,41 @@ class Upload:
         return header
 
     def _outline(self) -> Outline:
-        """Versions of the model, for which nearly all of it is passed over; none where it cannot be read: the service says why."""
+        """Versions of the model, for which nearly all of it is passed over; none where it cannot be read, or not all of them."""
         head = ModelHead(self.size)
         try:
             if not isinstance(self.content, Path):
                 head.feed(self.content, 0)
-                return head.found
+                return head.found if head.is_known else Outline()
             with self.content.open("rb") as file:
                 while data := file.read(_LOOK_BYTES):
                     head.feed(data, file.tell() - len(data))
                     file.seek(head.wanted)
-            return head.found
+            return head.found if head.is_known else Outline()
         except WireError:
             return Outline()
+
+
+class Advance:
+    """Of one upload: going farther than ever before is an answer of the service, going there again is none.
+
+    NOTE: else a service that takes the same bytes over and over, and never the file, would be waited for without end.
+    """
+
+    def __init__(self, patience: Patience, progress: Progress) -> None:
+        self._patience = patience
+        self._progress = progress
+        self._farthest = -1
+
+    def reached(self, position: int) -> None:
+        if position > self._farthest:
+            self._farthest = position
+            self._patience.answered()
+
+    def sent(self, name: str, position: int, total: int) -> None:
+        """A :data:`Progress`."""
+        self.reached(position)
+        self._progress(name, position, total)
 
 
 class Uploader:
@@ -114,31 +136,41 @@ class Uploader:
     def send(self, upload: Upload, progress: Progress = no_progress) -> str:
         """The sha256 of the file, once the service has all of it."""
         sha256 = upload.sha256()
-        return self._patience.call(lambda: self._send(upload, sha256, progress))
+        advance = Advance(self._patience, progress)
+        return self._patience.call(lambda: self._send(upload, sha256, advance))
 
-    def _send(self, upload: Upload, sha256: str, progress: Progress) -> str:
-        query = pb.QueryUploadRequest(sha256=sha256)
+    def _send(self, upload: Upload, sha256: str, advance: Advance) -> str:
+        query = pb.QueryUploadRequest(sha256=sha256, size=upload.size)
         seconds = self._patience.at_most(self._timeout)
         known = call(self._address, lambda: self._stub.QueryUpload(query, timeout=seconds, **self._options))
-        self._patience.answered()
         total = upload.size
         if known.complete:
-            progress(upload.name, total, total)
+            advance.sent(upload.name, total, total)
             return sha256
         offset = known.received if known.received <= total else 0
+        advance.reached(offset)
+        try:
+            self._send_from(offset, upload, sha256, advance)
+        except IngotError as error:
+            if not (offset and _is_of_kept(error)):
+                raise
+            self._send_from(0, upload, sha256, advance)
+        return sha256
+
+    def _send_from(self, offset: int, upload: Upload, sha256: str, advance: Advance) -> None:
         faults: list[OSError] = []
-        requests = _requests(upload, sha256, offset, progress, faults)
+        requests = _requests(upload, sha256, offset, advance.sent, faults)
         remaining = self._patience.remaining
         timeout = {} if remaining is None else {"timeout": remaining}
         try:
             call(self._address, lambda: self._stub.UploadModel(requests, **timeout, **self._options))
         except IngotError as error:
-            if (
-                offset and error.code is ErrorCode.CHECKSUM_MISMATCH
-            ):  # what the service had was not ours: it has nothing now
-                return self._send(upload, sha256, progress)
             raise file_error(faults[0], "the file cannot be read") if faults else error from error
-        return sha256
+
+
+def _is_of_kept(error: IngotError) -> bool:
+    """Whether what the service has of a file is not what it said, or not of this file."""
+    return error.code is ErrorCode.CHECKSUM_MISMATCH or is_gap(error)
 
 
 def _requests(

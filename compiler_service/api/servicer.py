@@ -87,7 +87,8 @@ class CompilerServicer(RegistryServicer):
 
     @answered
     def QueryUpload(self, request: pb.QueryUploadRequest, context: grpc.ServicerContext) -> pb.QueryUploadResponse:
-        received, complete = self._parts.sources.received(request.sha256, self._caller(context).namespace)
+        namespace = self._caller(context).namespace
+        received, complete = self._parts.sources.received(request.sha256, request.size, namespace)
         return pb.QueryUploadResponse(received=received, complete=complete)
 
     @answered

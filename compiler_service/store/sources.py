@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import re
 import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
@@ -65,19 +66,14 @@ class SourceStore:
         self._max_bytes = max_bytes
         self._swept = 0.0
 
-    def received(self, sha256: str, namespace: str = "") -> tuple[int, bool]:
-        """Bytes held of a file, and whether it is complete."""
-        size = self._store.size(_key(sha256, namespace))
-        if size is not None:
-            return size, True
-        folder = _upload_folder(namespace)
-        prefix = f"{folder}/{check_sha256(sha256, 'sha256')}."
-        sizes = set()
-        for key in self._store.keys(folder, after=prefix[:-1]):
-            if not key.startswith(prefix):
-                break
-            sizes.add(key.removeprefix(prefix).partition("/")[0])
-        return max((self._store.draft(prefix + size).held() for size in sizes), default=0), False
+    def received(self, sha256: str, size: int, namespace: str = "") -> tuple[int, bool]:
+        """Bytes held of a file, and whether it is complete; of one under way, where an upload of this ``size`` can go on."""
+        whole = self._store.size(_key(sha256, namespace))
+        if whole is not None:
+            return whole, True
+        if size <= 0:
+            return 0, False
+        return self._store.draft(_draft(sha256, size, namespace)).held(), False
 
     def check(self, upload: Upload) -> None:
         """Refuse what cannot become a file, before its first byte.
@@ -107,18 +103,22 @@ class SourceStore:
     def receive(self, upload: Upload, chunks: Iterable[bytes], look: Look = accept) -> int:
         """Take the bytes of a file from ``upload.offset`` on; its size.
 
-        An incomplete upload is kept for later; one that ``look`` refuses, or whose digest is wrong, is dropped.
+        An incomplete upload is kept for later; one that ``look`` refuses, or whose digest is wrong, is dropped. What ``look`` refuses of an
+        upload that goes on is CHECKSUM_MISMATCH: the fault may lie in what was kept, which somebody else has sent.
 
         Raises:
-            IngotError: as :meth:`check` and ``look``; INVALID_ARGUMENT for too few or too many bytes; CHECKSUM_MISMATCH;
-                UNAVAILABLE when the same file is being uploaded by someone else.
+            IngotError: as :meth:`check` and ``look``; INVALID_ARGUMENT for too few or too many bytes, or another size than the file has
+                that is there; CHECKSUM_MISMATCH; UNAVAILABLE when the same file is being uploaded by someone else.
         """
         self.check(upload)
         self._sweep()
         key = _key(upload.sha256, upload.namespace)
-        if self._store.size(key) == upload.size:
+        there = self._store.size(key)
+        if there == upload.size:
             return upload.size
-        with self._store.draft(_draft(upload)).writer(upload.offset) as writer:
+        if there is not None:
+            raise _another_size(upload, there)
+        with self._store.draft(_draft(upload.sha256, upload.size, upload.namespace)).writer(upload.offset) as writer:
             self._require_room(upload, writer)
             received = _written(upload, chunks, writer, look)
             if received != upload.sha256:
@@ -147,15 +147,19 @@ class SourceStore:
         return SourceFiles(self._file(source.model_sha256, own), blobs)
 
     def held(self, namespace: str) -> int:
-        """Bytes of the files of a namespace, those of uploads under way among them as they were declared."""
-        folder = source_folder(namespace)
+        """Bytes of the files of a namespace, those of uploads under way among them as they were declared, or more where more lies there.
+
+        NOTE: a draft of a file that is there counts for nothing only if it is of that file's size: it is about to become it.
+        """
+        folder, drafts = source_folder(namespace), _upload_folder(namespace)
         sizes = {info.key.removeprefix(f"{folder}/"): info.size for info in self._store.list(folder)}
-        under_way: dict[str, int] = {}
-        for key in self._store.keys(_upload_folder(namespace)):
-            found = _DRAFT.match(key, len(_upload_folder(namespace)) + 1)
-            if found and found["sha256"] not in sizes:
-                under_way[found.group()] = int(found["size"])
-        return sum(sizes.values()) + sum(under_way.values())
+        declared, kept = dict[str, int](), Counter[str]()
+        for info in self._store.list(drafts):
+            found = _DRAFT.match(info.key, len(drafts) + 1)
+            if found and sizes.get(found["sha256"]) != int(found["size"]):
+                declared[found.group()] = int(found["size"])
+                kept[found.group()] += info.size
+        return sum(sizes.values()) + sum(max(size, kept[draft]) for draft, size in declared.items())
 
     def _file(self, sha256: str, namespace: str) -> Path:
         path = self._store.local_path(_key(sha256, namespace), self._max_bytes)
@@ -251,12 +255,12 @@ def _written(upload: Upload, chunks: Iterable[bytes], writer: DraftWriter, look:
     sha256, position = hashlib.sha256(), upload.offset
     for piece in writer.kept():
         sha256.update(piece)
-        _seen(look, piece, writer)
+        _seen(look, piece, upload, writer)
     for chunk in chunks:
         position += len(chunk)
         if position > upload.size:
             raise _wrong_length("more bytes came than were declared", upload, position)
-        _seen(look, chunk, writer)
+        _seen(look, chunk, upload, writer)
         sha256.update(chunk)
         writer.write(chunk)
     if position < upload.size:
@@ -264,11 +268,13 @@ def _written(upload: Upload, chunks: Iterable[bytes], writer: DraftWriter, look:
     return sha256.hexdigest()
 
 
-def _seen(look: Look, data: bytes, writer: DraftWriter) -> None:
+def _seen(look: Look, data: bytes, upload: Upload, writer: DraftWriter) -> None:
     try:
         look(data)
-    except IngotError:
+    except IngotError as error:
         writer.drop()
+        if upload.offset:
+            raise _not_as_sent(upload, f"bytes that, after those kept from before, are refused: {error}") from error
         raise
 
 
@@ -280,6 +286,17 @@ def _not_as_sent(upload: Upload, received: str) -> IngotError:
         expected=upload.sha256,
         received=received,
         remedy="Upload it again from the start.",
+    )
+
+
+def _another_size(upload: Upload, there: int) -> IngotError:
+    return IngotError(
+        ErrorCode.INVALID_ARGUMENT,
+        f"{upload.name or 'the file'} cannot have this size: the file of this sha256 is there, and has another",
+        field="size",
+        expected=f"{there} bytes",
+        received=f"{upload.size} bytes",
+        remedy="Take size and sha256 of the same bytes.",
     )
 
 
@@ -302,6 +319,6 @@ def _upload_folder(namespace: str) -> str:
     return f"{UPLOADS}/{namespace}" if namespace else UPLOADS
 
 
-def _draft(upload: Upload) -> str:
+def _draft(sha256: str, size: int, namespace: str) -> str:
     """NOTE: the size is in the key, so that the lists of the store tell what was declared."""
-    return f"{_upload_folder(upload.namespace)}/{upload.sha256}.{upload.size}"
+    return f"{_upload_folder(namespace)}/{check_sha256(sha256, 'sha256')}.{size}"

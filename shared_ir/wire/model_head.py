@@ -61,7 +61,7 @@ class ModelHead:
     """Fills in ``found``, all but the entries of the graph, from a model of ``size`` bytes.
 
     Attributes:
-        is_known: everything was looked at, or will be; false for more than :data:`MOST_FIELDS`.
+        is_known: everything was looked at, or will be; false for more than :data:`MOST_FIELDS`, or an operator set that is passed over.
     """
 
     def __init__(self, size: int) -> None:
@@ -110,6 +110,8 @@ class ModelHead:
             if number == _OPSET and len(view) < after and after - content <= _MOST_OPSET_BYTES:
                 break
             self._note(number, wire_type, view[content:after], after - content)
+            if not self.is_known:
+                return len(view)
             self._left -= 1
             at = after
         return at
@@ -117,7 +119,7 @@ class ModelHead:
     def _note(self, number: int, wire_type: int, content: memoryview, length: int) -> None:
         """``content`` is cut short where it is passed over.
 
-        NOTE: of several values the last counts, but nobody writes several: whoever looks before the end takes the first for it.
+        NOTE: of several values the last counts, so that nothing is known of them before the end.
         """
         if MODEL_WIRE_TYPES.get(number) != wire_type:
             self.found.foreign_fields += 1
@@ -127,6 +129,8 @@ class ModelHead:
             self.found.ir_version, _ = varint(content, 0, len(content))
         elif number == _GRAPH:
             self.found.graphs += 1
-        elif number == _OPSET and length <= _MOST_OPSET_BYTES:
+        elif number == _OPSET and length > _MOST_OPSET_BYTES:
+            self.is_known = False
+        elif number == _OPSET:
             domain, version = opset_of(content)
             self.found.opsets[domain] = version

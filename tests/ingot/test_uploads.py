@@ -12,12 +12,13 @@ import grpc
 import onnx
 import pytest
 
-from ingot.resuming import Patience
+from ingot.resuming import AWAY_SECONDS, Patience
 from ingot.upload import CHUNK_BYTES, Upload, Uploader, external_files, model_upload
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.status import grpc_metadata
+from shared_ir.wire.fields import varint_bytes
 from tests.ingot.small_models import scale
 
 
@@ -121,6 +122,74 @@ def test_a_service_that_had_other_bytes_gets_all_of_them() -> None:
     assert service.offsets == [2, 0]
 
 
+class Mistaken(Service):
+    """Says that it has more than it goes on from: of a version that does not look at the size."""
+
+    def QueryUpload(self, request: Any, timeout: float) -> Any:
+        self.asked = request
+        return SimpleNamespace(received=4, complete=False)
+
+    def UploadModel(self, requests: Any, timeout: float | None = None) -> None:
+        super().UploadModel(requests, timeout)
+        if self.offsets[-1]:
+            raise Gap
+
+
+class Gap(Broken):
+    def trailing_metadata(self) -> Any:
+        return grpc_metadata(IngotError(ErrorCode.INVALID_ARGUMENT, "the upload resumes after a gap", field="offset"))
+
+
+def test_where_an_upload_cannot_go_on_it_starts_over() -> None:
+    service = Mistaken()
+    uploader(service).send(Upload("m", b"abcdef"))
+    assert (service.held, service.offsets) == (b"abcdef", [4, 0])
+    assert (service.asked.sha256, service.asked.size) == (sha256_hex(b"abcdef"), 6)
+
+
+class Refusing(Service):
+    """Answers, and never takes the file."""
+
+    def __init__(self, clock: list[float], fault: type[Broken], received: int) -> None:
+        super().__init__()
+        self._clock, self._fault, self._received = clock, fault, received
+
+    def QueryUpload(self, request: Any, timeout: float) -> Any:
+        return SimpleNamespace(received=self._received, complete=False)
+
+    def UploadModel(self, requests: Any, timeout: float | None = None) -> None:
+        super().UploadModel(requests, timeout)
+        self._clock[0] += 10.0
+        raise self._fault
+
+
+@pytest.mark.parametrize("fault", [Broken, Gap])
+@pytest.mark.parametrize("received", [0, 4])
+def test_without_progress_patience_ends(monkeypatch: pytest.MonkeyPatch, fault: type[Broken], received: int) -> None:
+    clock = [0.0]
+    monkeypatch.setattr("ingot.resuming.time.monotonic", lambda: clock[0])
+    service = Refusing(clock, fault, received)
+    with pytest.raises(IngotError) as caught:
+        uploader(service).send(Upload("m", b"abcdef"))
+    assert caught.value.code is (ErrorCode.UNAVAILABLE if fault is Broken else ErrorCode.INVALID_ARGUMENT)
+    assert AWAY_SECONDS <= clock[0] < AWAY_SECONDS + 30
+
+
+def test_with_progress_patience_begins_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long it takes together, and however long the part that broke off took."""
+    clock, pieces = [0.0], 5
+
+    class Slow(Service):
+        def UploadModel(self, requests: Any, timeout: float | None = None) -> None:
+            clock[0] += 0.9 * AWAY_SECONDS
+            super().UploadModel(requests, timeout)
+
+    monkeypatch.setattr("ingot.resuming.time.monotonic", lambda: clock[0])
+    service = Slow(breaks=[(1 + number) * CHUNK_BYTES for number in range(pieces - 1)])
+    uploader(service).send(Upload("m", b"x" * (pieces * CHUNK_BYTES)))
+    assert len(service.held) == pieces * CHUNK_BYTES
+
+
 def test_the_versions_of_a_model_are_told_before_its_weights(tmp_path: Path) -> None:
     proto = scale()
     proto.graph.initializer.add(name="w", data_type=onnx.TensorProto.UINT8, dims=[1 << 20], raw_data=bytes(1 << 20))
@@ -131,6 +200,9 @@ def test_the_versions_of_a_model_are_told_before_its_weights(tmp_path: Path) -> 
         assert header.kind == pb.FILE_KIND_MODEL
         assert header.ir_version == proto.ir_version
         assert dict(header.opsets) == {"": proto.opset_import[0].version}
+    endless = data + b"\x42" + varint_bytes(80_002) + b"\x0a\x00" * 40_000 + b"\x10\x11"
+    told = model_upload(endless).header("ab" * 32, 0)
+    assert (told.ir_version, dict(told.opsets)) == (0, {})  # not all of them are known
     for odd in (b"\xff" * 100, b"\x08" + b"\xff" * 9 + b"\x01", data[:-5], b""):
         assert model_upload(odd).header("ab" * 32, 0).kind == pb.FILE_KIND_MODEL
     assert Upload("weights", data).header("ab" * 32, 0).kind == pb.FILE_KIND_EXTERNAL_DATA

@@ -60,7 +60,7 @@ def test_a_declared_size_over_the_limit_is_refused_before_the_first_byte(client:
     assert (error.code, error.blame) == ("LIMIT_EXCEEDED", pb.BLAME_USER)
     assert "100000" in error.expected
     assert "100001" in error.received
-    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256="ab" * 32)).received == 0
+    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256="ab" * 32, size=100_001)).received == 0
 
 
 def test_a_wrong_digest_is_refused_and_nothing_stays(client: Client) -> None:
@@ -69,7 +69,7 @@ def test_a_wrong_digest_is_refused_and_nothing_stays(client: Client) -> None:
     with pytest.raises(grpc.RpcError) as caught:
         send(client, header(data, sha256=wrong), chunk(data))
     assert error_of(caught).code == "CHECKSUM_MISMATCH"
-    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256=wrong)) == pb.QueryUploadResponse()
+    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256=wrong, size=len(data))) == pb.QueryUploadResponse()
 
 
 def test_an_upload_that_ended_early_resumes(client: Client) -> None:
@@ -79,11 +79,11 @@ def test_an_upload_that_ended_early_resumes(client: Client) -> None:
     error = error_of(caught)
     assert error.code == "INVALID_ARGUMENT"
     assert "ended early" in error.message
-    held = client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data)))
+    held = client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data), size=len(data)))
     assert (held.received, held.complete) == (2000, False)
     answer = send(client, header(data, offset=2000), chunk(data[2000:3000]), chunk(data[3000:]))
     assert answer.size == len(data)
-    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data))).complete
+    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data), size=len(data))).complete
 
 
 def test_resuming_earlier_than_needed_is_fine_but_not_after_a_gap(client: Client) -> None:
@@ -94,7 +94,7 @@ def test_resuming_earlier_than_needed_is_fine_but_not_after_a_gap(client: Client
         send(client, header(data, offset=1500), chunk(data[1500:]))
     assert error_of(caught).field == "offset"
     send(client, header(data, offset=500), chunk(data[500:]))
-    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data))).complete
+    assert client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data), size=len(data))).complete
 
 
 def test_more_bytes_than_declared(client: Client) -> None:
@@ -135,7 +135,7 @@ def test_two_uploads_of_one_file_at_once(client: Client, running: Installation) 
     def slow() -> Iterator[pb.UploadModelRequest]:
         yield header(data)
         yield chunk(data[:100])
-        while client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data))).received < 100:
+        while client.stub.QueryUpload(pb.QueryUploadRequest(sha256=sha256_hex(data), size=len(data))).received < 100:
             pass
         with pytest.raises(grpc.RpcError) as caught:
             send(Client(running.address), header(data), chunk(data))
@@ -159,7 +159,7 @@ def test_a_client_that_vanishes_leaves_what_it_sent(client: Client, running: Ins
             pass
 
     call = vanishing.stub.UploadModel.future(requests())
-    query = pb.QueryUploadRequest(sha256=sha256_hex(data))
+    query = pb.QueryUploadRequest(sha256=sha256_hex(data), size=len(data))
     while client.stub.QueryUpload(query).received < 1500:
         pass
     call.cancel()

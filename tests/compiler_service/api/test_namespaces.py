@@ -101,7 +101,7 @@ def test_files_of_others_are_not_there(guarded: Guarded) -> None:
     sha256 = vision.upload(MODEL)
     assert ask(vision, "QueryUpload", sha256=sha256).complete
     for other in (speech, everyone):
-        assert ask(other, "QueryUpload", sha256=sha256).received == 0
+        assert ask(other, "QueryUpload", sha256=sha256, size=len(MODEL)).received == 0
         source = pb.ModelSource(model_sha256=sha256)
         error = fault(other, "Compile", name="net", source=source, targets=["x86-64-v3"])
         assert error.code is ErrorCode.NOT_FOUND
@@ -189,7 +189,7 @@ def test_uploads_under_way_count_as_what_they_will_be(guarded: Guarded) -> None:
     begin(vision, b"c" * 40, 1)
     with pytest.raises(grpc.RpcError, match="has no room"):
         vision.upload(b"b" * 60)
-    assert ask(vision, "QueryUpload", sha256=sha256_hex(b"b" * 60)).received == 0
+    assert ask(vision, "QueryUpload", sha256=sha256_hex(b"b" * 60), size=60).received == 0
     vision.upload(first, offset=10)
     under_way = guarded.settings.home / f"store/uploads/vision/{sha256_hex(b'c' * 40)}.40"
     with pytest.raises(grpc.RpcError, match="has no room"):

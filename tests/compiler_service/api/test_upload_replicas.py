@@ -81,7 +81,7 @@ def requests(data: bytes, offset: int) -> Iterator[pb.UploadModelRequest]:
 
 def test_one_begins_and_the_other_finishes(replicas: Replicas) -> None:
     data = random.Random(3).randbytes(19 * MEGABYTE + 77)
-    query = pb.QueryUploadRequest(sha256=sha256_hex(data))
+    query = pb.QueryUploadRequest(sha256=sha256_hex(data), size=len(data))
     first, second = (Client(address) for address in replicas.addresses)
     stop = threading.Event()
 

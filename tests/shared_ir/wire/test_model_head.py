@@ -81,10 +81,13 @@ def test_what_is_no_protobuf(data: bytes) -> None:
             read(data, size)
 
 
-def test_a_value_that_is_larger_than_any_is_read_past() -> None:
-    data = field(8, b"\x0a\x00" * 40_000) + b"\x08\x08"
-    head = read(data, 1000)
-    assert (head.found.ir_version, head.found.opsets) == (8, {})
+@pytest.mark.parametrize("size", [1000, 1 << 20])
+def test_an_operator_set_that_is_larger_than_any_is_not_known(size: int) -> None:
+    data = b"\x08\x08" + field(8, b"\x0a\x00" * 40_000) + field(8, b"\x10\x11")
+    head = read(data, size)
+    assert not head.is_known
+    assert head.found.ir_version == 8
+    assert head.wanted == len(data)
 
 
 def test_millions_of_fields_take_no_time() -> None:

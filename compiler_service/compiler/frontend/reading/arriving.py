@@ -1,4 +1,7 @@
-"""A model that is still being sent: what import would refuse of it in any case is refused as soon as it is seen."""
+"""A model that is still being sent: what import would refuse of it in any case is refused as soon as that is sure.
+
+IR version and operator sets are sure at the end of the file, since the last of several values counts, or by the sender's word.
+"""
 
 from __future__ import annotations
 
@@ -57,14 +60,5 @@ class ArrivingModel:
         except WireError as error:
             raise no_protobuf(error) from error
         self._at += len(data)
-        self._check()
-
-    def _check(self) -> None:
-        found = self._head.found
         if self._at >= self._size and self._head.is_known:
-            check_outline(found, FrontendLimits())
-            return
-        if found.ir_version is not None:
-            check_ir_version(found.ir_version)
-        if found.opsets:
-            check_opsets(found.opsets)
+            check_outline(self._head.found, FrontendLimits())

@@ -67,10 +67,12 @@ class ErrorDetail(_message.Message):
     def __init__(self, code: _Optional[str] = ..., blame: _Optional[_Union[Blame, str]] = ..., message: _Optional[str] = ..., node: _Optional[str] = ..., tensor: _Optional[str] = ..., field: _Optional[str] = ..., expected: _Optional[str] = ..., received: _Optional[str] = ..., remedy: _Optional[str] = ...) -> None: ...
 
 class QueryUploadRequest(_message.Message):
-    __slots__ = ("sha256",)
+    __slots__ = ("sha256", "size")
     SHA256_FIELD_NUMBER: _ClassVar[int]
+    SIZE_FIELD_NUMBER: _ClassVar[int]
     sha256: str
-    def __init__(self, sha256: _Optional[str] = ...) -> None: ...
+    size: int
+    def __init__(self, sha256: _Optional[str] = ..., size: _Optional[int] = ...) -> None: ...
 
 class QueryUploadResponse(_message.Message):
     __slots__ = ("received", "complete")
