@@ -79,6 +79,25 @@ def test_the_bytes_alone_are_enough(running: Installation, name: str, part: floa
     assert not any(sha256_hex(data) in name for name in stored(running))
 
 
+def begin(running: Installation, data: bytes, size: int, sha256: str) -> None:
+    """An upload of something else that breaks off; of weights, at which nobody looks."""
+    header = pb.UploadHeader(name="w", size=size, sha256=sha256, kind=pb.FILE_KIND_EXTERNAL_DATA)
+    requests = [pb.UploadModelRequest(header=header), pb.UploadModelRequest(chunk=data)]
+    with pytest.raises(grpc.RpcError, match="ended early"):
+        Client(running.address).stub.UploadModel(iter(requests), timeout=30)
+
+
+@pytest.mark.parametrize("more", [0, 7])
+@pytest.mark.parametrize("start", [b"\xff\xd8\xff", b"\x08\x08\x3a"])
+def test_what_others_began_keeps_no_model_from_passing(running: Installation, start: bytes, more: int) -> None:
+    model = scale()
+    model.producer_name = f"{start!r} {more}"
+    data = model.SerializeToString()
+    begin(running, start + bytes(50), len(data) + more, sha256_hex(data))
+    with ingot.Client(running.address) as client:
+        assert client.upload(data, timeout=20).model_sha256 == sha256_hex(data)
+
+
 def test_models_and_weights_pass(running: Installation) -> None:
     with ingot.Client(running.address) as client:
         source = client.upload(heavy(), {"w.bin": b"\xff\xd8\xff\xe0 are weights"})

@@ -67,7 +67,7 @@ REFUSED = {
 }
 
 TAKEN = {
-    "IR version twice": b"\x08\x63" + weighted(lambda made: None),
+    "IR version twice": b"\x08\x63" + weighted(lambda made: made.ClearField("ir_version")) + b"\x08\x08",
     "opset twice": imported("", 99) + weighted(lambda made: None),
     "both names of the domain": imported("ai.onnx", 9999) + weighted(lambda made: None),
     "a long opset": changed(lambda made: made.ClearField("opset_import")) + imported("", 17, spare=80_000),
