@@ -43,7 +43,7 @@ def opset(version: int) -> Change:
 
 def imported(domain: str, version: int, spare: int = 0) -> bytes:
     """The field of an operator set; ``spare`` bytes of it are of a field that nobody knows."""
-    body = helper.make_opsetid(domain, version).SerializeToString()
+    body = bytes(helper.make_opsetid(domain, version).SerializeToString())
     if spare:
         body += b"\x7a" + varint_bytes(spare) + bytes(spare)
     return b"\x42" + varint_bytes(len(body)) + body
