@@ -1,6 +1,8 @@
-"""Whole numbers in text from elsewhere."""
+"""Numbers from elsewhere."""
 
 from __future__ import annotations
+
+import math
 
 _BEYOND = 1 << 63
 _MOST_DIGITS = len(str(_BEYOND))
@@ -13,3 +15,8 @@ def whole_number(text: str) -> int | None:
     """
     number = int(text) if text.isascii() and text.isdecimal() and len(text) <= _MOST_DIGITS else _BEYOND
     return number if number < _BEYOND else None
+
+
+def is_within(number: float, least: float, most: float = math.inf) -> bool:
+    """Whether ``number`` is finite and in the range. NOTE: comparisons with NaN are false, so that ``number < least`` lets it through."""
+    return math.isfinite(number) and least <= number <= most

@@ -12,12 +12,15 @@ from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
 from ingot.home import home_directory
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import is_within
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.access.token_file import TokenFile, editing, read_token_file, scopes_of
 
 TOKENS_FILE = "tokens.json"
 _QUOTAS = {"max_bytes": "bytes", "max_jobs": "jobs", "max_running_stages": "running_stages"}
 _DAY = 24 * 3600.0
+_MOST_DAYS = 36_500
+"""A hundred years: dates end."""
 
 
 def add_parser(commands: Any) -> None:
@@ -47,9 +50,10 @@ def add_parser(commands: Any) -> None:
 
 def _new(arguments: argparse.Namespace, output: Output) -> int:
     scopes = list(Scope) if "all" in arguments.scope else [name for text in arguments.scope for name in text.split(",")]
-    if arguments.days is not None and arguments.days <= 0:
+    if arguments.days is not None and not is_within(arguments.days, 1e-5, _MOST_DAYS):
         message, received = "not a time for a token to be good", str(arguments.days)
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="--days", expected="days > 0", received=received)
+        expected = f"more than 0 days, at most {_MOST_DAYS}"
+        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="--days", expected=expected, received=received)
     expires = time.time() + arguments.days * _DAY if arguments.days else 0.0
     with editing(_path(arguments)) as held:
         held[0], token = held[0].with_token(Principal(arguments.id, arguments.namespace, scopes_of(scopes)), expires)
