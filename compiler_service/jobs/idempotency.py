@@ -6,7 +6,8 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from compiler_service.jobs.records import JobRecord, Submission
+from compiler_service.jobs.deadline import MOST_SECONDS
+from compiler_service.jobs.records import JobRecord, Orderer, Submission
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 
@@ -30,20 +31,18 @@ def job_id(idempotency_key: str) -> str:
     return sha256_hex((_DOMAIN + idempotency_key).encode())[:_ID_CHARACTERS]
 
 
-def order_again(record: JobRecord) -> Submission:
-    """What was ordered with ``record``, to be ordered once more; it gets as much time as before."""
-    return Submission(
+def order_again(record: JobRecord, by: Orderer) -> Submission:
+    """What was ordered with ``record``, to be ordered once more by somebody; it gets as much time as before."""
+    again = Submission(
         record.name,
         record.source,
         tuple(target.target for target in record.targets),
         record.options,
         record.labels,
-        user=record.user,
-        trace=record.trace,
-        running_stages=record.running_stages,
-        timeout=record.deadline - record.created if record.deadline else 0.0,
+        timeout=min(MOST_SECONDS, record.deadline - record.created) if record.deadline else 0.0,
         priority=record.priority,
     )
+    return by.order(again)
 
 
 def same_order(record: JobRecord, submission: Submission, options: Mapping[str, Any]) -> JobRecord:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared_ir.digest import source_digest
@@ -87,6 +87,19 @@ class Submission:
     running_stages: int = 0
     timeout: float = 0.0
     priority: int = 0
+
+
+@dataclass(frozen=True)
+class Orderer:
+    """Who orders a job, in the trace that the traceparent ``trace`` says; so many stages of its namespace may run at once, 0 for any
+    number."""
+
+    user: str = ""
+    trace: str = ""
+    running_stages: int = 0
+
+    def order(self, submission: Submission) -> Submission:
+        return replace(submission, user=self.user, trace=self.trace, running_stages=self.running_stages)
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,7 @@ from compiler_service.jobs.records import (
     JobRecord,
     JobStage,
     JobState,
+    Orderer,
     Source,
     Submission,
     TargetRecord,
@@ -142,8 +143,12 @@ class JobService:
         self.finish_job(job, JobState.CANCELLED, error=error)
         return self.get(job)
 
-    def retry(self, job: str) -> JobRecord:
-        """Order the same once more, of a job that has failed or was cancelled. Raises IngotError INVALID_ARGUMENT of any other."""
+    def retry(self, job: str, by: Orderer) -> JobRecord:
+        """Have ``by`` order the same once more, of a job that has failed or was cancelled.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, of any other.
+        """
         record = self.get(job)
         if record.state not in (JobState.FAILED, JobState.CANCELLED):
             raise IngotError(
@@ -153,7 +158,7 @@ class JobService:
                 expected="FAILED or CANCELLED",
                 received=record.state.value,
             )
-        return self.submit(order_again(record))
+        return self.submit(order_again(record, by))
 
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""

@@ -17,7 +17,9 @@ import redis
 from compiler_service.api import namespaces
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import JobState
+from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
+from compiler_service.keys import worker_keys
 from compiler_service.settings import Settings
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -89,6 +91,29 @@ def test_jobs_of_others_are_not_there(guarded: Guarded) -> None:
         assert fault(speech, method, id=job.id).code is ErrorCode.NOT_FOUND
     assert ask(everyone, "GetJob", id=job.id).state == pb.JOB_STATE_QUEUED
     assert ask(vision, "CancelJob", id=job.id).name == "net"
+
+
+def test_who_orders_once_more_is_whose_job_it_is(guarded: Guarded) -> None:
+    """Who published, in the log of changes, is who asked for it last; and so is whose quota counts."""
+    ann, bob, root = (
+        guarded.client(user, namespace="vision" if user != "root" else "") for user in ("ann", "bob", "root")
+    )
+    with editing(guarded.file) as held:
+        held[0] = held[0].with_quota("vision", {"running_stages": 3})
+    first = compile(ann, "net")
+    ask(ann, "CancelJob", id=first.id)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    traced = (*bob.metadata, ("traceparent", f"00-{trace}-00f067aa0ba902b7-01"))
+    again = bob.stub.RetryJob(pb.RetryJobRequest(id=first.id), metadata=traced, timeout=10)
+    assert (first.user, again.user, again.name) == ("ann", "bob", "net")
+    keys = worker_keys(guarded.settings)
+    connection = redis.Redis.from_url(guarded.settings.redis_url, decode_responses=True)
+    store = JobStore(connection, 100, Seal(keys.sealer, keys.order_trust))
+    record = store.get(again.id)
+    assert (record.user, record.running_stages, trace in record.trace) == ("bob", 3, True)
+    ask(root, "CancelJob", id=again.id)
+    last = store.get(ask(root, "RetryJob", id=again.id).id)
+    assert (last.user, last.running_stages, trace in last.trace) == ("root", 0, False)
 
 
 def test_files_of_others_are_not_there(guarded: Guarded) -> None:
