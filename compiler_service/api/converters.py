@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.logs import Line
@@ -17,6 +19,8 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.status import cleaned, error_to_pb
 
+_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Of what google.protobuf.Timestamp stands for."""
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
 
@@ -91,6 +95,23 @@ def state_from_pb(state: int) -> JobState | None:
     return next((own for own, number in _STATES.items() if number == state), None)
 
 
+def seconds_from_pb(field: str, moment: Timestamp) -> float:
+    """Since the epoch; 0 where none was given, and little more for what was before it. Raises IngotError INVALID_ARGUMENT.
+
+    NOTE: protobuf carries any numbers; ``Timestamp`` itself raises ValueError for some of those that are no time, and takes others.
+    """
+    if not _FIRST_SECOND <= moment.seconds <= _LAST_SECOND or not 0 <= moment.nanos < 10**9:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not a time",
+            field=field,
+            expected=f"seconds from {_FIRST_SECOND} to {_LAST_SECOND} (the years 1 to 9999), nanos from 0 to 999999999",
+            received=f"{moment.seconds} seconds, {moment.nanos} nanos",
+        )
+    seconds = float(moment.ToMicroseconds() / 1e6)
+    return max(seconds, 1e-6) if seconds else 0.0
+
+
 def job_filter_from_pb(request: pb.ListJobsRequest, prefix: str) -> JobFilter:
     """Of models whose name starts with ``prefix`` alone. Raises IngotError INVALID_ARGUMENT."""
     state = state_from_pb(request.state)
@@ -106,8 +127,8 @@ def job_filter_from_pb(request: pb.ListJobsRequest, prefix: str) -> JobFilter:
         target=request.target,
         label=request.label,
         user=request.user,
-        since=request.since.ToMicroseconds() / 1e6,
-        until=request.until.ToMicroseconds() / 1e6,
+        since=seconds_from_pb("since", request.since),
+        until=seconds_from_pb("until", request.until),
         prefix=prefix,
     )
 
