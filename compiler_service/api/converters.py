@@ -46,9 +46,7 @@ def submission_from_pb(request: pb.CompileRequest, namespace: str = "") -> Submi
         targets=tuple(request.targets),
         options=options_from_pb(request.options),
         labels=tuple(request.labels),
-        idempotency_key=f"{namespace}:{request.idempotency_key}"
-        if namespace and request.idempotency_key
-        else request.idempotency_key,
+        idempotency_key=request.idempotency_key,
         timeout=request.timeout_seconds,
         priority=request.priority,
     )

@@ -71,7 +71,8 @@ def source_folder(namespace: str) -> str:
 
 @dataclass(frozen=True)
 class Submission:
-    """A request to compile. Of requests with the same ``idempotency_key`` the first alone is a job; the others get that one.
+    """A request to compile. Of requests of a namespace with the same ``idempotency_key`` the first alone is a job; the others get
+    that one.
 
     After ``timeout`` seconds the job has failed, 0 for never; what waits of a user goes by ``priority``.
     """

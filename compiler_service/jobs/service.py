@@ -13,7 +13,7 @@ from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
 from compiler_service.jobs.history.logs import Logs
 from compiler_service.jobs.history.times import Times
-from compiler_service.jobs.idempotency import job_id, order_again, same_order
+from compiler_service.jobs.idempotency import job_ids, order_again, same_order
 from compiler_service.jobs.line import LINES, Line, check_priority
 from compiler_service.jobs.neighbours import Compiler, Member, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
@@ -78,11 +78,12 @@ class JobService:
             IngotError: INVALID_ARGUMENT, INVALID_TARGET, NOT_FOUND, RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
         self._check(submission)
-        job = job_id(submission.idempotency_key)
-        taken = self._find(job) if submission.idempotency_key else None
-        if taken is not None:
-            return same_order(taken, submission, self.compiler.normalise_options(submission.options))
+        job, *earlier = job_ids(submission.idempotency_key, submission.source.namespace)
         options = self.compiler.normalise_options(submission.options)
+        for id in (job, *earlier) if submission.idempotency_key else ():
+            taken = self._find(id)
+            if taken is not None and (id == job or taken.source.namespace == submission.source.namespace):
+                return same_order(taken, submission, options)
         targets = tuple(self._target(submission.source, text, options) for text in submission.targets)
         self._check_distinct(targets)
         now = time.time()

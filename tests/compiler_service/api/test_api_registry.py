@@ -20,6 +20,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.status import attached_error
 from shared_ir.storage.local import FileStore
+from tests.compiler_service.api.test_access import trailing
 from tests.services.artifacts import toy_artifact
 from tests.services.installation import Installation, installation
 
@@ -198,7 +199,7 @@ def test_numbers_that_are_no_time_are_refused(
     ):
         with pytest.raises(grpc.RpcError) as caught:
             ask(seconds, nanos)
-        error = attached_error(caught.value.trailing_metadata())
+        error = attached_error(trailing(caught.value))
         assert error is not None
         assert (error.code, error.field, str(seconds) in error.received) == (ErrorCode.INVALID_ARGUMENT, field, True)
     all_of_them = {"since": (-62135596800, 1), "until": (253402300799, 999_999_999)}
