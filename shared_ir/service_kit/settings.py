@@ -25,7 +25,9 @@ MOST_SECONDS = 100 * 365 * 24 * 3600
 """A hundred years: clocks and Redis take more for an error."""
 MOST_BYTES = 1 << 62
 MOST_THINGS = 1 << 20
-"""Threads, streams, jobs at once."""
+"""Streams, jobs at once."""
+MOST_THREADS = 4096
+"""Threads and processes at once: more than any machine has cores."""
 ELSEWHERE = frozenset(
     {
         *("INGOT_COMPILER_ADDRESS", "INGOT_RUNTIME_ADDRESS", "INGOT_RUNTIME_HTTP_ADDRESS", "INGOT_CA_CERTIFICATE"),
