@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+FIRST_SECOND, LAST_SECOND = -62_135_596_800, 253_402_300_799
+"""Since the epoch: the years 1 to 9999, which google.protobuf.Timestamp stands for."""
 _BEYOND = 1 << 63
 _MOST_DIGITS = len(str(_BEYOND))
 

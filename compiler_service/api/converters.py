@@ -15,12 +15,11 @@ from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Su
 from compiler_service.store.sources import Upload
 from shared_ir.artifact.value import ABI_VERSION
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import FIRST_SECOND, LAST_SECOND
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.status import cleaned, error_to_pb
 
-_FIRST_SECOND, _LAST_SECOND = -62_135_596_800, 253_402_300_799
-"""Of what google.protobuf.Timestamp stands for."""
 _STATES: Mapping[JobState, Any] = {state: pb.JobState.Value(f"JOB_STATE_{state.value}") for state in JobState}
 
 
@@ -98,12 +97,12 @@ def seconds_from_pb(field: str, moment: Timestamp) -> float:
 
     NOTE: protobuf carries any numbers; ``Timestamp`` itself raises ValueError for some of those that are no time, and takes others.
     """
-    if not _FIRST_SECOND <= moment.seconds <= _LAST_SECOND or not 0 <= moment.nanos < 10**9:
+    if not FIRST_SECOND <= moment.seconds <= LAST_SECOND or not 0 <= moment.nanos < 10**9:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
             "not a time",
             field=field,
-            expected=f"seconds from {_FIRST_SECOND} to {_LAST_SECOND} (the years 1 to 9999), nanos from 0 to 999999999",
+            expected=f"seconds from {FIRST_SECOND} to {LAST_SECOND} (the years 1 to 9999), nanos from 0 to 999999999",
             received=f"{moment.seconds} seconds, {moment.nanos} nanos",
         )
     seconds = float(moment.ToMicroseconds() / 1e6)

@@ -94,5 +94,10 @@ def test_no_client_waits_for_a_time_that_is_none(seconds: float) -> None:
     for made in (Client, Endpoint):
         with pytest.raises(IngotError, match="not a time to wait for"):
             made("127.0.0.1:1", timeout=seconds)
-    with pytest.raises(IngotError, match="not a time to wait for"), Client("127.0.0.1:1") as client:
-        client.wait("job", timeout=seconds)
+    with Client("127.0.0.1:1") as client:
+        with pytest.raises(IngotError, match="not a time to wait for"):
+            client.wait("job", timeout=seconds)
+        for ask in (client.jobs, client.events):
+            with pytest.raises(IngotError, match="not a time") as caught:
+                ask(since=seconds - 1e12)
+            assert caught.value.field == "since"
