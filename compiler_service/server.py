@@ -5,11 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import grpc
@@ -218,11 +219,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         start_log("compiler-api")
         start_tracing("compiler-api")
-        settings = Settings.from_environment()
-        if given.port is not None:
-            settings = replace(settings, compiler_port=given.port)
-        if given.metrics_port is not None:
-            settings = replace(settings, compiler_metrics_port=given.metrics_port)
+        instead = {"compiler_port": given.port, "compiler_metrics_port": given.metrics_port}
+        chosen = {variable(name): str(port) for name, port in instead.items() if port is not None}
+        settings = Settings.from_environment(os.environ | chosen)
         return serve(settings, PipelineCompiler(), CeleryQueue(make_app(settings)), given.ready_file)
     except IngotError as error:
         say_why_not(error)

@@ -17,6 +17,7 @@ from shared_ir.service_kit.settings import (
     MOST_PORT,
     MOST_SECONDS,
     MOST_THINGS,
+    MOST_THREADS,
     read_fields,
     refuse_blank,
     refuse_unknown,
@@ -35,6 +36,8 @@ QUEUE_NAMES = ("compile", "tune", "verify")
 _GUARDS = ("token", "api_tokens", "tls_certificate", "tls_key", "tls_client_ca")
 LEAST_JOB_MEMORY = 256 << 20
 """Bytes with which a process that reads the smallest model starts; with less every job would be said to be too large."""
+LEAST_VISIBILITY = 5
+"""Seconds; with less, workers would spend their time on messages of stages that run, and find each time that they do."""
 _SECONDS = ("job_seconds", "lease_seconds", "keep_jobs_seconds", "drain_seconds", "visibility_seconds")
 _SECRETS = ("token", "redis_url", "store_url")
 """Fields whose value may stand in a file that the variable with ``_FILE`` behind its name says."""
@@ -122,13 +125,15 @@ class Settings:
         require_whole_tls(self, variable)
         _require_queues(self.queues)
         require_at_least(self, 1, ("max_model_bytes", "max_jobs", "max_watchers", "workers", "job_memory"), variable)
-        require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds", "visibility_seconds"), variable)
+        require_at_least(self, 1, ("lease_seconds", "keep_jobs_seconds"), variable)
+        require_at_least(self, LEAST_VISIBILITY, ("visibility_seconds",), variable)
         require_at_least(self, 0, ("compiler_port", "job_seconds", "job_threads", "drain_seconds"), variable)
         require_at_least(self, -1, ("compiler_metrics_port",), variable)
         require_at_most(self, MOST_PORT, ("compiler_port", "compiler_metrics_port"), variable)
         require_at_most(self, MOST_SECONDS, _SECONDS, variable)
         require_at_most(self, MOST_BYTES, ("max_model_bytes", "job_memory"), variable)
-        require_at_most(self, MOST_THINGS, ("max_jobs", "max_watchers", "workers", "job_threads"), variable)
+        require_at_most(self, MOST_THINGS, ("max_jobs", "max_watchers"), variable)
+        require_at_most(self, MOST_THREADS, ("workers", "job_threads"), variable)
         require_at_least(self, LEAST_JOB_MEMORY, ("job_memory",), variable)
         require_token(variable("token"), self.token)
         require_redis(variable("redis_url"), self.redis_url)

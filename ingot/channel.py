@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 import grpc
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import is_within
 from shared_ir.service_kit.status import attached_error
 from shared_ir.service_kit.tls import ClientTls
 
@@ -33,7 +34,22 @@ _CODES = {
     grpc.StatusCode.UNAUTHENTICATED: ErrorCode.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED: ErrorCode.PERMISSION_DENIED,
 }
+_MOST_SECONDS = 100 * 365 * 24 * 3600.0
+"""A hundred years: clocks take more for an error."""
 _T = TypeVar("_T")
+
+
+def check_timeout(seconds: float) -> float:
+    """Raises IngotError INVALID_ARGUMENT for what no clock counts to: with NaN a call would never end, or never begin."""
+    if not is_within(seconds, 0, _MOST_SECONDS):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not a time to wait for",
+            field="timeout",
+            expected=f"0 to {_MOST_SECONDS:.0f} seconds",
+            received=str(seconds),
+        )
+    return seconds
 
 
 def open_channel(address: str, tls: ClientTls | None = None) -> grpc.Channel:

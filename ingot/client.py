@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from ingot import messages
-from ingot.channel import authorization, call, open_channel, stream
+from ingot.channel import authorization, call, check_timeout, open_channel, stream
 from ingot.download import receive_layout
 from ingot.home import Addresses, home_directory
 from ingot.paging import paged
@@ -61,7 +61,7 @@ class Client:
         timeout: float = 30.0,
     ) -> None:
         self.address = address or Addresses.find(home_directory()).compiler
-        self._timeout = timeout
+        self._timeout = check_timeout(timeout)
         self._options: dict[str, Any] = {"metadata": authorization(token)}
         self._channel = open_channel(self.address, client_tls(ca_certificate, client_certificate, client_key))
         self._stub: Any = compiler_pb2_grpc.CompilerServiceStub(self._channel)

@@ -13,7 +13,7 @@ from urllib.parse import quote
 import numpy as np
 from numpy.typing import NDArray
 
-from ingot.channel import authorization, call, open_channel
+from ingot.channel import authorization, call, check_timeout, open_channel
 from ingot.home import Addresses, home_directory
 from ingot.records import TensorInfo
 from shared_ir.arrays import storage_dtype
@@ -55,7 +55,7 @@ class Endpoint:
     ) -> None:
         known = Addresses.find(home_directory())
         self.address = address or (known.grpc if protocol == "grpc" else known.http)
-        self._timeout = timeout
+        self._timeout = check_timeout(timeout)
         self._token = token
         tls = client_tls(ca_certificate, client_certificate, client_key)
         self._channel = open_channel(self.address, tls) if protocol == "grpc" else None

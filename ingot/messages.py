@@ -29,6 +29,7 @@ from ingot.records import (
     in_order,
 )
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import FIRST_SECOND, LAST_SECOND, is_within
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.status import error_from_pb
 
@@ -108,8 +109,13 @@ def audit_event_from_pb(event: pb.AuditEvent) -> AuditEvent:
 
 
 def with_times(request: Any, **times: float) -> Any:
-    """``request`` with these times in seconds since the epoch; 0 is none."""
+    """``request`` with these times in seconds since the epoch; 0 is none. Raises IngotError INVALID_ARGUMENT."""
     for name, seconds in times.items():
+        if not is_within(seconds, FIRST_SECOND, LAST_SECOND):
+            expected = f"seconds from {FIRST_SECOND} to {LAST_SECOND} (the years 1 to 9999)"
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT, "not a time", field=name, expected=expected, received=str(seconds)
+            )
         if seconds:
             getattr(request, name).FromMicroseconds(round(seconds * 1e6))
     return request

@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable
 from typing import TypeVar
 
+from ingot.channel import check_timeout
 from shared_ir.errors import ErrorCode, IngotError
 
 AWAY_SECONDS = 300.0
@@ -44,7 +45,7 @@ class Patience:
     """
 
     def __init__(self, timeout: float | None = None, known: bool = False) -> None:
-        self._deadline = None if timeout is None else time.monotonic() + timeout
+        self._deadline = None if timeout is None else time.monotonic() + check_timeout(timeout)
         self._known = known
         self._seen = time.monotonic()
         self._pause = _FIRST_PAUSE_SECONDS

@@ -6,6 +6,8 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from google.protobuf.timestamp_pb2 import Timestamp
+
 from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.history.lists import JobFilter
 from compiler_service.jobs.history.logs import Line
@@ -13,6 +15,7 @@ from compiler_service.jobs.records import Event, JobRecord, JobState, Source, Su
 from compiler_service.store.sources import Upload
 from shared_ir.artifact.value import ABI_VERSION
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import FIRST_SECOND, LAST_SECOND
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.service_kit.access.principal import Principal
 from shared_ir.service_kit.status import cleaned, error_to_pb
@@ -42,9 +45,7 @@ def submission_from_pb(request: pb.CompileRequest, namespace: str = "") -> Submi
         targets=tuple(request.targets),
         options=options_from_pb(request.options),
         labels=tuple(request.labels),
-        idempotency_key=f"{namespace}:{request.idempotency_key}"
-        if namespace and request.idempotency_key
-        else request.idempotency_key,
+        idempotency_key=request.idempotency_key,
         timeout=request.timeout_seconds,
         priority=request.priority,
     )
@@ -91,6 +92,23 @@ def state_from_pb(state: int) -> JobState | None:
     return next((own for own, number in _STATES.items() if number == state), None)
 
 
+def seconds_from_pb(field: str, moment: Timestamp) -> float:
+    """Since the epoch; 0 where none was given, and little more for what was before it. Raises IngotError INVALID_ARGUMENT.
+
+    NOTE: protobuf carries any numbers; ``Timestamp`` itself raises ValueError for some of those that are no time, and takes others.
+    """
+    if not FIRST_SECOND <= moment.seconds <= LAST_SECOND or not 0 <= moment.nanos < 10**9:
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "not a time",
+            field=field,
+            expected=f"seconds from {FIRST_SECOND} to {LAST_SECOND} (the years 1 to 9999), nanos from 0 to 999999999",
+            received=f"{moment.seconds} seconds, {moment.nanos} nanos",
+        )
+    seconds = float(moment.ToMicroseconds() / 1e6)
+    return max(seconds, 1e-6) if seconds else 0.0
+
+
 def job_filter_from_pb(request: pb.ListJobsRequest, prefix: str) -> JobFilter:
     """Of models whose name starts with ``prefix`` alone. Raises IngotError INVALID_ARGUMENT."""
     state = state_from_pb(request.state)
@@ -106,8 +124,8 @@ def job_filter_from_pb(request: pb.ListJobsRequest, prefix: str) -> JobFilter:
         target=request.target,
         label=request.label,
         user=request.user,
-        since=request.since.ToMicroseconds() / 1e6,
-        until=request.until.ToMicroseconds() / 1e6,
+        since=seconds_from_pb("since", request.since),
+        until=seconds_from_pb("until", request.until),
         prefix=prefix,
     )
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from compiler_service.api.converters import seconds_from_pb
 from shared_ir.artifact.audit import Change
 from shared_ir.artifact.published import Label, Version, check_label
 from shared_ir.artifact.value import Manifest
@@ -69,15 +68,12 @@ def model_filter_from_pb(request: pb.ListModelsRequest) -> ModelFilter:
 
 
 def version_filter_from_pb(request: pb.ListVersionsRequest) -> VersionFilter:
-    return VersionFilter(request.target, _seconds(request.since), _seconds(request.until))
+    return VersionFilter(
+        request.target, seconds_from_pb("since", request.since), seconds_from_pb("until", request.until)
+    )
 
 
 def change_filter_from_pb(request: pb.ListEventsRequest, prefix: str) -> ChangeFilter:
     """Of models whose name starts with ``prefix`` alone."""
-    since, until = _seconds(request.since), _seconds(request.until)
+    since, until = seconds_from_pb("since", request.since), seconds_from_pb("until", request.until)
     return ChangeFilter(request.model, request.action, request.by, since, until, prefix)
-
-
-def _seconds(time: Any) -> float:
-    """Of a timestamp; 0 where none was given."""
-    return float(time.ToMicroseconds() / 1e6)

@@ -6,7 +6,6 @@ import logging
 import tempfile
 import threading
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +21,7 @@ from compiler_service.catalogue import Catalogue
 from compiler_service.jobs.clerk import signing_key_id
 from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.quotas import JobQuota
-from compiler_service.jobs.records import Event, JobRecord
+from compiler_service.jobs.records import Event, JobRecord, Orderer
 from compiler_service.jobs.watching import Watching
 from compiler_service.settings import Settings
 from compiler_service.stages.runner import StoppedError
@@ -34,7 +33,7 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
 from shared_ir.registry.pages import LARGEST_SIZE, page_size
 from shared_ir.service_kit.access.gate import Gate
 from shared_ir.service_kit.access.namespace import Namespace
-from shared_ir.service_kit.access.principal import Scope
+from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.outlet import Attach, Outlet, detached
 from shared_ir.service_kit.telemetry.fields import say
 from shared_ir.service_kit.telemetry.tracing import TRACING
@@ -132,8 +131,7 @@ class CompilerServicer(RegistryServicer):
             caller.require(Scope.LABEL)
         submission = converters.submission_from_pb(request, caller.namespace)
         with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
-            submission = replace(submission, user=caller.user, trace=TRACING.here())
-            record = self._jobs.submit(replace(submission, running_stages=caller.quota.running_stages))
+            record = self._jobs.submit(_orderer(caller).order(submission))
             entered.append(record.id)
         say(job=record.id)
         return pb.CompileResponse(job=converters.job_to_pb(record))
@@ -178,7 +176,7 @@ class CompilerServicer(RegistryServicer):
         if self._jobs.get(request.id).labels:
             caller.require(Scope.LABEL)
         with self._quota.entering(caller.namespace, caller.quota.jobs) as entered:
-            record = self._jobs.retry(request.id)
+            record = self._jobs.retry(request.id, _orderer(caller))
             entered.append(record.id)
         return converters.job_to_pb(record)
 
@@ -243,6 +241,10 @@ class _JobListener:
 
     def cancel(self) -> None:
         self._outlet.cancel()
+
+
+def _orderer(caller: Principal) -> Orderer:
+    return Orderer(caller.user, TRACING.here(), caller.quota.running_stages)
 
 
 def _chunks(requests: Iterable[pb.UploadModelRequest]) -> Iterator[bytes]:

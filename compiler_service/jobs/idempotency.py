@@ -6,19 +6,28 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from compiler_service.jobs.records import JobRecord, Submission
+from compiler_service.jobs.deadline import MOST_SECONDS
+from compiler_service.jobs.records import JobRecord, Orderer, Submission
 from shared_ir.digest import canonical_json, sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 
 MOST_KEY_CHARACTERS = 128
 _ID_CHARACTERS = 16
 _DOMAIN = "ingot job: "
+_COLON_DOMAIN = "ingot job, key with a colon: "
 
 
-def job_id(idempotency_key: str) -> str:
-    """Without a key, one that nobody can foresee. Raises IngotError INVALID_ARGUMENT."""
+def job_ids(idempotency_key: str, namespace: str = "") -> tuple[str, ...]:
+    """The id of a job, and others that a version before this one gave it. Without a key, one that nobody can foresee.
+
+    NOTE: a namespace holds no colon. So a key in a namespace begins with a name and a colon, and no key without a namespace may look so:
+    those that have a colon, which clients of ours never choose, are hashed apart. Before, they were hashed like all others.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, the key is too long.
+    """
     if not idempotency_key:
-        return secrets.token_hex(_ID_CHARACTERS // 2)
+        return (secrets.token_hex(_ID_CHARACTERS // 2),)
     if len(idempotency_key) > MOST_KEY_CHARACTERS:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -27,27 +36,42 @@ def job_id(idempotency_key: str) -> str:
             expected=f"at most {MOST_KEY_CHARACTERS} characters, such as a UUID",
             received=f"{len(idempotency_key)} characters",
         )
-    return sha256_hex((_DOMAIN + idempotency_key).encode())[:_ID_CHARACTERS]
+    if namespace:
+        return (_hashed(f"{_DOMAIN}{namespace}:{idempotency_key}"),)
+    if ":" not in idempotency_key:
+        return (_hashed(_DOMAIN + idempotency_key),)
+    return _hashed(_COLON_DOMAIN + idempotency_key), _hashed(_DOMAIN + idempotency_key)
 
 
-def order_again(record: JobRecord) -> Submission:
-    """What was ordered with ``record``, to be ordered once more; it gets as much time as before."""
-    return Submission(
+def _hashed(text: str) -> str:
+    return sha256_hex(text.encode())[:_ID_CHARACTERS]
+
+
+def order_again(record: JobRecord, by: Orderer) -> Submission:
+    """What was ordered with ``record``, to be ordered once more by somebody; it gets as much time as before."""
+    again = Submission(
         record.name,
         record.source,
         tuple(target.target for target in record.targets),
         record.options,
         record.labels,
-        user=record.user,
-        trace=record.trace,
-        running_stages=record.running_stages,
-        timeout=record.deadline - record.created if record.deadline else 0.0,
+        timeout=min(MOST_SECONDS, record.deadline - record.created) if record.deadline else 0.0,
         priority=record.priority,
     )
+    return by.order(again)
 
 
 def same_order(record: JobRecord, submission: Submission, options: Mapping[str, Any]) -> JobRecord:
     """``record``, which must have been ordered as ``submission`` with normalised ``options`` says. Raises IngotError INVALID_ARGUMENT."""
+    if (
+        record.source.namespace != submission.source.namespace
+    ):  # it was ordered in a version before this one: nothing of it is told
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the idempotency key cannot be used",
+            field="idempotency_key",
+            remedy="Make a new key, such as a UUID.",
+        )
     asked = {
         "name": (record.name, submission.name),
         "source": (record.source.digest, submission.source.digest),

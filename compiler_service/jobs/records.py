@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from shared_ir.digest import source_digest
@@ -71,7 +71,8 @@ def source_folder(namespace: str) -> str:
 
 @dataclass(frozen=True)
 class Submission:
-    """A request to compile. Of requests with the same ``idempotency_key`` the first alone is a job; the others get that one.
+    """A request to compile. Of requests of a namespace with the same ``idempotency_key`` the first alone is a job; the others get
+    that one.
 
     After ``timeout`` seconds the job has failed, 0 for never; what waits of a user goes by ``priority``.
     """
@@ -87,6 +88,19 @@ class Submission:
     running_stages: int = 0
     timeout: float = 0.0
     priority: int = 0
+
+
+@dataclass(frozen=True)
+class Orderer:
+    """Who orders a job, in the trace that the traceparent ``trace`` says; so many stages of its namespace may run at once, 0 for any
+    number."""
+
+    user: str = ""
+    trace: str = ""
+    running_stages: int = 0
+
+    def order(self, submission: Submission) -> Submission:
+        return replace(submission, user=self.user, trace=self.trace, running_stages=self.running_stages)
 
 
 @dataclass(frozen=True)

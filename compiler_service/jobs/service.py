@@ -13,7 +13,7 @@ from compiler_service.jobs.deadline import check_deadline, is_late, too_late
 from compiler_service.jobs.due import remaining
 from compiler_service.jobs.history.logs import Logs
 from compiler_service.jobs.history.times import Times
-from compiler_service.jobs.idempotency import job_id, order_again, same_order
+from compiler_service.jobs.idempotency import job_ids, order_again, same_order
 from compiler_service.jobs.line import LINES, Line, check_priority
 from compiler_service.jobs.neighbours import Compiler, Member, Queue, RecordStore, SourceCatalogue
 from compiler_service.jobs.orders import Orders
@@ -23,6 +23,7 @@ from compiler_service.jobs.records import (
     JobRecord,
     JobStage,
     JobState,
+    Orderer,
     Source,
     Submission,
     TargetRecord,
@@ -77,11 +78,12 @@ class JobService:
             IngotError: INVALID_ARGUMENT, INVALID_TARGET, NOT_FOUND, RESOURCE_EXHAUSTED, UNAVAILABLE.
         """
         self._check(submission)
-        job = job_id(submission.idempotency_key)
-        taken = self._find(job) if submission.idempotency_key else None
-        if taken is not None:
-            return same_order(taken, submission, self.compiler.normalise_options(submission.options))
+        job, *earlier = job_ids(submission.idempotency_key, submission.source.namespace)
         options = self.compiler.normalise_options(submission.options)
+        for id in (job, *earlier) if submission.idempotency_key else ():
+            taken = self._find(id)
+            if taken is not None and (id == job or taken.source.namespace == submission.source.namespace):
+                return same_order(taken, submission, options)
         targets = tuple(self._target(submission.source, text, options) for text in submission.targets)
         self._check_distinct(targets)
         now = time.time()
@@ -142,8 +144,12 @@ class JobService:
         self.finish_job(job, JobState.CANCELLED, error=error)
         return self.get(job)
 
-    def retry(self, job: str) -> JobRecord:
-        """Order the same once more, of a job that has failed or was cancelled. Raises IngotError INVALID_ARGUMENT of any other."""
+    def retry(self, job: str, by: Orderer) -> JobRecord:
+        """Have ``by`` order the same once more, of a job that has failed or was cancelled.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, of any other.
+        """
         record = self.get(job)
         if record.state not in (JobState.FAILED, JobState.CANCELLED):
             raise IngotError(
@@ -153,7 +159,7 @@ class JobService:
                 expected="FAILED or CANCELLED",
                 received=record.state.value,
             )
-        return self.submit(order_again(record))
+        return self.submit(order_again(record, by))
 
     def start_targets(self, record: JobRecord) -> None:
         """After ingest: send the targets that this job compiles itself on their way."""

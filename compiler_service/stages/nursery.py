@@ -46,7 +46,11 @@ class Nursery:
         self._leashes: dict[int, socket.socket] = {}
 
     def serve(self) -> None:
-        self._orders.send(READY)
+        """Who started it may have been ended before it is ready: then there is nobody to serve, and nobody to tell."""
+        try:
+            self._orders.send(READY)
+        except BrokenPipeError:
+            return
         self._selector.register(self._orders, selectors.EVENT_READ, self._order)
         while self._selector.get_map().get(self._orders.fileno()):
             for key, _ in self._selector.select():

@@ -10,10 +10,10 @@ from ingot.cli.compile import show_job
 from ingot.cli.output import SUCCESS, Output
 from ingot.cli.progress import ProgressBars
 from ingot.cli.registry import moment, shown
-from ingot.cli.usage import Way, whole
+from ingot.cli.usage import UsageError, Way, whole
 from ingot.client import Client
 from ingot.records import Job
-from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.errors import ErrorCode
 
 _FILTERS = "state name target label user since until"
 _LIST = Way.of("where jobs are listed", f"limit {_FILTERS} watch cancel retry reproducer log {SERVICE}")
@@ -54,11 +54,13 @@ def add_parser(commands: Any) -> None:
 
 
 def run(arguments: argparse.Namespace, output: Output) -> int:
-    if not arguments.id and any(getattr(arguments, name) for name in _WAYS):
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, "which job?", field="ID", remedy="`ingot jobs` lists them.")
+    asked = next((name for name in _WAYS if getattr(arguments, name)), None)
+    if not arguments.id and asked:
+        message = f"--{asked} is for one job: which?"
+        raise UsageError(ErrorCode.INVALID_ARGUMENT, message, field="ID", remedy="`ingot jobs` lists them.")
+    if arguments.id is None:
+        return _list(arguments, output)
     with make_client(arguments) as client:
-        if arguments.id is None:
-            return _list(client, arguments, output)
         if arguments.reproducer:
             return _reproducer(client, arguments.id, output)
         if arguments.log:
@@ -101,10 +103,11 @@ def _log(client: Client, arguments: argparse.Namespace, output: Output) -> int:
     return SUCCESS
 
 
-def _list(client: Client, arguments: argparse.Namespace, output: Output) -> int:
+def _list(arguments: argparse.Namespace, output: Output) -> int:
     since, until = moment("--since", arguments.since), moment("--until", arguments.until)
     given = {name: getattr(arguments, name) for name in ("state", "name", "target", "label", "user")}
-    jobs = client.jobs(arguments.limit, **given, since=since, until=until)
+    with make_client(arguments) as client:
+        jobs = client.jobs(arguments.limit, **given, since=since, until=until)
     output.document(jobs)
     columns = ("job", "model", ">version", "state", "targets", "created", ">seconds", "error")
     output.table(columns, [_row(job) for job in jobs])

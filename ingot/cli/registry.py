@@ -9,8 +9,9 @@ from typing import Any
 
 from ingot.cli.arguments import add_common, add_service, make_client
 from ingot.cli.output import SUCCESS, Output
+from ingot.cli.usage import UsageError, whole
 from ingot.client import Client
-from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.errors import ErrorCode
 
 USUAL_LIMIT = 50
 
@@ -18,14 +19,14 @@ USUAL_LIMIT = 50
 def add_options(models: argparse.ArgumentParser) -> None:
     """Of ``ingot models``."""
     models.add_argument(
-        "--limit", type=int, default=USUAL_LIMIT, help="show so many models, or newest versions; 0: all"
+        "--limit", type=whole(0), default=USUAL_LIMIT, help="show so many models, or newest versions; 0: all"
     )
     models.add_argument("--prefix", default="", help="only models whose name starts with this")
     models.add_argument(
         "--etag", default="", help="change the label only where it still has this etag (0: where there is none)"
     )
     models.add_argument(
-        "--delete-version", action="append", default=[], type=int, metavar="VERSION", help="one without a label"
+        "--delete-version", action="append", default=[], type=whole(1), metavar="VERSION", help="one without a label"
     )
     models.add_argument("--delete", action="store_true", help="delete the model: all of its versions")
     models.add_argument("--force", action="store_true", help="with --delete: its labels too")
@@ -40,7 +41,7 @@ def add_parser(commands: Any) -> None:
     events.add_argument("--by", default="", help="only what this user asked for")
     events.add_argument("--since", default="", metavar="TIME", help="2026-05-31 or 2026-05-31T12:00, local time")
     events.add_argument("--until", default="", metavar="TIME")
-    events.add_argument("--limit", type=int, default=USUAL_LIMIT, help="at most so many; 0: all")
+    events.add_argument("--limit", type=whole(0), default=USUAL_LIMIT, help="at most so many; 0: all")
     events.set_defaults(run=run_events)
     add_service(events)
     add_common(events)
@@ -71,20 +72,16 @@ def delete(client: Client, arguments: argparse.Namespace, output: Output) -> boo
 
 
 def at_most(limit: int) -> int | None:
-    """Raises IngotError INVALID_ARGUMENT."""
-    if limit < 0:
-        raise IngotError(
-            ErrorCode.INVALID_ARGUMENT, "not a limit", field="--limit", expected="0 or more", received=str(limit)
-        )
+    """None for all."""
     return limit or None
 
 
 def moment(option: str, text: str) -> float:
-    """Seconds since the epoch; 0 for an empty text. Raises IngotError INVALID_ARGUMENT."""
+    """Seconds since the epoch; 0 for an empty text. Raises UsageError."""
     try:
         return datetime.fromisoformat(text).timestamp() if text else 0.0
     except (ValueError, OverflowError, OSError) as error:
-        raise IngotError(
+        raise UsageError(
             ErrorCode.INVALID_ARGUMENT, "not a time", field=option, expected="2026-05-31T12:00", received=text[:100]
         ) from error
 

@@ -10,14 +10,16 @@ from typing import Any
 
 from ingot.cli.arguments import add_common
 from ingot.cli.output import SUCCESS, Output
+from ingot.cli.usage import number, whole
 from ingot.home import home_directory
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.service_kit.access.principal import Principal, Scope
 from shared_ir.service_kit.access.token_file import TokenFile, editing, read_token_file, scopes_of
 
 TOKENS_FILE = "tokens.json"
 _QUOTAS = {"max_bytes": "bytes", "max_jobs": "jobs", "max_running_stages": "running_stages"}
 _DAY = 24 * 3600.0
+_LEAST_DAYS, _MOST_DAYS = 1e-4, 36_500
+"""Ten seconds to a hundred years: times in the file are whole seconds, and dates end."""
 
 
 def add_parser(commands: Any) -> None:
@@ -29,14 +31,16 @@ def add_parser(commands: Any) -> None:
         "--scope", action="append", metavar="SCOPE", required=True, help=f"{', '.join(Scope)}, or all; may be repeated"
     )
     new.add_argument("--namespace", default="", help="all that it sees: models, jobs and files of this namespace")
-    new.add_argument("--days", type=float, help="how long it is good (default: until it is removed)")
+    new.add_argument(
+        "--days", type=number(_LEAST_DAYS, _MOST_DAYS), help="how long it is good (default: until it is removed)"
+    )
     remove = actions.add_parser("remove", help="take a token away; services notice within a call")
     remove.add_argument("id")
     show = actions.add_parser("list", help="ids, scopes and namespaces")
     quota = actions.add_parser("quota", help="what a namespace may hold at once; 0 is no limit of its own")
     quota.add_argument("namespace")
     for option, what in _QUOTAS.items():
-        quota.add_argument(f"--{option.replace('_', '-')}", type=int, metavar="N", help=what.replace("_", " "))
+        quota.add_argument(f"--{option.replace('_', '-')}", type=whole(0), metavar="N", help=what.replace("_", " "))
     for parser, run in ((new, _new), (remove, _remove), (show, _list), (quota, _quota)):
         parser.set_defaults(run=run)
         parser.add_argument(
@@ -47,9 +51,6 @@ def add_parser(commands: Any) -> None:
 
 def _new(arguments: argparse.Namespace, output: Output) -> int:
     scopes = list(Scope) if "all" in arguments.scope else [name for text in arguments.scope for name in text.split(",")]
-    if arguments.days is not None and arguments.days <= 0:
-        message, received = "not a time for a token to be good", str(arguments.days)
-        raise IngotError(ErrorCode.INVALID_ARGUMENT, message, field="--days", expected="days > 0", received=received)
     expires = time.time() + arguments.days * _DAY if arguments.days else 0.0
     with editing(_path(arguments)) as held:
         held[0], token = held[0].with_token(Principal(arguments.id, arguments.namespace, scopes_of(scopes)), expires)

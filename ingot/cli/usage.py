@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import whole_number
+from shared_ir.numerals import is_within, whole_number
 
 ALWAYS = frozenset({"json", "help"})
 """Options that mean something in every way of using every command."""
@@ -108,4 +109,19 @@ def whole(least: int, most: int | None = None) -> Callable[[str], int]:
         return number
 
     expected = f"a whole number of at least {least}" if most is None else f"a whole number from {least} to {most}"
+    return parse_number
+
+
+def number(least: float, most: float) -> Callable[[str], float]:
+    """For ``type=``: a number within a range."""
+
+    def parse_number(text: str) -> float:
+        try:
+            found = float(text)
+        except ValueError:
+            found = math.nan
+        if not is_within(found, least, most):
+            raise argparse.ArgumentTypeError(f"{text[:100]!r} is not a number from {least:g} to {most:g}")
+        return found
+
     return parse_number

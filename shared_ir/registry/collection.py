@@ -24,6 +24,7 @@ from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.artifact.signed import parse_document
 from shared_ir.digest import canonical_json
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import is_within
 from shared_ir.registry.records import below, keys_of, pointed_at, read_record
 from shared_ir.storage.drafts import abandoned
 from shared_ir.storage.protocol import ObjectInfo, ObjectStore
@@ -32,6 +33,8 @@ LEAST_GRACE = 3600.0
 """Seconds; twice as long as a blob counts as fresh (:data:`shared_ir.artifact.blobs.FRESH_SECONDS`)."""
 LEAST_CACHE = 2 * 24 * 3600.0
 """Seconds; twice as long as a record counts as used (:data:`shared_ir.artifact.repository.USED_SECONDS`)."""
+LEAST_SOURCES = 3600.0
+"""Seconds; between the upload of a model and the order of a job that needs it."""
 STATE = "collection/state.json"
 UPLOADS = "uploads"
 """Folder of uploads under way."""
@@ -58,13 +61,15 @@ class Rule:
     sources: float = 0.0
 
     def __post_init__(self) -> None:
-        for name, value, least in (("grace", self.grace, LEAST_GRACE), ("cache", self.cache, LEAST_CACHE)):
-            if value < least:
+        leasts = {"grace": LEAST_GRACE, "cache": LEAST_CACHE} | ({"sources": LEAST_SOURCES} if self.sources else {})
+        for name, least in leasts.items():
+            value = getattr(self, name)
+            if not is_within(value, least):
                 raise IngotError(
                     ErrorCode.INVALID_ARGUMENT,
-                    "what is in use could be collected within so short a time",
+                    "what is in use could be collected within such a time",
                     field=name,
-                    expected=f"at least {least:g} seconds",
+                    expected=f"at least {least:g} seconds{' (0: they are kept)' if name == 'sources' else ''}",
                     received=f"{value:g}",
                 )
 
@@ -280,4 +285,8 @@ class _Run:
 def _noted(state: dict[str, Any]) -> dict[str, float]:
     found = state.get("condemned")
     items: Iterable[tuple[Any, Any]] = found.items() if isinstance(found, dict) else ()
-    return {str(digest): float(moment) for digest, moment in items if isinstance(moment, int | float)}
+    return {
+        str(digest): float(moment)
+        for digest, moment in items
+        if isinstance(moment, int | float) and is_within(moment, 0)
+    }

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from shared_ir.artifact.repository import ArtifactRepository
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import is_within
 from shared_ir.registry.deletion import delete_version
 
 _DAY = 24 * 3600.0
@@ -21,11 +22,11 @@ class Retention:
     days: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.last < 1 or self.days < 0:
+        if self.last < 1 or not is_within(self.days, 0):
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
                 "such a rule would keep nothing",
-                field="keep-last",
+                field="keep-last" if self.last < 1 else "keep-days",
                 expected="1 or more versions, 0 or more days",
                 received=f"{self.last} versions, {self.days:g} days",
             )
@@ -64,7 +65,13 @@ def retain(
     """Delete what ``rule`` lets go, of these models or of all; with ``dry_run`` say what that would be.
 
     A label that is set on a version meanwhile keeps it.
+
+    Raises:
+        IngotError: NOT_FOUND, there is no model of a name in ``names``; nothing is deleted then.
     """
+    unknown = next((name for name in names if not repository.version_numbers(name)), None)
+    if unknown is not None:
+        raise repository.no_model(unknown)
     outcomes = []
     for name in names or repository.models():
         deleted, left = [], []

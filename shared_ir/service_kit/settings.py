@@ -13,7 +13,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from shared_ir.errors import ErrorCode, IngotError
-from shared_ir.numerals import whole_number
+from shared_ir.numerals import is_within, whole_number
 
 Variable = Callable[[str], str]
 """From the name of a field to that of its environment variable."""
@@ -25,7 +25,9 @@ MOST_SECONDS = 100 * 365 * 24 * 3600
 """A hundred years: clocks and Redis take more for an error."""
 MOST_BYTES = 1 << 62
 MOST_THINGS = 1 << 20
-"""Threads, streams, jobs at once."""
+"""Streams, jobs at once."""
+MOST_THREADS = 4096
+"""Threads and processes at once: more than any machine has cores."""
 ELSEWHERE = frozenset(
     {
         *("INGOT_COMPILER_ADDRESS", "INGOT_RUNTIME_ADDRESS", "INGOT_RUNTIME_HTTP_ADDRESS", "INGOT_CA_CERTIFICATE"),
@@ -112,14 +114,14 @@ def read_fields(settings: type[Any], environment: Mapping[str, str], variable: V
 def require_at_least(settings: Any, least: float, names: tuple[str, ...], variable: Variable) -> None:
     """Raises IngotError INVALID_ARGUMENT, naming the first variable whose value is less."""
     for name in names:
-        if getattr(settings, name) < least:
+        if not is_within(getattr(settings, name), least):
             raise out_of_range(variable(name), f"a number >= {least}", str(getattr(settings, name)))
 
 
 def require_at_most(settings: Any, most: float, names: tuple[str, ...], variable: Variable) -> None:
     """Raises IngotError INVALID_ARGUMENT, naming the first variable whose value is more: of what no clock or table holds."""
     for name in names:
-        if getattr(settings, name) > most:
+        if not is_within(getattr(settings, name), -math.inf, most):
             raise out_of_range(variable(name), f"a number <= {most}", str(getattr(settings, name))[:100])
 
 

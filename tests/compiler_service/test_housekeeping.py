@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import time
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from compiler_service.housekeeping import main, open_repository
+from compiler_service.housekeeping import main, open_repository, parser
 from compiler_service.jobs.orders import Orders
 from compiler_service.jobs.records import JobRecord, Source, TargetRecord
 from compiler_service.jobs.seal import Seal
@@ -71,6 +72,34 @@ def test_versions_that_no_rule_keeps_are_deleted(
     assert repository.version_numbers("m") == (1, 3)
     assert main(["retain", "--keep-last", "0"]) == 1
     assert "keep nothing" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("text", ["nan", "inf", "-1", "1e-7"])
+def test_times_that_are_none_are_refused(
+    text: str, repository: ArtifactRepository, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Every option that takes a time."""
+    age(tmp_path, 60)
+    before = sorted((tmp_path / "store").rglob("*"))
+    nested = next(action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    times = [
+        (name, a.option_strings[0]) for name, own in nested.choices.items() for a in own._actions if a.type is float
+    ]
+    assert len(times) == 4
+    for command, option in times:
+        if option == "--keep-days" and text == "1e-7":
+            continue
+        needed = ["--keep-last", "1"] if command == "retain" else []
+        assert main([command, *needed, option, text]) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert option.split("-")[-2] in line
+    assert sorted((tmp_path / "store").rglob("*")) == before
+
+
+def test_a_model_that_is_not_there_is_named(repository: ArtifactRepository, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["retain", "--keep-last", "1", "m", "nosuch"]) == 1
+    assert "no model 'nosuch'" in capsys.readouterr().err
+    assert repository.version_numbers("m") == (1, 2, 3)
 
 
 def test_what_a_job_needs_stays(

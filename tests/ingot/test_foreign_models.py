@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -126,6 +127,16 @@ def test_a_nursery_that_died_is_replaced() -> None:
     nursery._process.wait()
     assert ingot.compile(data, workers=0).library
     assert [nursery] != kept._KEPT
+
+
+def test_a_nursery_whose_user_has_gone_ends_without_a_word() -> None:
+    """SIGTERM to a command that has just begun: the nursery still imports the compiler."""
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+    ours.close()
+    with theirs:
+        command = [sys.executable, "-m", "compiler_service.stages.nursery", str(theirs.fileno())]
+        done = subprocess.run(command, pass_fds=(theirs.fileno(),), capture_output=True, timeout=60)
+    assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
 
 
 def test_a_forked_process_has_a_nursery_of_its_own() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import re
 from collections.abc import Callable
 from typing import Any
@@ -13,12 +14,14 @@ from compiler_service.compiler.graph_passes.pipeline_text import parse_pipeline
 from compiler_service.compiler.loop_ir.parse import parse_function
 from compiler_service.compiler.loop_ir.text import print_function
 from compiler_service.compiler.opt import invent_constants
+from ingot.client import Client
+from ingot.endpoint import Endpoint
 from runtime_service.policies import VersionPolicy
 from shared_ir.errors import IngotError
 from shared_ir.expr.dim import parse_dim
 from shared_ir.graph.text import parse_graph, parse_module
 from shared_ir.machine.target import PRESETS, resolve_target
-from shared_ir.numerals import whole_number
+from shared_ir.numerals import is_within, whole_number
 from tests.compiler_service.compiler.loop_ir.loop_programs import guarded_scale
 
 GRAPH = """graph main(%x: float32[2, n + 3]) -> (%y) {
@@ -79,3 +82,22 @@ def test_whole_numbers() -> None:
     assert {
         whole_number(text) for text in ("", "-1", "+1", " 1", "1_0", "²", "٣", "9223372036854775808", "9" * 5000)
     } == {None}
+
+
+def test_what_is_not_finite_is_in_no_range() -> None:
+    assert [is_within(number, 0, 2) for number in (0, 2.0, -0.1, 2.1)] == [True, True, False, False]
+    assert not any(is_within(number, -math.inf) for number in (math.nan, math.inf, -math.inf))
+
+
+@pytest.mark.parametrize("seconds", [math.nan, math.inf, -1.0, 1e300])
+def test_no_client_waits_for_a_time_that_is_none(seconds: float) -> None:
+    for made in (Client, Endpoint):
+        with pytest.raises(IngotError, match="not a time to wait for"):
+            made("127.0.0.1:1", timeout=seconds)
+    with Client("127.0.0.1:1") as client:
+        with pytest.raises(IngotError, match="not a time to wait for"):
+            client.wait("job", timeout=seconds)
+        for ask in (client.jobs, client.events):
+            with pytest.raises(IngotError, match="not a time") as caught:
+                ask(since=seconds - 1e12)
+            assert caught.value.field == "since"

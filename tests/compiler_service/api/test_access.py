@@ -158,8 +158,13 @@ def test_a_command_takes_its_token_from_a_file(
 ) -> None:
     tokens = ["--json", "--file", str(guarded.file)]
     assert main(["tokens", "new", "ci", "--scope", "read", *tokens]) == 0
+    for days in ("nan", "inf", "-1", "0", "1e300"):
+        with pytest.raises(SystemExit, match="2"):
+            main(["tokens", "new", "other", "--scope", "read", "--days", days, *tokens[1:]])
+    told = capsys.readouterr()
+    assert told.err.count("is not a number from 0.0001 to 36500") == 5
     secret = tmp_path / "secret"
-    secret.write_text(json.loads(capsys.readouterr().out)["token"])
+    secret.write_text(json.loads(told.out)["token"])
     asked = ["models", "--json", "--address", f"127.0.0.1:{guarded.running.port}"]
     monkeypatch.setenv("INGOT_TOKEN_FILE", str(secret))
     assert main(asked) == 0

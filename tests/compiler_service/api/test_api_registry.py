@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 import ingot
@@ -17,7 +18,9 @@ from shared_ir.artifact.signature import SigningKey, TrustStore
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as pb
+from shared_ir.service_kit.status import attached_error
 from shared_ir.storage.local import FileStore
+from tests.compiler_service.api.test_access import trailing
 from tests.services.artifacts import toy_artifact
 from tests.services.installation import Installation, installation
 
@@ -162,5 +165,45 @@ def test_the_command_line(service: Installation, capsys: pytest.CaptureFixture[s
     assert told("models", "typed", "--delete", "--force") == {"deleted": "typed", "versions": 2}
     assert [event["action"] for event in told("events", "typed", "--limit", "2")] == ["delete-model", "delete-label"]
     assert told("events", "typed", "--since", "2999-01-01") == []
-    assert main(["events", "--since", "yesterday", *own]) == 1
+    with pytest.raises(SystemExit, match="2"):
+        main(["events", "--since", "yesterday", *own])
     assert "not a time" in capsys.readouterr().err
+
+
+def timed() -> Iterator[tuple[str, str, str]]:
+    """Method, request and field of each time that a client can send."""
+    for method in pb.DESCRIPTOR.services_by_name["CompilerService"].methods:
+        for field in method.input_type.fields:
+            if field.message_type is not None and field.message_type.full_name == "google.protobuf.Timestamp":
+                yield method.name, method.input_type.name, field.name
+
+
+@pytest.mark.parametrize(("method", "request_name", "field"), sorted(timed()))
+def test_numbers_that_are_no_time_are_refused(
+    service: Installation, method: str, request_name: str, field: str
+) -> None:
+    client, model = service.client(), f"timed-{method}-{field}".lower()
+    publish(service, model, 1)
+
+    def ask(seconds: int, nanos: int) -> Any:
+        request = getattr(pb, request_name)(**({"name": model} if method == "ListVersions" else {}))
+        getattr(request, field).seconds, getattr(request, field).nanos = seconds, nanos
+        return getattr(client.stub, method)(request, metadata=client.metadata, timeout=10)
+
+    for seconds, nanos in (
+        (2**62, 0),
+        (-(2**62), 0),
+        (253402300800, 0),
+        (0, -5),
+        (0, 2**31 - 1),
+        (2**63 - 1, -(2**31)),
+    ):
+        with pytest.raises(grpc.RpcError) as caught:
+            ask(seconds, nanos)
+        error = attached_error(trailing(caught.value))
+        assert error is not None
+        assert (error.code, error.field, str(seconds) in error.received) == (ErrorCode.INVALID_ARGUMENT, field, True)
+    all_of_them = {"since": (-62135596800, 1), "until": (253402300799, 999_999_999)}
+    none_of_them = {"since": all_of_them["until"], "until": (-1, 0)}
+    assert ask(*all_of_them[field]) == ask(0, 0)
+    assert not ask(*none_of_them[field]).ListFields()

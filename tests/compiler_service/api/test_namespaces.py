@@ -15,9 +15,12 @@ import pytest
 import redis
 
 from compiler_service.api import namespaces
+from compiler_service.jobs import service
 from compiler_service.jobs.quotas import StageQuota
 from compiler_service.jobs.records import JobState
+from compiler_service.jobs.seal import Seal
 from compiler_service.jobs.store import JobStore
+from compiler_service.keys import worker_keys
 from compiler_service.settings import Settings
 from shared_ir.digest import sha256_hex
 from shared_ir.errors import ErrorCode, IngotError
@@ -45,11 +48,15 @@ def fixture_guarded(tmp_path: Path, toy_stages: None) -> Iterator[Guarded]:
         guarded.running.stop(0)
 
 
-def compile(client: Client, name: str, model: bytes = MODEL) -> pb.Job:
-    source = pb.ModelSource(model_sha256=client.upload(model))
-    request = pb.CompileRequest(name=name, source=source, targets=["x86-64-v3"])
-    job: pb.Job = client.stub.Compile(request, metadata=client.metadata, timeout=10).job
+def compile(client: Client, name: str, model: bytes = MODEL, key: str = "") -> pb.Job:
+    job: pb.Job = ask(client, "Compile", **order(client, name, model, key)).job
     return job
+
+
+def order(client: Client, name: str, model: bytes = MODEL, key: str = "") -> dict[str, Any]:
+    """Fields of the request."""
+    source = pb.ModelSource(model_sha256=client.upload(model))
+    return {"name": name, "source": source, "targets": ["x86-64-v3"], "idempotency_key": key}
 
 
 def ask(client: Client, method: str, **fields: Any) -> Any:
@@ -89,6 +96,61 @@ def test_jobs_of_others_are_not_there(guarded: Guarded) -> None:
         assert fault(speech, method, id=job.id).code is ErrorCode.NOT_FOUND
     assert ask(everyone, "GetJob", id=job.id).state == pb.JOB_STATE_QUEUED
     assert ask(vision, "CancelJob", id=job.id).name == "net"
+
+
+def test_a_key_of_one_namespace_is_that_of_no_other(guarded: Guarded) -> None:
+    """The longest key, too: the namespace is not counted."""
+    spaces = ("", "vision", "vision-a", "a")
+    clients = [guarded.client(f"u{number}", namespace=namespace) for number, namespace in enumerate(spaces)]
+    keys = ("k", "vision:k", "a:k", "vision:a:k", ":k", "k\0", "\0k", "x" * 128)
+    jobs = {
+        (s, key): compile(client, "net", key=key).id for s, client in zip(spaces, clients, strict=True) for key in keys
+    }
+    assert len(set(jobs.values())) == len(jobs)
+    for namespace, client in zip(spaces, clients, strict=True):
+        assert [compile(client, "net", key=key).id for key in keys] == [jobs[namespace, key] for key in keys]
+        error = fault(client, "Compile", **order(client, "net", key="x" * 129))
+        assert (error.field, error.received) == ("idempotency_key", "129 characters")
+
+
+def test_a_key_that_the_version_before_has_taken_is_found(guarded: Guarded) -> None:
+    """It hashed keys of namespaces with the name in front, and those of no namespace as they are."""
+    root, vision = guarded.client("root"), guarded.client("v", namespace="vision")
+    before = sha256_hex(b"ingot job: vision:k")[:16]
+    assert compile(vision, "net", key="k").id == before
+    now = compile(root, "net", key="vision:k").id
+    assert now != before  # the job of a namespace is none of those without
+    other = sha256_hex(b"ingot job: speech:k")[:16]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(service, "job_ids", lambda key, namespace: (other,))
+        assert compile(root, "net", key="speech:k").id == other
+    assert compile(root, "net", key="speech:k").id == other
+    speech = guarded.client("s", namespace="speech")
+    error = fault(speech, "Compile", **order(speech, "net", key="k"))
+    assert (error.code, error.field, other in str(error)) == (ErrorCode.INVALID_ARGUMENT, "idempotency_key", False)
+
+
+def test_who_orders_once_more_is_whose_job_it_is(guarded: Guarded) -> None:
+    """Who published, in the log of changes, is who asked for it last; and so is whose quota counts."""
+    ann, bob, root = (
+        guarded.client(user, namespace="vision" if user != "root" else "") for user in ("ann", "bob", "root")
+    )
+    with editing(guarded.file) as held:
+        held[0] = held[0].with_quota("vision", {"running_stages": 3})
+    first = compile(ann, "net")
+    ask(ann, "CancelJob", id=first.id)
+    trace = "4bf92f3577b34da6a3ce929d0e0e4736"
+    traced = (*bob.metadata, ("traceparent", f"00-{trace}-00f067aa0ba902b7-01"))
+    again = bob.stub.RetryJob(pb.RetryJobRequest(id=first.id), metadata=traced, timeout=10)
+    assert (first.user, again.user, again.name) == ("ann", "bob", "net")
+    keys = worker_keys(guarded.settings)
+    connection = redis.Redis.from_url(guarded.settings.redis_url, decode_responses=True)
+    store = JobStore(connection, 100, Seal(keys.sealer, keys.order_trust))
+    record = store.get(again.id)
+    assert (record.user, record.running_stages, trace in record.trace) == ("bob", 3, True)
+    ask(root, "CancelJob", id=again.id)
+    last = store.get(ask(root, "RetryJob", id=again.id).id)
+    assert (last.user, last.running_stages, trace in last.trace) == ("root", 0, False)
 
 
 def test_files_of_others_are_not_there(guarded: Guarded) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from redis import Redis
 
-from compiler_service.jobs.records import WHOLE_JOB, JobStage, JobState
+from compiler_service.jobs.records import WHOLE_JOB, JobStage, JobState, Orderer
 from shared_ir.errors import Blame, ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import Installation
 from tests.services.redis_server import redis_server
@@ -46,8 +46,9 @@ def test_a_job_that_waits_past_its_deadline_has_failed(installation: Installatio
     assert {target.state for target in record.targets} == {JobState.FAILED}
     process.work()
     assert process.service.get(other).state is JobState.SUCCEEDED
-    again = process.service.get(process.service.retry(late).id)
+    again = process.service.get(process.service.retry(late, Orderer("ann")).id)
     assert again.deadline - again.created == pytest.approx(0.05)
+    assert again.user == "ann"
 
 
 def test_who_waits_for_a_job_without_time_takes_its_work_up(installation: Installation) -> None:

@@ -222,6 +222,16 @@ def without(words: list[str], action: argparse.Action) -> list[str]:
         "jobs 1 --watch --cancel",
         "jobs 1 --state failed",
         "jobs --limit 0",
+        "jobs --since yesterday",
+        "jobs --until 2026-13-01",
+        "jobs --log",
+        "jobs --cancel",
+        "events --since yesterday",
+        "events --limit -1",
+        "models --limit -1",
+        "models net --delete-version 0",
+        "tokens new ann --scope read --days nan",
+        "tokens quota vision --max-jobs -1",
         "models --set-label stable=1",
         "models --out somewhere",
         "models net --version 3",
@@ -245,6 +255,12 @@ def test_wrong_usage_is_a_sentence_and_json_where_json_is_asked_for(recorder: Re
         asked = run(recorder, *texts)
         assert asked.status == 2
         assert error_of(asked)["code"] == "INVALID_ARGUMENT"
+
+
+def test_every_number_has_a_range() -> None:
+    """``int`` takes -1, ``float`` takes nan and inf: an option has a range, or choices."""
+    walked = ((words, own) for words, parser in commands(make_parser()).items() for own in parser._actions)
+    assert [(words, own.dest) for words, own in walked if own.type in (int, float) and not own.choices] == []
 
 
 @pytest.mark.parametrize("command", sorted(WAYS))

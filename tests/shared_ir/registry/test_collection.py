@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from pathlib import Path
@@ -188,12 +189,22 @@ def test_nothing_is_taken_where_nobody_knows_of_the_jobs(registry: Registry, clo
 
 def test_what_was_noted_by_somebody_else_is_read_with_care(registry: Registry, clock: Clock) -> None:
     registry.publish("m")
-    for state in (b"{", b"[]", b'{"condemned":3}', b'{"condemned":{"sha256:x":"y"}}'):
+    for state in (
+        b"{",
+        b"[]",
+        b'{"condemned":3}',
+        b'{"condemned":{"sha256:x":"y"}}',
+        b'{"condemned":{"sha256:x":NaN}}',
+    ):
         registry.store.put(STATE, state)
         assert run(registry).taken == []
 
 
 def test_times_that_would_take_what_is_in_use_are_refused() -> None:
-    for rule in ({"grace": 60.0}, {"cache": HOUR}):
+    odd = (
+        {name: value} for name in ("grace", "cache", "sources") for value in (math.nan, math.inf, -math.inf, -DAY, 1e-7)
+    )
+    for rule in ({"grace": 60.0}, {"cache": HOUR}, *odd):
         with pytest.raises(IngotError, match="in use could be collected"):
             Rule(**rule)
+    assert Rule().sources == 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from itertools import pairwise
 
 import pytest
@@ -167,7 +168,7 @@ def test_what_is_kept_and_what_goes(registry: Registry) -> None:
     assert repository.version_numbers("m") == (1, 2, 3, 4, 5, 6)
     assert retain(repository, Retention(2))[0].deleted == (1, 3, 4)
     assert registry.again().version_numbers("m") == (2, 5, 6)
-    for last, days in ((0, 0.0), (1, -1.0)):
+    for last, days in ((0, 0.0), (1, -1.0), (1, math.nan), (1, math.inf)):
         with pytest.raises(IngotError, match="keep nothing"):
             Retention(last, days)
 

@@ -51,6 +51,9 @@ def test_the_malformed_variable_is_named(module: Any, text: str) -> None:
     ("module", "name", "text"),
     [
         (compiler, "workers", "0"),
+        (compiler, "workers", "100000"),
+        (compiler, "job_threads", "100000"),
+        (compiler, "visibility_seconds", "1"),
         (compiler, "max_jobs", "-1"),
         (compiler, "job_seconds", "-1"),
         (compiler, "tls_key", "/key.pem"),

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from compiler_service import server
 from compiler_service import settings as compiler
 from compiler_service.wiring import make_parts
 from runtime_service import settings as runtime
@@ -49,6 +50,22 @@ def test_values_that_nothing_can_be_made_of_are_refused_by_name(module: Any, nam
     with pytest.raises(IngotError) as caught:
         module.Settings.from_environment({module.variable(name): text})
     assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, module.variable(name))
+
+
+@pytest.mark.parametrize("port", ["70000", "-2"])
+@pytest.mark.parametrize("option", ["--port", "--metrics-port"])
+def test_options_have_the_ranges_of_settings(
+    option: str, port: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They stand for settings; gRPC takes port 70000, and listens on another."""
+    for step in ("prepare_process", "start_log", "start_tracing"):  # of a process of its own
+        monkeypatch.setattr(server, step, lambda *_: None)
+    monkeypatch.setattr(server, "serve", lambda *_: 0)
+    for name in [name for name in os.environ if name.startswith("INGOT_")]:
+        monkeypatch.delenv(name)
+    assert server.main([option, "0"]) == 0
+    assert server.main([option, port]) == 1
+    assert f"out of range; at field 'INGOT_COMPILER{option.upper()[1:].replace('-', '_')}'" in capsys.readouterr().err
 
 
 def test_every_number_has_a_largest_value() -> None:
