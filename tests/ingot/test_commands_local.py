@@ -118,7 +118,6 @@ def test_check(path: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -
         (["compile", "net.onnx", "--local", "--shape", "other=1,2"], "INVALID_ARGUMENT", "image"),
         (["run", "nowhere"], "NOT_FOUND", "nowhere"),
         (["inspect", "."], "NOT_FOUND", "version"),
-        (["jobs", "--watch"], "INVALID_ARGUMENT", "ingot jobs"),
     ],
 )
 def test_mistakes_are_one_sentence(
@@ -131,6 +130,16 @@ def test_mistakes_are_one_sentence(
     assert told in printed.err
     assert main([*arguments, "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["error"]["code"] == code
+
+
+@pytest.mark.parametrize("json_too", [[], ["--json"]])
+def test_wrong_usage_is_one_sentence(json_too: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(["jobs", "--watch", *json_too])
+    assert caught.value.code == 2
+    error = capsys.readouterr().err
+    assert "`ingot jobs` lists them" in error
+    assert (json.loads(error)["error"]["code"] == "INVALID_ARGUMENT") if json_too else error.startswith("error: ")
 
 
 @pytest.mark.slow
