@@ -3,33 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
-from redis import Redis
 
 from compiler_service.jobs.records import WHOLE_JOB, JobStage, JobState, Orderer
 from shared_ir.errors import Blame, ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import Installation
-from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
 MODEL = {"name": "m"}
-
-
-@pytest.fixture(name="redis_url", scope="module")
-def fixture_redis_url() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
-
-
-@pytest.fixture(name="installation")
-def fixture_installation(tmp_path: Path, redis_url: str) -> Installation:
-    Redis.from_url(redis_url).flushall()
-    return Installation(tmp_path, redis_url)
 
 
 def test_a_job_that_waits_past_its_deadline_has_failed(installation: Installation) -> None:

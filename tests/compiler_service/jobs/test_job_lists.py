@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,28 +16,8 @@ from compiler_service.jobs.packing import pack
 from compiler_service.jobs.records import JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
-from tests.services.redis_server import redis_server
 
-KEEP = 100
 ARM = {"cpu": "cortex-a72", "triple": "aarch64-linux-gnu"}
-
-
-@pytest.fixture(name="redis_url", scope="module")
-def fixture_redis_url() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
-
-
-@pytest.fixture(name="redis")
-def fixture_redis(redis_url: str) -> Redis:
-    client = Redis.from_url(redis_url, decode_responses=True)
-    client.flushall()
-    return client
-
-
-@pytest.fixture(name="store")
-def fixture_store(redis: Redis) -> JobStore:
-    return JobStore(redis, KEEP)
 
 
 def job(number: int, **fields: Any) -> JobRecord:
@@ -149,7 +129,7 @@ def test_lists_go_with_their_jobs(store: JobStore, redis: Redis) -> None:
     store.create(job(0, state=JobState.SUCCEEDED, finished=1.0))
     store.create(job(1))
     kept = [key for key in redis.scan_iter("ingot:list:*") if key.rpartition(":")[2] not in ("number", "from", "to")]
-    assert {redis.ttl(key) > KEEP for key in kept} == {True}
+    assert {redis.ttl(key) > store.keep_seconds for key in kept} == {True}
     redis.delete("ingot:done:j0")
     assert ids(store) == ["j1"]
     assert "j0" not in [id for key in redis.scan_iter("ingot:list:ids:*") for id in redis.hvals(key)]

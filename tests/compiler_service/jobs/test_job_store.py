@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
@@ -20,27 +19,8 @@ from compiler_service.jobs.history.pages import JobPages
 from compiler_service.jobs.records import Event, JobRecord, JobState, Source, TargetRecord
 from compiler_service.jobs.store import JobStore
 from shared_ir.errors import ErrorCode, IngotError
-from tests.services.redis_server import redis_server
 
 ERROR = IngotError(ErrorCode.LIMIT_EXCEEDED, "too big", expected="small")
-
-
-@pytest.fixture(name="redis_url", scope="module")
-def fixture_redis_url() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
-
-
-@pytest.fixture(name="redis")
-def fixture_redis(redis_url: str) -> Redis:
-    client = Redis.from_url(redis_url, decode_responses=True)
-    client.flushall()
-    return client
-
-
-@pytest.fixture(name="store")
-def fixture_store(redis: Redis) -> JobStore:
-    return JobStore(redis, keep_seconds=100)
 
 
 def record(job: str = "j1", **fields: Any) -> JobRecord:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -18,22 +17,8 @@ from shared_ir.service_kit.access.token_file import editing
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS
 from tests.compiler_service.jobs.mortal import Installation as OneProcess
 from tests.services.installation import Client, installation, wait_until
-from tests.services.redis_server import redis_server
 
 pytestmark = pytest.mark.services
-
-
-@pytest.fixture(name="redis_url", scope="module")
-def fixture_redis_url() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
-
-
-@pytest.fixture(name="redis")
-def fixture_redis(redis_url: str) -> Redis:
-    client = Redis.from_url(redis_url, decode_responses=True)
-    client.flushall()
-    return client
 
 
 def job(name: str, user: str = "", created: float = 1.0, priority: int = 0) -> JobRecord:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -18,7 +17,6 @@ from compiler_service.jobs.store import member
 from compiler_service.worker.stages import Outcome
 from shared_ir.errors import ErrorCode, IngotError
 from tests.compiler_service.jobs.mortal import LEASE_SECONDS, TARGETS, Died, Installation, Life, Process
-from tests.services.redis_server import redis_server
 
 pytestmark = [
     pytest.mark.services,
@@ -27,18 +25,6 @@ pytestmark = [
 
 MODEL = {"name": "m"}
 _PATIENCE_SECONDS = 15.0
-
-
-@pytest.fixture(name="redis_url", scope="module")
-def fixture_redis_url() -> Iterator[str]:
-    with redis_server() as url:
-        yield url
-
-
-@pytest.fixture(name="installation")
-def fixture_installation(tmp_path: Path, redis_url: str) -> Installation:
-    Redis.from_url(redis_url).flushall()
-    return Installation(tmp_path, redis_url)
 
 
 def calls_of_one_job(installation: Installation) -> int:
