@@ -10,9 +10,10 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.messages import InferRequest, InferResponse, TensorData
 from runtime_service.batching.statistics import Snapshot
-from runtime_service.batching.validation import check_inputs, check_outputs
+from runtime_service.batching.validation import check_inputs, check_outputs, priority_of
 from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
@@ -53,15 +54,13 @@ class ModelMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """How one version is served. ``max_queue_delay`` in seconds; ``max_batch_size`` 0 means no batching."""
+    """How one version is served."""
 
     name: str
     version: int
     policy: str
     signature: Interface
-    max_batch_size: int
-    max_queue_delay: float
-    max_queue_size: int
+    options: BatchOptions
     instances: int
     platform: str = "ingot"
 
@@ -121,7 +120,7 @@ class DataPlane:
         try:
             inputs = check_inputs(request, served.signature.inputs)
             wanted = check_outputs(request.outputs, served.signature.outputs)
-            result = served.run(inputs, request.deadline, request.cancellation)
+            result = served.run(inputs, request.deadline, request.cancellation, priority_of(request))
             outputs = tuple(TensorData(spec.name, spec.dtype, result.outputs[spec.name]) for spec in wanted)
         except Exception as error:
             typed = self._typed(error, served, request.id)
@@ -162,17 +161,8 @@ class DataPlane:
     def model_config(self, name: str, version: str = "") -> ModelConfig:
         with self._registry.acquire(name, version).held() as served:
             settings = self._follower.settings(name)
-            options = served.options
-            return ModelConfig(
-                name,
-                served.version,
-                str(settings.policy) if settings else "",
-                served.signature,
-                options.max_batch_size,
-                options.max_queue_delay,
-                options.max_queue_size,
-                served.instances,
-            )
+            policy = str(settings.policy) if settings else ""
+            return ModelConfig(name, served.version, policy, served.signature, served.options, served.instances)
 
     def model_statistics(self, name: str = "", version: str = "") -> tuple[ModelStatistics, ...]:
         """Of one version; of all loaded versions of a model without ``version``; of all models without ``name``."""

@@ -51,6 +51,12 @@ class ModelSettings:
     instances: int | None = None
     run_memory_bytes: int | None = None
     kept_memory_bytes: int | None = None
+    preferred_batch_sizes: tuple[int, ...] = ()
+    """Rows for which an execution does not wait for the delay, ascending."""
+    priority_levels: int = 0
+    """Requests have priorities from 1, which goes before all others, to this; 0: they have none."""
+    default_priority_level: int = 0
+    """Of requests that name none; needed where there are levels."""
     independent_rows: bool = False
     """The operator's word that no row of the model sees another, where the compiler has not proven it: requests of different
     clients are merged."""
@@ -221,6 +227,7 @@ def variables() -> tuple[str, ...]:
     return named + file_variables(variable(name) for name in _SECRETS)
 
 
+MOST_LEVELS = 100
 _LIMITS = {
     "max_batch_size": (0, MOST_THINGS),
     "max_queue_delay_microseconds": (0, 10**6 * MOST_SECONDS),
@@ -228,6 +235,8 @@ _LIMITS = {
     "instances": (0, MOST_THINGS),
     "run_memory_bytes": (0, MOST_BYTES),
     "kept_memory_bytes": (0, MOST_BYTES),
+    "priority_levels": (0, MOST_LEVELS),
+    "default_priority_level": (0, MOST_LEVELS),
 }
 """What the numbers of :class:`ModelSettings` are at least and at most. Of instances, 0 are as many as the server's."""
 
@@ -255,12 +264,29 @@ def _model(name: str, given: dict[str, Any], path: Path) -> ModelSettings:
     independent = given.pop("independent_rows", False)
     if not isinstance(independent, bool):
         raise out_of_range(f"{where}: independent_rows", "true or false", str(independent))
+    preferred = _sizes(given.pop("preferred_batch_sizes", []), f"{where}: preferred_batch_sizes")
     odd = next((key for key in given if key not in _LIMITS), None)
     if odd is not None:
-        known = ", ".join(("policy", "warmup", "independent_rows", *_LIMITS))
+        known = ", ".join(("policy", "warmup", "independent_rows", "preferred_batch_sizes", *_LIMITS))
         raise out_of_range(f"{where}: {odd}", f"one of {known}", odd)
     numbers = {key: _number(value, _LIMITS[key], f"{where}: {key}") for key, value in given.items()}
-    return ModelSettings(name, policy, warmup=warmup, independent_rows=independent, **numbers)
+    levels, usual = numbers.get("priority_levels", 0), numbers.get("default_priority_level", 0)
+    if bool(levels) != bool(usual) or usual > levels:
+        raise out_of_range(
+            f"{where}: default_priority_level",
+            f"1 to {levels}" if levels else "none without priority_levels",
+            str(usual),
+        )
+    return ModelSettings(
+        name, policy, warmup=warmup, independent_rows=independent, preferred_batch_sizes=preferred, **numbers
+    )
+
+
+def _sizes(value: object, where: str) -> tuple[int, ...]:
+    """Different numbers of rows, ascending."""
+    if not isinstance(value, list):
+        raise out_of_range(where, "a list of numbers of rows", str(value)[:40])
+    return tuple(sorted({_number(size, (1, MOST_THINGS), where) for size in value}))
 
 
 def _number(value: object, limits: tuple[int, int], where: str) -> int:

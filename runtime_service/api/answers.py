@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from runtime_service.arrays import Array
-from runtime_service.batching.batcher import why_unwanted
 from runtime_service.batching.messages import InferRequest
+from runtime_service.batching.work import why_unwanted
 
 Take = Callable[[int], None]
 """Raises IngotError RESOURCE_EXHAUSTED where there is no room for so many bytes more; DEADLINE_EXCEEDED, CANCELLED."""

@@ -16,7 +16,6 @@ UNSUPPORTED_PARAMETERS = {
     "sequence_id": "Models here keep no state between requests.",
     "sequence_start": "Models here keep no state between requests.",
     "sequence_end": "Models here keep no state between requests.",
-    "priority": "All requests are served in the order of arrival.",
     "classification": "Take the largest values of the output in the client.",
     "shared_memory_region": "Send the tensor in the request.",
 }
@@ -41,6 +40,24 @@ def check_parameters(parameters: dict[str, object], tensor: str = "") -> None:
                 field=name,
                 remedy=remedy,
             )
+
+
+def priority_of(request: InferRequest) -> int:
+    """The priority that ``request`` asks for; 0 where it names none.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, it is no number.
+    """
+    value = request.parameters.get("priority", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the priority of a request is no whole number",
+            field="priority",
+            expected="a whole number",
+            received=repr(value)[:40],
+        )
+    return value
 
 
 def check_inputs(request: InferRequest, specs: Sequence[TensorSpec]) -> dict[str, Array]:

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runtime_service.arrays import Array
-from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult
+from runtime_service.batching.batcher import Batcher
+from runtime_service.batching.execution import BatchOptions, BatchResult
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.executors.stop import Stop
@@ -71,10 +72,14 @@ class ServedModel:
         return len(self._instances)
 
     def run(
-        self, inputs: Mapping[str, Array], deadline: float | None, cancellation: Cancellation | None
+        self,
+        inputs: Mapping[str, Array],
+        deadline: float | None,
+        cancellation: Cancellation | None,
+        priority: int = 0,
     ) -> BatchResult:
         """See :meth:`Batcher.run`."""
-        return self._batcher.run(inputs, deadline, cancellation)
+        return self._batcher.run(inputs, deadline, cancellation, priority)
 
     def acquire(self) -> None:
         """Keep the version open until :meth:`release`."""
