@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.messages import InferRequest, InferResponse, TensorData
+from runtime_service.batching.sequences import SequenceOptions, step_of
 from runtime_service.batching.statistics import Snapshot
-from runtime_service.batching.validation import check_inputs, check_outputs, priority_of
+from runtime_service.batching.validation import check_inputs, check_outputs
 from runtime_service.lifecycle import Lifecycle, Phase
 from runtime_service.metrics import Metrics
 from runtime_service.models.follower import Follower
@@ -30,6 +31,7 @@ EXTENSIONS = (
     "model_repository",
     "model_repository(unload_dependents)",
     "parameters",
+    "sequence",
     "statistics",
 )
 """What ``GET v2`` advertises; clients branch on it, so only what is implemented."""
@@ -62,6 +64,7 @@ class ModelConfig:
     signature: Interface
     options: BatchOptions
     instances: int
+    sequences: SequenceOptions | None = None
     platform: str = "ingot"
 
 
@@ -118,9 +121,13 @@ class DataPlane:
 
     def _infer(self, request: InferRequest, served: ServedModel, started: float) -> InferResponse:
         try:
-            inputs = check_inputs(request, served.signature.inputs)
-            wanted = check_outputs(request.outputs, served.signature.outputs)
-            result = served.run(inputs, request.deadline, request.cancellation, priority_of(request))
+            step, specs = step_of(request), served.signature
+            sequences = served.sequences_of(step)
+            inputs = check_inputs(request, specs.inputs, () if sequences is None else sequences.inputs)
+            wanted = check_outputs(request.outputs, specs.outputs)
+            if sequences is not None and not request.outputs:
+                wanted = sequences.gives(wanted)
+            result = served.run(inputs, request, step)
             outputs = tuple(TensorData(spec.name, spec.dtype, result.outputs[spec.name]) for spec in wanted)
         except Exception as error:
             typed = self._typed(error, served, request.id)
@@ -162,7 +169,8 @@ class DataPlane:
         with self._registry.acquire(name, version).held() as served:
             settings = self._follower.settings(name)
             policy = str(settings.policy) if settings else ""
-            return ModelConfig(name, served.version, policy, served.signature, served.options, served.instances)
+            kept = served.sequences.options if served.sequences is not None else None
+            return ModelConfig(name, served.version, policy, served.signature, served.options, served.instances, kept)
 
     def model_statistics(self, name: str = "", version: str = "") -> tuple[ModelStatistics, ...]:
         """Of one version; of all loaded versions of a model without ``version``; of all models without ``name``."""

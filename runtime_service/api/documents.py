@@ -7,10 +7,12 @@ Protocol v2 and Triton's ``extension_model_configuration.md``, ``extension_stati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from runtime_service.batching.datatypes import wire_name
 from runtime_service.batching.execution import BatchOptions
+from runtime_service.batching.sequences import SequenceOptions
 from runtime_service.batching.statistics import BatchStatistics, Duration
 from runtime_service.batching.validation import wire_shape
 from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistics, ServerMetadata
@@ -52,7 +54,20 @@ def model_config(config: ModelConfig) -> Json:
     }
     if config.options.max_batch_size:
         document["dynamic_batching"] = _batching(config.options)
+    if config.sequences is not None:
+        document["sequence_batching"] = _sequences(config.sequences, config.signature.inputs)
     return document
+
+
+def _sequences(options: SequenceOptions, inputs: Sequence[TensorSpec]) -> Json:
+    state = [
+        {"input_name": spec.name, "output_name": options.state[spec.name], **_config_tensor(spec, 0)}
+        for spec in inputs
+        if spec.name in options.state
+    ]
+    for item in state:
+        del item["name"]
+    return {"max_sequence_idle_microseconds": round(options.idle_seconds * 1e6), "state": state}
 
 
 def _batching(options: BatchOptions) -> Json:

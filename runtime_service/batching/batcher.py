@@ -79,7 +79,7 @@ class Batcher:
         if runner is not None:
             self._execute(runner, self._first_piece(work), self._own_reason, work)
         if work.outcome is None and cancellation is not None:
-            cancellation.add_callback(work.wake)
+            cancellation.add_callback(lambda: self._turn_away(work))
         while work.outcome is None:
             if work.leads:
                 self._lead(work)
@@ -175,9 +175,15 @@ class Batcher:
         """Until there is news for ``work``, or nobody wants it any more."""
         now = self._clock()
         work.sleep(_LOOK_SECONDS if work.deadline is None else min(_LOOK_SECONDS, work.deadline - now))
-        if work.outcome is None and (unwanted := work.unwanted(self._clock())) is not None:
+        if work.outcome is None:
+            self._turn_away(work)
+
+    def _turn_away(self, work: Work) -> None:
+        """Forget ``work`` if nobody wants it any more."""
+        if (unwanted := work.unwanted(self._clock())) is not None:
             with self._changed:
                 self._leave(work, unwanted)
+            work.wake()
 
     def _leave(self, work: Work, unwanted: IngotError) -> None:
         """Nobody waits for ``work`` any more, though it may be running; called with the lock."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import wire_name
@@ -13,9 +13,6 @@ from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.plan.program import TensorSpec
 
 UNSUPPORTED_PARAMETERS = {
-    "sequence_id": "Models here keep no state between requests.",
-    "sequence_start": "Models here keep no state between requests.",
-    "sequence_end": "Models here keep no state between requests.",
     "classification": "Take the largest values of the output in the client.",
     "shared_memory_region": "Send the tensor in the request.",
 }
@@ -60,8 +57,8 @@ def priority_of(request: InferRequest) -> int:
     return value
 
 
-def check_inputs(request: InferRequest, specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The arrays of ``request`` by name, in the order of ``specs``; an optional input may be missing.
+def check_inputs(request: InferRequest, specs: Sequence[TensorSpec], kept: Collection[str] = ()) -> dict[str, Array]:
+    """The arrays of ``request`` by name, in the order of ``specs``; an optional input, and one of ``kept``, may be missing.
 
     Raises:
         IngotError: INVALID_ARGUMENT, an input is missing, unknown, given twice, or of the wrong dtype or shape.
@@ -76,7 +73,7 @@ def check_inputs(request: InferRequest, specs: Sequence[TensorSpec]) -> dict[str
         if name not in names:
             raise _unknown("input", name, names)
     symbols: dict[str, tuple[int, str]] = {}
-    wanted = (spec for spec in specs if spec.name in given or not spec.is_optional)
+    wanted = (s for s in specs if s.name in given or not (s.is_optional or s.name in kept))
     return {spec.name: _check_input(spec, given.get(spec.name), symbols) for spec in wanted}
 
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.rows import batch_symbol
+from runtime_service.batching.sequences import Sequences
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
@@ -45,12 +46,14 @@ class ModelLoader:
         try:
             signature, options = self._prepare(model, version, instances)
             options = replace(options, resources=resources)
+            kept = model.sequence
+            sequences = None if kept is None else Sequences(kept, signature.inputs, signature.outputs)
         except BaseException:
             for instance in instances:
                 instance.close()
             raise
         observer = ModelObserver(self.metrics, model.name, str(version))
-        return ServedModel(model.name, version, signature, instances, options, observer)
+        return ServedModel(model.name, version, signature, instances, options, observer, sequences)
 
     def _prepare(
         self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]
