@@ -150,7 +150,7 @@ def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> No
 
 
 def test_every_number_of_a_model_has_limits() -> None:
-    assert set(_LIMITS) == {f.name for f in fields(ModelSettings) if f.type == "int | None"}
+    assert set(_LIMITS) == {f.name for f in fields(ModelSettings) if f.type in ("int | None", "int")}
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":9000", "[::]:9000", "10.0.0.7:9000", "models.example.com:9000"])

@@ -224,7 +224,7 @@ def test_a_version_is_not_closed_while_someone_holds_it(source: ToySource) -> No
     assert closing.is_alive()
     assert not source.model("m", 1).closed
     x = {"x": np.ones((1, 4), np.float32)}
-    assert served.run(x, None, None).outputs["y"][0, 0] == 10.0
+    assert served.run(x, InferRequest("m", ())).outputs["y"][0, 0] == 10.0
     served.release()
     closing.join(10)
     assert source.model("m", 1).closed
