@@ -6,8 +6,9 @@ import time
 from collections.abc import Mapping, Sequence
 
 from compiler_service.jobs.history.lists import JobFilter
+from compiler_service.jobs.names import done_key, job_key
 from compiler_service.jobs.records import JobRecord
-from compiler_service.jobs.store import JobStore, done_key, job_key
+from compiler_service.jobs.store import JobStore
 from shared_ir.registry.pages import Page, read_token, write_token
 
 _ANY = JobFilter()
