@@ -24,7 +24,7 @@ from ingot.cli.progress import ProgressBars
 from ingot.cli.usage import Way
 from ingot.cli.values import label, whole
 from ingot.cli.values import model_name as known_name
-from ingot.cli.verification import show_outputs, speed, verdict
+from ingot.cli.verification import show_verification
 from ingot.client import Client
 from ingot.home import home_directory
 from ingot.records import Job
@@ -165,13 +165,11 @@ def show_job(job: Job, output: Output) -> None:
             own.state.lower(),
             "hit" if own.cache_hit else "",
             own.artifact_key[:16],
-            verdict(own.verification) if own.state == "SUCCEEDED" else "",
-            speed(own.verification),
         )
         for own in job.targets
     ]
-    output.table(("target", "state", "cache", "artifact", "answers", "beside ONNX Runtime"), rows)
-    show_outputs([(own.target, own.verification) for own in job.targets], output)
+    output.table(("target", "state", "cache", "artifact"), rows)
+    show_verification([(own.target, own.verification) for own in job.targets if own.state == "SUCCEEDED"], output)
     if job.stage_seconds:
         output.table(("stage", ">seconds"), [(k, f"{v:.2f}") for k, v in job.stage_seconds.items()])
 
