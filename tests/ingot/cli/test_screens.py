@@ -51,7 +51,7 @@ def test_what_never_ran_is_not_said_to_be_verified(monkeypatch: pytest.MonkeyPat
     show_job(
         job(target("x86-64-v3", VERIFIED), target("raspberry-pi/4b", FOREIGN), emulated, target("old", None)), Output()
     )
-    lines = capsys.readouterr().out.splitlines()
+    lines = [line.rstrip() for line in capsys.readouterr().out.splitlines()]
     start = lines.index("target           answers") + 1
     assert [line.split(maxsplit=1) for line in lines[start : start + 4]] == [
         ["x86-64-v3", "within 3.0e-07 of onnxruntime 1.31.1, 1.40 times as fast"],
