@@ -13,6 +13,7 @@ from compiler_service.jobs.neighbours import Addressed, Member
 from compiler_service.jobs.records import WHOLE_JOB, JobStage
 from compiler_service.jobs.waiting.line import LINES
 from compiler_service.settings import Settings
+from compiler_service.worker.transport import PatientConnection
 from shared_ir.service_kit.telemetry.tracing import TRACING
 
 _QUEUE = "ingot"
@@ -32,6 +33,7 @@ def queue_name(line: str, kind: str = "") -> str:
 def make_app(settings: Settings) -> Any:
     """A Celery app, for a worker as well as for whoever only sends."""
     app = Celery("ingot", broker=settings.broker_url, set_as_current=False)
+    app.amqp.Connection = PatientConnection
     app.conf.update(
         accept_content=["json"],
         task_serializer="json",

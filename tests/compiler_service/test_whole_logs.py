@@ -23,31 +23,11 @@ from shared_ir.pb.ingot.compiler.v1 import compiler_pb2_grpc
 from shared_ir.service_kit.telemetry.fields import FIELDS
 from tests.services import odd_things
 from tests.services.installation import HERE, ROOT, Client, Installation, wait_until
-from tests.services.redis_server import redis_binary, wait_for_redis
+from tests.services.redis_server import OwnRedis
 from tests.shared_ir.service_kit.test_tls import pair
 
 pytestmark = [pytest.mark.services, pytest.mark.slow]
 ALWAYS = {"time", "level", "process", "pid", "logger", "message", *FIELDS}
-
-
-class OwnRedis:
-    """That can be killed, and comes back at the same place without its data."""
-
-    def __init__(self, folder: Path) -> None:
-        self._command = [redis_binary(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
-        self._folder = folder
-        self.url = f"unix://{folder / 'redis.sock'}"
-        self.start()
-
-    def start(self) -> None:
-        self._process = subprocess.Popen(
-            self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-        )
-        wait_for_redis(self.url)
-
-    def kill(self) -> None:
-        self._process.kill()
-        self._process.wait()
 
 
 @contextmanager
@@ -147,7 +127,7 @@ def test_every_line_of_every_process_is_json(tmp_path: Path) -> None:
         for name, process in processes.items():
             process.send_signal(signal.SIGUSR2)
             for text in odd_things.ALL:
-                wait_until(lambda name=name, text=text: said(running, name, text))  # type: ignore[misc]
+                wait_until(lambda name=name, text=text: said(running, name, text))
         for process in processes.values():
             process.send_signal(signal.SIGTERM)
             process.wait(timeout=30)
@@ -175,7 +155,7 @@ def test_what_a_process_dies_of_is_json_too(tmp_path: Path) -> None:
         for name, process in processes.items():
             process.send_signal(signal.SIGABRT)
             assert process.wait(timeout=30) == -signal.SIGABRT
-            wait_until(lambda name=name: said(running, name, "Fatal Python error: Aborted"))  # type: ignore[misc]
+            wait_until(lambda name=name: said(running, name, "Fatal Python error: Aborted"))
         time.sleep(0.2)
         for name in processes:
             assert any("Fatal Python error" in line["message"] for line in lines(running, name))
@@ -202,5 +182,5 @@ def test_why_a_process_does_not_start_is_json(tmp_path: Path) -> None:
         commands |= {"housekeeping": ["-m", "compiler_service.housekeeping", "collect"]}
         for name, command in commands.items():
             assert running.start(command, name).wait(timeout=60) != 0
-            wait_until(lambda name=name: said(running, name, "\n"))  # type: ignore[misc]
+            wait_until(lambda name=name: said(running, name, "\n"))
             assert lines(running, name)[-1]["level"] == "CRITICAL"

@@ -20,6 +20,26 @@ def redis_binary() -> str:
     return str(bundled) if bundled.exists() else shutil.which("redis-server") or "redis-server"
 
 
+class OwnRedis:
+    """That can be killed, and comes back at the same place without its data."""
+
+    def __init__(self, folder: Path) -> None:
+        self._command = [redis_binary(), "--port", "0", "--unixsocket", str(folder / "redis.sock"), "--save", ""]
+        self._folder = folder
+        self.url = f"unix://{folder / 'redis.sock'}"
+        self.start()
+
+    def start(self) -> None:
+        self._process = subprocess.Popen(
+            self._command, cwd=self._folder, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        )
+        wait_for_redis(self.url)
+
+    def kill(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
 @contextmanager
 def redis_server(binary: str | None = None) -> Iterator[str]:
     """The URL of a running server (a Unix socket, so no port can clash)."""
