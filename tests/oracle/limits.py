@@ -47,7 +47,7 @@ _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], 
             _is_valid(node) and any(a.name == "dilations" for a in node.attribute)
         ),  # knows none there
         "HardSwish": lambda *_: True,  # takes its sixth in float32, in float64 too
-        "LpPool": lambda node, _: any(a.name == "dilations" for a in node.attribute),  # knows none
+        "LpPool": lambda node, _: any(a.name in ("dilations", "ceil_mode") for a in node.attribute),  # knows neither
         "LRN": lambda *_: True,  # walks as many channels as there are images
         "MaxPool": lambda node, _: any(a.s == b"SAME_LOWER" for a in node.attribute),  # pads behind, too
         "Unique": lambda node, _: _number(node, "sorted", 1) == 0,  # sorts all the same
