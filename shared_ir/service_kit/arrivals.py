@@ -33,11 +33,13 @@ class _Connection:
         whole: bytes of its messages that were whole, with what is around them.
         seen: ``whole`` at the last look.
         inode: of its socket at the last look: another one has come with the address of the first, to be counted from ``seen`` on.
+        missed: ``whole`` at the last look, if there was no such connection.
     """
 
     whole: int = 0
     seen: int = 0
     inode: int = 0
+    missed: int | None = None
 
 
 class Arrivals:
@@ -46,6 +48,10 @@ class Arrivals:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._connections: defaultdict[str, _Connection] = defaultdict(_Connection)
+
+    def __len__(self) -> int:
+        """How many connections are remembered."""
+        return len(self._connections)
 
     def add(self, connection: str, count: int) -> None:
         """A message of so many bytes is whole."""
@@ -56,17 +62,24 @@ class Arrivals:
         """Of every connection that there is. What has ended is forgotten."""
         received = _received()
         with self._lock:
-            ended = [n for n, c in self._connections.items() if n not in received and c.whole == c.seen]
-            for name in ended:
-                del self._connections[name]
+            for name in self._connections.keys() - received.keys():
+                self._miss(name)
             return {name: self._rest(name, *of) for name, of in received.items()}
+
+    def _miss(self, name: str) -> None:
+        """Of a connection that is not there: one that had a message since the last look may have come after this one began."""
+        connection = self._connections[name]
+        if connection.whole in (connection.seen, connection.missed):
+            del self._connections[name]
+        else:
+            connection.missed = connection.whole
 
     def _rest(self, name: str, inode: int, count: int) -> int:
         connection = self._connections[name]
         if connection.inode != inode:
             connection.whole -= connection.seen
             connection.inode = inode
-        connection.seen = connection.whole
+        connection.seen, connection.missed = connection.whole, None
         return max(0, count - connection.whole - count // 64)
 
 

@@ -78,7 +78,7 @@ def _judge_level(case: Case, level: int, opinions: Sequence[dict[str, Answer]], 
     try:
         artifact = _compiled(case, level)
     except IngotError as error:
-        _refusal(error, where, wanted, verdict)
+        _refusal(case, error, where, wanted, verdict)
         return
     except Exception as error:  # whatever leaves the compiler beside its own errors is what is looked for
         verdict.findings.append(Finding("fault", where, f"{type(error).__name__}: {error}"))
@@ -102,7 +102,7 @@ def _judge_calls(
                 results = model.run(case.laid_out(run))
                 own = [np.asarray(results[spec.name]) for spec in model.outputs]
             except IngotError as error:
-                _refusal(error, spot, any(a is not None for a in opinion.values()), verdict)
+                _refusal(case, error, spot, any(a is not None for a in opinion.values()), verdict)
             except Exception as error:
                 verdict.findings.append(Finding("fault", spot, f"{type(error).__name__}: {error}"))
             else:
@@ -126,11 +126,11 @@ def _compare(case: Case, own: list[Array], opinion: dict[str, Answer], where: st
     verdict.findings.append(Finding(kind, where, detail))
 
 
-def _refusal(error: IngotError, where: str, wanted: bool, verdict: Verdict) -> None:
+def _refusal(case: Case, error: IngotError, where: str, wanted: bool, verdict: Verdict) -> None:
     if error.code in FAULTS:
         verdict.findings.append(Finding("fault", where, f"{error.code}: {error}"))
     elif wanted:
-        limit = limit_of(error)
+        limit = limit_of(error, case.model)
         if limit:
             verdict.refusals.append(limit)
         else:

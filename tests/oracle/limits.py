@@ -4,15 +4,37 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 import onnx
 
 from shared_ir.errors import ErrorCode, IngotError
 
-LIMITS: tuple[tuple[ErrorCode, str, str], ...] = (
-    (ErrorCode.UNSUPPORTED_DTYPE, r".", "element type that the operator is not compiled for (docs/operators.md)"),
+
+@dataclass(frozen=True)
+class Limit:
+    """What a refusal has in common with others of its reason: a code, a pattern in its text, the operator of the node that it names."""
+
+    reason: str
+    code: ErrorCode
+    text: str = "."
+    operator: str = ""
+
+    def excuses(self, error: IngotError, model: onnx.ModelProto) -> bool:
+        named = re.search(r"node '([^']*)'", str(error))
+        operators = {n.op_type for n in model.graph.node if named and named[1] in (n.name, *n.output)}
+        return error.code is self.code and bool(re.search(self.text, str(error))) and self.operator in ("", *operators)
+
+
+LIMITS = (
+    Limit("element type that the operator is not compiled for (docs/operators.md)", ErrorCode.UNSUPPORTED_DTYPE),
+    Limit(
+        "a calculated size in the vector of a Reshape is 0, and copies no extent (docs/compiler-service.md)",
+        ErrorCode.INVALID_ARGUMENT,
+        r"what -1 stands for is a size divided by .* received 0\.|; expected 0, received \d+\.",
+        "Reshape",
+    ),
 )
-"""Code, a pattern that the message has, and the limit in words."""
 
 
 def _takes_halves(model: onnx.ModelProto) -> bool:
@@ -21,8 +43,11 @@ def _takes_halves(model: onnx.ModelProto) -> bool:
 
 _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], bool]]] = {
     "onnx.reference": {
+        "AveragePool": lambda node, _: (
+            _is_valid(node) and any(a.name == "dilations" for a in node.attribute)
+        ),  # knows none there
         "HardSwish": lambda *_: True,  # takes its sixth in float32, in float64 too
-        "LpPool": lambda node, _: any(a.name == "dilations" for a in node.attribute),  # knows none
+        "LpPool": lambda node, _: any(a.name in ("dilations", "ceil_mode") for a in node.attribute),  # knows neither
         "LRN": lambda *_: True,  # walks as many channels as there are images
         "MaxPool": lambda node, _: any(a.s == b"SAME_LOWER" for a in node.attribute),  # pads behind, too
         "Unique": lambda node, _: _number(node, "sorted", 1) == 0,  # sorts all the same
@@ -33,6 +58,10 @@ _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], 
     },
 }
 """Nodes that an oracle is known to compute otherwise than the standard says, by their operator."""
+
+
+def _is_valid(node: onnx.NodeProto) -> bool:
+    return any(a.name == "auto_pad" and a.s == b"VALID" for a in node.attribute)
 
 
 def _number(node: onnx.NodeProto, name: str, default: int) -> int:
@@ -53,9 +82,9 @@ def looser(model: onnx.ModelProto) -> float:
     return max((_LOOSER[n.op_type][0] for n in model.graph.node if n.op_type in _LOOSER), default=0.0)
 
 
-def limit_of(error: IngotError) -> str | None:
-    """The limit that this refusal stands for."""
-    return next((why for code, form, why in LIMITS if error.code is code and re.search(form, str(error))), None)
+def limit_of(error: IngotError, model: onnx.ModelProto) -> str | None:
+    """The reason of the limit that this refusal stands for."""
+    return next((limit.reason for limit in LIMITS if limit.excuses(error, model)), None)
 
 
 def unreliable(model: onnx.ModelProto, oracle: str) -> bool:

@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import onnx.parser
 import pytest
 
+import ingot
 from compiler_service.compiler.tensor_expr.registry import OPERATORS
 from shared_ir.errors import ErrorCode, IngotError
 from tests.oracle.case import LAYOUTS, Case, lay_out
@@ -82,8 +84,37 @@ def test_messages_without_names_and_numbers() -> None:
 
 
 def test_only_stated_limits_excuse_a_refusal() -> None:
-    assert limit_of(IngotError(ErrorCode.UNSUPPORTED_DTYPE, "int4"))
-    assert limit_of(IngotError(ErrorCode.INVALID_ARGUMENT, "something else")) is None
+    model = _reshaping(4)
+    assert limit_of(IngotError(ErrorCode.UNSUPPORTED_DTYPE, "int4"), model)
+    assert limit_of(IngotError(ErrorCode.INVALID_ARGUMENT, "something else"), model) is None
+    assert (
+        limit_of(IngotError(ErrorCode.INVALID_ARGUMENT, "node 'y': a must be b; expected 0, received 4."), model)
+        is None
+    )
+
+
+@pytest.mark.parametrize("rest", [(), (4,), (-1,)])
+def test_a_calculated_size_of_0_is_a_limit_and_another_is_none(rest: tuple[int, ...]) -> None:
+    model = _reshaping(*rest)
+    compiled = ingot.load(ingot.compile(model))
+    x = np.ones((2, 4), np.float32)
+    for count, excused in ((0, True), (3, False)):
+        with pytest.raises(IngotError) as caught:
+            compiled.run({"x": x, "y": np.ones(count, np.float32)})
+        assert bool(limit_of(caught.value, model)) is excused
+
+
+def _reshaping(*rest: int) -> onnx.ModelProto:
+    """``y`` and ``rest`` are the shape of ``z``."""
+    numbers = ", ".join(map(str, rest))
+    return onnx.parser.parse_model(
+        f"""<ir_version: 10, opset_import: ["" : 21]>
+        g (float[n, k] x, float[m] y) => (z) <int64[{len(rest)}] rest = {{{numbers}}}> {{
+            some = Shape(y)
+            shape = Concat<axis=0>(some, rest)
+            z = Reshape(x, shape)
+        }}"""
+    )
 
 
 def test_every_operator_of_the_inventory_is_drawn() -> None:

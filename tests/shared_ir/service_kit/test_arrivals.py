@@ -75,3 +75,29 @@ def test_a_message_that_was_whole_before_a_look_is_not_counted_again(listener: s
         client.sendall(bytes(2 * SENT))
         wait_until(lambda: arrivals.on_their_way()[name] > SENT * 9 // 10)
         assert arrivals.on_their_way()[name] <= SENT
+
+
+def test_connections_that_ended_between_two_looks_are_forgotten(listener: socket.socket) -> None:
+    arrivals = Arrivals()
+    for _ in range(3):
+        with connected(listener) as (client, name):
+            client.sendall(bytes(SENT))
+            arrivals.add(name, SENT)
+    assert len(arrivals) == 3
+    for _ in range(2):
+        arrivals.on_their_way()
+    assert len(arrivals) == 0
+
+
+def test_a_message_is_remembered_where_its_connection_came_while_a_look_was_made(listener: socket.socket) -> None:
+    arrivals = Arrivals()
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+    arrivals.add(name := f"127.0.0.1 {port}", SENT)
+    arrivals.on_their_way()  # the look did not see the connection yet
+    with connected(listener, port) as (client, found):
+        assert found == name
+        client.sendall(bytes(2 * SENT))
+        wait_until(lambda: arrivals.on_their_way()[name] > SENT * 9 // 10)
+        assert Arrivals().on_their_way()[name] > 2 * SENT * 9 // 10
+        assert arrivals.on_their_way()[name] <= SENT
