@@ -59,10 +59,18 @@ def compiled(given: onnx.ModelProto | bytes, **options: object) -> object:
     return ingot.compile(given, in_process=True, **options)  # type: ignore[arg-type]
 
 
-def cancelled() -> object:
+def late() -> IngotError:
+    found = why_unwanted(0.0, None, 1.0)
+    assert found is not None
+    return found
+
+
+def cancelled() -> IngotError:
     gone = Cancellation()
     gone.cancel()
-    return why_unwanted(None, gone, 0.0)
+    found = why_unwanted(None, gone, 0.0)
+    assert found is not None
+    return found
 
 
 def with_data_elsewhere() -> onnx.ModelProto:
@@ -157,7 +165,7 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.CONFLICT: moved_meanwhile,
     ErrorCode.CHECKSUM_MISMATCH: other_bytes,
     ErrorCode.CANCELLED: lambda _: raised(cancelled()),
-    ErrorCode.DEADLINE_EXCEEDED: lambda _: raised(why_unwanted(0.0, None, 1.0)),
+    ErrorCode.DEADLINE_EXCEEDED: lambda _: raised(late()),
     ErrorCode.ARTIFACT_CORRUPT: without_its_blobs,
     ErrorCode.ARTIFACT_UNTRUSTED: of_a_stranger,
     ErrorCode.ARTIFACT_INCOMPATIBLE: lambda _: of_another_machine(),

@@ -24,8 +24,9 @@ from runtime_service.batching.rows import Arrays
 from runtime_service.batching.sequences import SequenceOptions, Sequences, Step, step_of
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.expr.dim import symbol
 from shared_ir.plan.program import TensorSpec
-from tests.runtime_service.toy_models import ToyModel, ToySource, running_server, symbol, tensor, wait_until
+from tests.runtime_service.toy_models import ToyModel, ToySource, running_server, tensor, wait_until
 
 BATCH = symbol("batch")
 X, STATE, Y, NEXT = (TensorSpec(name, DType.FLOAT32, (BATCH, 2)) for name in ("x", "state", "y", "next"))
