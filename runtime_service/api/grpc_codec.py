@@ -10,8 +10,9 @@ import numpy as np
 from runtime_service.api.answers import Take, pieces
 from runtime_service.api.deadline import deadline
 from runtime_service.arrays import Array
-from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
+from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import Cancellation, InferRequest, InferResponse, TensorData
+from runtime_service.batching.numbers import from_numbers
 from runtime_service.batching.validation import check_parameters
 from runtime_service.executors.objects import characters
 from shared_ir.dtype import DType

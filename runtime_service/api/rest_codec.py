@@ -12,8 +12,9 @@ from typing import Any
 
 from runtime_service.api.answers import Take, json_values
 from runtime_service.api.deadline import deadline
-from runtime_service.batching.datatypes import from_bytes, from_numbers, parse_datatype, to_bytes, wire_name
+from runtime_service.batching.datatypes import from_bytes, parse_datatype, to_bytes, wire_name
 from runtime_service.batching.messages import InferRequest, InferResponse, Parameter, TensorData
+from runtime_service.batching.numbers import from_numbers
 from runtime_service.batching.validation import check_parameters, signature
 from runtime_service.models.served import Interface
 from shared_ir.dtype import DType

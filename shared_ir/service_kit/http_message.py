@@ -10,6 +10,7 @@ from http import HTTPStatus
 from typing import Any, Protocol
 
 from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.numerals import WrittenInfinity
 from shared_ir.service_kit.status import http_document, http_headers, http_status
 
 
@@ -76,6 +77,8 @@ MOST_CONTAINERS = 100_000
 """Objects and arrays of one document: an empty one takes 3 bytes of text and 64 of memory."""
 _VALUE_BYTES, _CONTAINER_BYTES = 48, 128
 _SLICE_BYTES = 1 << 20
+_DECODER = json.JSONDecoder(parse_constant=WrittenInfinity)
+"""Once for all: making one takes longer than a small document."""
 
 
 def json_bytes(data: bytes | bytearray | memoryview) -> int:
@@ -101,11 +104,14 @@ def json_bytes(data: bytes | bytearray | memoryview) -> int:
 def parse_json(data: bytes | bytearray | memoryview) -> Any:
     """The JSON value in ``data``, which :func:`json_bytes` has counted; NaN and Infinity are understood as in Python and Triton.
 
+    An infinity that is written so is a :class:`WrittenInfinity`; any other was a number beyond those of float64.
+
     Raises:
         IngotError: INVALID_ARGUMENT, not JSON.
     """
     try:
-        return json.loads(bytes(data))
+        text = bytes(data)
+        return _DECODER.decode(text.decode(json.detect_encoding(text), "surrogatepass"))
     except (ValueError, RecursionError) as error:
         where = f"at byte {error.pos}" if isinstance(error, json.JSONDecodeError) else type(error).__name__
         raise IngotError(
