@@ -90,6 +90,9 @@ class Settings:
     """Where ``/metrics`` alone listens. Empty turns it off."""
     address_file: str = ""
     """JSON file that gets the addresses in use once the server listens; for ports chosen by the system."""
+    shared_memory: str = ""
+    """How the names of those objects of shared memory begin that clients of this machine may name instead of sending tensors, such as
+    ``ingot-``; ``*`` for every object that the user of the server may open. Empty: none."""
     max_request_bytes: int = 256 * 1024 * 1024
     """Largest request, in bytes, for both protocols."""
     max_bytes_in_flight: int = 0

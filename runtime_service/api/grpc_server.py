@@ -54,8 +54,10 @@ class GrpcServer:
         token: str = "",
         tls: TlsFiles | None = None,
         control: bool = True,
+        admin: bool = False,
     ) -> None:
-        """Binds at once. ``control``: whether models may be loaded and unloaded here at all.
+        """Binds at once. ``control``: whether models may be loaded and unloaded here at all; ``admin``: whether settings of log and traces
+        may be changed.
 
         Raises:
             IngotError: INVALID_ARGUMENT, the address cannot be used.
@@ -72,7 +74,7 @@ class GrpcServer:
                 *OPTIONS,
             ],
         )
-        add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane, control), self._server)
+        add_GRPCInferenceServiceServicer_to_server(InferenceServicer(dataplane, control, admin), self._server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         reflection.enable_server_reflection(
             (SERVICE, health.SERVICE, reflection.SERVICE_NAME), self._server, _reflection_pool()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -64,11 +65,11 @@ def _range(dtype: DType) -> str:
         return "each true or false"
     if dtype in _LARGEST:
         return f"each a number from -{_LARGEST[dtype]} to {_LARGEST[dtype]}"
-    limits = np.iinfo(dtype.numpy)
+    limits = np.iinfo(dtype.numpy.name)
     return f"each a whole number from {limits.min} to {limits.max}"
 
 
-def _flat(data: object) -> list[object]:
+def _flat(data: object) -> list[Any]:
     """The innermost values of lists of one length at each level; a single value is a list of it."""
     if not isinstance(data, list):
         return [data]
@@ -79,7 +80,7 @@ def _flat(data: object) -> list[object]:
     return data
 
 
-def _numbers(data: list[object], dtype: DType) -> Array:
+def _numbers(data: list[Any], dtype: DType) -> Array:
     """NOTE: not by numpy's own reading of lists: it takes texts too, gives every element the room of the longest, and makes floats of
     integers that it has no type for."""
     allowed = _TRUTHS if dtype is DType.BOOL else _REALS if dtype.is_float else _INTEGERS
@@ -89,7 +90,7 @@ def _numbers(data: list[object], dtype: DType) -> Array:
         return np.empty(0, bool if dtype is DType.BOOL else np.float64 if dtype.is_float else np.int64)
     code = "d" if dtype.is_float else "Q" if dtype is DType.UINT64 else "q"
     try:
-        values = np.frombuffer(array(code, data), np.dtype(code))  # type: ignore[arg-type]  # they are numbers
+        values = np.frombuffer(array(code, data), np.dtype(code))
     except OverflowError:
         raise _MisfitError(_first(data, lambda value: _is_beyond(value, code))) from None
     if dtype.is_float and (infinite := np.isinf(values)).any():
@@ -99,15 +100,15 @@ def _numbers(data: list[object], dtype: DType) -> Array:
     return values
 
 
-def _is_beyond(value: object, code: str) -> bool:
+def _is_beyond(value: Any, code: str) -> bool:
     try:
-        array(code, [value])  # type: ignore[list-item]  # a number
+        array(code, [value])
     except OverflowError:
         return True
     return False
 
 
-def _first(data: list[object], is_odd: Callable[[object], bool]) -> str:
+def _first(data: list[Any], is_odd: Callable[[object], bool]) -> str:
     """The value that is told of, and where it is."""
     at = next(index for index, value in enumerate(data) if is_odd(value))
     return f"{_shown(data[at])} at position {at}"
@@ -136,7 +137,7 @@ def _converted(values: Array, dtype: DType, element: np.dtype[np.generic]) -> Ar
     elif values.dtype.kind not in "iu":
         raise _MisfitError(f"values of kind {values.dtype.name}")
     elif values.size:
-        limits = np.iinfo(element)
+        limits = np.iinfo(element.name)
         if int(values.min()) < limits.min or int(values.max()) > limits.max:
             _require_all(values, np.array([limits.min <= value <= limits.max for value in values.reshape(-1).tolist()]))
     return values.astype(element, order="C", copy=False)

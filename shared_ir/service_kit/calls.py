@@ -68,6 +68,13 @@ def grow(count: int) -> None:
         call.guest.grow(count)
 
 
+def hold(count: int) -> None:
+    """Bytes that are made of the message of the call of this thread, until it is over; raises as :func:`grow`."""
+    call: Call | None = getattr(_ANSWERED, "call", None)
+    if call is not None:
+        call.hold(count)
+
+
 @contextmanager
 def _answering(call: Call) -> Iterator[None]:
     _ANSWERED.call = call

@@ -21,8 +21,8 @@ def _unbounded(count: int) -> AbstractContextManager[None]:
 @dataclass(frozen=True, slots=True)
 class HttpRequest:
     """``path`` is without the query, still percent-encoded; header names are in lower case. ``has_gone`` tells whether the client has
-    hung up; ``holding`` counts bytes that are made of the body, for the time of a block, ``grow`` those of the answer, before they are
-    made; ``peer`` is whose share they are of."""
+    hung up; ``holding`` counts bytes that are made of the body, for the time of a block, ``hold`` until the request is over, ``grow`` those
+    of the answer, before they are made; ``peer`` is whose share they are of."""
 
     method: str
     path: str
@@ -32,6 +32,7 @@ class HttpRequest:
     holding: Callable[[int], AbstractContextManager[None]] = _unbounded
     peer: str = ""
     grow: Callable[[int], None] = lambda count: None
+    hold: Callable[[int], None] = lambda count: None
 
 
 @dataclass(frozen=True, slots=True)

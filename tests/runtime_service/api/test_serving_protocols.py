@@ -325,17 +325,6 @@ def test_errors_arrive_whole_or_shortened(stub: Any, name: str) -> None:
     assert error_pb.ErrorDetail.FromString(detail).code == "NOT_FOUND"
 
 
-def test_what_is_not_implemented_says_so(stub: Any) -> None:
-    for call in (
-        lambda: stub.SystemSharedMemoryStatus(pb.SystemSharedMemoryStatusRequest()),
-        lambda: stub.TraceSetting(pb.TraceSettingRequest()),
-        lambda: list(stub.ModelStreamInfer(iter([pb.ModelInferRequest()]))),
-    ):
-        with pytest.raises(grpc.RpcError) as caught:
-            call()
-        assert caught.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
 def test_health_service_and_reflection(server: RuntimeServer) -> None:
     with grpc.insecure_channel(server.addresses["grpc"]) as channel:
         health = health_pb2_grpc.HealthStub(channel)

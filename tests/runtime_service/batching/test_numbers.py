@@ -33,7 +33,7 @@ def written(array: Array) -> Any:
 
 @pytest.mark.parametrize("dtype", INTEGERS)
 def test_every_integer_of_a_type_is_exact_both_ways(dtype: DType) -> None:
-    limits, source = np.iinfo(dtype.numpy), random.Random(dtype.value)
+    limits, source = np.iinfo(dtype.numpy.name), random.Random(dtype.value)
     values = [limits.min, limits.max, 0, 1, limits.max // 2 + 1, limits.max - 1]
     values += [source.randint(limits.min, limits.max) for _ in range(500)]
     for some in (values, values[:1], values[1:2], sorted(values)):
@@ -65,8 +65,8 @@ def test_infinities_that_are_written_stay() -> None:
 
 
 BEYOND = [
-    *((dtype, np.iinfo(dtype.numpy).max + 1) for dtype in INTEGERS),
-    *((dtype, np.iinfo(dtype.numpy).min - 1) for dtype in INTEGERS),
+    *((dtype, np.iinfo(dtype.numpy.name).max + 1) for dtype in INTEGERS),
+    *((dtype, np.iinfo(dtype.numpy.name).min - 1) for dtype in INTEGERS),
     *((dtype, 10**400) for dtype in [*INTEGERS, *FLOATS]),
     (DType.FLOAT16, 65520.0),
     (DType.FLOAT16, -1e6),
