@@ -27,6 +27,7 @@ from runtime_service.executors.objects import characters
 from shared_ir.dtype import DType
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
+from shared_ir.service_kit.status import status_text
 
 CONTENTS = {
     DType.BOOL: ("bool_contents", np.bool_),
@@ -81,6 +82,12 @@ def decode(
 def is_raw(request: pb.ModelInferRequest) -> bool:
     """Whether the answer is to have raw contents: who sends no typed ones has not chosen them."""
     return bool(request.raw_input_contents) or not any(tensor.HasField("contents") for tensor in request.inputs)
+
+
+def stream_error(error: IngotError, request: pb.ModelInferRequest | None) -> pb.ModelStreamInferResponse:
+    """What a stream says of a request that failed, with the id by which its client knows it, and goes on."""
+    failed = pb.ModelInferResponse(id=request.id if request is not None else "")
+    return pb.ModelStreamInferResponse(error_message=status_text(error), infer_response=failed)
 
 
 def encode(response: InferResponse, raw: bool, take: Take) -> pb.ModelInferResponse:

@@ -36,6 +36,8 @@ SPARE_THREADS = 16
 _QUESTIONS = 16
 """Threads for everything that is neither inference nor a health check."""
 _CHECKS, _WATCHERS = 4, 64
+_STREAM_SECONDS = 3600.0
+"""For so long a stream of inferences may be silent; less where others wait for its thread."""
 _HASTE_SECONDS = 0.05
 """Seconds for which a client may keep a thread of those waiting that others wait for."""
 
@@ -64,7 +66,7 @@ class GrpcServer:
         """
         self._dataplane = dataplane
         self._health = health.Health()
-        guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
+        guard = self._guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
             interceptors=[*([AccessInterceptor(SingleToken(token))] if token else []), guard],
@@ -94,6 +96,7 @@ class GrpcServer:
     def stop(self, grace: float) -> threading.Event:
         """Refuse new calls, let those in flight finish for ``grace`` seconds; the event is set when all is over."""
         self._health.leave()
+        self._guard.leave_streams()
         stopped: threading.Event = self._server.stop(grace)
         return stopped
 
@@ -101,7 +104,9 @@ class GrpcServer:
 def _lanes(inferences: int) -> Any:
     infer, questions = Lane("infer", inferences), Lane("questions", _QUESTIONS, _HASTE_SECONDS)
     checks, watchers = Lane("checks", _CHECKS, _HASTE_SECONDS), Lane("watchers", _WATCHERS)
-    lanes = {f"/{SERVICE}/ModelInfer": infer, health.CHECK: checks, health.WATCH: watchers}
+    streams = Lane("streams", inferences, patience=_STREAM_SECONDS, work=infer)
+    lanes = {f"/{SERVICE}/ModelInfer": infer, f"/{SERVICE}/ModelStreamInfer": streams}
+    lanes |= {health.CHECK: checks, health.WATCH: watchers}
     return lambda method: lanes.get(method, questions)
 
 

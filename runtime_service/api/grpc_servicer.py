@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
 from runtime_service.api.grpc_answers import Context, answer
-from runtime_service.api.grpc_codec import decode, encode, is_raw
+from runtime_service.api.grpc_codec import decode, encode, is_raw, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.taking import taking
@@ -16,7 +16,11 @@ from runtime_service.dataplane import DataPlane, no_control
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.service_kit.calls import grow, hold
+from shared_ir.service_kit.exchange import Terms, exchange
 from shared_ir.service_kit.lanes import peer_name
+
+_MOST_OF_A_STREAM = 16
+"""Requests of one stream that are computed at once."""
 
 
 class InferenceServicer(ExtensionServicer):
@@ -34,6 +38,15 @@ class InferenceServicer(ExtensionServicer):
             return encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
 
         return answer(context, infer)
+
+    @exchange(Terms(most=_MOST_OF_A_STREAM, refused=stream_error))
+    def ModelStreamInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelStreamInferResponse:
+        """Is called for each message of a stream."""
+        cancellation = Cancellation(lambda: not context.is_active())  # a callback of the call would outlive the message
+        decoded = decode(request, context.time_remaining(), cancellation, peer_name(context), hold, grow)
+        found = encode(self._dataplane.infer(decoded), is_raw(request), taking(decoded))
+        found.parameters["triton_final_response"].bool_param = True
+        return pb.ModelStreamInferResponse(infer_response=found)
 
     def ServerLive(self, request: pb.ServerLiveRequest, context: Context) -> pb.ServerLiveResponse:
         return pb.ServerLiveResponse(live=self._dataplane.live())

@@ -1,0 +1,204 @@
+"""Streams whose messages are answered one by one: several at once, in their order.
+
+The stream has a thread that reads; each of its messages is answered by a thread of the lane where single calls of that kind are, counts
+there as one of them, and holds its own room. So a stream gets no more than as many calls would.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol, TypeVar
+
+from shared_ir.errors import ErrorCode, IngotError
+from shared_ir.service_kit.lanes import Call, Lane, Stage
+from shared_ir.service_kit.outlet import end_call
+from shared_ir.service_kit.room import Room
+from shared_ir.service_kit.status import internal
+
+_LOG = logging.getLogger(__name__)
+_EXCHANGE = "ingot_exchange"
+_F = TypeVar("_F", bound=Callable[..., Any])
+_LOOK_SECONDS = 0.25
+"""How often a stream that waits for its answers looks whether its client is still there."""
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """Of one method.
+
+    Attributes:
+        most: messages of one stream that are answered at once; others are not read meanwhile.
+        refused: from an error, and the message that it is of where that could be read, to the answer.
+    """
+
+    most: int
+    refused: Callable[[IngotError, Any | None], Any]
+
+
+def exchange(terms: Terms) -> Callable[[_F], _F]:
+    """Marks a method of a servicer, ``(request, context) -> response``, that is called for each message of a stream."""
+
+    def mark(method: _F) -> _F:
+        setattr(method, _EXCHANGE, terms)
+        return method
+
+    return mark
+
+
+def terms_of(method: Any) -> Terms | None:
+    found = getattr(method, _EXCHANGE, None)
+    return found if isinstance(found, Terms) else None
+
+
+class Keeper(Protocol):
+    """Counts the calls of a server."""
+
+    @property
+    def room(self) -> Room: ...
+
+    def queue(self, lane: Lane, /) -> None:
+        """Raises IngotError RESOURCE_EXHAUSTED: too many wait for a thread of it."""
+
+    def start(self, call: Call, /) -> None: ...
+
+    def finish(self, call: Call, /) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """What becomes of a message: ``cost`` counts it, ``parse`` reads it, ``behaviour`` answers it in a block of ``answering``."""
+
+    terms: Terms
+    cost: Callable[[bytes], int]
+    parse: Callable[[bytes], Any]
+    behaviour: Callable[[Any, Any], Any]
+    serialise: Callable[[Any], bytes]
+    answering: Callable[[Call], AbstractContextManager[None]]
+
+
+class _Turn:
+    """A message, and its answer once that is there; ``call`` is what it holds of the lane where it is answered."""
+
+    __slots__ = ("answer", "call", "data")
+
+    def __init__(self, data: bytes, call: Call) -> None:
+        self.data = data
+        self.call = call
+        self.answer: bytes | None = None
+
+
+class Exchange:
+    """One stream. ``call`` is the stream itself: it holds the thread that reads, and no room."""
+
+    def __init__(
+        self, keeper: Keeper, method: Method, call: Call, context: Any, send: Callable[[bytes | None], None]
+    ) -> None:
+        self._keeper = keeper
+        self._method = method
+        self._call = call
+        self._context = context
+        self._send = send
+        self._lane = call.lane.work or call.lane
+        self._changed = threading.Condition()
+        self._turns: deque[_Turn] = deque()
+        self._is_sending = False
+        call.farewell = self._farewell
+
+    def run(self, messages: Iterator[bytes], arrived: Callable[[int], object]) -> None:
+        """Answer ``messages`` as they come, and end the stream after the last answer; ``arrived`` is told of the size of each."""
+        for data in messages:
+            self._call.has_arrived()
+            arrived(len(data))
+            self._begin(data)
+            self._wait(self._method.terms.most)
+            self._call.awaits()
+        self._call.has_arrived()
+        self._call.farewell = None
+        self._wait(1)
+        if self._context.is_active():
+            end_call(self._context, self._send, None)
+
+    def _farewell(self) -> None:
+        """The server leaves, and the stream has nothing to answer; called from another thread."""
+        error = IngotError(
+            ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
+        )
+        if self._context.is_active():
+            end_call(self._context, self._send, error)
+
+    def _wait(self, most: int) -> None:
+        """Until fewer than ``most`` are to be answered, or nobody waits for them any more."""
+        with self._changed:
+            while len(self._turns) >= most and self._context.is_active():
+                self._changed.wait(_LOOK_SECONDS)
+
+    def _begin(self, data: bytes) -> None:
+        turn = _Turn(data, Call(self._lane, self._context, self._keeper.room))
+        turn.call.has_arrived()
+        turn.call.enter(Stage.OURS)
+        with self._changed:
+            self._turns.append(turn)
+            self._call.enter(Stage.OURS)
+        try:
+            turn.call.hold(self._method.cost(data))
+            self._keeper.queue(self._lane)
+        except IngotError as error:
+            self._give(turn, self._method.serialise(self._method.terms.refused(error, None)), self._call)
+        else:
+            self._lane.executor.submit(self._take, turn)
+
+    def _take(self, turn: _Turn) -> None:
+        """In a thread of the lane."""
+        self._keeper.start(turn.call)
+        try:
+            self._give(turn, self._answered(turn), turn.call)
+            turn.call.enter(Stage.OURS)
+        finally:
+            self._keeper.finish(turn.call)
+
+    def _answered(self, turn: _Turn) -> bytes:
+        method, request = self._method, None
+        try:
+            with method.answering(turn.call):
+                request = method.parse(turn.data)
+                turn.data = b""
+                found = method.serialise(method.behaviour(request, self._context))
+                turn.call.guest.settle(len(found))
+                return found
+        except IngotError as error:
+            return method.serialise(method.terms.refused(error, request))
+        except Exception as error:
+            _LOG.exception("a message of a stream failed")
+            return method.serialise(method.terms.refused(internal(error), request))
+
+    def _give(self, turn: _Turn, answer: bytes, by: Call) -> None:
+        """The answer of ``turn`` is there: send what can be sent in order, unless another thread does; ``by`` is whose thread this is."""
+        turn.answer = answer
+        while (first := self._next()) is not None:
+            assert first.answer is not None
+            for call in (first.call, by):
+                call.enter(Stage.ANSWERING, len(first.answer))
+            try:
+                self._send(first.answer)
+            finally:
+                self._sent(first)
+
+    def _next(self) -> _Turn | None:
+        with self._changed:
+            if self._is_sending or not self._turns or self._turns[0].answer is None:
+                return None
+            self._is_sending = True
+            return self._turns[0]
+
+    def _sent(self, turn: _Turn) -> None:
+        turn.call.end()
+        with self._changed:
+            self._is_sending = False
+            self._turns.popleft()
+            self._call.enter(Stage.OURS if self._turns else Stage.ARRIVING)
+            self._changed.notify_all()
