@@ -189,6 +189,11 @@ class DataPlane:
         """Every configured version was loaded and is warm, and the server is not on its way out."""
         return self._lifecycle.phase is Phase.SERVING and self._registry.all_ready()
 
+    def models_ready(self) -> dict[str, bool]:
+        """Of every model, whether a request that names no version would be served now."""
+        is_serving = self._lifecycle.phase is Phase.SERVING
+        return {name: is_serving and ready for name, ready in self._registry.models_ready().items()}
+
     def model_ready(self, name: str, version: str = "") -> bool:
         """Whether a request for this version would be served now.
 

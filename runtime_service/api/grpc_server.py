@@ -22,7 +22,7 @@ from shared_ir.pb.inference.v2 import grpc_service_pb2, model_config_pb2
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import add_GRPCInferenceServiceServicer_to_server
 from shared_ir.service_kit import health
 from shared_ir.service_kit.access.bearer import AccessInterceptor
-from shared_ir.service_kit.access.gate import SingleToken
+from shared_ir.service_kit.access.gate import HEADER, SingleToken
 from shared_ir.service_kit.calls import OPTIONS, CallGuard
 from shared_ir.service_kit.lanes import Lane
 from shared_ir.service_kit.room import Room
@@ -30,7 +30,8 @@ from shared_ir.service_kit.tls import TlsFiles
 
 SERVICE = grpc_service_pb2.DESCRIPTOR.services_by_name["GRPCInferenceService"].full_name
 LIVENESS = "liveness"
-"""Name for the health service that is SERVING as long as the process answers; every other name means readiness."""
+"""Name for the health service that is SERVING as long as the process answers; that of a model tells whether it is ready, if the caller has
+the token; others mean readiness of the server."""
 SPARE_THREADS = 16
 """Threads of inference beyond its limit, which tell those who are too many so."""
 _QUESTIONS = 16
@@ -65,11 +66,12 @@ class GrpcServer:
             IngotError: INVALID_ARGUMENT, the address cannot be used.
         """
         self._dataplane = dataplane
-        self._health = health.Health()
+        gate = SingleToken(token) if token else None
+        self._health = health.Health(lambda context: gate is None or gate.accepts(_header(context)))
         guard = self._guard = CallGuard(_lanes(max_in_flight + SPARE_THREADS), room, max_request_bytes)
         self._server = grpc.server(
             ThreadPoolExecutor(2, thread_name_prefix="grpc-refusals"),
-            interceptors=[*([AccessInterceptor(SingleToken(token))] if token else []), guard],
+            interceptors=[*([AccessInterceptor(gate)] if gate else []), guard],
             options=[
                 ("grpc.max_receive_message_length", max_request_bytes),
                 ("grpc.max_send_message_length", -1),
@@ -92,6 +94,7 @@ class GrpcServer:
         """Tell the health service (checks and watches) whether the data plane is ready."""
         for name in ("", SERVICE):
             self._health.set(name, self._dataplane.ready())
+        self._health.set_others(self._dataplane.models_ready())
 
     def stop(self, grace: float) -> threading.Event:
         """Refuse new calls, let those in flight finish for ``grace`` seconds; the event is set when all is over."""
@@ -108,6 +111,11 @@ def _lanes(inferences: int) -> Any:
     lanes = {f"/{SERVICE}/ModelInfer": infer, f"/{SERVICE}/ModelStreamInfer": streams}
     lanes |= {health.CHECK: checks, health.WATCH: watchers}
     return lambda method: lanes.get(method, questions)
+
+
+def _header(context: grpc.ServicerContext) -> str | bytes | None:
+    found: dict[str, Any] = dict(context.invocation_metadata() or ())
+    return found.get(HEADER)
 
 
 def _bind(server: grpc.Server, address: str, tls: TlsFiles | None) -> int:

@@ -95,6 +95,11 @@ class ModelRegistry:
             models = self._models.values()
             return bool(models) and all(model.complete and model.active is not None for model in models)
 
+    def models_ready(self) -> dict[str, bool]:
+        """Of every model, whether it has a version that answers by default."""
+        with self._lock:
+            return {name: model.active is not None for name, model in self._models.items()}
+
     # What the follower changes.
 
     def add(self, name: str) -> None:

@@ -25,12 +25,13 @@ CLIENTS: dict[str, ModuleType] = {
 class Triton:
     """One of the four: its methods are called as those of the client that waits."""
 
-    def __init__(self, kind: str, server: RuntimeServer, headers: dict[str, str] | None = None) -> None:
+    def __init__(self, kind: str, server: RuntimeServer, headers: dict[str, str] | None = None, at: str = "") -> None:
+        """``at`` is the name of another address of the server than that of the protocol."""
         self.kind = kind
         self.protocol = kind.partition(".")[0]
         self._headers = headers
         self._loop = asyncio.new_event_loop()
-        self._client: Any = self._made(CLIENTS[kind], server.addresses[self.protocol])
+        self._client: Any = self._made(CLIENTS[kind], server.addresses[at or self.protocol])
 
     @property
     def module(self) -> ModuleType:
@@ -40,7 +41,7 @@ class Triton:
     def __getattr__(self, name: str) -> Any:
         def call(*arguments: Any, **named: Any) -> Any:
             if self._headers is not None:
-                named.setdefault("headers", self._headers)
+                named.setdefault("headers", dict(self._headers))  # the clients write into it
             return self._result(getattr(self._client, name)(*arguments, **named))
 
         return call

@@ -354,6 +354,30 @@ def test_health_follows_readiness(source: ToySource) -> None:
         watch.cancel()
 
 
+def test_health_of_each_model(source: ToySource) -> None:
+    """By those who may know of it."""
+    with (
+        running_server(source, models="scale", model_control="explicit", token="secret") as server,
+        grpc.insecure_channel(server.addresses["grpc"]) as channel,
+    ):
+        health, known = health_pb2_grpc.HealthStub(channel), (("authorization", "Bearer secret"),)
+        scale = health_pb2.HealthCheckRequest(service="scale")
+        assert health.Check(scale, metadata=known).status == health_pb2.HealthCheckResponse.SERVING
+        for name, metadata in (("scale", ()), ("absent", known)):
+            with pytest.raises(grpc.RpcError) as caught:
+                health.Check(health_pb2.HealthCheckRequest(service=name), metadata=metadata)
+            assert caught.value.code() is grpc.StatusCode.NOT_FOUND
+        watch, blind = health.Watch(scale, metadata=known), health.Watch(scale)
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        assert next(blind).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        server.dataplane.unload("scale")
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
+        server.dataplane.load("scale")
+        assert next(watch).status == health_pb2.HealthCheckResponse.SERVING
+        watch.cancel()
+        blind.cancel()
+
+
 def test_token_over_grpc(source: ToySource) -> None:
     with (
         running_server(source, models="scale", token="secret") as server,
