@@ -37,7 +37,6 @@ EXTENSIONS = (
     "classification",
     "model_configuration",
     "model_repository",
-    "model_repository(unload_dependents)",
     "parameters",
     "statistics",
 )
@@ -211,6 +210,7 @@ class DataPlane:
     def server_metadata(self) -> ServerMetadata:
         found = list(EXTENSIONS)
         found += ["system_shared_memory"] if self.shared_memory.is_on else []
+        found += ["model_repository(unload_dependents)"] if self._explicit_control else []
         found += ["logging", "trace"] if self._has_admin else []
         return ServerMetadata("ingot", self._version, tuple(sorted(found)))
 

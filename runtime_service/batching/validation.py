@@ -11,6 +11,7 @@ from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, dims_text
 from shared_ir.plan.program import TensorSpec
+from shared_ir.printable import some_of
 
 
 def check_inputs(inputs: Sequence[TensorData], specs: Sequence[TensorSpec]) -> dict[str, Array]:
@@ -105,6 +106,6 @@ def _unknown(kind: str, name: str, names: list[str]) -> IngotError:
         ErrorCode.INVALID_ARGUMENT,
         f"the model has no {kind} of this name",
         tensor=name,
-        expected="one of " + ", ".join(map(repr, names)),
+        expected="one of " + some_of(list(map(repr, names))),
         received=repr(name),
     )

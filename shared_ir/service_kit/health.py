@@ -39,8 +39,9 @@ class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]  # generated
     def set_others(self, states: Mapping[str, bool]) -> None:
         """All that there is beside services, and whether it serves."""
         with self._changed:
-            if not self._leaving:
-                self._others = {name: Status.SERVING if state else Status.NOT_SERVING for name, state in states.items()}
+            found = {name: Status.SERVING if state else Status.NOT_SERVING for name, state in states.items()}
+            if not self._leaving and found != self._others:
+                self._others = found
                 self._changed.notify_all()
 
     def leave(self) -> None:

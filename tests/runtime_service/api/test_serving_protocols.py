@@ -145,7 +145,9 @@ def test_health_and_metadata(triton: tuple[ModuleType, Any]) -> None:
     assert client.is_model_ready("scale", "2")
     if module is triton_http:
         assert not client.is_model_ready("nope")
-    assert "binary_tensor_data" in client.get_server_metadata(**as_json)["extensions"]
+    assert set(client.get_server_metadata(**as_json)["extensions"]) == {
+        *("binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters", "statistics")
+    }
     metadata = client.get_model_metadata("scale", **as_json)
     assert metadata["versions"] == ["1", "2"]
     shapes = [int(extent) for extent in metadata["inputs"][0]["shape"]]
@@ -323,6 +325,30 @@ def test_errors_arrive_whole_or_shortened(stub: Any, name: str) -> None:
     assert cause.code() is grpc.StatusCode.NOT_FOUND
     detail = dict(cause.trailing_metadata())["ingot-error-bin"]
     assert error_pb.ErrorDetail.FromString(detail).code == "NOT_FOUND"
+
+
+def test_errors_arrive_however_many_models_and_tensors_there_are() -> None:
+    source = ToySource()
+    for number in range(300):
+        source.publish(f"recommender-candidate-{number:04d}", 1, scale_model, "stable")
+    with running_server(source, models="*") as server, grpc.insecure_channel(server.addresses["grpc"]) as channel:
+        stub = GRPCInferenceServiceStub(channel)
+        for name, tensor_name, code in (
+            ("none", "x", "NOT_FOUND"),
+            ("recommender-candidate-0000", "n" * 8000, "INVALID"),
+        ):
+            request = pb.ModelInferRequest(model_name=name, raw_input_contents=[bytes(16)])
+            request.inputs.add(name=tensor_name, datatype="FP32", shape=[1, 4])
+            with pytest.raises(grpc.RpcError) as caught:
+                stub.ModelInfer(request)
+            assert caught.value.code().name.startswith(code)
+            assert "and 288 more" in (caught.value.details() or "") or code == "INVALID"
+            (answer,) = stub.ModelStreamInfer(iter([request]))
+            assert answer.error_message == caught.value.details()
+            with pytest.raises(urllib.error.HTTPError) as refused:
+                body = f'{{"inputs": [{{"name": "{tensor_name}", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}}]}}'
+                urllib.request.urlopen(f"http://{server.addresses['http']}/v2/models/{name}/infer", body.encode())
+            assert len(refused.value.read()) < 5000
 
 
 def test_health_service_and_reflection(server: RuntimeServer) -> None:
