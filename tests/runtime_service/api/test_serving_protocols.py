@@ -19,14 +19,11 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha.proto_reflection_descriptor_database import ProtoReflectionDescriptorDatabase
 from tritonclient.utils import InferenceServerException
 
-from ingot import channel
 from ingot.endpoint import Endpoint
 from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
-from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
-from shared_ir.pb.ingot.compiler.v1 import compiler_pb2 as error_pb
 from tests.runtime_service.toy_models import (
     ToySource,
     fixed_model,
@@ -314,41 +311,6 @@ def test_client_mistakes_are_invalid_argument(stub: Any, what: str) -> None:
         stub.ModelInfer(bad_requests()[what])
     assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT, caught.value.details()
     assert len(caught.value.details() or "") > 20
-
-
-@pytest.mark.parametrize("name", ["nowhere", "é" * 20_000])
-def test_errors_arrive_whole_or_shortened(stub: Any, name: str) -> None:
-    with pytest.raises(IngotError) as caught:
-        channel.call("here", lambda: stub.ModelInfer(pb.ModelInferRequest(model_name=name)))
-    assert caught.value.code is ErrorCode.NOT_FOUND
-    cause: Any = caught.value.__cause__
-    assert cause.code() is grpc.StatusCode.NOT_FOUND
-    detail = dict(cause.trailing_metadata())["ingot-error-bin"]
-    assert error_pb.ErrorDetail.FromString(detail).code == "NOT_FOUND"
-
-
-def test_errors_arrive_however_many_models_and_tensors_there_are() -> None:
-    source = ToySource()
-    for number in range(300):
-        source.publish(f"recommender-candidate-{number:04d}", 1, scale_model, "stable")
-    with running_server(source, models="*") as server, grpc.insecure_channel(server.addresses["grpc"]) as channel:
-        stub = GRPCInferenceServiceStub(channel)
-        for name, tensor_name, code in (
-            ("none", "x", "NOT_FOUND"),
-            ("recommender-candidate-0000", "n" * 8000, "INVALID"),
-        ):
-            request = pb.ModelInferRequest(model_name=name, raw_input_contents=[bytes(16)])
-            request.inputs.add(name=tensor_name, datatype="FP32", shape=[1, 4])
-            with pytest.raises(grpc.RpcError) as caught:
-                stub.ModelInfer(request)
-            assert caught.value.code().name.startswith(code)
-            assert "and 288 more" in (caught.value.details() or "") or code == "INVALID"
-            (answer,) = stub.ModelStreamInfer(iter([request]))
-            assert answer.error_message == caught.value.details()
-            with pytest.raises(urllib.error.HTTPError) as refused:
-                body = f'{{"inputs": [{{"name": "{tensor_name}", "datatype": "FP32", "shape": [1, 4], "data": [1, 2, 3, 4]}}]}}'
-                urllib.request.urlopen(f"http://{server.addresses['http']}/v2/models/{name}/infer", body.encode())
-            assert len(refused.value.read()) < 5000
 
 
 def test_health_service_and_reflection(server: RuntimeServer) -> None:
