@@ -77,7 +77,7 @@ class Settings:
     """``explicit`` lets clients load and unload models over the repository API, where there is a token or a
     ``control_address``; ``configured`` refuses that."""
     control_address: str = ""
-    """Where models are loaded and unloaded with ``explicit`` control, and nowhere else: ``unix:/path`` of a socket for
+    """Where models are loaded and unloaded with ``explicit`` control, and settings of log and traces changed, and nowhere else: ``unix:/path`` of a socket for
     this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and is of the loopback
     interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0

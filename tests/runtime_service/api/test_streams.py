@@ -204,6 +204,7 @@ def test_bytes_that_are_no_message_have_their_answer(server: RuntimeServer) -> N
     with grpc.insecure_channel(server.addresses["grpc"]) as channel:
         call = channel.stream_stream(
             "/inference.GRPCInferenceService/ModelStreamInfer",
+            request_serializer=bytes,
             response_deserializer=pb.ModelStreamInferResponse.FromString,
         )
         answers = list(call(iter([b"\xff" * 10, request().SerializeToString(), b"\x0a\xff" * 3000])))
