@@ -77,9 +77,9 @@ class Settings:
     """``explicit`` lets clients load and unload models over the repository API, where there is a token or a
     ``control_address``; ``configured`` refuses that."""
     control_address: str = ""
-    """Where models are loaded and unloaded with ``explicit`` control, and settings of log and traces changed, and nowhere else: ``unix:/path`` of a socket for
-    this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and is of the loopback
-    interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
+    """Where models are loaded and unloaded with ``explicit`` control, and settings of log and traces changed, and nowhere else:
+    ``unix:/path`` of a socket for this user alone, or ``host:port``, which asks for the token and the certificate that REST asks for, and
+    is of the loopback interface where there are none. Empty: on the ports of gRPC and REST, for those who have the token."""
     poll_interval: float = 2.0
     """Seconds between two looks at the versions and labels of the store."""
     grpc_address: str = "127.0.0.1:8001"
@@ -182,6 +182,11 @@ class Settings:
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
+        if self.shared_memory and not 0 < len(self.shared_memory.removeprefix("/").strip()) == len(
+            self.shared_memory.removeprefix("/").replace("/", "")
+        ):
+            expected = "the beginning of the names of objects, without a slash in it, or *"
+            raise _invalid("shared_memory", expected, repr(self.shared_memory[:100]))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
 

@@ -139,7 +139,7 @@ def _converted(values: Array, dtype: DType, element: np.dtype[np.generic]) -> Ar
     elif values.size:
         limits = np.iinfo(element.name)
         if int(values.min()) < limits.min or int(values.max()) > limits.max:
-            _require_all(values, np.array([limits.min <= value <= limits.max for value in values.reshape(-1).tolist()]))
+            _require_all(values, (values >= limits.min) & (values <= limits.max))
     return values.astype(element, order="C", copy=False)
 
 
