@@ -182,13 +182,24 @@ class Settings:
         if 0 < self.max_bytes_in_flight < 4 * self.max_request_bytes:
             expected = f"0, or at least four times {variable('max_request_bytes')}"
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
-        if self.shared_memory and not 0 < len(self.shared_memory.removeprefix("/").strip()) == len(
-            self.shared_memory.removeprefix("/").replace("/", "")
-        ):
-            expected = "the beginning of the names of objects, without a slash in it, or *"
-            raise _invalid("shared_memory", expected, repr(self.shared_memory[:100]))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
+
+        self._check_shared_memory()
+
+    def _check_shared_memory(self) -> None:
+        given = self.shared_memory.removeprefix("/")
+        if self.shared_memory and (not given.strip() or "/" in given):
+            expected = "the beginning of the names of objects, without a slash in it, or *"
+            raise _invalid("shared_memory", expected, repr(self.shared_memory[:100]))
+        reached = [each for each in (self.grpc_address, self.http_address) if each and not is_loopback(each)]
+        if self.shared_memory and reached and not (self.token or self.tls_client_ca):
+            expected = (
+                f"addresses of the loopback interface, or {variable('token')} or {variable('tls_client_ca')} beside it"
+            )
+            raise _invalid(
+                "shared_memory", expected, f"{reached[0]}: anyone who reaches it could read objects of this machine"
+            )
 
     def _is_open_control(self) -> bool:
         """Whether models may be unloaded from other machines by whoever asks."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
@@ -78,8 +79,9 @@ MOST_CONTAINERS = 100_000
 """Objects and arrays of one document: an empty one takes 3 bytes of text and 64 of memory."""
 _VALUE_BYTES, _CONTAINER_BYTES = 48, 128
 _SLICE_BYTES = 1 << 20
-_DECODER = json.JSONDecoder(parse_constant=WrittenInfinity)
-"""Once for all: making one takes longer than a small document."""
+_CONSTANTS = {"NaN": math.nan, "Infinity": WrittenInfinity("inf"), "-Infinity": WrittenInfinity("-inf")}
+"""Once for all documents: each of these objects is larger than other numbers."""
+_DECODER = json.JSONDecoder(parse_constant=_CONSTANTS.__getitem__)
 
 
 def json_bytes(data: bytes | bytearray | memoryview) -> int:

@@ -99,6 +99,15 @@ def test_prefixes_of_shared_memory(prefix: str) -> None:
     assert Settings.from_environment({"INGOT_RUNTIME_SHARED_MEMORY": prefix}).shared_memory == prefix
 
 
+@pytest.mark.parametrize("name", ["GRPC", "HTTP"])
+def test_shared_memory_is_not_for_whoever_reaches_the_server(name: str) -> None:
+    given = {"INGOT_RUNTIME_SHARED_MEMORY": "ingot-", f"INGOT_RUNTIME_{name}_ADDRESS": "0.0.0.0:8000"}
+    with pytest.raises(IngotError) as caught:
+        Settings.from_environment(given)
+    assert caught.value.field == "INGOT_RUNTIME_SHARED_MEMORY"
+    assert Settings.from_environment(given | {"INGOT_RUNTIME_TOKEN": "secret"}).shared_memory == "ingot-"
+
+
 def test_every_setting_is_documented() -> None:
     source = Path("runtime_service/settings.py").read_text().partition("class Settings:")[2]
     for name in Settings.__dataclass_fields__:

@@ -24,6 +24,7 @@ from runtime_service.server import RuntimeServer
 from shared_ir.dtype import DType
 from shared_ir.pb.inference.v2 import grpc_service_pb2 as pb
 from shared_ir.pb.inference.v2.grpc_service_pb2_grpc import GRPCInferenceServiceStub
+from tests.runtime_service.api import clients
 from tests.runtime_service.toy_models import (
     ToySource,
     fixed_model,
@@ -59,11 +60,10 @@ def server(source: ToySource) -> Iterator[RuntimeServer]:
         yield running
 
 
-@pytest.fixture(params=CLIENTS)
+@pytest.fixture(params=clients.CLIENTS)
 def triton(request: pytest.FixtureRequest, server: RuntimeServer) -> Iterator[tuple[ModuleType, Any]]:
-    module = CLIENTS[request.param]
-    client = module.InferenceServerClient(server.addresses[request.param])
-    yield module, client
+    client = clients.Triton(request.param, server)
+    yield client.module, client
     client.close()
 
 
