@@ -184,7 +184,6 @@ class Settings:
             raise _invalid("max_bytes_in_flight", expected, str(self.max_bytes_in_flight))
         if self.poll_interval <= 0:
             raise _invalid("poll_interval", "seconds > 0", str(self.poll_interval))
-
         self._check_shared_memory()
 
     def _check_shared_memory(self) -> None:
@@ -192,7 +191,8 @@ class Settings:
         if self.shared_memory and (not given.strip() or "/" in given):
             expected = "the beginning of the names of objects, without a slash in it, or *"
             raise _invalid("shared_memory", expected, repr(self.shared_memory[:100]))
-        reached = [each for each in (self.grpc_address, self.http_address) if each and not is_loopback(each)]
+        addresses = filter(None, (self.grpc_address, self.http_address))
+        reached = [each for each in addresses if not (each.startswith(UNIX) or is_loopback(each))]
         if self.shared_memory and reached and not (self.token or self.tls_client_ca):
             expected = (
                 f"addresses of the loopback interface, or {variable('token')} or {variable('tls_client_ca')} beside it"
