@@ -43,8 +43,11 @@ def _takes_halves(model: onnx.ModelProto) -> bool:
 
 _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], bool]]] = {
     "onnx.reference": {
+        "AveragePool": lambda node, _: (
+            _is_valid(node) and any(a.name == "dilations" for a in node.attribute)
+        ),  # knows none there
         "HardSwish": lambda *_: True,  # takes its sixth in float32, in float64 too
-        "LpPool": lambda node, _: any(a.name == "dilations" for a in node.attribute),  # knows none
+        "LpPool": lambda node, _: any(a.name in ("dilations", "ceil_mode") for a in node.attribute),  # knows neither
         "LRN": lambda *_: True,  # walks as many channels as there are images
         "MaxPool": lambda node, _: any(a.s == b"SAME_LOWER" for a in node.attribute),  # pads behind, too
         "Unique": lambda node, _: _number(node, "sorted", 1) == 0,  # sorts all the same
@@ -55,6 +58,10 @@ _UNRELIABLE: dict[str, Mapping[str, Callable[[onnx.NodeProto, onnx.ModelProto], 
     },
 }
 """Nodes that an oracle is known to compute otherwise than the standard says, by their operator."""
+
+
+def _is_valid(node: onnx.NodeProto) -> bool:
+    return any(a.name == "auto_pad" and a.s == b"VALID" for a in node.attribute)
 
 
 def _number(node: onnx.NodeProto, name: str, default: int) -> int:

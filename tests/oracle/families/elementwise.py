@@ -21,8 +21,12 @@ def unary(b: Builder, op: str) -> None:
     dtype = drawn_type(b, op)
     ends = op == "Shrink" and dtype.kind in "iu"  # which both oracles compute in floats, and convert beyond their range
     x = b.input(b.shape(), dtype, "tame" if ends else "any")
-    b.pointwise = op != "Gelu"  # which is a difference of almost equal numbers
+    b.pointwise = op not in _CANCELLING
     b.out(b.node(op, x, **drawn_attributes(b, op)), dtype=dtype if op not in ("IsInf", "IsNaN") else None)
+
+
+_CANCELLING = ("Gelu", "HardSigmoid", "HardSwish")
+"""Differences of numbers that may be almost equal: the error is relative to these."""
 
 
 @family(
