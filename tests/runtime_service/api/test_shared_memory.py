@@ -157,12 +157,10 @@ def test_an_object_that_was_cut_short_after_it_was_registered(triton: Triton, re
     np.testing.assert_array_equal(triton.infer("scale", sent).as_numpy("y"), X * 2)
 
 
-@pytest.mark.parametrize(
-    "key", ["other", "", "/", "../" + PREFIX, PREFIX + "/../x", "//" + PREFIX + "r", PREFIX + "\0"]
-)
+@pytest.mark.parametrize("key", ["other", "", "/", "../PREFIX", "PREFIX/../x", "//PREFIXr", "PREFIX\0"])
 def test_keys_that_are_not_the_operators(triton: Triton, key: str) -> None:
     with pytest.raises(InferenceServerException, match="an object that begins with"):
-        triton.register_system_shared_memory("k", key, 8)
+        triton.register_system_shared_memory("k", key.replace("PREFIX", PREFIX), 8)
 
 
 def test_memory_of_a_gpu_is_refused(triton: Triton) -> None:
