@@ -175,7 +175,7 @@ def test_a_stream_that_is_cancelled_ends_its_requests(source: ToySource, server:
     talk.send(*(request("gated") for _ in range(MOST_AT_ONCE)))
     wait_until(lambda: server.lifecycle.in_flight == MOST_AT_ONCE)
     talk.answers.cancel()
-    wait_until(lambda: server.lifecycle.in_flight == 0, 3.0)
+    wait_until(lambda: server.lifecycle.in_flight == 0)
     for model in models:
         model.gate.set()
     talk.end()
@@ -188,13 +188,13 @@ def test_the_deadline_of_a_stream_and_of_a_request(source: ToySource, server: Ru
         model.gate.clear()
     hurried = request("gated")
     hurried.parameters["timeout"].int64_param = 50_000
-    talk = Talk(stub, timeout=1.5)
+    talk = Talk(stub, timeout=5.0)
     talk.send(hurried, request("gated"))
     assert "deadline" in next(talk.answers).error_message
     with pytest.raises(grpc.RpcError) as caught:
         next(talk.answers)
     assert caught.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    wait_until(lambda: server.lifecycle.in_flight == 0, 3.0)
+    wait_until(lambda: server.lifecycle.in_flight == 0)
     for model in models:
         model.gate.set()
     talk.end()
