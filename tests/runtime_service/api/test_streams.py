@@ -265,10 +265,10 @@ def test_a_client_that_reads_nothing_holds_a_bounded_number(server: RuntimeServe
 
 def test_streams_that_are_silent_do_not_hold_up_the_end(source: ToySource) -> None:
     with (
-        running_server(source, models="scale", drain_timeout=20.0) as server,
+        running_server(source, models="scale", drain_timeout=60.0) as server,
         grpc.insecure_channel(server.addresses["grpc"]) as channel,
     ):
-        talk = Talk(GRPCInferenceServiceStub(channel))
+        talk = Talk(GRPCInferenceServiceStub(channel), timeout=15.0)
         talk.send(request())
         assert first(next(talk.answers)) == 2.0
         ended = threading.Thread(target=server.drain, args=(threading.Event(),))
