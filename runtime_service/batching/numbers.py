@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from array import array
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
@@ -44,10 +45,11 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
             require_few_strings(count, tensor)
             return _strings(data, count).reshape(shape)
         element = numpy_dtype(dtype, tensor)
-        values = data if isinstance(data, np.ndarray) else _numbers(_flat(data), dtype)
+        flat = None if isinstance(data, np.ndarray) else _flat(data)
+        values = data if isinstance(data, np.ndarray) else _numbers(flat or [], dtype)
         if values.size != count:
             raise _MisfitError(f"{values.size} values")
-        return _converted(values, dtype, element).reshape(shape)
+        return _converted(values, dtype, element, flat).reshape(shape)
     except _MisfitError as error:
         raise IngotError(
             ErrorCode.INVALID_ARGUMENT,
@@ -93,10 +95,6 @@ def _numbers(data: list[Any], dtype: DType) -> Array:
         values = np.frombuffer(array(code, data), np.dtype(code))
     except OverflowError:
         raise _MisfitError(_first(data, lambda value: _is_beyond(value, code))) from None
-    if dtype.is_float and (infinite := np.isinf(values)).any():
-        for at in np.flatnonzero(infinite).tolist():
-            if type(data[at]) is not WrittenInfinity:
-                raise _MisfitError(f"a number that is too large at position {at}")
     return values
 
 
@@ -124,15 +122,16 @@ def _shown(value: object) -> str:
     )
 
 
-def _converted(values: Array, dtype: DType, element: np.dtype[np.generic]) -> Array:
-    """``values`` in the type of the tensor, in row-major order."""
+def _converted(values: Array, dtype: DType, element: np.dtype[np.generic], flat: list[Any] | None) -> Array:
+    """``values`` in the type of the tensor, in row-major order; ``flat`` is what they were made of, if it was JSON."""
     if dtype is DType.BOOL:
         _require_all(values, (values == 0) | (values == 1))
     elif dtype.is_float:
         with np.errstate(over="ignore", invalid="ignore"):
             found = values.astype(element, order="C", copy=False)
-            if found is not values and not (finite := np.isfinite(found)).all():
+            if not (finite := np.isfinite(found)).all():
                 _require_all(values, finite | ~np.isfinite(values))
+                _require_written(flat or [])
         return found
     elif values.dtype.kind not in "iu":
         raise _MisfitError(f"values of kind {values.dtype.name}")
@@ -141,6 +140,13 @@ def _converted(values: Array, dtype: DType, element: np.dtype[np.generic]) -> Ar
         if int(values.min()) < limits.min or int(values.max()) > limits.max:
             _require_all(values, (values >= limits.min) & (values <= limits.max))
     return values.astype(element, order="C", copy=False)
+
+
+def _require_written(flat: list[Any]) -> None:
+    """What is infinite was written so, and is no number that a float does not hold."""
+    for at, value in enumerate(flat):
+        if type(value) is float and math.isinf(value):
+            raise _MisfitError(f"a number that is too large at position {at}")
 
 
 def _require_all(values: Array, fits: Array) -> None:

@@ -70,6 +70,10 @@ def _check_symbol(symbol: str, extent: int, tensor: str, symbols: dict[str, tupl
         )
 
 
+_AS_IT_IS = OutputRequest("")
+"""Of outputs that nobody named."""
+
+
 def check_outputs(
     wanted: Sequence[OutputRequest], specs: Sequence[TensorSpec]
 ) -> tuple[tuple[OutputRequest, TensorSpec], ...]:
@@ -79,7 +83,7 @@ def check_outputs(
         IngotError: INVALID_ARGUMENT, the model has no such output, or it is named twice.
     """
     if not wanted:
-        return tuple((OutputRequest(spec.name), spec) for spec in specs)
+        return tuple((_AS_IT_IS, spec) for spec in specs)
     by_name = {spec.name: spec for spec in specs}
     named: set[str] = set()
     for asked in wanted:
