@@ -45,8 +45,8 @@ def from_numbers(data: object, dtype: DType, shape: Sequence[int], tensor: str) 
             require_few_strings(count, tensor)
             return _strings(data, count).reshape(shape)
         element = numpy_dtype(dtype, tensor)
-        flat = None if isinstance(data, np.ndarray) else _flat(data)
-        values = data if isinstance(data, np.ndarray) else _numbers(flat or [], dtype)
+        flat = [] if isinstance(data, np.ndarray) else _flat(data)
+        values = data if isinstance(data, np.ndarray) else _numbers(flat, dtype)
         if values.size != count:
             raise _MisfitError(f"{values.size} values")
         return _converted(values, dtype, element, flat).reshape(shape)
@@ -122,8 +122,8 @@ def _shown(value: object) -> str:
     )
 
 
-def _converted(values: Array, dtype: DType, element: np.dtype[np.generic], flat: list[Any] | None) -> Array:
-    """``values`` in the type of the tensor, in row-major order; ``flat`` is what they were made of, if it was JSON."""
+def _converted(values: Array, dtype: DType, element: np.dtype[np.generic], flat: list[Any]) -> Array:
+    """``values`` in the type of the tensor, in row-major order; ``flat`` are those of JSON that they were made of."""
     if dtype is DType.BOOL:
         _require_all(values, (values == 0) | (values == 1))
     elif dtype.is_float:
@@ -131,7 +131,7 @@ def _converted(values: Array, dtype: DType, element: np.dtype[np.generic], flat:
             found = values.astype(element, order="C", copy=False)
             if not (finite := np.isfinite(found)).all():
                 _require_all(values, finite | ~np.isfinite(values))
-                _require_written(flat or [])
+                _require_written(flat)
         return found
     elif values.dtype.kind not in "iu":
         raise _MisfitError(f"values of kind {values.dtype.name}")
