@@ -84,6 +84,15 @@ def is_raw(request: pb.ModelInferRequest) -> bool:
     return bool(request.raw_input_contents) or not any(tensor.HasField("contents") for tensor in request.inputs)
 
 
+def sequence_of(request: pb.ModelInferRequest) -> str:
+    """What a request goes on with, if it does: steps of a sequence are computed in the order in which they were sent."""
+    if "sequence_id" not in request.parameters:
+        return ""
+    given = request.parameters["sequence_id"]
+    known = given.string_param or given.int64_param or given.uint64_param
+    return f"{known} of {request.model_name}" if known else ""
+
+
 def stream_error(error: IngotError, request: pb.ModelInferRequest | None) -> pb.ModelStreamInferResponse:
     """What a stream says of a request that failed, with the id by which its client knows it, and goes on."""
     failed = pb.ModelInferResponse(id=request.id if request is not None else "")

@@ -8,7 +8,7 @@ from google.protobuf.json_format import ParseDict
 
 from runtime_service.api import documents
 from runtime_service.api.grpc_answers import Context, answer
-from runtime_service.api.grpc_codec import decode, encode, is_raw, stream_error
+from runtime_service.api.grpc_codec import decode, encode, is_raw, sequence_of, stream_error
 from runtime_service.api.grpc_extensions import ExtensionServicer
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.taking import taking
@@ -39,7 +39,7 @@ class InferenceServicer(ExtensionServicer):
 
         return answer(context, infer)
 
-    @exchange(Terms(most=_MOST_OF_A_STREAM, refused=stream_error))
+    @exchange(Terms(most=_MOST_OF_A_STREAM, refused=stream_error, key=sequence_of))
     def ModelStreamInfer(self, request: pb.ModelInferRequest, context: Context) -> pb.ModelStreamInferResponse:
         """Is called for each message of a stream."""
         cancellation = Cancellation(lambda: not context.is_active())  # a callback of the call would outlive the message

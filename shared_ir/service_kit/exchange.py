@@ -34,10 +34,12 @@ class Terms:
     Attributes:
         most: messages of one stream that are answered at once; others are not read meanwhile.
         refused: from an error, and the message that it is of where that could be read, to the answer.
+        key: messages of one stream with the same key are answered one after the other, in their order; those without one are not.
     """
 
     most: int
     refused: Callable[[IngotError, Any | None], Any]
+    key: Callable[[Any], str] = lambda message: ""
 
 
 def exchange(terms: Terms) -> Callable[[_F], _F]:
@@ -82,14 +84,17 @@ class Method:
 
 
 class _Turn:
-    """A message, and its answer once that is there; ``call`` is what it holds of the lane where it is answered."""
+    """A message, and its answer once that is there; ``call`` is what it holds of the lane where it is answered, ``successor`` the message
+    that waits for it to be answered."""
 
-    __slots__ = ("answer", "call", "data")
+    __slots__ = ("answer", "call", "key", "message", "successor")
 
-    def __init__(self, data: bytes, call: Call) -> None:
-        self.data = data
+    def __init__(self, call: Call) -> None:
         self.call = call
+        self.message: Any = None
+        self.key = ""
         self.answer: bytes | None = None
+        self.successor: _Turn | None = None
 
 
 class Exchange:
@@ -106,6 +111,8 @@ class Exchange:
         self._lane = call.lane.work or call.lane
         self._changed = threading.Condition()
         self._turns: deque[_Turn] = deque()
+        self._last: dict[str, _Turn] = {}
+        """Of each key, while it is not answered."""
         self._is_sending = False
         call.farewell = self._farewell
 
@@ -138,7 +145,7 @@ class Exchange:
                 self._changed.wait(_LOOK_SECONDS)
 
     def _begin(self, data: bytes) -> None:
-        turn = _Turn(data, Call(self._lane, self._context, self._keeper.room))
+        turn = _Turn(Call(self._lane, self._context, self._keeper.room))
         turn.call.has_arrived()
         turn.call.enter(Stage.OURS)
         with self._changed:
@@ -146,35 +153,72 @@ class Exchange:
             self._call.enter(Stage.OURS)
         try:
             turn.call.hold(self._method.cost(data))
-            self._keeper.queue(self._lane)
+            turn.message = self._method.parse(data)
         except IngotError as error:
-            self._give(turn, self._method.serialise(self._method.terms.refused(error, None)), self._call)
-        else:
-            self._lane.executor.submit(self._take, turn)
+            self._give(turn, self._refusal(error, None), self._call)
+            return
+        if self._is_next(turn):
+            self._submit(turn, self._call)
+
+    def _is_next(self, turn: _Turn) -> bool:
+        """Whether ``turn`` waits for no other."""
+        turn.key = self._method.terms.key(turn.message)
+        if not turn.key:
+            return True
+        with self._changed:
+            before = self._last.get(turn.key)
+            self._last[turn.key] = turn
+            if before is not None:
+                before.successor = turn
+        return before is None
+
+    def _after(self, turn: _Turn) -> _Turn | None:
+        """Who has waited for ``turn``."""
+        with self._changed:
+            if turn.key and self._last.get(turn.key) is turn:
+                del self._last[turn.key]
+            return turn.successor
+
+    def _submit(self, turn: _Turn, by: Call) -> None:
+        """To a thread of the lane; ``by`` is whose thread this is."""
+        waiting: _Turn | None = turn
+        while waiting is not None:
+            try:
+                self._keeper.queue(self._lane)
+            except IngotError as error:
+                refused, waiting = waiting, self._after(waiting)
+                self._give(refused, self._refusal(error, refused.message), by)
+            else:
+                self._lane.executor.submit(self._take, waiting)
+                return
 
     def _take(self, turn: _Turn) -> None:
         """In a thread of the lane."""
         self._keeper.start(turn.call)
         try:
-            self._give(turn, self._answered(turn), turn.call)
+            answer = self._answered(turn)
+            if (successor := self._after(turn)) is not None:
+                self._submit(successor, turn.call)
+            self._give(turn, answer, turn.call)
             turn.call.enter(Stage.OURS)
         finally:
             self._keeper.finish(turn.call)
 
     def _answered(self, turn: _Turn) -> bytes:
-        method, request = self._method, None
+        method = self._method
         try:
             with method.answering(turn.call):
-                request = method.parse(turn.data)
-                turn.data = b""
-                found = method.serialise(method.behaviour(request, self._context))
+                found = method.serialise(method.behaviour(turn.message, self._context))
                 turn.call.guest.settle(len(found))
                 return found
         except IngotError as error:
-            return method.serialise(method.terms.refused(error, request))
+            return self._refusal(error, turn.message)
         except Exception as error:
             _LOG.exception("a message of a stream failed")
-            return method.serialise(method.terms.refused(internal(error), request))
+            return self._refusal(internal(error), turn.message)
+
+    def _refusal(self, error: IngotError, message: Any | None) -> bytes:
+        return self._method.serialise(self._method.terms.refused(error, message))
 
     def _give(self, turn: _Turn, answer: bytes, by: Call) -> None:
         """The answer of ``turn`` is there: send what can be sent in order, unless another thread does; ``by`` is whose thread this is."""
