@@ -128,19 +128,15 @@ class CallGuard(grpc.ServerInterceptor):  # type: ignore[type-arg]  # not subscr
         return kept.replacement
 
     def queue(self, lane: Lane) -> None:
-        """One more call waits for a thread of ``lane``; raises IngotError RESOURCE_EXHAUSTED."""
-        with self._lock:
-            if lane.waiting >= lane.most_waiting:
-                raise _crowded()
-            lane.waiting += 1
-            is_short = lane.is_short
-        if is_short:
+        """Before one more call waits for a thread of ``lane``; raises IngotError RESOURCE_EXHAUSTED."""
+        if lane.waiting >= lane.most_waiting:
+            raise _crowded()
+        if lane.will_be_short:
             self._wake.set()
 
     def start(self, call: Call) -> None:
         """A call that has waited has its thread."""
         with self._lock:
-            call.lane.waiting -= 1
             call.lane.running.add(call)
             self._lanes.add(call.lane)
             self._calls.add(call)

@@ -132,11 +132,8 @@ class Exchange:
 
     def _farewell(self) -> None:
         """The server leaves, and the stream has nothing to answer; called from another thread."""
-        error = IngotError(
-            ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica."
-        )
         if self._context.is_active():
-            end_call(self._context, self._send, error)
+            end_call(self._context, self._send, _leaving())
 
     def _wait(self, most: int) -> None:
         """Until fewer than ``most`` are to be answered, or nobody waits for them any more."""
@@ -185,12 +182,14 @@ class Exchange:
         while waiting is not None:
             try:
                 self._keeper.queue(self._lane)
-            except IngotError as error:
-                refused, waiting = waiting, self._after(waiting)
-                self._give(refused, self._refusal(error, refused.message), by)
-            else:
                 self._lane.executor.submit(self._take, waiting)
                 return
+            except IngotError as error:
+                refusal = error
+            except RuntimeError:  # the lane has no threads any more
+                refusal = _leaving()
+            refused, waiting = waiting, self._after(waiting)
+            self._give(refused, self._refusal(refusal, refused.message), by)
 
     def _take(self, turn: _Turn) -> None:
         """In a thread of the lane."""
@@ -246,3 +245,7 @@ class Exchange:
             self._turns.popleft()
             self._call.enter(Stage.OURS if self._turns else Stage.ARRIVING)
             self._changed.notify_all()
+
+
+def _leaving() -> IngotError:
+    return IngotError(ErrorCode.UNAVAILABLE, "the server is shutting down", remedy="Retry against another replica.")

@@ -100,8 +100,8 @@ def test_what_fails_holds_up_nobody_of_its_key(served: Any, what: str) -> None:
 def test_a_lane_that_is_full_refuses_messages_and_the_stream_goes_on(served: Any) -> None:
     _, method, _, work = served
     work.most_waiting = 1
-    work.waiting = 1  # as if another call waited
+    work.executor.waiting = 1  # as if another call waited
     found = answers(method, "a 1 x", "a 1 y", "- 1 z")
     assert found == ["refused too many calls wait on this server"] * 3
-    work.waiting = 0
+    work.executor.waiting = 0
     assert answers(method, "a 1 x", "a 1 y", "- 1 z")[0] == "x"
