@@ -11,7 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from runtime_service.arrays import Array
+from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.messages import InferRequest, InferResponse, OutputRequest, TensorData
+from runtime_service.batching.sequences import SequenceOptions, step_of
 from runtime_service.batching.statistics import Snapshot
 from runtime_service.batching.taking import taking
 from runtime_service.batching.validation import check_inputs, check_outputs
@@ -38,6 +40,7 @@ EXTENSIONS = (
     "model_configuration",
     "model_repository",
     "parameters",
+    "sequence",
     "statistics",
 )
 """What ``GET v2`` advertises of every server; clients branch on it, so only what is implemented."""
@@ -62,16 +65,15 @@ class ModelMetadata:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """How one version is served. ``max_queue_delay`` in seconds; ``max_batch_size`` 0 means no batching."""
+    """How one version is served."""
 
     name: str
     version: int
     policy: str
     signature: Interface
-    max_batch_size: int
-    max_queue_delay: float
-    max_queue_size: int
+    options: BatchOptions
     instances: int
+    sequences: SequenceOptions | None = None
     platform: str = "ingot"
 
 
@@ -135,11 +137,14 @@ class DataPlane:
 
     def _infer(self, request: InferRequest, served: ServedModel, started: float) -> InferResponse:
         try:
-            inputs = check_inputs(self._present(request), served.signature.inputs)
-            wanted = check_outputs(request.outputs, served.signature.outputs)
+            step, specs = step_of(request), served.signature
+            sequences = served.sequences_of(step)
+            inputs = check_inputs(self._present(request), specs.inputs, () if sequences is None else sequences.inputs)
+            given = specs.outputs if sequences is None or request.outputs else sequences.gives(specs.outputs)
+            wanted = check_outputs(request.outputs, given)
             for asked, spec in wanted:
                 self._require_deliverable(asked, spec)
-            result = served.run(inputs, request.deadline, request.cancellation)
+            result = served.run(inputs, request, step)
             outputs = self._delivered(wanted, result.outputs, request)
         except Exception as error:
             typed = self._typed(error, served, request.id)
@@ -221,17 +226,9 @@ class DataPlane:
     def model_config(self, name: str, version: str = "") -> ModelConfig:
         with self._registry.acquire(name, version).held() as served:
             settings = self._follower.settings(name)
-            options = served.options
-            return ModelConfig(
-                name,
-                served.version,
-                str(settings.policy) if settings else "",
-                served.signature,
-                options.max_batch_size,
-                options.max_queue_delay,
-                options.max_queue_size,
-                served.instances,
-            )
+            policy = str(settings.policy) if settings else ""
+            kept = served.sequences.options if served.sequences is not None else None
+            return ModelConfig(name, served.version, policy, served.signature, served.options, served.instances, kept)
 
     def model_statistics(self, name: str = "", version: str = "") -> tuple[ModelStatistics, ...]:
         """Of one version; of all loaded versions of a model without ``version``; of all models without ``name``."""

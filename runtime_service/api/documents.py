@@ -7,9 +7,12 @@ Protocol v2 and Triton's ``extension_model_configuration.md``, ``extension_stati
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from runtime_service.batching.datatypes import wire_name
+from runtime_service.batching.execution import BatchOptions
+from runtime_service.batching.sequences import SequenceOptions
 from runtime_service.batching.statistics import BatchStatistics, Duration
 from runtime_service.batching.validation import wire_shape
 from runtime_service.dataplane import ModelConfig, ModelMetadata, ModelStatistics, ServerMetadata
@@ -38,24 +41,44 @@ def model_metadata(metadata: ModelMetadata) -> Json:
 
 def model_config(config: ModelConfig) -> Json:
     """Triton's model configuration; its ``dims`` leave out the batch axis when ``max_batch_size`` > 0."""
-    skip = 1 if config.max_batch_size else 0
+    skip = 1 if config.options.max_batch_size else 0
     document: Json = {
         "name": config.name,
         "platform": config.platform,
         "backend": config.platform,
-        "max_batch_size": config.max_batch_size,
+        "max_batch_size": config.options.max_batch_size,
         "input": [_config_tensor(spec, skip) for spec in config.signature.inputs],
         "output": [_config_tensor(spec, skip) for spec in config.signature.outputs],
         "instance_group": [{"name": f"{config.name}_0", "kind": "KIND_CPU", "count": config.instances}],
         "parameters": {"version_policy": {"string_value": config.policy}},
         "model_transaction_policy": {"decoupled": False},
     }
-    if config.max_batch_size:
-        document["dynamic_batching"] = {
-            "max_queue_delay_microseconds": round(config.max_queue_delay * 1e6),
-            "default_queue_policy": {"max_queue_size": config.max_queue_size},
-        }
+    if config.options.max_batch_size:
+        document["dynamic_batching"] = _batching(config.options)
+    if config.sequences is not None:
+        document["sequence_batching"] = _sequences(config.sequences, config.signature.inputs)
     return document
+
+
+def _sequences(options: SequenceOptions, inputs: Sequence[TensorSpec]) -> Json:
+    state = [
+        {"input_name": spec.name, "output_name": options.state[spec.name], **_config_tensor(spec, 0)}
+        for spec in inputs
+        if spec.name in options.state
+    ]
+    for item in state:
+        del item["name"]
+    return {"max_sequence_idle_microseconds": round(options.idle_seconds * 1e6), "state": state}
+
+
+def _batching(options: BatchOptions) -> Json:
+    return {
+        "preferred_batch_size": list(options.preferred_batch_sizes),
+        "max_queue_delay_microseconds": round(options.max_queue_delay * 1e6),
+        "priority_levels": options.priority_levels,
+        "default_priority_level": options.default_priority_level,
+        "default_queue_policy": {"max_queue_size": options.max_queue_size},
+    }
 
 
 def model_statistics(statistics: ModelStatistics) -> Json:

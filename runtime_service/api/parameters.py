@@ -9,14 +9,6 @@ from shared_ir.errors import ErrorCode, IngotError
 
 _CLASSES = "classification"
 _REGION, _SIZE, _OFFSET = "shared_memory_region", "shared_memory_byte_size", "shared_memory_offset"
-_NO_STATE = "Models here keep no state between requests."
-_UNSUPPORTED: Mapping[str, str] = {
-    "sequence_id": _NO_STATE,
-    "sequence_start": _NO_STATE,
-    "sequence_end": _NO_STATE,
-    "priority": "All requests are served in the order of arrival.",
-}
-"""Parameters that change the meaning of a request and that this server does not implement, with the remedy."""
 _MOST = 1 << 62
 
 
@@ -28,7 +20,6 @@ def check_request(parameters: Mapping[str, object]) -> None:
     """
     if not parameters:
         return
-    _refuse(parameters, _UNSUPPORTED, "")
     _refuse(parameters, {_CLASSES: "Ask for it at an output.", _REGION: "Name it at inputs and outputs."}, "")
 
 
@@ -40,7 +31,6 @@ def place_of_input(parameters: Mapping[str, Parameter], tensor: str) -> Place | 
     """
     if not parameters:
         return None
-    _refuse(parameters, _UNSUPPORTED, tensor)
     _refuse(parameters, {_CLASSES: "Ask for it at an output."}, tensor)
     return _place(parameters, tensor)
 
@@ -49,7 +39,6 @@ def output_request(name: str, parameters: Mapping[str, Parameter]) -> OutputRequ
     """Raises IngotError INVALID_ARGUMENT."""
     if not parameters:
         return OutputRequest(name)
-    _refuse(parameters, _UNSUPPORTED, name)
     place, classes = _place(parameters, name), _count(parameters, _CLASSES, name)
     if place is not None and classes:
         raise IngotError(
@@ -103,9 +92,7 @@ def _refuse(parameters: Mapping[str, object], names: Mapping[str, str], tensor: 
         if parameters.get(name):
             raise IngotError(
                 ErrorCode.INVALID_ARGUMENT,
-                f"the request parameter {name!r} is not supported by this server"
-                if name in _UNSUPPORTED
-                else f"the request parameter {name!r} has no meaning here",
+                f"the request parameter {name!r} has no meaning here",
                 tensor=tensor,
                 field=name,
                 remedy=remedy,

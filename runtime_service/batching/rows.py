@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -64,16 +64,6 @@ def split(outputs: Arrays, rows: Sequence[int]) -> list[dict[str, Array]]:
         {name: array[end - count : end] for name, array in outputs.items()}
         for end, count in zip(ends, rows, strict=True)
     ]
-
-
-def chunks(inputs: Arrays, size: int) -> Iterator[Arrays]:
-    """Views of at most ``size`` rows each, in order; at least one, even of zero rows. Rows of nothing, of which a request may have any
-    number, stay together."""
-    rows = row_count(inputs)
-    if not any(array.size for array in inputs.values()):
-        size = max(size, rows)
-    for begin in range(0, max(1, rows), size):
-        yield {name: array[begin : begin + size] for name, array in inputs.items()}
 
 
 class Joined:

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from runtime_service.batching.batcher import BatchResult, Execution, ReleaseReason
+from runtime_service.batching.execution import BatchResult, Execution, ReleaseReason
 from runtime_service.metrics import Metrics
 from shared_ir.errors import ErrorCode
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import time
 
-from runtime_service.batching.batcher import why_unwanted
 from runtime_service.batching.messages import InferRequest, Take
+from runtime_service.batching.work import why_unwanted
 
 _LOOK_SECONDS = 0.01
 """To ask whether a client has gone takes a call of the system."""

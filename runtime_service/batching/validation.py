@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from runtime_service.arrays import Array
 from runtime_service.batching.datatypes import wire_name
-from runtime_service.batching.messages import OutputRequest, TensorData
+from runtime_service.batching.messages import InferRequest, OutputRequest, TensorData
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.expr import Var
 from shared_ir.expr.dim import Dim, dims_text
@@ -14,8 +14,28 @@ from shared_ir.plan.program import TensorSpec
 from shared_ir.printable import some_of
 
 
-def check_inputs(inputs: Sequence[TensorData], specs: Sequence[TensorSpec]) -> dict[str, Array]:
-    """The arrays of ``inputs`` by name, in the order of ``specs``; an optional input may be missing.
+def priority_of(request: InferRequest) -> int:
+    """The priority that ``request`` asks for; 0 where it names none.
+
+    Raises:
+        IngotError: INVALID_ARGUMENT, it is no number.
+    """
+    value = request.parameters.get("priority", 0)
+    if isinstance(value, bool) or not isinstance(value, int):
+        raise IngotError(
+            ErrorCode.INVALID_ARGUMENT,
+            "the priority of a request is no whole number",
+            field="priority",
+            expected="a whole number",
+            received=repr(value)[:40],
+        )
+    return value
+
+
+def check_inputs(
+    inputs: Sequence[TensorData], specs: Sequence[TensorSpec], kept: Collection[str] = ()
+) -> dict[str, Array]:
+    """The arrays of ``inputs`` by name, in the order of ``specs``; an optional input, and one of ``kept``, may be missing.
 
     Raises:
         IngotError: INVALID_ARGUMENT, an input is missing, unknown, given twice, or of the wrong dtype or shape.
@@ -30,7 +50,7 @@ def check_inputs(inputs: Sequence[TensorData], specs: Sequence[TensorSpec]) -> d
         if name not in names:
             raise _unknown("input", name, names)
     symbols: dict[str, tuple[int, str]] = {}
-    wanted = (spec for spec in specs if spec.name in given or not spec.is_optional)
+    wanted = (s for s in specs if s.name in given or not (s.is_optional or s.name in kept))
     return {spec.name: _check_input(spec, given.get(spec.name), symbols) for spec in wanted}
 
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from runtime_service.batching.batcher import BatchResult
+from runtime_service.batching.execution import BatchResult
 from runtime_service.batching.messages import InferRequest
 from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.numerals import whole_number

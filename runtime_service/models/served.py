@@ -9,10 +9,14 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from runtime_service.arrays import Array
-from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult
-from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.batcher import Batcher
+from runtime_service.batching.execution import BatchOptions, BatchResult
+from runtime_service.batching.messages import InferRequest
+from runtime_service.batching.sequences import Sequences, Step
 from runtime_service.batching.statistics import ModelObserver
+from runtime_service.batching.validation import priority_of
 from runtime_service.executors.stop import Stop
+from shared_ir.errors import ErrorCode, IngotError
 from shared_ir.plan.program import TensorSpec
 
 
@@ -54,12 +58,14 @@ class ServedModel:
         instances: Sequence[LoadedModel],
         options: BatchOptions,
         observer: ModelObserver,
+        sequences: Sequences | None = None,
     ) -> None:
         self.name = name
         self.version = version
         self.signature = signature
         self.options = options
         self.observer = observer
+        self.sequences = sequences
         self._instances = tuple(instances)
         self._batcher = Batcher(instances, options, observer)
         self._changed = threading.Condition()
@@ -70,11 +76,35 @@ class ServedModel:
     def instances(self) -> int:
         return len(self._instances)
 
-    def run(
-        self, inputs: Mapping[str, Array], deadline: float | None, cancellation: Cancellation | None
-    ) -> BatchResult:
-        """See :meth:`Batcher.run`."""
-        return self._batcher.run(inputs, deadline, cancellation)
+    def sequences_of(self, step: Step | None) -> Sequences | None:
+        """What keeps the state of a request.
+
+        Raises:
+            IngotError: INVALID_ARGUMENT, the model keeps none.
+        """
+        if step is None:
+            return None
+        if self.sequences is None:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"model {self.name!r} keeps no state between requests",
+                field="sequence_id",
+                expected="none",
+                remedy="Leave the parameters of sequences out, or name the model's state in the models file.",
+            )
+        return self.sequences
+
+    def run(self, inputs: Mapping[str, Array], request: InferRequest, step: Step | None = None) -> BatchResult:
+        """See :meth:`Batcher.run`, and :meth:`Sequences.run` for a ``step``."""
+        priority = priority_of(request)
+
+        def compute(arrays: Mapping[str, Array]) -> BatchResult:
+            return self._batcher.run(arrays, request.deadline, request.cancellation, priority)
+
+        sequences = self.sequences_of(step)
+        if step is None or sequences is None:
+            return compute(inputs)
+        return sequences.run(step, inputs, request.deadline, compute)
 
     def acquire(self) -> None:
         """Keep the version open until :meth:`release`."""

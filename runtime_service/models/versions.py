@@ -6,8 +6,9 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from runtime_service.batching.batcher import BatchOptions
+from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.rows import batch_symbol
+from runtime_service.batching.sequences import Sequences
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.executors.resources import Resources
 from runtime_service.metrics import Metrics
@@ -45,12 +46,14 @@ class ModelLoader:
         try:
             signature, options = self._prepare(model, version, instances)
             options = replace(options, resources=resources)
+            kept = model.sequence
+            sequences = None if kept is None else Sequences(kept, signature.inputs, signature.outputs)
         except BaseException:
             for instance in instances:
                 instance.close()
             raise
         observer = ModelObserver(self.metrics, model.name, str(version))
-        return ServedModel(model.name, version, signature, instances, options, observer)
+        return ServedModel(model.name, version, signature, instances, options, observer, sequences)
 
     def _prepare(
         self, model: ModelSettings, version: int, instances: Sequence[LoadedModel]
@@ -72,15 +75,29 @@ class ModelLoader:
             )
             batch = None
         if batch is None or options.max_batch_size == 0:
-            return Interface(inputs, outputs), BatchOptions(0, 0.0, options.max_queue_size)
+            return Interface(inputs, outputs), replace(
+                options, max_batch_size=0, max_queue_delay=0.0, preferred_batch_sizes=()
+            )
         return Interface(inputs, outputs, batch), options
 
     def _options(self, model: ModelSettings) -> BatchOptions:
-        return BatchOptions(
+        options = BatchOptions(
             _first(model.max_batch_size, self.settings.max_batch_size),
             _first(model.max_queue_delay_microseconds, self.settings.max_queue_delay_microseconds) / 1e6,
             _first(model.max_queue_size, self.settings.max_queue_size),
+            preferred_batch_sizes=model.preferred_batch_sizes,
+            priority_levels=model.priority_levels,
+            default_priority_level=model.default_priority_level,
         )
+        if max(options.preferred_batch_sizes, default=0) > options.max_batch_size:
+            raise IngotError(
+                ErrorCode.INVALID_ARGUMENT,
+                f"a preferred batch size of model {model.name!r} is above the largest",
+                field="preferred_batch_sizes",
+                expected=f"at most max_batch_size, {options.max_batch_size}",
+                received=str(list(options.preferred_batch_sizes)),
+            )
+        return options
 
 
 def threads_per_instance(cores: int, instances: int) -> int:

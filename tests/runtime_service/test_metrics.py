@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
-from runtime_service.batching.batcher import BatchResult, Execution, ReleaseReason
+from runtime_service.batching.execution import BatchResult, Execution, ReleaseReason
 from runtime_service.batching.statistics import ModelObserver
 from runtime_service.metrics import Metrics, markdown
 from shared_ir.errors import ErrorCode

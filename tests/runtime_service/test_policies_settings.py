@@ -117,8 +117,12 @@ def test_every_setting_is_documented() -> None:
 
 def test_models_file(tmp_path: Path) -> None:
     file = tmp_path / "models.json"
-    file.write_text(json.dumps({"ocr": {"policy": "3", "max_batch_size": 4, "warmup": {"h": 48}, "instances": 2}}))
+    levels = {"preferred_batch_sizes": [4, 2, 4], "priority_levels": 3, "default_priority_level": 2}
+    given = {"policy": "3", "max_batch_size": 4, "warmup": {"h": 48}, "instances": 2, **levels}
+    file.write_text(json.dumps({"ocr": given}))
     (model,) = Settings(models_file=str(file)).model_settings()
+    assert model.preferred_batch_sizes == (2, 4)
+    assert (model.priority_levels, model.default_priority_level) == (3, 2)
     assert (str(model.policy), model.max_batch_size, dict(model.warmup), model.instances) == ("3", 4, {"h": 48}, 2)
     with pytest.raises(IngotError):
         Settings(models_file=str(file), models="ocr@stable").model_settings()
@@ -145,6 +149,13 @@ def test_models_file(tmp_path: Path) -> None:
         ('{"m": {"max_queue_delay_microseconds": -1}}', ": m: max_queue_delay_microseconds"),
         ('{"m": {"warmup": {"h": -1}}}', ": m: warmup: h"),
         ('{"m": {"independent_rows": "false"}}', ": m: independent_rows"),
+        ('{"m": {"preferred_batch_sizes": 4}}', ": m: preferred_batch_sizes"),
+        ('{"m": {"preferred_batch_sizes": [0]}}', ": m: preferred_batch_sizes"),
+        ('{"m": {"preferred_batch_sizes": [4, "x"]}}', ": m: preferred_batch_sizes"),
+        ('{"m": {"priority_levels": 3}}', ": m: default_priority_level"),
+        ('{"m": {"priority_levels": 3, "default_priority_level": 4}}', ": m: default_priority_level"),
+        ('{"m": {"default_priority_level": 1}}', ": m: default_priority_level"),
+        ('{"m": {"priority_levels": 1000000, "default_priority_level": 1}}', ": m: priority_levels"),
     ],
 )
 def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> None:
@@ -157,7 +168,7 @@ def test_a_bad_models_file_is_named(tmp_path: Path, text: str, where: str) -> No
 
 
 def test_every_number_of_a_model_has_limits() -> None:
-    assert set(_LIMITS) == {f.name for f in fields(ModelSettings) if f.type == "int | None"}
+    assert set(_LIMITS) == {f.name for f in fields(ModelSettings) if f.type in ("int | None", "int")}
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", ":9000", "[::]:9000", "10.0.0.7:9000", "models.example.com:9000"])

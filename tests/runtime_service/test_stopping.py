@@ -13,7 +13,8 @@ from onnx import TensorProto, helper, numpy_helper
 
 from compiler_service.compiler.codegen.toolchain.host import host_target
 from compiler_service.compiler.pipeline import ModelSource, compile_model
-from runtime_service.batching.batcher import Batcher, BatchOptions
+from runtime_service.batching.batcher import Batcher
+from runtime_service.batching.execution import BatchOptions
 from runtime_service.batching.messages import Cancellation
 from runtime_service.batching.watch import Watch
 from runtime_service.executors.stop import Stop

@@ -21,7 +21,8 @@ from compiler_service.jobs.records import JobStage
 from compiler_service.stages.outcome import exceeded, how_it_died
 from compiler_service.store.sources import SourceStore, Upload
 from compiler_service.worker.faults import PATIENCE, disk_full, explain
-from runtime_service.batching.batcher import _cancelled, _deadline_exceeded
+from runtime_service.batching.messages import Cancellation
+from runtime_service.batching.work import why_unwanted
 from shared_ir.artifact.host import best_for_host
 from shared_ir.artifact.repository import ArtifactRepository, blob_key
 from shared_ir.artifact.signature import SigningKey, TrustStore
@@ -56,6 +57,12 @@ def model(
 
 def compiled(given: onnx.ModelProto | bytes, **options: object) -> object:
     return ingot.compile(given, in_process=True, **options)  # type: ignore[arg-type]
+
+
+def cancelled() -> object:
+    gone = Cancellation()
+    gone.cancel()
+    return why_unwanted(None, gone, 0.0)
 
 
 def with_data_elsewhere() -> onnx.ModelProto:
@@ -149,8 +156,8 @@ CASES: Mapping[ErrorCode, Callable[[Path], object]] = {
     ErrorCode.ALREADY_EXISTS: up_twice,
     ErrorCode.CONFLICT: moved_meanwhile,
     ErrorCode.CHECKSUM_MISMATCH: other_bytes,
-    ErrorCode.CANCELLED: lambda _: raised(_cancelled()),
-    ErrorCode.DEADLINE_EXCEEDED: lambda _: raised(_deadline_exceeded()),
+    ErrorCode.CANCELLED: lambda _: raised(cancelled()),
+    ErrorCode.DEADLINE_EXCEEDED: lambda _: raised(why_unwanted(0.0, None, 1.0)),
     ErrorCode.ARTIFACT_CORRUPT: without_its_blobs,
     ErrorCode.ARTIFACT_UNTRUSTED: of_a_stranger,
     ErrorCode.ARTIFACT_INCOMPATIBLE: lambda _: of_another_machine(),

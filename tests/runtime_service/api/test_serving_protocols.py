@@ -143,7 +143,8 @@ def test_health_and_metadata(triton: tuple[ModuleType, Any]) -> None:
     if module is triton_http:
         assert not client.is_model_ready("nope")
     assert set(client.get_server_metadata(**as_json)["extensions"]) == {
-        *("binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters", "statistics")
+        *("binary_tensor_data", "classification", "model_configuration", "model_repository", "parameters"),
+        *("sequence", "statistics"),
     }
     metadata = client.get_model_metadata("scale", **as_json)
     assert metadata["versions"] == ["1", "2"]

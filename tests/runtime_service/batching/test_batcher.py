@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from runtime_service.arrays import Array
-from runtime_service.batching.batcher import Batcher, BatchOptions, BatchResult, Execution, ReleaseReason
+from runtime_service.batching.batcher import Batcher
+from runtime_service.batching.execution import BatchOptions, BatchResult, Execution, ReleaseReason
 from runtime_service.batching.messages import Cancellation
 from runtime_service.executors.resources import Resources
 from shared_ir.errors import ErrorCode, IngotError
@@ -333,3 +334,92 @@ def test_many_callers_at_once() -> None:
         assert np.array_equal(value_of(future), np.full((1 + i % 3, 4), 2.0 * i, np.float32))
     rig.close()
     assert sum(e.rows for e in rig.observer.executions) == sum(1 + i % 3 for i in range(300))
+
+
+@pytest.mark.parametrize("rig", [{"preferred_batch_sizes": (2, 4), "max_queue_delay": 30.0}], indirect=True)
+def test_a_preferred_size_does_not_wait(rig: Rig) -> None:
+    futures = [rig.send_queued(float(i)) for i in range(2)]
+    assert [value_of(f)[0, 0] for f in futures] == [0.0, 2.0]
+    rig.model.gate.clear()
+    blockers = [rig.send_queued(1.0), rig.send_queued(1.0)]
+    wait_until(lambda: not rig.batcher._idle)
+    futures = [rig.send_queued(float(i)) for i in range(7)]
+    rig.model.gate.set()
+    assert [value_of(f)[0, 0] for f in (*blockers, *futures[:6])] == [2.0, 2.0, *(2.0 * i for i in range(6))]
+    assert rig.model.runs == [2, 2, 4, 2]
+    assert {e.reason for e in rig.observer.executions} == {ReleaseReason.PREFERRED}
+
+
+@pytest.mark.parametrize(
+    "rig", [{"priority_levels": 3, "default_priority_level": 2, "max_batch_size": 1}], indirect=True
+)
+def test_priorities_go_first(rig: Rig) -> None:
+    order: list[float] = []
+
+    def function(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        order.append(float(inputs["x"][0, 0]))
+        return {"y": inputs["x"]}
+
+    rig.model.function = function
+    rig.block()
+    futures = [rig.send_queued(float(i), priority=p) for i, p in enumerate([3, 0, 1, 2, 1])]
+    rig.model.gate.set()
+    for future in futures:
+        future.result(10)
+    assert order == [-1.0, 2.0, 4.0, 1.0, 3.0, 0.0]
+
+
+@pytest.mark.parametrize(
+    "rig", [{"priority_levels": 2, "default_priority_level": 2, "max_queue_size": 1}], indirect=True
+)
+def test_each_priority_has_a_queue_of_its_own(rig: Rig) -> None:
+    rig.block()
+    rig.send_queued(1.0)
+    with pytest.raises(IngotError) as caught:
+        rig.send(2.0, priority=2).result(1)
+    assert caught.value.code is ErrorCode.RESOURCE_EXHAUSTED
+    urgent = rig.send_queued(3.0, priority=1)
+    rig.model.gate.set()
+    assert value_of(urgent)[0, 0] == 6.0
+
+
+@pytest.mark.parametrize("priority", [-1, 1, 2**63])
+def test_a_priority_that_the_model_does_not_have_is_refused(rig: Rig, priority: int) -> None:
+    with pytest.raises(IngotError) as caught:
+        rig.batcher.run({"x": np.zeros((1, 4), np.float32)}, priority=priority)
+    assert (caught.value.code, caught.value.field) == (ErrorCode.INVALID_ARGUMENT, "priority")
+
+
+def test_neighbours_are_computed_between_the_pieces_of_a_long_request(rig: Rig) -> None:
+    seen: list[bool] = []
+
+    def function(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        seen.append(bool((inputs["x"] == 2.0).any()))
+        return {"y": inputs["x"] * 2}
+
+    rig.model.function = function
+    rig.model.gate.clear()
+    long = rig.send(1.0, rows=8000)
+    wait_until(lambda: not rig.batcher._idle)
+    short = rig.send_queued(2.0)
+    rig.model.gate.set()
+    assert value_of(short).tolist() == [[4.0] * 4]
+    assert value_of(long).tolist() == [[2.0] * 4] * 8000
+    assert seen.index(True) == 1
+
+
+def test_a_long_request_is_left_between_its_pieces(rig: Rig) -> None:
+    cancellation = Cancellation()
+
+    def function(inputs: Mapping[str, Array]) -> dict[str, Array]:
+        if len(rig.model.runs) == 3:
+            cancellation.cancel()
+        return {"y": inputs["x"]}
+
+    rig.model.function = function
+    with pytest.raises(IngotError) as caught:
+        rig.send(1.0, rows=8000, cancellation=cancellation).result(10)
+    assert caught.value.code is ErrorCode.CANCELLED
+    wait_until(lambda: bool(rig.batcher._idle))
+    assert len(rig.model.runs) <= 4
+    assert rig.batcher.oldest_wait == 0

@@ -224,7 +224,7 @@ def test_a_version_is_not_closed_while_someone_holds_it(source: ToySource) -> No
     assert closing.is_alive()
     assert not source.model("m", 1).closed
     x = {"x": np.ones((1, 4), np.float32)}
-    assert served.run(x, None, None).outputs["y"][0, 0] == 10.0
+    assert served.run(x, InferRequest("m", ())).outputs["y"][0, 0] == 10.0
     served.release()
     closing.join(10)
     assert source.model("m", 1).closed
@@ -305,8 +305,8 @@ def test_models_whose_rows_depend_on_each_other_are_not_batched(source: ToySourc
     source.publish("mixing", 1, mixing_model, "stable")
     service = Service(source, models="m,mixing")
     service.follower.reconcile()
-    assert service.dataplane.model_config("m").max_batch_size == 64
-    assert service.dataplane.model_config("mixing").max_batch_size == 0
+    assert service.dataplane.model_config("m").options.max_batch_size == 64
+    assert service.dataplane.model_config("mixing").options.max_batch_size == 0
 
 
 def test_requests_are_merged_where_it_is_proven_or_the_operator_says_so(source: ToySource, tmp_path: Path) -> None:
@@ -319,9 +319,11 @@ def test_requests_are_merged_where_it_is_proven_or_the_operator_says_so(source: 
     source.publish("refuted", 1, mixing_model, "stable")
     service = Service(source, models="m", models_file=str(file))
     service.follower.reconcile()
-    sizes = {name: service.dataplane.model_config(name).max_batch_size for name in ("m", "unproven", "other", "said")}
+    sizes = {
+        name: service.dataplane.model_config(name).options.max_batch_size for name in ("m", "unproven", "other", "said")
+    }
     assert sizes == {"m": 64, "unproven": 0, "other": 0, "said": 64}
-    assert service.dataplane.model_config("refuted").max_batch_size == 0  # two rows show that it is not so
+    assert service.dataplane.model_config("refuted").options.max_batch_size == 0  # two rows show that it is not so
 
 
 def test_a_draining_server_is_not_ready_and_refuses(source: ToySource) -> None:
